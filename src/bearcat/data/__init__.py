@@ -1,0 +1,75 @@
+"""Recordings in, tasks out; numpy and scipy only. `DATASETS` is the table of everything that can be opened.
+
+>>> catalogue = open_dataset("cwru", root=Path("data/cwru")).catalogue()
+>>> source = cached_windows(catalogue.only(["load0"]), Preparation(), cache_folder())
+>>> target = cached_windows(catalogue.only(["load3"]), Preparation(), cache_folder())
+>>> split = split_task(Task("load0", "load3"), source, target, Split(), seed=0)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from bearcat.data.cache import cache_folder, cached_windows
+from bearcat.data.catalogue import About, Catalogue, Dataset, Download, Entry, Problem, load
+from bearcat.data.cwru import CWRU
+from bearcat.data.folder import Folder
+from bearcat.data.hit_sm import HITSM
+from bearcat.data.paderborn import Paderborn
+from bearcat.data.prepare import Preparation, prepare
+from bearcat.data.recording import (
+    Provenance,
+    Recording,
+    Windows,
+    cut,
+    envelope_spectrum,
+    join,
+    resample,
+    spectrum,
+    standardise,
+)
+from bearcat.data.simulate import Simulated
+from bearcat.data.tasks import HeldBack, Labelled, Split, SplitTask, Task, TrainingData, Unlabelled, split_task
+from bearcat.errors import InputError, suggest
+from bearcat.settings import override
+
+__all__ = [
+    "CWRU", "DATASETS", "HITSM", "About", "Catalogue", "Dataset", "Download", "Entry", "Folder", "HeldBack", "Labelled",
+    "Paderborn", "Preparation", "Problem", "Provenance", "Recording", "Simulated", "Split", "SplitTask", "Task",
+    "TrainingData", "Unlabelled", "Windows", "cache_folder", "cached_windows", "cut", "default_root",
+    "envelope_spectrum", "join", "load", "open_dataset", "prepare", "resample", "spectrum", "split_task", "standardise",
+]  # fmt: skip
+
+DATASETS: dict[str, type[Dataset]] = {
+    "simulated": Simulated,
+    "paderborn": Paderborn,
+    "cwru": CWRU,
+    "hit-sm": HITSM,
+    "folder": Folder,
+}
+
+
+def default_root(name: str) -> Path:
+    """Where a dataset is looked for when nobody says: $BEARCAT_DATA/NAME, or the user's data folder."""
+    if told := os.environ.get("BEARCAT_DATA"):
+        return Path(told) / name
+    from platformdirs import user_data_path
+
+    return user_data_path("bearcat", appauthor=False) / name
+
+
+def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str] | None = None) -> Dataset:
+    """The dataset of this name, or, where the name is a folder's, the recordings in it. Settings are texts by field."""
+    kind = DATASETS.get(name)
+    if kind is None:
+        if root is not None or not (Path(name).is_dir() or "/" in name or os.sep in name):
+            raise InputError(f"unknown dataset '{name}'{suggest(name, DATASETS)} (or give the path of your own folder)")
+        kind, root = Folder, Path(name)
+    if "root" in {field.name for field in dataclasses.fields(kind)}:  # type: ignore[arg-type]
+        if kind is Folder and root is None:
+            raise InputError("the dataset 'folder' needs its folder; give it with --root")
+        return override(kind(root=root or default_root(name)), settings or {})  # type: ignore[call-arg]
+    return override(kind(), settings or {})

@@ -1,0 +1,156 @@
+"""Prepared windows on disk, memory-mapped, so that a dataset is parsed once.
+
+A cache entry is named by a hash of the content of its files and of every setting that shapes the windows: a changed
+file or setting never meets an old entry. Entries appear by renaming a finished folder, so any number of processes can
+share a cache; one that does not match its checksum is built again. The folder can be deleted at any time.
+
+>>> windows = cached_windows(catalogue.only(["load0"]), Preparation(), cache_folder())
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bearcat.data.catalogue import Catalogue, Entry, load
+from bearcat.data.files import digest
+from bearcat.data.formats import reading
+from bearcat.data.prepare import Preparation, assemble, prepare
+from bearcat.data.recording import Floats, Provenance, Windows
+
+VERSION = 1  # of the layout and of what `prepare` computes: raise it when either changes
+
+
+def cache_folder() -> Path:
+    """$BEARCAT_CACHE, or the user's cache folder."""
+    if told := os.environ.get("BEARCAT_CACHE"):
+        return Path(told)
+    from platformdirs import user_cache_path
+
+    return user_cache_path("bearcat", appauthor=False)
+
+
+def cached_windows(catalogue: Catalogue, preparation: Preparation, cache: Path | None) -> Windows:
+    """The prepared windows of everything in this catalogue; computed and stored if they are not there yet.
+
+    Where the cache cannot be written (a full disk, a read-only folder) the windows are still returned.
+    """
+    if cache is None or catalogue.problems:
+        return prepare(load(catalogue), preparation)  # which names the first problem
+    key = _key(catalogue.entries, preparation, cache)
+    place = cache / "windows" / key
+    found = _open(place, preparation)
+    if found is not None:
+        return found
+    windows = prepare(load(catalogue), preparation)
+    try:
+        _store(place, windows, preparation)
+    except OSError:
+        return windows
+    return _open(place, preparation) or windows
+
+
+def _key(entries: Sequence[Entry], preparation: Preparation, cache: Path) -> str:
+    content = _contents([one for one in entries if one.file is not None], cache)
+    told = [[one.domain, one.label, one.origin, one.identity, content.get(one.file)] for one in entries]
+    return hashlib.sha256(json.dumps([VERSION, asdict(preparation), told]).encode()).hexdigest()
+
+
+def _contents(entries: Sequence[Entry], cache: Path) -> dict[Path | None, str]:
+    """SHA-256 of each entry's file. Remembered per folder, as long as a file's size, times and number stay the same."""
+    found: dict[Path | None, str] = {}
+    by_folder: dict[str, list[tuple[Path, str]]] = {}
+    for one in entries:
+        if one.file is not None:
+            by_folder.setdefault(os.path.realpath(one.file.parent), []).append((one.file, one.origin))
+    for folder, files in by_folder.items():
+        memory = cache / "digests" / hashlib.sha256(folder.encode()).hexdigest()
+        known: dict[str, Any] = {}
+        with contextlib.suppress(OSError, ValueError):
+            known = dict(json.loads(memory.read_bytes()))
+        news = {}
+        for path, origin in files:
+            with reading(origin, "a file"):
+                status = path.stat()
+                state = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+                remembered = known.get(path.name)
+                if isinstance(remembered, list) and remembered[:-1] == state:
+                    found[path] = str(remembered[-1])
+                    continue
+                found[path] = digest(path)
+            # A file written a moment ago could change again within the clock's grain: look at it again next time.
+            if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > 2_000_000_000:
+                news[path.name] = [*state, found[path]]
+        if news:
+            with contextlib.suppress(OSError):
+                _write_atomically(memory, json.dumps(known | news).encode())
+    return found
+
+
+def _checksum(values: Floats) -> int:
+    """Of every bit and of the order of windows: the sum of each window's words, then a CRC of the sums. Runs at memory speed."""
+    rows = np.asarray(values).reshape(len(values), -1)
+    words = rows.view(np.uint64 if rows.shape[1] % 2 == 0 else np.uint32)
+    return zlib.crc32(words.sum(axis=1, dtype=np.uint64).data)
+
+
+def _open(place: Path, preparation: Preparation) -> Windows | None:
+    """The entry at this place, or None if there is none that is whole."""
+    try:
+        index = json.loads((place / "index.json").read_bytes())
+        told: dict[str, Any] = index["told"]
+        if zlib.crc32(_text(told)) != index["checksum"]:
+            return None
+        values = np.load(place / "windows.npy", mmap_mode="r", allow_pickle=False)
+        if _checksum(values) != told["checksum"]:
+            return None
+        recordings = tuple(Provenance(**one) for one in told["recordings"])
+        return assemble(values, told["counts"], preparation, recordings)
+    except (OSError, EOFError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _store(place: Path, windows: Windows, preparation: Preparation) -> None:
+    """Writes an entry beside its place and renames it into it; whoever was first stays, unless it is damaged."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=place.parent))
+    try:
+        values = np.ascontiguousarray(windows.values)
+        np.save(draft / "windows.npy", values, allow_pickle=False)
+        told = {
+            "checksum": _checksum(values),
+            "counts": np.bincount(windows.recording, minlength=len(windows.recordings)).tolist(),
+            "recordings": [asdict(one) for one in windows.recordings],
+        }
+        (draft / "index.json").write_text(json.dumps({"checksum": zlib.crc32(_text(told)), "told": told}))
+        if place.exists() and _open(place, preparation) is None:
+            place.rename(tempfile.mkdtemp(prefix=".aside-", dir=place.parent) + "/old")
+        with contextlib.suppress(OSError):  # another process was first
+            draft.rename(place)
+    finally:
+        for leftover in (draft, *place.parent.glob(".aside-*")):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _text(told: dict[str, Any]) -> bytes:
+    return json.dumps(told, sort_keys=True).encode()
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, draft = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+    Path(draft).replace(path)

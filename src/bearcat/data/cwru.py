@@ -1,0 +1,100 @@
+"""Case Western Reserve University: 4 motor loads × 10 classes, by the data centre's own file numbers.
+
+Drive-end bearing faults at 12 kHz. The four normal recordings are published at 48 kHz; they are recognised by their
+length and brought down to 12 kHz behind an anti-alias filter, so that no class can be told by its rate.
+
+>>> CWRU(root=Path("data/cwru")).catalogue().domains
+('load0', 'load1', 'load2', 'load3')
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from bearcat.data.catalogue import About, Catalogue, Download, Entry, Problem
+from bearcat.data.files import found_files
+from bearcat.data.formats import read_mat, reading
+from bearcat.data.recording import Recording, resample
+from bearcat.errors import InputError, suggest
+
+RATE = 12_000.0
+CLASSES = (
+    "normal",
+    "inner-007", "ball-007", "outer-007",
+    "inner-014", "ball-014", "outer-014",
+    "inner-021", "ball-021", "outer-021",
+)  # fmt: skip
+# The centre's file numbers, a row per load, in the order of CLASSES; outer-race faults at six o'clock.
+FILES = {
+    "load0": (97, 105, 118, 130, 169, 185, 197, 209, 222, 234),
+    "load1": (98, 106, 119, 131, 170, 186, 198, 210, 223, 235),
+    "load2": (99, 107, 120, 132, 171, 187, 199, 211, 224, 236),
+    "load3": (100, 108, 121, 133, 172, 188, 200, 212, 225, 237),
+}
+CHANNELS = ("DE", "FE", "BA")  # drive end, fan end, base plate
+# A normal recording of more samples than this is a 48 kHz original (243 938 samples and more), of fewer at 12 kHz.
+LONGEST_AT_12_KHZ = 200_000
+
+
+@dataclass(frozen=True)
+class CWRU:
+    """The settings of the dataset; `root` holds the files 97.mat … 237.mat, in any subfolder."""
+
+    root: Path
+    channel: str = "DE"
+
+    about: ClassVar[About] = About(
+        title="Case Western Reserve University: 4 motor loads × 10 classes, 12 kHz",
+        licence="free for research use; cite the Bearing Data Center",
+        licence_address="https://engineering.case.edu/bearingdatacenter",
+        reference="Case Western Reserve University Bearing Data Center",
+        homepage="https://engineering.case.edu/bearingdatacenter",
+    )
+
+    def downloads(self) -> tuple[Download, ...]:
+        return tuple(
+            Download(f"https://engineering.case.edu/sites/default/files/{number}.mat", f"{number}.mat")
+            for numbers in FILES.values()
+            for number in numbers
+        )
+
+    def catalogue(self) -> Catalogue:
+        if self.channel not in CHANNELS:
+            raise InputError(f"unknown channel '{self.channel}'{suggest(self.channel, CHANNELS)}")
+        files = found_files(self.root, "*.mat")
+        entries, problems = [], []
+        for domain, numbers in FILES.items():
+            for label, number in zip(CLASSES, numbers, strict=True):
+                name = f"{number}.mat"
+                places = files.get(name, [])
+                if len(places) == 1:
+                    entries.append(self._entry(domain, label, number, places[0]))
+                else:
+                    problems.append(Problem.about_file(name, places, self.root, f"{domain}, {label}", domain))
+        return Catalogue(tuple(FILES), CLASSES, tuple(entries), tuple(problems))
+
+    def _entry(self, domain: str, label: str, number: int, path: Path) -> Entry:
+        origin = path.relative_to(self.root).as_posix()
+
+        def read() -> Recording:
+            variable = f"X{number:03d}_{self.channel}_time"
+            with reading(origin, "a MATLAB file"), path.open("rb") as file:
+                variables = read_mat(file, origin)
+            if variable not in variables:
+                raise InputError(
+                    f"{origin}: has no variable '{variable}', only {', '.join(variables) or 'nothing'};"
+                    " is it the centre's file of that number?"
+                )
+            signal = np.atleast_1d(variables[variable])
+            published_at_48_khz = label == "normal" and signal.size > LONGEST_AT_12_KHZ
+            recording = Recording(
+                signal=signal, rate=4 * RATE if published_at_48_khz else RATE, label=label, domain=domain,
+                channel=self.channel, origin=origin,
+            )  # fmt: skip
+            return resample(recording, RATE)
+
+        return Entry(domain, label, origin, path, f"cwru-1 {number} {self.channel}", read)

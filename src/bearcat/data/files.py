@@ -1,0 +1,40 @@
+"""Folders of data files: looking for them, staying inside them, telling their contents apart."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from bearcat.errors import InputError
+
+
+def checked_root(root: Path) -> Path:
+    """The dataset's folder, or a sentence that it is not there."""
+    try:
+        if root.is_dir():
+            next(root.iterdir(), None)
+            return root
+    except PermissionError as error:
+        raise InputError(f"{root}: permission denied; make the folder readable for your user") from error
+    what = "is a file, not a folder" if root.exists() else "there is no such folder"
+    raise InputError(f"{root}: {what}; give the dataset's folder with --root")
+
+
+def found_files(root: Path, pattern: str) -> dict[str, list[Path]]:
+    """The files below a folder that match, by name, each with all the places it stands in."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(checked_root(root).rglob(pattern)):
+        if path.is_file() and not path.name.startswith("."):
+            found.setdefault(path.name, []).append(path)
+    return found
+
+
+def inside(root: Path, path: Path) -> bool:
+    """Whether a path, links followed, stays inside a folder."""
+    return path.resolve().is_relative_to(root.resolve())
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

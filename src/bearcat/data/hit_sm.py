@@ -1,0 +1,96 @@
+"""HIT-SM (Harbin Institute of Technology): two rigs × 3 speeds × 7 states, 6205 bearings, 51.2 kHz.
+
+A rig that is not there is fine; a file missing in a rig that is there is not.
+
+>>> HITSM(root=Path("data/hit-sm")).catalogue().domains
+('mfs-600', 'mfs-900', 'mfs-1200')
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+from urllib.parse import quote
+
+import numpy as np
+
+from bearcat.data.catalogue import About, Catalogue, Download, Entry, Problem
+from bearcat.data.files import checked_root
+from bearcat.data.formats import read_mat, reading
+from bearcat.data.recording import Recording
+from bearcat.errors import InputError
+
+RATE = 51_200.0
+SPEEDS = (600, 900, 1200)
+# Normal, then inner and outer race; the number is the angle the defect spans, in degrees.
+CLASSES = ("Normal", "IR2", "IR5", "IR8", "OR2", "OR5", "OR8")
+# The rig's short name, and the folder it is published in. Either names a folder here.
+RIGS = {"mfs": "SpectraQuest MFS dataset", "self": "Self-built dataset"}
+
+
+@dataclass(frozen=True)
+class HITSM:
+    """The settings of the dataset; `root` holds a folder per rig, `mfs/` or `self/` or with the published names."""
+
+    root: Path
+
+    about: ClassVar[About] = About(
+        title="HIT-SM: two rigs × 3 speeds × 7 states, 51.2 kHz",
+        licence="public; free to use for classifying bearing faults",
+        licence_address="https://github.com/hitwzc/Bearing-datasets",
+        reference="Sensing and Measurement laboratory, Harbin Institute of Technology, doi:10.1088/1361-6501/ac7941",
+        homepage="https://github.com/hitwzc/Bearing-datasets",
+    )
+
+    def downloads(self) -> tuple[Download, ...]:
+        base = "https://raw.githubusercontent.com/hitwzc/Bearing-datasets/main"
+        return tuple(
+            Download(f"{base}/{quote(folder)}/{state}_{speed}.mat", f"{rig}/{state}_{speed}.mat")
+            for rig, folder in RIGS.items()
+            for speed in SPEEDS
+            for state in CLASSES
+        )
+
+    def catalogue(self) -> Catalogue:
+        root = checked_root(self.root)
+        rigs = {rig: [root / name for name in (rig, folder) if (root / name).is_dir()] for rig, folder in RIGS.items()}
+        if not any(rigs.values()):
+            raise InputError(
+                f"{root}: holds none of the folders {', '.join([*RIGS, *RIGS.values()])}; give the folder they are in"
+            )
+        domains, entries, problems = [], [], []
+        for rig, folders in rigs.items():
+            for speed in SPEEDS if folders else ():
+                domains.append(f"{rig}-{speed}")
+                for state in CLASSES:
+                    name = f"{state}_{speed}.mat"
+                    places = [folder / name for folder in folders if (folder / name).is_file()]
+                    if len(places) == 1:
+                        entries.append(self._entry(domains[-1], state, places[0]))
+                    else:
+                        wanted = f"{folders[0].name}/{name}"
+                        problems.append(
+                            Problem.about_file(wanted, places, root, f"{rig}-{speed}, {state}", domains[-1])
+                        )
+        absent = tuple(
+            f"rig '{rig}' is not there; its tasks are left out" for rig, folders in rigs.items() if not folders
+        )
+        return Catalogue(tuple(domains), CLASSES, tuple(entries), tuple(problems), absent)
+
+    def _entry(self, domain: str, label: str, path: Path) -> Entry:
+        origin = path.relative_to(self.root).as_posix()
+
+        def read() -> Recording:
+            with reading(origin, "a MATLAB file"), path.open("rb") as file:
+                variables = read_mat(file, origin)
+            # Each file has one variable, whose name differs from file to file.
+            signals = {k: v for k, v in variables.items() if isinstance(v, np.ndarray) and v.ndim == 1 and v.size > 1}
+            if len(signals) != 1:
+                raise InputError(
+                    f"{origin}: should hold one signal, but holds {', '.join(signals) or 'none'}; fetch it again"
+                )
+            name, signal = next(iter(signals.items()))
+            return Recording(signal=signal, rate=RATE, label=label, domain=domain, channel=name, origin=origin)
+
+        return Entry(domain, label, origin, path, "hit-sm-1", read)

@@ -1,0 +1,165 @@
+"""Paderborn University (PU): 4 operating conditions × 32 bearings × 20 measurements, 64 kHz; the paper's benchmark.
+
+The paper takes measurement 1 of the 13 really damaged bearings, one class each. Files are found wherever they lie
+below the root: in `KA04/`, in `N15_M07_F10/`, in one flat folder, or still inside `KA04.rar`. Channels go by name.
+
+>>> Paderborn(root=Path("data/paderborn")).catalogue().domains
+('N15_M07_F10', 'N09_M07_F10', 'N15_M01_F10', 'N15_M07_F04')
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bearcat.data.archives import is_archive, members, read_member
+from bearcat.data.catalogue import About, Catalogue, Download, Entry, Problem
+from bearcat.data.files import checked_root, found_files
+from bearcat.data.formats import read_mat, reading
+from bearcat.data.recording import Recording
+from bearcat.errors import InputError, suggest
+
+RATE = 64_000.0  # of each of CHANNELS
+CONDITIONS = ("N15_M07_F10", "N09_M07_F10", "N15_M01_F10", "N15_M07_F04")
+CHANNELS = ("vibration_1", "phase_current_1", "phase_current_2")
+HEALTHY = ("K001", "K002", "K003", "K004", "K005", "K006")
+ARTIFICIAL = (
+    "KA01", "KA03", "KA05", "KA06", "KA07", "KA08", "KA09", "KI01", "KI03", "KI05", "KI07", "KI08",
+)  # fmt: skip
+PAPER = (
+    "KA04", "KA15", "KA16", "KA22", "KA30", "KB23", "KB24", "KB27", "KI14", "KI16", "KI17", "KI18", "KI21",
+)  # fmt: skip
+SETS = {
+    "paper": PAPER,
+    "healthy": HEALTHY,
+    "artificial": ARTIFICIAL,
+    "real": (*PAPER[:8], "KI04", *PAPER[8:]),  # KI04 is really damaged too, but not in the paper
+}
+DAMAGE = {"K0": "healthy", "KA": "outer", "KI": "inner", "KB": "both"}
+MEMBER_LIMIT = 512 * 2**20  # bytes of one file unpacked from an archive; real ones have about 9 MB
+
+
+@dataclass(frozen=True)
+class Paderborn:
+    """The settings of the dataset; `root` holds the files or their archives."""
+
+    root: Path
+    bearings: tuple[str, ...] = ("paper",)  # names of SETS, or bearing codes
+    measurements: tuple[int, ...] = (1,)  # of 1–20; the paper uses the first
+    channel: str = "vibration_1"  # the published numbers come from it (METHOD §1)
+    label_by: str = "bearing"  # "bearing": a class per bearing, as the paper; "damage": healthy, outer, inner, both
+
+    about: ClassVar[About] = About(
+        title="Paderborn University: 4 conditions × 13 damaged bearings (of 32), 64 kHz",
+        licence="CC BY-NC 4.0 (no commercial use)",
+        licence_address="https://creativecommons.org/licenses/by-nc/4.0/",
+        reference="Lessmeier et al., PHM Society European Conference 2016",
+        homepage="https://mb.uni-paderborn.de/kat/forschung/bearing-datacenter",
+    )
+
+    def downloads(self) -> tuple[Download, ...]:
+        base = "https://groups.uni-paderborn.de/kat/BearingDataCenter"
+        return tuple(Download(f"{base}/{bearing}.rar", f"{bearing}.rar") for bearing in self._chosen())
+
+    def catalogue(self) -> Catalogue:
+        self._check()
+        root, bearings = checked_root(self.root), self._chosen()
+        loose, packed = found_files(root, "*.mat"), _archives(root)
+        contents = dict[
+            str, dict[str, list[tuple[Path, str]]]
+        ]()  # opened only for bearings whose files do not lie loose
+        entries, problems = [], []
+        for condition in CONDITIONS:
+            for bearing in bearings:
+                for measurement in self.measurements:
+                    name = f"{condition}_{bearing}_{measurement}.mat"
+                    places: list[tuple[Path, str | None]] = [(path, None) for path in loose.get(name, [])]
+                    if not places and bearing in packed:
+                        if bearing not in contents:
+                            contents[bearing] = _contents(packed[bearing])
+                        places = [*contents[bearing].get(name, [])]
+                    if len(places) == 1:
+                        entries.append(self._entry(condition, bearing, name, *places[0]))
+                    else:
+                        paths = [path for path, _ in places]
+                        problems.append(Problem.about_file(name, paths, root, f"{condition}, {bearing}", condition))
+        classes = tuple(dict.fromkeys(self._label(bearing) for bearing in bearings))
+        return Catalogue(CONDITIONS, classes, tuple(entries), tuple(problems))
+
+    def _check(self) -> None:
+        if self.channel not in CHANNELS:
+            raise InputError(f"unknown channel '{self.channel}'{suggest(self.channel, CHANNELS)}")
+        if self.label_by not in ("bearing", "damage"):
+            raise InputError(f"label_by is 'bearing' or 'damage', not '{self.label_by}'")
+        wrong = [number for number in self.measurements if not 1 <= number <= 20]
+        if wrong or not self.measurements:
+            raise InputError(f"measurements are numbers from 1 to 20, not {', '.join(map(str, wrong)) or 'none'}")
+
+    def _chosen(self) -> tuple[str, ...]:
+        known = [*SETS, *HEALTHY, *ARTIFICIAL, *SETS["real"]]
+        for name in self.bearings:
+            if name not in known:
+                raise InputError(f"unknown bearing '{name}'{suggest(name, known)}")
+        return tuple(dict.fromkeys(one for name in self.bearings for one in SETS.get(name, (name,))))
+
+    def _label(self, bearing: str) -> str:
+        return bearing if self.label_by == "bearing" else DAMAGE[bearing[:2]]
+
+    def _entry(self, condition: str, bearing: str, name: str, path: Path, member: str | None) -> Entry:
+        origin = path.relative_to(self.root).as_posix() + (f"/{member}" if member else "")
+
+        def read() -> Recording:
+            with reading(origin, "a MATLAB file"):
+                content = path.read_bytes() if member is None else read_member(path, member, limit=MEMBER_LIMIT)
+            return Recording(
+                signal=_channel(read_mat(io.BytesIO(content), origin), name.removesuffix(".mat"), self.channel, origin),
+                rate=RATE, label=self._label(bearing), domain=condition, channel=self.channel, origin=origin,
+            )  # fmt: skip
+
+        return Entry(condition, self._label(bearing), origin, path, f"paderborn-1 {member} {self.channel}", read)
+
+
+def _archives(root: Path) -> dict[str, list[Path]]:
+    """The archives below the root, by the bearing in their name."""
+    found: dict[str, list[Path]] = {}
+    for paths in found_files(root, "K*.*").values():
+        for path in paths:
+            if is_archive(path):
+                found.setdefault(path.name.split(".")[0], []).append(path)
+    return found
+
+
+def _contents(archives: list[Path]) -> dict[str, list[tuple[Path, str]]]:
+    """The .mat files inside these archives, by their base name."""
+    found: dict[str, list[tuple[Path, str]]] = {}
+    for path in archives:
+        for member in members(path):
+            found.setdefault(PurePosixPath(member.name).name, []).append((path, member.name))
+    return found
+
+
+def _channel(variables: dict[str, Any], stem: str, channel: str, origin: str) -> Any:
+    """The data of a named channel: a struct named like the file, whose `Y` lists structs with `Name` and `Data`."""
+    structs = {name: value for name, value in variables.items() if hasattr(value, "_fieldnames")}
+    measurement = structs.get(stem) or next(iter(structs.values()), None)
+    if measurement is None or "Y" not in measurement._fieldnames:
+        raise InputError(
+            f"{origin}: has no struct '{stem}' with a field 'Y', only {', '.join(variables) or 'nothing'};"
+            " is it a file of the Paderborn data set?"
+        )
+    found = dict(_named_channels(np.atleast_1d(measurement.Y)))
+    if channel not in found:
+        raise InputError(f"{origin}: has no channel '{channel}'{suggest(channel, found)}")
+    return np.atleast_1d(found[channel])
+
+
+def _named_channels(listed: Any) -> Iterator[tuple[str, Any]]:
+    for one in listed:
+        fields = getattr(one, "_fieldnames", ())
+        if "Name" in fields and "Data" in fields:
+            yield str(one.Name), one.Data

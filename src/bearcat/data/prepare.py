@@ -1,0 +1,109 @@
+"""Recordings → the windows a network is given.
+
+>>> windows = prepare(recordings, Preparation(input="frequency"))
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from bearcat.data.recording import (
+    Floats,
+    Provenance,
+    Recording,
+    Windows,
+    count_windows,
+    cut,
+    resample,
+    spectrum,
+    standardise,
+)
+from bearcat.errors import InputError, suggest
+
+INPUTS = ("time", "frequency")
+# Windows worked on at once: about a recording of the paper; smaller chunks make the threads wait for each other.
+CHUNK = 256
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How windows are made of recordings. The defaults are the paper's (METHOD §1)."""
+
+    input: str = "time"  # "time": the standardised samples; "frequency": the standardised spectrum
+    length: int = 1024  # samples a window
+    stride: int | None = None  # samples from one window to the next; None: the length, no overlap
+    rate: float | None = None  # resample everything to this rate; None: as recorded
+
+    def __post_init__(self) -> None:
+        if self.input not in INPUTS:
+            raise InputError(f"unknown input '{self.input}'{suggest(self.input, INPUTS)}")
+        if self.length < 2 or (self.stride is not None and self.stride < 1):
+            raise InputError(f"length must be at least 2 and stride at least 1, not {self.length} and {self.stride}")
+        if self.rate is not None and not 0 < self.rate < float("inf"):
+            raise InputError(f"rate must be a positive number of hertz, not {self.rate:g}")
+
+    @property
+    def step(self) -> int:
+        return self.length if self.stride is None else self.stride
+
+    @property
+    def points(self) -> int:
+        """The length of a prepared window."""
+        return self.length if self.input == "time" else self.length // 2
+
+
+def prepare(recordings: Sequence[Recording], preparation: Preparation) -> Windows:
+    """Cut, transform and standardise all windows of these recordings, in order, into one float32 array."""
+    if preparation.rate is not None:
+        recordings = [resample(recording, preparation.rate) for recording in recordings]
+    if sentence := different_rates({one.rate: one.origin for one in reversed(recordings)}):
+        raise InputError(sentence)
+    parts = [cut(recording, preparation.length, preparation.step).values for recording in recordings]
+    counts = [len(part) for part in parts]
+    values = np.empty((sum(counts), 1, preparation.points), dtype=np.float32)
+    places = np.split(values, np.cumsum(counts)[:-1]) if parts else []
+    workers = min(8, os.cpu_count() or 1)
+
+    def work(first: int) -> None:  # numpy lets go of the interpreter, so threads help
+        for place, part in zip(places[first::workers], parts[first::workers], strict=True):
+            _fill(place, part, preparation.input)
+
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(work, range(workers)))
+    return assemble(values, counts, preparation, tuple(recording.provenance() for recording in recordings))
+
+
+def assemble(
+    values: Floats, counts: Sequence[int], preparation: Preparation, recordings: tuple[Provenance, ...]
+) -> Windows:
+    """Windows out of prepared values that stand in the order of their recordings, so many of each."""
+    counted = np.asarray(counts, dtype=np.int64)
+    first = np.repeat(np.cumsum(counted) - counted, counted)
+    return Windows(
+        values=values,
+        recording=np.repeat(np.arange(len(counted), dtype=np.int64), counted),
+        start=(np.arange(len(values), dtype=np.int64) - first) * preparation.step,
+        span=preparation.length,
+        recordings=recordings,
+    )
+
+
+def different_rates(rates: Mapping[float | None, str]) -> str | None:
+    """The sentence for several rates, each with an example of who has it; None where there is but one."""
+    if len(rates) < 2:
+        return None
+    told = ", ".join(f"{who}: {'unknown' if rate is None else f'{rate:g} Hz'}" for rate, who in rates.items())
+    lowest = min(rate for rate in rates if rate is not None)
+    return f"the recordings have different sampling rates ({told}); bring them to one with --rate {lowest:g}"
+
+
+def _fill(out: Floats, values: Floats, kind: str) -> None:
+    """Writes prepared windows into `out`, a bounded number at a time."""
+    for start in range(0, len(values), CHUNK):
+        chunk, place = values[start : start + CHUNK], out[start : start + CHUNK]
+        standardise(chunk if kind == "time" else spectrum(chunk, out=place), out=place)

@@ -1,0 +1,199 @@
+"""Recordings and the windows cut from them.
+
+A recording is one channel of one measurement, with everything known about it. Windows are views into it:
+no sample is copied until windows are standardised, and every array is float32.
+
+>>> windows = cut(recording, length=1024)
+>>> inputs = standardise(windows.values)                 # time input
+>>> inputs = standardise(spectrum(windows.values))       # frequency input (METHOD §1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bearcat.errors import InputError
+
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """Everything known about a recording but its samples."""
+
+    domain: str
+    label: str | None  # None: unlabelled
+    rate: float | None  # samples per second; None: the file does not say
+    channel: str
+    origin: str  # the file, as a person would name it inside the dataset's folder
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Recording(Provenance):
+    """One channel of one measurement. `signal` is float32 of shape (time,), finite and not empty."""
+
+    signal: Floats
+
+    def __post_init__(self) -> None:
+        signal = np.asarray(self.signal)
+        if signal.ndim != 1:
+            raise InputError(f"{self.origin}: a signal has one axis, not the shape {signal.shape}; pick one channel")
+        if signal.size == 0:
+            raise InputError(f"{self.origin}: holds no samples; remove the file or record it again")
+        with np.errstate(over="ignore"):  # a value beyond float32 becomes Inf and is named below
+            signal = np.ascontiguousarray(signal, dtype=np.float32)
+        if not np.isfinite(signal).all():
+            bad = np.flatnonzero(~np.isfinite(signal))
+            raise InputError(
+                f"{self.origin}: {bad.size} of {signal.size} samples are NaN or infinite (the first at sample {bad[0]});"
+                " cut them out or interpolate them"
+            )
+        if self.rate is not None and not (np.isfinite(self.rate) and self.rate > 0):
+            raise InputError(f"{self.origin}: the sampling rate must be a positive number of hertz, not {self.rate:g}")
+        object.__setattr__(self, "signal", signal)
+
+    @property
+    def seconds(self) -> float | None:
+        return None if self.rate is None else self.signal.size / self.rate
+
+    def provenance(self) -> Provenance:
+        return Provenance(
+            domain=self.domain, label=self.label, rate=self.rate, channel=self.channel, origin=self.origin
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Windows of one or several recordings, and where each was cut.
+
+    values (window, channel, time) float32; recording (window,) an index into `recordings`; start (window,) in samples;
+    span: how many samples of the recording a window covers, whatever was made of them since.
+    """
+
+    values: Floats
+    recording: Integers
+    start: Integers
+    span: int
+    recordings: tuple[Provenance, ...]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, chosen: NDArray[np.generic] | slice) -> Windows:
+        return replace(self, values=self.values[chosen], recording=self.recording[chosen], start=self.start[chosen])
+
+    @property
+    def labels(self) -> NDArray[np.object_]:
+        """The label of each window (None where its recording has none), shape (window,)."""
+        return np.array([one.label for one in self.recordings], dtype=object)[self.recording]
+
+
+def join(parts: Sequence[Windows]) -> Windows:
+    """Windows of several sets, of the same length, one after the other (copies)."""
+    offsets = np.cumsum([0] + [len(part.recordings) for part in parts])
+    return Windows(
+        values=np.concatenate([part.values for part in parts]),
+        recording=np.concatenate([part.recording + offset for part, offset in zip(parts, offsets, strict=False)]),
+        start=np.concatenate([part.start for part in parts]),
+        span=parts[0].span,
+        recordings=tuple(one for part in parts for one in part.recordings),
+    )
+
+
+def count_windows(samples: int, length: int, stride: int | None = None) -> int:
+    """How many windows `cut` makes of so many samples."""
+    return 0 if samples < length else (samples - length) // (stride or length) + 1
+
+
+def cut(recording: Recording, length: int = 1024, stride: int | None = None) -> Windows:
+    """Windows of `length` samples every `stride` (default: no overlap), as views; a rest at the end is left out."""
+    stride = length if stride is None else stride
+    if length < 2 or stride < 1:
+        raise InputError(f"a window needs a length of at least 2 and a stride of at least 1, not {length} and {stride}")
+    if recording.signal.size < length:
+        raise InputError(
+            f"{recording.origin}: {recording.signal.size} samples are fewer than one window of {length};"
+            " use a shorter window or leave the recording out"
+        )
+    count = count_windows(recording.signal.size, length, stride)
+    if stride == length:  # the same views as below, forty times sooner
+        values = recording.signal[: count * length].reshape(count, length)
+    else:
+        values = np.lib.stride_tricks.sliding_window_view(recording.signal, length)[::stride]
+    return Windows(
+        values=values[:, None, :],
+        recording=np.zeros(count, dtype=np.int64),
+        start=np.arange(count, dtype=np.int64) * stride,
+        span=length,
+        recordings=(recording.provenance(),),
+    )
+
+
+def standardise(values: Floats, out: Floats | None = None) -> Floats:
+    """Each window (last axis) by its own mean and standard deviation; a constant window becomes zeros.
+
+    Windows that float32 sums cannot do well (an offset far above the vibration, values near the ends of float32's
+    range) are done again in float64.
+    """
+    values = np.asarray(values, dtype=np.float32)
+    out = np.empty(values.shape, dtype=np.float32) if out is None else out
+    length = values.shape[-1]
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        mean = np.vecdot(values, np.ones(length, dtype=np.float32))[..., None] / np.float32(length)
+        np.subtract(values, mean, out=out)
+        variance = np.vecdot(out, out)[..., None] / np.float32(length)
+        good = (variance > 1e-24) & (variance < 1e24) & (variance > 1e-4 * mean * mean)
+        out *= 1 / np.sqrt(variance)
+    if not good.all():
+        doubtful = ~good[..., 0]
+        exact = values[doubtful].astype(np.float64)
+        varies = np.ptp(exact, axis=-1, keepdims=True) > 0
+        exact -= exact.mean(axis=-1, keepdims=True)
+        deviation = exact.std(axis=-1, keepdims=True)
+        out[doubtful] = np.divide(exact, deviation, out=np.zeros_like(exact), where=varies & (deviation > 0))
+    return out
+
+
+def spectrum(values: Floats, out: Floats | None = None) -> Floats:
+    """Magnitude of the FFT over the window's length, the first half of the bins: (…, time) → (…, time // 2) float32."""
+    from scipy import fft
+
+    length = values.shape[-1]
+    transformed = fft.rfft(np.asarray(values, dtype=np.float32), axis=-1)[..., : length // 2]
+    magnitude: Floats = np.abs(transformed, out=out)
+    magnitude *= np.float32(1 / length)
+    return magnitude
+
+
+def envelope_spectrum(signal: Floats) -> Floats:
+    """Magnitude spectrum of a signal's squared envelope without its mean: (…, time) → (…, time // 2) float32.
+
+    Impacts that ring a resonance show here as a line at their repetition rate and its multiples.
+    """
+    from scipy import signal as processing
+
+    envelope = np.abs(processing.hilbert(signal - signal.mean(axis=-1, keepdims=True), axis=-1)) ** 2
+    return spectrum((envelope - envelope.mean(axis=-1, keepdims=True)).astype(np.float32))
+
+
+def resample(recording: Recording, rate: float) -> Recording:
+    """The recording at another rate, behind an anti-alias filter. One of unknown rate is taken to be at it."""
+    from scipy import signal as processing
+
+    if recording.rate is None or recording.rate == rate:
+        return replace(recording, rate=rate)
+    ratio = Fraction(rate / recording.rate).limit_denominator(
+        1000
+    )  # rates of 1e6 : 1e6+1 would ask for a filter of 1e7 taps
+    if ratio == 0:
+        raise InputError(
+            f"{recording.origin}: {recording.rate:g} Hz cannot be brought to {rate:g} Hz; choose a higher rate"
+        )
+    resampled = processing.resample_poly(recording.signal, ratio.numerator, ratio.denominator)
+    return replace(recording, signal=resampled.astype(np.float32), rate=rate)

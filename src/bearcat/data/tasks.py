@@ -1,0 +1,246 @@
+"""From windows to a task: labelled source, unlabelled target, and what is held back for evaluation.
+
+Target labels cannot leak. The training loop is given a `TrainingData`; nothing reachable from it knows a target label,
+a target file's name, or an order that follows either. Nor does the split look at target labels: where the paper
+stratifies by class, the target is stratified by recording, which is the same thing when each recording has one
+class, and needs no label. What evaluation needs stands apart, in `HeldBack`.
+
+>>> split = split_task(Task("load0", "load3"), source, target, Split("block"), seed=0)
+>>> train(split.training)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bearcat.data.prepare import different_rates
+from bearcat.data.recording import Floats, Integers, Windows
+from bearcat.errors import InputError, suggest
+
+SCHEMES = ("window", "block", "recording")
+UNKNOWN = -1  # the code of a target label that is no class of the source
+
+
+@dataclass(frozen=True)
+class Task:
+    """Learn from these domains, adapt to that one."""
+
+    source: str | tuple[str, ...]
+    target: str
+
+    def __post_init__(self) -> None:
+        if self.target in self.sources:
+            raise InputError(f"the target '{self.target}' is a source too; choose two different domains")
+        if not self.sources:
+            raise InputError("a task needs at least one source domain")
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (self.source,) if isinstance(self.source, str) else self.source
+
+    def __str__(self) -> str:
+        return f"{'+'.join(self.sources)}→{self.target}"
+
+
+@dataclass(frozen=True)
+class Split:
+    """How windows are parted into train and test, in source and target separately."""
+
+    scheme: str = "window"  # the paper's. Windows of one recording stand on both sides: see docs/protocol.md
+    test: float = 0.2  # the share held out
+    gap: int = 1  # "block": windows left out on each side of the test block, besides those that share its samples
+
+    def __post_init__(self) -> None:
+        if self.scheme not in SCHEMES:
+            raise InputError(f"unknown split '{self.scheme}'{suggest(self.scheme, SCHEMES)}")
+        if not 0 < self.test < 1:
+            raise InputError(f"the test share must lie between 0 and 1, not {self.test:g}")
+        if self.gap < 0:
+            raise InputError(f"gap must not be negative, but is {self.gap}")
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """values (window, channel, time) float32; labels (window,) int64, codes into the task's classes."""
+
+    values: Floats
+    labels: Integers
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True, eq=False)
+class Unlabelled:
+    """values (window, channel, time) float32, in random order, and nothing else."""
+
+    values: Floats
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingData:
+    """All that the training loop is given."""
+
+    classes: tuple[str, ...]
+    source_train: Labelled
+    source_test: Labelled
+    target_train: Unlabelled
+
+
+@dataclass(frozen=True, eq=False)
+class HeldBack:
+    """For evaluation only. Codes are UNKNOWN where there is no label or the source lacks its class."""
+
+    target_test: Windows
+    target_test_labels: Integers
+    target_train_labels: Integers  # in the order of TrainingData.target_train, for the accuracy of pseudo-labels
+
+
+@dataclass(frozen=True, eq=False)
+class SplitTask:
+    task: Task
+    training: TrainingData
+    held_back: HeldBack
+
+
+def split_task(
+    task: Task, source: Windows, target: Windows, split: Split, seed: int, *, keep_unknown: bool = False
+) -> SplitTask:
+    """Parts the windows of a task. A class found in the target alone is an error unless `keep_unknown`."""
+    if seed < 0:
+        raise InputError(f"a seed is a whole number from 0 on, not {seed}")
+    _check_domains(task, source, target)
+    classes = _classes(source)
+    source_codes, target_codes = _codes(source, classes), _codes(target, classes)
+    alien = sorted({str(label) for label in target.labels if label is not None} - set(classes))
+    if alien and not keep_unknown:
+        first = next(one for one in target.recordings if one.label in alien)
+        raise InputError(
+            f"{first.origin}: class '{first.label}' is in the target '{task.target}' but not in the source"
+            f" '{'+'.join(task.sources)}', so it cannot be learnt; add it to the source or leave it out of the target"
+        )
+    source_train, source_test = _parts(source, source_codes, split, np.random.default_rng([seed, 0]))
+    target_train, target_test = _parts(target, None, split, np.random.default_rng([seed, 1]))
+    return SplitTask(
+        task=task,
+        training=TrainingData(
+            classes=classes,
+            source_train=Labelled(_taken(source.values, source_train), source_codes[source_train]),
+            source_test=Labelled(_taken(source.values, source_test), source_codes[source_test]),
+            target_train=Unlabelled(_taken(target.values, target_train)),
+        ),
+        held_back=HeldBack(target[target_test], target_codes[target_test], target_codes[target_train]),
+    )
+
+
+def _taken(values: Floats, chosen: Integers) -> Floats:
+    """A copy that owns its memory: no way back to the array, or the file, it was taken from."""
+    return np.take(np.asarray(values), chosen, axis=0)
+
+
+def _check_domains(task: Task, source: Windows, target: Windows) -> None:
+    for role, windows, named in (("source", source, set(task.sources)), ("target", target, {task.target})):
+        there = {one.domain for one in windows.recordings}
+        if there != named:
+            raise InputError(f"the {role} of {task} holds windows of {', '.join(sorted(there)) or 'no domain'}")
+    if sentence := different_rates({one.rate: one.origin for one in (*source.recordings, *target.recordings)}):
+        raise InputError(sentence)
+    if source.values.shape[1:] != target.values.shape[1:]:
+        raise InputError(f"source and target of {task} have windows of different shape; prepare them the same way")
+
+
+def _classes(source: Windows) -> tuple[str, ...]:
+    """The labels of the source in the order they first appear; every recording must have one."""
+    for one in source.recordings:
+        if one.label is None:
+            raise InputError(f"{one.origin}: a source recording needs a label; put it into <domain>/<label>/")
+    classes = tuple(dict.fromkeys(str(one.label) for one in source.recordings))
+    if len(classes) < 2:
+        raise InputError(f"the source has only the class '{classes[0]}'; a classifier needs at least two")
+    return classes
+
+
+def _codes(windows: Windows, classes: tuple[str, ...]) -> Integers:
+    code = {label: number for number, label in enumerate(classes)}
+    per_recording = np.array([code.get(one.label or "", UNKNOWN) for one in windows.recordings], dtype=np.int64)
+    return per_recording[windows.recording]
+
+
+def _parts(
+    windows: Windows, codes: Integers | None, split: Split, random: np.random.Generator
+) -> tuple[Integers, Integers]:
+    """Indices of the windows to train on and to test on, in random order; codes None: classes are not to be used."""
+    if split.scheme == "window":
+        test = _stratified(windows.recording if codes is None else codes, split.test, random)
+        train = ~test
+    elif split.scheme == "block":
+        train, test = _blocks(windows, split, random)
+    else:
+        test = _whole_recordings(windows, codes, split.test, random)
+        train = ~test
+    return random.permutation(np.flatnonzero(train)), random.permutation(np.flatnonzero(test))
+
+
+def _stratified(strata: Integers, share: float, random: np.random.Generator) -> NDArray[np.bool_]:
+    """A random `share` of every stratum, exact in total: what is left over goes to the largest remainders.
+
+    A stratum of two or more has at least one on either side.
+    """
+    _, members = np.unique(strata, return_inverse=True)
+    sizes = np.bincount(members)
+    wanted = sizes * share
+    take = np.floor(wanted).astype(np.int64)
+    rest = round(wanted.sum()) - take.sum()
+    order = np.lexsort((random.permutation(len(sizes)), -(wanted - take)))
+    take[order[:rest]] += 1
+    take = np.clip(take, np.minimum(1, sizes - 1), np.maximum(sizes - 1, 0))
+    chosen = np.zeros(len(strata), dtype=bool)
+    for stratum, count in enumerate(take):
+        chosen[random.permutation(np.flatnonzero(members == stratum))[:count]] = True
+    return chosen
+
+
+def _blocks(windows: Windows, split: Split, random: np.random.Generator) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """In every recording one stretch of time, placed at random, is the test; the windows next to it are left out."""
+    train = np.zeros(len(windows), dtype=bool)
+    test = np.zeros(len(windows), dtype=bool)
+    for number, one in enumerate(windows.recordings):
+        members = np.flatnonzero(windows.recording == number)
+        members = members[np.argsort(windows.start[members])]
+        step = int(np.diff(windows.start[members]).min()) if len(members) > 1 else windows.span
+        gap = split.gap + -(-windows.span // step) - 1  # windows closer than the span share samples
+        held = max(1, round(split.test * len(members)))
+        if len(members) < held + 2 * gap + 1:
+            raise InputError(
+                f"{one.origin}: {len(members)} windows are too few for a test block of {held} between gaps of {gap};"
+                " use longer recordings or the split 'window'"
+            )
+        first = int(random.integers(len(members) - held + 1))
+        test[members[first : first + held]] = True
+        train[members[: max(0, first - gap)]] = True
+        train[members[first + held + gap :]] = True
+    return train, test
+
+
+def _whole_recordings(
+    windows: Windows, codes: Integers | None, share: float, random: np.random.Generator
+) -> NDArray[np.bool_]:
+    """Every recording on one side only; where classes may be used, each has some on both."""
+    groups = np.zeros(len(windows.recordings), dtype=np.int64)
+    if codes is not None:
+        groups[windows.recording] = codes
+    for group, count in zip(*np.unique(groups, return_counts=True), strict=True):
+        if count < 2:
+            one = windows.recordings[int(np.flatnonzero(groups == group)[0])]
+            what = f"domain '{one.domain}'" if codes is None else f"class '{one.label}' of domain '{one.domain}'"
+            raise InputError(
+                f"{what} has a single recording ({one.origin}), which cannot stand on both sides of the split;"
+                " add recordings or use the split 'block'"
+            )
+    return _stratified(groups, share, random)[windows.recording]

@@ -1,0 +1,28 @@
+"""The one exception a user is meant to read.
+
+Its message is a single sentence that names the file or field and says what to do next; the command line
+prints it and exits with status 2, without a traceback.
+
+>>> raise InputError(f"unknown domain 'laod1'{suggest('laod1', ['load0', 'load1'])}")
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """What the user gave cannot work; the message says which thing, and what to do."""
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """The tail of an error about an unknown name: the nearest known one, else the whole list."""
+    known = list(known)
+    lowered = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean '{lowered[close[0]]}'?"
+    if not known:
+        return ""
+    return f"; choose from {', '.join(known)}"

@@ -1,0 +1,106 @@
+"""Figures. Colours are Okabe and Ito's, told apart by colour-blind eyes and in grey print.
+
+>>> draw_shift(rows, ("load0", "load3"), Path("shift.png"))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bearcat.data.recording import Recording, cut, envelope_spectrum, spectrum
+from bearcat.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLOURS = ("#0072B2", "#D55E00")
+WAVEFORM = 2048  # samples shown of a waveform
+WINDOW = 1024  # samples of the windows whose spectra are averaged
+ENVELOPE_TO = 500.0  # Hz; fault frequencies of most machines and their first multiples lie below
+
+
+def figure(width: float, height: float) -> Any:
+    """An empty figure that knows how to draw itself without a screen; a sentence where matplotlib is missing."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise InputError("figures need an extra; pip install 'bearcat[report]'") from error
+    drawing = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(drawing)
+    return drawing
+
+
+def draw_shift(
+    rows: Sequence[tuple[str, Recording | None, Recording | None]], domains: tuple[str, str], path: Path
+) -> None:
+    """Per class a row: waveform, spectrum and envelope spectrum of two domains side by side, on the same scales."""
+    drawing = figure(16, 1.5 + 1.25 * len(rows))
+    axes = drawing.subplots(len(rows), 6, squeeze=False)
+    for line, (label, *pair) in zip(axes, rows, strict=True):
+        line[0].set_ylabel(label, rotation=0, ha="right", va="center")
+        for side, recording in enumerate(pair):
+            if recording is None:
+                for axis in line[side::2]:
+                    axis.text(
+                        0.5, 0.5, "no recording", ha="center", va="center", transform=axis.transAxes, color="grey"
+                    )
+            else:
+                _draw_recording(line[side::2], recording, COLOURS[side])
+        for left in (0, 2, 4):
+            _same_scale(line[left], line[left + 1])
+    for axis in axes.flat:
+        axis.tick_params(labelsize=7)
+        axis.spines[["top", "right"]].set_visible(False)
+    for axis in axes[:-1].flat:
+        axis.tick_params(labelbottom=False)
+    known = any(recording is not None and recording.rate is not None for _, *pair in rows for recording in pair)
+    titles = ("waveform", "spectrum, dB", "envelope spectrum")
+    units = ("ms", "kHz", "Hz") if known else ("sample", "cycles per sample", "cycles per sample")
+    for column in range(6):
+        axes[0][column].set_title(
+            f"{titles[column // 2]}\n{domains[column % 2]}", fontsize=9, color=COLOURS[column % 2]
+        )
+        axes[-1][column].set_xlabel(units[column // 2], fontsize=8)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        drawing.savefig(path, dpi=110)
+    except (OSError, ValueError) as error:  # ValueError: a suffix matplotlib does not know
+        raise InputError(f"{path}: cannot be written ({str(error).splitlines()[0]}); choose another --out") from error
+
+
+def _draw_recording(axes: Sequence[Axes], recording: Recording, colour: str) -> None:
+    """The three views of one recording. Without a known rate, axes count samples."""
+    rate = recording.rate or 1.0
+    signal = recording.signal
+    milli = 1000.0 if recording.rate else 1.0
+    shown = signal[:WAVEFORM]
+    axes[0].plot(np.arange(shown.size) / rate * milli, shown, color=colour, linewidth=0.5)
+    windows = spectrum(cut(recording, min(WINDOW, signal.size)).values[:, 0])
+    mean = np.sqrt((windows[:, 1:] ** 2).mean(axis=0))  # without the mean of the signal
+    frequencies = np.arange(1, mean.size + 1) * rate / min(WINDOW, signal.size)
+    level = 20 * np.log10(np.maximum(mean, 1e-12))
+    axes[1].plot(frequencies / milli, level, color=colour, linewidth=0.8)
+    envelope = envelope_spectrum(signal)
+    frequencies = np.arange(envelope.size) * rate / signal.size
+    seen = (frequencies > 0) & (frequencies <= (ENVELOPE_TO if recording.rate else 0.05))
+    axes[2].plot(
+        frequencies[seen],
+        envelope[seen] / max(float(envelope[seen].max(initial=0.0)), 1e-30),
+        color=colour,
+        linewidth=0.6,
+    )
+
+
+def _same_scale(left: Axes, right: Axes) -> None:
+    """Both axes to the wider of the two ranges, the right one without tick labels."""
+    if not (left.lines and right.lines):
+        return
+    low, high = zip(left.get_ylim(), right.get_ylim(), strict=True)
+    for axis in (left, right):
+        axis.set_ylim(min(low), max(high))
+    right.tick_params(labelleft=False)

@@ -1,0 +1,73 @@
+"""Settings are fields of frozen dataclasses; this turns text into them.
+
+>>> override(Simulated(), {"seconds": "2", "severities": "0.5,2"})
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bearcat.errors import InputError, suggest
+
+Settings = TypeVar("Settings")
+
+
+def pairs(texts: Iterable[str]) -> dict[str, str]:
+    """`name=value` texts as a table."""
+    table = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign or not name.strip():
+            raise InputError(f"'{text}' is not a setting; write NAME=VALUE")
+        table[name.strip()] = value.strip()
+    return table
+
+
+def override(settings: Settings, texts: Mapping[str, str]) -> Settings:
+    """A copy with these fields changed, each text read as its field's type; an unknown field suggests the nearest."""
+    kind = type(settings)
+    fields = [field.name for field in dataclasses.fields(settings)]  # type: ignore[arg-type]
+    hints = typing.get_type_hints(kind)
+    changed = {}
+    for name, text in texts.items():
+        if name not in fields:
+            raise InputError(f"unknown setting '{name}'{suggest(name, fields)}")
+        try:
+            changed[name] = _value(text, hints[name])
+        except ValueError as error:
+            raise InputError(f"setting '{name}': '{text}' is not {_described(hints[name])}") from error
+    return dataclasses.replace(settings, **changed)  # type: ignore[type-var]
+
+
+def _value(text: str, kind: Any) -> Any:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        if type(None) in arguments and text.lower() in ("", "none"):
+            return None
+        return _value(text, next(one for one in arguments if one is not type(None)))
+    if origin is tuple:
+        parts = [part.strip() for part in text.split(",") if part.strip()]
+        if arguments[0] is int:  # 1,3-5
+            spans = [part.split("-", 1) for part in parts]
+            return tuple(number for span in spans for number in range(int(span[0]), int(span[-1]) + 1))
+        return tuple(_value(part, arguments[0]) for part in parts)
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise ValueError(text)
+        return text.lower() == "true"
+    if kind in (int, float, str, Path):
+        return kind(text)
+    raise ValueError(text)
+
+
+def _described(kind: Any) -> str:
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
+    arguments = [one for one in typing.get_args(kind) if one not in (type(None), ...)]
+    if typing.get_origin(kind) is tuple:
+        return f"a list like a,b,c of which each is {words.get(arguments[0], 'a value')}"
+    return words.get(arguments[0] if arguments else kind, f"a {kind}")

@@ -1,0 +1,45 @@
+"""Real recordings for the tests that want them, and a cache and data folder of the test's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bearcat.data.recording import Recording
+
+REAL = Path(os.environ.get("BEARCAT_DATA") or Path(__file__).parents[2] / "shared" / "data")
+
+
+@pytest.fixture
+def real_data() -> Callable[[str], Path]:
+    """The folder of a real dataset; the test is skipped, with the reason, where it is not there."""
+
+    def find(name: str) -> Path:
+        if not (REAL / name).is_dir():
+            pytest.skip(f"no real recordings in {REAL / name}; set BEARCAT_DATA to the folder that holds '{name}'")
+        return REAL / name
+
+    return find
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BEARCAT_CACHE", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setenv("BEARCAT_DATA", str(tmp_path_factory.mktemp("data")))
+
+
+def make_recording(
+    signal: np.ndarray | None = None, *, seed: int = 0, samples: int = 4096, label: str | None = "inner",
+    domain: str = "a", rate: float | None = 1000.0, origin: str | None = None,
+) -> Recording:  # fmt: skip
+    """A recording of noise, or of the given samples."""
+    if signal is None:
+        signal = np.random.default_rng(seed).standard_normal(samples)
+    return Recording(
+        signal=np.asarray(signal, dtype=np.float32), rate=rate, label=label, domain=domain, channel="1",
+        origin=origin or f"{domain}/{label}/{seed}.npy",
+    )  # fmt: skip

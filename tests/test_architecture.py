@@ -1,0 +1,91 @@
+"""The direction of dependencies, read from the imports; and what may not be imported where."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import bearcat
+
+ROOT = Path(bearcat.__file__).parent
+# Each layer may import from itself and from those above it. docs/design.md shows the same list.
+LAYERS = [
+    {"errors"},
+    {"settings"},
+    {"data"},
+    {"report"},
+    {"cli"},
+]
+# Inside data/: the same rule.
+DATA_LAYERS = [
+    {"recording", "archives", "files", "formats"},
+    {"catalogue", "prepare"},
+    {"simulate", "paderborn", "cwru", "hit_sm", "folder", "cache", "survey", "tasks", "fetch"},
+    {"__init__"},
+]
+
+
+def imported(path: Path) -> set[str]:
+    """The bearcat modules a file imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found.add(node.module or "")
+    return {name for name in found if name.split(".")[0] == "bearcat"}
+
+
+def layer_of(name: str, layers: list[set[str]]) -> int:
+    matches = [number for number, names in enumerate(layers) if name in names]
+    assert len(matches) == 1, f"{name} has no place in the layers"
+    return matches[0]
+
+
+def test_imports_point_upwards_only():
+    for path in ROOT.rglob("*.py"):
+        name = path.relative_to(ROOT).with_suffix("").parts[0]
+        if name == "__init__":
+            assert not imported(path), "bearcat itself loads nothing"
+            continue
+        for other in imported(path) - {"bearcat"}:
+            assert layer_of(other.split(".")[1], LAYERS) <= layer_of(name, LAYERS), f"{path.name} imports {other}"
+
+
+def test_inside_data_too_and_datasets_are_strangers_to_each_other():
+    datasets = {"simulate", "paderborn", "cwru", "hit_sm", "folder"}
+    for path in (ROOT / "data").glob("*.py"):
+        for other in imported(path):
+            part = other.split(".")[2:] or (["__init__"] if other == "bearcat.data" else [])
+            if part:
+                assert layer_of(part[0], DATA_LAYERS) <= layer_of(path.stem, DATA_LAYERS), (
+                    f"{path.name} imports {other}"
+                )
+                assert not {part[0], path.stem} <= datasets or part[0] == path.stem
+
+
+def test_data_and_report_know_nothing_of_torch():
+    code = "import sys, bearcat.data, bearcat.data.fetch, bearcat.report.plots; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_command_line_loads_nothing_heavy_for_its_help():
+    heavy = "{'numpy', 'scipy', 'torch', 'matplotlib', 'pyarrow', 'h5py'}"
+    code = f"import sys, bearcat.cli; found = {heavy} & set(sys.modules); assert not found, found"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_no_source_file_can_execute_what_it_reads():
+    for path in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = {alias.name.split(".")[0] for alias in node.names} | {getattr(node, "module", "") or ""}
+                assert not names & {"pickle", "marshal", "shelve", "dill", "joblib"}, path
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in {"eval", "exec", "compile", "__import__"}, path
+            if isinstance(node, ast.keyword):
+                told = isinstance(node.value, ast.Constant) and node.value.value
+                assert (node.arg, told) not in {("allow_pickle", True), ("weights_only", False)}, path

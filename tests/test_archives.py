@@ -1,0 +1,346 @@
+"""Archives are read without trust: what is safe comes out whole, what is not leaves nothing behind."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+import stat
+import struct
+import sys
+import tarfile
+import zipfile
+import zlib
+from pathlib import Path
+
+import pytest
+
+from bearcat.data import archives
+from bearcat.data.archives import DamagedArchiveError, Member, alone, is_archive, members, read_member, unpack
+from bearcat.errors import InputError
+
+FILES = {"KA04/one.mat": b"first " * 1000, "KA04/two.mat": os.urandom(5000), "empty.txt": b""}
+
+
+def make_zip(path: Path, files: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return path
+
+
+def make_tar(path: Path, files: dict[str, bytes], *others: tarfile.TarInfo) -> Path:
+    kind = {".gz": "w:gz", ".xz": "w:xz", ".bz2": "w:bz2"}.get(path.suffix, "w")
+    with tarfile.open(path, kind) as archive:  # type: ignore[call-overload]
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+        for other in others:
+            archive.addfile(other)
+    return path
+
+
+def vint(number: int) -> bytes:
+    """A number the way RAR 5 writes it: seven bits a byte, the lowest first."""
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def rar_block(*fields: bytes) -> bytes:
+    """A header of RAR 5: its checksum, its length, its fields."""
+    body = b"".join(fields)
+    body = vint(len(body)) + body
+    return struct.pack("<I", zlib.crc32(body)) + body
+
+
+def make_rar(path: Path, files: dict[str, bytes], *, method: int = 0, link: str | None = None) -> Path:
+    """A RAR 5 whose members are stored, or claim a compression method; with `link` they are links to there."""
+    parts = [b"Rar!\x1a\x07\x01\x00", rar_block(vint(1), vint(0), vint(0))]
+    for name, content in files.items():
+        extra = b""
+        if link is not None:
+            target = link.encode()
+            record = vint(5) + vint(1) + vint(0) + vint(len(target)) + target
+            extra = vint(len(record)) + record
+        fields = [vint(2), vint(3 if extra else 2), vint(len(extra)) if extra else b"", vint(len(content)), vint(4)]
+        fields += [vint(len(content)), vint(0o100644), struct.pack("<I", zlib.crc32(content)), vint(method << 7)]
+        fields += [vint(1), vint(len(name.encode())), name.encode(), extra]
+        parts += [rar_block(*fields), content]
+    path.write_bytes(b"".join([*parts, rar_block(vint(5), vint(0), vint(0))]))
+    return path
+
+
+def make(path: Path, files: dict[str, bytes]) -> Path:
+    maker = {".zip": make_zip, ".rar": make_rar}.get(path.suffix, make_tar)
+    return maker(path, files)
+
+
+def everything_below(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+
+
+KINDS = ["a.zip", "a.rar", "a.tar", "a.tar.gz", "a.tar.bz2", "a.tar.xz"]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_lists_reads_and_unpacks_the_same_files(tmp_path: Path, name: str) -> None:
+    path = make(tmp_path / name, FILES)
+    assert is_archive(path)
+    assert members(path) == [Member(one, len(content)) for one, content in FILES.items()]
+    assert {one: read_member(path, one) for one in FILES} == FILES
+    found = unpack(path, tmp_path / "out")
+    assert found == [tmp_path / "out" / one for one in FILES]
+    assert [one.read_bytes() for one in found] == list(FILES.values())
+    assert everything_below(tmp_path / "out") == set(FILES)  # no lock, no hidden folder
+
+
+def test_the_ending_tells_an_archive_whatever_its_case() -> None:
+    assert is_archive(Path("KA04.RAR"))
+    assert not is_archive(Path("KA04.mat"))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_an_archive_cut_short_anywhere_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    whole = make(tmp_path / name, FILES).read_bytes()
+    path = tmp_path / f"cut-{name}"
+    for share in (0, 5, 30, 50, 60):
+        path.write_bytes(whole[: len(whole) * share // 100])
+        with pytest.raises(DamagedArchiveError, match=r"cut-a.*download it again"):
+            members(path)
+        with pytest.raises(DamagedArchiveError):
+            unpack(path, tmp_path / "out")
+        assert everything_below(tmp_path / "out") == set()
+
+
+def test_a_tar_cut_between_two_members_is_not_taken_for_a_shorter_one(tmp_path: Path) -> None:
+    path = make_tar(tmp_path / "a.tar", FILES)
+    first = 512 + 6144  # the header and the 6000 bytes of the first member, in blocks of 512
+    path.write_bytes(path.read_bytes()[:first])
+    with pytest.raises(DamagedArchiveError, match="ends in the middle"):
+        members(path)
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.rar", "a.tar.gz"])
+def test_a_flipped_bit_is_noticed(tmp_path: Path, name: str) -> None:
+    path = make(tmp_path / name, {"two.mat": FILES["KA04/two.mat"]})
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DamagedArchiveError, match=name):
+        read_member(path, "two.mat")
+
+
+def test_a_web_page_called_rar_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "KA04.rar"
+    path.write_text("<html>not found</html>" * 100)
+    with pytest.raises(DamagedArchiveError, match=r"KA04.rar is damaged or not an archive"):
+        members(path)
+
+
+def test_an_archive_that_is_missing_or_lacks_the_member_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"gone.zip is not there"):
+        members(tmp_path / "gone.zip")
+    with pytest.raises(InputError, match=r"a.zip holds no file 'three.mat'"):
+        read_member(make_zip(tmp_path / "a.zip", FILES), "three.mat")
+
+
+ESCAPES = ["../evil", "a/../../evil", "/evil", "C:/evil", "C:evil", "a\\..\\..\\evil", "a//b", "a/./b", "a\nb", ".. /x"]
+
+
+@pytest.mark.parametrize("name", ESCAPES)
+@pytest.mark.parametrize("kind", ["a.zip", "a.tar", "a.rar"])
+def test_names_that_lead_elsewhere_are_refused_and_nothing_is_written(tmp_path: Path, kind: str, name: str) -> None:
+    path = make(tmp_path / kind, {"good.mat": b"good", name: b"evil"})
+    with pytest.raises(InputError, match="was not unpacked, because"):
+        unpack(path, tmp_path / "deep" / "out")
+    assert everything_below(tmp_path) == {kind}
+
+
+def test_links_and_devices_are_neither_listed_nor_unpacked(tmp_path: Path) -> None:
+    linked = zipfile.ZipInfo("link")
+    linked.external_attr = (stat.S_IFLNK | 0o777) << 16
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr(linked, "/etc/passwd")
+    for number, kind in enumerate((tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE)):
+        info = tarfile.TarInfo("link")
+        info.type, info.linkname = kind, "/etc/passwd"
+        make_tar(tmp_path / f"{number}.tar", {}, info)
+    make_rar(tmp_path / "a.rar", {"link": b""}, link="/etc/passwd")
+    packed = sorted(tmp_path.iterdir())
+    assert len(packed) == 6
+    for path in packed:
+        assert members(path) == []
+        with pytest.raises(InputError, match=r"'link', a link or device"):
+            unpack(path, tmp_path / "out")
+        assert everything_below(tmp_path / "out") == set()
+
+
+def test_a_link_already_in_the_folder_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "KA04").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="leads outside"):
+        unpack(make_zip(tmp_path / "a.zip", FILES), tmp_path / "out")
+    assert everything_below(tmp_path / "elsewhere") == set()
+
+
+@pytest.mark.parametrize("names", [("a.mat", "A.MAT"), ("a", "a/b"), ("a/b", "A"), ("a", "a."), ("é", "e\u0301")])
+def test_names_that_are_one_on_some_disk_are_refused(tmp_path: Path, names: tuple[str, str]) -> None:
+    path = make_tar(tmp_path / "a.tar", {name: name.encode() for name in names})
+    with pytest.raises(InputError, match="another member of the same name"):
+        unpack(path, tmp_path / "out")
+    assert everything_below(tmp_path / "out") == set()
+
+
+def test_a_name_that_occurs_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.mat", b"1")
+        with pytest.warns(UserWarning, match="Duplicate"):
+            archive.writestr("a.mat", b"2")
+    with pytest.raises(InputError, match="twice"):
+        read_member(path, "a.mat")
+    with pytest.raises(InputError, match="same name"):
+        unpack(path, tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.tar.gz", "a.rar"])
+def test_sizes_and_counts_are_bounded_by_what_really_comes_out(tmp_path: Path, name: str) -> None:
+    path = make(tmp_path / name, {"a": bytes(3 * 2**20), "b": bytes(3 * 2**20)})
+    with pytest.raises(InputError, match="past the limit of 1000 bytes"):
+        read_member(path, "a", limit=1000)
+    with pytest.raises(InputError, match=f"unpacks 'b' past the limit of {4 * 2**20} bytes"):
+        unpack(path, tmp_path / "out", limit_bytes=4 * 2**20)
+    with pytest.raises(InputError, match="more than 1 files"):
+        unpack(path, tmp_path / "out", limit_files=1)
+    assert everything_below(tmp_path / "out") == set()
+    assert len(unpack(path, tmp_path / "out", limit_bytes=6 * 2**20, limit_files=2)) == 2
+
+
+@pytest.mark.parametrize("claim", [10, 2**31])
+def test_a_zip_that_lies_about_its_size_unpacks_neither_more_nor_wrong(tmp_path: Path, claim: int) -> None:
+    size = 5 * 2**20
+    path = make_zip(tmp_path / "a.zip", {"bomb": bytes(size)})
+    honest, lie = struct.pack("<I", size), struct.pack("<I", claim)
+    assert path.read_bytes().count(honest) == 2  # in the member's own header and in the list at the end
+    path.write_bytes(path.read_bytes().replace(honest, lie))
+    assert members(path) == [Member("bomb", claim)]
+    with pytest.raises(InputError, match=r"a.zip is damaged|past the limit"):
+        read_member(path, "bomb", limit=2**20)
+    with pytest.raises(InputError, match=r"a.zip is damaged|past the limit"):
+        unpack(path, tmp_path / "out", limit_bytes=2**20)
+    assert everything_below(tmp_path / "out") == set()
+
+
+def test_a_tar_header_of_absurd_size_is_not_read_into_memory(tmp_path: Path) -> None:
+    header = tarfile.TarInfo("pax")
+    header.type, header.size = tarfile.XHDTYPE, 2**33
+    path = tmp_path / "a.tar"
+    path.write_bytes(header.tobuf(tarfile.GNU_FORMAT) + bytes(4096))
+    with pytest.raises(DamagedArchiveError, match="absurd size"):
+        members(path)
+
+
+def test_a_different_file_is_never_overwritten_and_an_identical_one_is_kept(tmp_path: Path) -> None:
+    path, out = make_zip(tmp_path / "a.zip", FILES), tmp_path / "out"
+    first = unpack(path, out)
+    stamps = [one.stat().st_mtime_ns for one in first]
+    assert unpack(path, out) == first
+    assert [one.stat().st_mtime_ns for one in first] == stamps
+    (out / "KA04" / "one.mat").unlink()
+    (out / "KA04" / "two.mat").write_bytes(b"mine")
+    with pytest.raises(InputError, match=r"two.mat is already there and differs"):
+        unpack(path, out)
+    assert (out / "KA04" / "two.mat").read_bytes() == b"mine"
+    assert not (out / "KA04" / "one.mat").exists()  # all or none
+
+
+def test_an_interrupted_unpacking_leaves_nothing_and_can_be_run_again(tmp_path: Path, monkeypatch) -> None:
+    path, out = make_zip(tmp_path / "a.zip", FILES), tmp_path / "out"
+    chunks = archives._chunks
+
+    def interrupted(path, item, limit, total=0):
+        yield from chunks(path, item, limit, total)
+        if item.name == "KA04/two.mat":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(archives, "_chunks", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            unpack(path, out)
+    assert everything_below(out) == set()
+    assert len(unpack(path, out)) == 3
+
+
+def _unpack_and_die(path: Path, out: Path) -> None:
+    archives._place = lambda *_: os._exit(9)
+    unpack(path, out)
+
+
+def test_what_a_kill_leaves_looks_like_no_data_and_is_cleared(tmp_path: Path) -> None:
+    path, out = make_zip(tmp_path / "a.zip", FILES), tmp_path / "out"
+    process = multiprocessing.get_context("spawn").Process(target=_unpack_and_die, args=(path, out))
+    process.start()
+    process.join(30)
+    assert process.exitcode == 9
+    process.close()
+    left = everything_below(out)
+    assert {Path(one).suffix for one in left} == {".part", ".lock"}
+    assert len(unpack(path, out)) == 3
+    assert everything_below(out) == set(FILES)
+
+
+def test_a_lock_is_held_by_one_and_free_again_afterwards(tmp_path: Path, monkeypatch) -> None:
+    lock = tmp_path / "a.lock"
+    with (
+        alone(lock, "counting"),
+        pytest.raises(InputError, match="another process is counting"),
+        alone(lock, "counting"),
+    ):
+        pass
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(archives, "_claim", archives._claim_marker)  # as on a disk without flock
+    with alone(lock, "counting"), pytest.raises(InputError, match=r"a.lock.held if there is none"), alone(lock, "x"):
+        pass
+    with alone(lock, "counting"):
+        assert [one.name for one in tmp_path.iterdir()] == ["a.lock.held"]
+
+
+def test_a_full_disk_and_a_folder_that_cannot_be_written_are_named(tmp_path: Path, monkeypatch) -> None:
+    path = make_zip(tmp_path / "a.zip", FILES)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"cannot write .*file"):
+        unpack(path, tmp_path / "file")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(archives, "_place", full)
+    with pytest.raises(InputError, match=r"the disk of .*out is full"):
+        unpack(path, tmp_path / "out")
+    assert everything_below(tmp_path / "out") == set()
+
+
+def test_without_rarfile_the_command_that_installs_it_is_told(tmp_path: Path, monkeypatch) -> None:
+    path = make_rar(tmp_path / "KA04.rar", FILES)
+    monkeypatch.setitem(sys.modules, "rarfile", None)
+    with pytest.raises(InputError, match=r"pip install 'bearcat\[fetch\]'"):
+        members(path)
+    assert members(make_zip(tmp_path / "a.zip", {"a": b""})) == [Member("a", 0)]
+
+
+def test_without_a_program_for_compressed_members_several_are_named(tmp_path: Path, monkeypatch) -> None:
+    rarfile = archives.rar_reader()
+    for tool in ("UNRAR", "UNAR", "BSDTAR", "SEVENZIP", "SEVENZIP2"):
+        monkeypatch.setattr(rarfile, f"{tool}_TOOL", str(tmp_path / "nothing"))
+    monkeypatch.setattr(rarfile, "CURRENT_SETUP", None)
+    path = make_rar(tmp_path / "KA04.rar", {"a.mat": b"pretend this is compressed"}, method=3)
+    assert members(path) == [Member("a.mat", 26)]
+    with pytest.raises(InputError, match=r"KA04.rar is compressed.*install unrar, unar, 7-zip or bsdtar") as caught:
+        read_member(path, "a.mat")
+    assert not isinstance(caught.value, DamagedArchiveError)
+    assert read_member(make_rar(tmp_path / "stored.rar", FILES), "KA04/two.mat") == FILES["KA04/two.mat"]

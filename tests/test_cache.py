@@ -1,0 +1,160 @@
+"""The cache: the right windows always, from disk where it can be, rebuilt where it is damaged."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bearcat.data import Folder, Preparation, Simulated, cached_windows, load, prepare
+from bearcat.data import cache as cache_module
+from bearcat.data.recording import Windows
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two recordings, an hour old."""
+    for number, name in enumerate(("a/inner/1.npy", "a/outer/1.npy")):
+        path = tmp_path / "set" / name
+        path.parent.mkdir(parents=True)
+        np.save(path, np.random.default_rng(number).standard_normal(5000).astype(np.float32))
+        os.utime(path, (time.time() - 3600,) * 2)
+    return tmp_path / "set"
+
+
+def windows_of(folder: Path, cache: Path | None, **settings) -> Windows:
+    return cached_windows(Folder(root=folder).catalogue(), Preparation(length=256, **settings), cache)
+
+
+def same(one: Windows, other: Windows) -> bool:
+    return (
+        np.array_equal(one.values, other.values)
+        and np.array_equal(one.start, other.start)
+        and np.array_equal(one.recording, other.recording)
+        and one.recordings == other.recordings
+        and one.span == other.span
+    )
+
+
+def forbid_preparing(monkeypatch) -> None:
+    def refuse(*_):
+        raise AssertionError("prepared again")
+
+    monkeypatch.setattr(cache_module, "prepare", refuse)
+
+
+@pytest.mark.parametrize("settings", [{}, {"input": "frequency"}, {"stride": 100}])
+def test_what_comes_from_the_cache_is_what_was_prepared(folder, tmp_path, monkeypatch, settings):
+    fresh = windows_of(folder, None, **settings)
+    first = windows_of(folder, tmp_path / "cache", **settings)
+    forbid_preparing(monkeypatch)
+    again = windows_of(folder, tmp_path / "cache", **settings)
+    assert same(fresh, first)
+    assert same(fresh, again)
+    assert isinstance(again.values, np.memmap)
+    assert not again.values.flags.writeable
+
+
+def test_simulated_recordings_are_cached_too(tmp_path, monkeypatch):
+    catalogue = Simulated(seconds=0.2).catalogue().only(["0"])
+    first = cached_windows(catalogue, Preparation(), tmp_path)
+    forbid_preparing(monkeypatch)
+    assert same(first, cached_windows(catalogue, Preparation(), tmp_path))
+    with pytest.raises(AssertionError, match="prepared again"):
+        cached_windows(Simulated(seconds=0.2, seed=1).catalogue().only(["0"]), Preparation(), tmp_path)
+
+
+@pytest.mark.parametrize("settings", [{"input": "frequency"}, {"stride": 17}, {"rate": 500.0}])
+def test_another_setting_never_meets_an_old_entry(folder, tmp_path, settings):
+    windows_of(folder, tmp_path / "cache")
+    assert same(windows_of(folder, tmp_path / "cache", **settings), windows_of(folder, None, **settings))
+
+
+def test_a_changed_file_never_meets_an_old_entry_even_with_size_and_date_kept(folder, tmp_path):
+    old = windows_of(folder, tmp_path / "cache")
+    path = folder / "a/inner/1.npy"
+    before = path.stat()
+    np.save(path, np.load(path)[::-1].copy())
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    new = windows_of(folder, tmp_path / "cache")
+    assert not np.array_equal(old.values, new.values)
+    assert same(new, windows_of(folder, None))
+
+
+def test_a_file_seen_before_is_not_read_to_know_it_again(folder, tmp_path, monkeypatch):
+    windows_of(folder, tmp_path / "cache")
+    real = cache_module.time.time_ns
+    monkeypatch.setattr(cache_module.time, "time_ns", lambda: real() + 10**10)  # the files are no longer fresh
+    windows_of(folder, tmp_path / "cache")
+    monkeypatch.setattr(cache_module, "digest", lambda path: pytest.fail("read again"))
+    windows_of(folder, tmp_path / "cache")
+
+
+def test_a_moved_label_is_another_dataset(folder, tmp_path):
+    windows_of(folder, tmp_path / "cache")
+    shutil.move(folder / "a/inner", folder / "a/cage")
+    assert set(windows_of(folder, tmp_path / "cache").labels) == {"cage", "outer"}
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "index", "label", "gone"])
+def test_a_damaged_entry_is_built_again(folder, tmp_path, damage):
+    right = windows_of(folder, None)
+    windows_of(folder, tmp_path / "cache")
+    (place,) = (tmp_path / "cache" / "windows").iterdir()
+    values, index = place / "windows.npy", place / "index.json"
+    content = bytearray(values.read_bytes())
+    if damage == "flip":
+        content[len(content) // 2] ^= 1
+        values.write_bytes(content)
+    elif damage == "cut":
+        values.write_bytes(content[:-100])
+    elif damage == "empty":
+        values.write_bytes(b"")
+    elif damage == "index":
+        index.write_text("{")
+    elif damage == "label":
+        index.write_text(index.read_text().replace("inner", "outer"))
+    else:
+        values.unlink()
+    assert same(windows_of(folder, tmp_path / "cache"), right)
+    assert isinstance(windows_of(folder, tmp_path / "cache").values, np.memmap)  # and is whole again
+    assert [one.name[0] for one in (tmp_path / "cache" / "windows").iterdir()] != ["."]
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(folder, tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    assert same(windows_of(folder, blocked), windows_of(folder, None))
+
+
+def _work(folder: Path, cache: Path, start) -> float:  # type: ignore[no-untyped-def]
+    start.wait(30)
+    total = 0.0
+    for _ in range(5):
+        total += float(np.abs(windows_of(folder, cache).values).sum())
+    return total
+
+
+def test_two_processes_share_one_cache(folder, tmp_path):
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager:
+        start = manager.Event()
+        with context.Pool(2) as pool:
+            results = [pool.apply_async(_work, (folder, tmp_path / "cache", start)) for _ in range(2)]
+            start.set()
+            totals = [result.get(60) for result in results]
+            pool.close()
+            pool.join()
+    right = 5 * float(np.abs(windows_of(folder, None).values).sum())
+    assert totals == pytest.approx([right, right])
+    assert len(list((tmp_path / "cache" / "windows").iterdir())) == 1  # and no drafts
+
+
+def test_loading_and_preparing_by_hand_gives_the_same(folder, tmp_path):
+    catalogue = Folder(root=folder).catalogue()
+    assert same(windows_of(folder, tmp_path / "cache"), prepare(load(catalogue), Preparation(length=256)))

@@ -1,0 +1,157 @@
+"""The command line as a stranger meets it: in its own process, by exit status and words."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.test_folder import put
+
+
+def bearcat(*words: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    call = [sys.executable, "-c", "from bearcat.cli import main; main()", *map(str, words)]
+    result = subprocess.run(call, capture_output=True, text=True, cwd=folder, timeout=120)
+    assert "Traceback" not in result.stderr
+    return result
+
+
+def test_cwru_is_checked_completely(real_data):
+    result = bearcat("data", "check", "cwru", "--root", real_data("cwru"))
+    assert result.returncode == 0, result.stderr
+    assert "40 recordings in 4 domains, 10 classes" in result.stdout
+    assert result.stdout.count("outer-021") == 4
+
+
+def test_hit_sm_is_checked_completely(real_data):
+    result = bearcat("data", "check", "hit-sm", "--root", real_data("hit-sm"), "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert result.returncode == 0, result.stderr
+    assert len(rows) == 21
+    assert {row["windows"] for row in rows} == {"256"}
+    assert "rig 'self' is not there" in result.stderr
+
+
+def test_a_stranger_with_three_csv_files_sees_them(tmp_path):
+    put(tmp_path / "mine" / "600rpm" / "healthy" / "a.csv", 1, rate=12_000)
+    put(tmp_path / "mine" / "600rpm" / "inner" / "b.csv", 2, rate=12_000)
+    put(tmp_path / "mine" / "900rpm" / "c.csv", 3, rate=12_000)
+    result = bearcat("data", "check", "mine", folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "3 recordings in 2 domains" in result.stdout
+    result = bearcat("data", "show", "mine", "--out", "look/shift.png", folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "look" / "shift.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_of_files_without_a_rate_and_of_a_domain_without_a_class(tmp_path):
+    put(tmp_path / "a" / "inner" / "1.csv", 1)
+    put(tmp_path / "a" / "outer" / "1.csv", 2)
+    put(tmp_path / "b" / "outer" / "1.csv", 3, samples=700)
+    result = bearcat("data", "show", tmp_path, "--domain", "b", "--domain", "0", "--out", tmp_path / "x.png")
+    assert result.returncode == 0, result.stderr
+    assert "b and a, 2 classes" in result.stdout
+
+
+def test_missing_files_are_named_and_the_status_is_2(tmp_path):
+    result = bearcat("data", "check", "cwru", "--root", tmp_path)
+    assert result.returncode == 2
+    assert result.stderr.count("missing in") == 40
+    assert "bearcat: cwru: not ready, 40 problem(s) named above" in result.stderr
+
+
+def test_one_domain_can_be_checked_alone(real_data, tmp_path):
+    for number in (97, 105, 118, 130, 169, 185, 197, 209, 222, 234):
+        (tmp_path / f"{number}.mat").symlink_to(real_data("cwru") / f"{number}.mat")
+    assert bearcat("data", "check", "cwru", "--root", tmp_path).returncode == 2
+    assert bearcat("data", "check", "cwru", "--root", tmp_path, "--domain", "load0").returncode == 0
+
+
+def test_settings_reach_the_dataset_and_json_is_complete():
+    result = bearcat(
+        "data",
+        "check",
+        "simulated",
+        "--set",
+        "seconds=0.5",
+        "--set",
+        "severities=1",
+        "--window",
+        "512",
+        "--format",
+        "json",
+    )
+    told = json.loads(result.stdout)
+    assert result.returncode == 0
+    assert len(told["rows"]) == 16  # healthy, inner, outer, both × 4 conditions
+    assert told["rows"][0]["windows"] == 15
+    assert told["problems"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["data", "check", "cwro"], "unknown dataset 'cwro'; did you mean 'cwru'?"),
+        (["data", "check", "./nowhere"], "there is no such folder"),
+        (["data", "check", "simulated", "--domain", "N15"], "unknown domain 'N15'"),
+        (["data", "check", "simulated", "--set", "second=1"], "unknown setting 'second'; did you mean 'seconds'?"),
+        (["data", "check", "simulated", "--set", "seconds"], "write NAME=VALUE"),
+        (["data", "check", "simulated", "--set", "seconds=-1"], "seconds"),
+        (["data", "check", "simulated", "--window", "1"], "length must be at least 2"),
+        (["data", "check", "simulated", "--format", "jsn"], "did you mean 'json'?"),
+        (["data", "check", "simulated", "--channel", "x"], "unknown setting 'channel'"),
+        (["data", "show", "simulated", "--domain", "0"], "a picture compares two domains, not 1"),
+        (["data", "show", "simulated", "--set", "seconds=0.2", "--out", "x.abc"], "x.abc: cannot be written"),
+        (["data", "fetch", "simulated"], "there is nothing to fetch for 'simulated'"),
+        (["data", "fetch", "paderborn", "--root", "pu"], "CC BY-NC 4.0"),
+    ],
+)
+def test_bad_words_get_one_sentence_and_status_2(tmp_path, words, sentence):
+    result = bearcat(*words, folder=tmp_path)
+    assert result.returncode == 2
+    told = [line for line in result.stderr.splitlines() if line.startswith("bearcat: ")]
+    assert len(told) == 1
+    assert sentence in told[0]
+
+
+def test_unreadable_files_do_not_stop_the_table(tmp_path):
+    put(tmp_path / "a" / "inner" / "1.csv", 1)
+    put(tmp_path / "b" / "inner" / "1.csv", 2)
+    (tmp_path / "b" / "inner" / "2.npy").write_bytes(b"junk")
+    result = bearcat("data", "check", tmp_path)
+    assert result.returncode == 2
+    assert "2 recordings in 2 domains" in result.stdout
+    assert "problem: b/inner/2.npy: cannot be read as a .npy file" in result.stderr
+
+
+def test_list_version_and_help():
+    listed = bearcat("data", "list").stdout
+    for name in ("simulated", "paderborn", "cwru", "hit-sm", "folder", "CC BY-NC 4.0"):
+        assert name in listed
+    assert bearcat("--version").stdout.startswith("bearcat 0.")
+    assert "check" in bearcat("data", "--help").stdout
+
+
+def test_the_picture_shows_what_the_recordings_hold(tmp_path):
+    """The axes, not the pixels: the envelope of an outer fault has its line at BPFO in both domains."""
+    from bearcat.data.simulate import Bearing, Simulated, fault_frequencies
+    from bearcat.report import plots
+
+    recordings = {domain: Simulated().recording(domain, "outer-2") for domain in ("N15_M07_F10", "N09_M07_F10")}
+    drawn = []
+    original = plots._draw_recording
+    try:
+        plots._draw_recording = lambda axes, *rest: (original(axes, *rest), drawn.append(axes))[0]  # type: ignore[assignment]
+        plots.draw_shift([("outer-2", *recordings.values())], ("a", "b"), tmp_path / "x.png")
+    finally:
+        plots._draw_recording = original
+    for axes, speed in zip(drawn, (1500, 900), strict=True):
+        line = axes[2].lines[0]
+        peak = line.get_xdata()[np.argmax(line.get_ydata())]
+        assert peak == pytest.approx(fault_frequencies(Bearing(), speed)["BPFO"], rel=0.02)

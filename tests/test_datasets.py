@@ -1,0 +1,251 @@
+"""The published datasets: real CWRU and HIT-SM files, and files built like Paderborn's."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import io as scipy_io
+
+from bearcat.data import CWRU, DATASETS, HITSM, Paderborn, load, open_dataset
+from bearcat.data.cwru import FILES
+from bearcat.data.paderborn import ARTIFICIAL, CONDITIONS, HEALTHY, PAPER, SETS
+from bearcat.data.simulate import Simulated
+from bearcat.errors import InputError
+
+NOISE = np.random.default_rng(0).standard_normal(2000)
+
+
+def paderborn_file(name: str, order: int = 0, without: str | None = None) -> bytes:
+    """A file of the published structure: a struct named like the file, channels with Name and Data among others."""
+    channels = [
+        ("force", 40, 0.0), ("phase_current_1", 2000, 1.0), ("phase_current_2", 2000, 2.0), ("speed", 40, 3.0),
+        ("temp_2_bearing_module", 4, 4.0), ("torque", 40, 5.0), ("vibration_1", 2000, 6.0),
+    ]  # fmt: skip
+    channels = [one for one in channels[order:] + channels[:order] if one[0] != without]
+    fields = ["Type", "Raster", "Data", "Name", "Unit"]
+    listed = np.zeros((1, len(channels)), dtype=[(f, object) for f in (fields[::-1] if order % 2 else fields)])
+    for column, (title, size, offset) in enumerate(channels):
+        told = {"Type": "x", "Raster": "HostService", "Data": (NOISE[:size] + offset)[None], "Name": title, "Unit": ""}
+        for field, value in told.items():
+            listed[field][0, column] = value
+    rasters = np.zeros((1, 1), dtype=[("Name", object), ("Data", object)])
+    rasters[0, 0] = ("HostService", np.arange(40.0)[None])
+    measurement = {"Info": {"Date": "today"}, "X": rasters, "Y": listed, "Description": {"General": "test"}}
+    buffer = io.BytesIO()
+    scipy_io.savemat(buffer, {name: measurement}, do_compression=bool(order % 3))
+    return buffer.getvalue()
+
+
+def layout(root: Path, kind: str, bearings: tuple[str, ...] = PAPER, measurements: tuple[int, ...] = (1,)) -> Path:
+    """The dataset as people have it on disk."""
+    for number, bearing in enumerate(bearings):
+        names = [f"{condition}_{bearing}_{m}" for condition in CONDITIONS for m in measurements]
+        if kind == "archive":
+            root.mkdir(exist_ok=True)
+            with zipfile.ZipFile(root / f"{bearing}.zip", "w") as archive:
+                for name in names:
+                    archive.writestr(f"{bearing}/{name}.mat", paderborn_file(name, number))
+            continue
+        for name in names:
+            folder = {"bearing": bearing, "condition": name[:11], "flat": "."}[kind]
+            (root / folder).mkdir(parents=True, exist_ok=True)
+            (root / folder / f"{name}.mat").write_bytes(paderborn_file(name, number))
+    return root
+
+
+@pytest.mark.parametrize("kind", ["bearing", "condition", "flat", "archive"])
+def test_paderborn_is_found_however_it_lies(tmp_path, kind):
+    catalogue = Paderborn(root=layout(tmp_path / "pu", kind)).catalogue()
+    assert catalogue.domains == CONDITIONS
+    assert catalogue.classes == PAPER
+    assert not catalogue.problems
+    recordings = load(catalogue)
+    assert len(recordings) == 52
+    assert {one.rate for one in recordings} == {64_000}
+    assert {one.channel for one in recordings} == {"vibration_1"}
+    for one in recordings:  # whatever the order of channels and fields in the file
+        np.testing.assert_allclose(one.signal, (NOISE + 6).astype(np.float32))
+    assert (recordings[0].domain, recordings[0].label) == ("N15_M07_F10", "KA04")
+
+
+def test_paderborn_has_the_sets_of_the_publication():
+    assert len(PAPER) == 13
+    assert len(HEALTHY) == 6
+    assert len(ARTIFICIAL) == 12
+    assert len(SETS["real"]) == 14
+    assert len({*HEALTHY, *ARTIFICIAL, *SETS["real"]}) == 32
+
+
+def test_paderborn_other_bearings_measurements_channels_and_labels(tmp_path):
+    root = layout(tmp_path, "flat", ("K001", "K002", "KI01", "KB23"), (1, 2, 3))
+    texts = {
+        "bearings": "K001,K002,KI01,KB23",
+        "measurements": "1-3",
+        "channel": "phase_current_2",
+        "label_by": "damage",
+    }
+    catalogue = open_dataset("paderborn", root, texts).catalogue()
+    assert catalogue.classes == ("healthy", "inner", "both")
+    recordings = load(catalogue, ["1"])
+    assert len(recordings) == 12
+    assert {one.domain for one in recordings} == {"N09_M07_F10"}
+    np.testing.assert_allclose(recordings[0].signal, (NOISE + 2).astype(np.float32))
+    healthy = Paderborn(root=root, bearings=("healthy",)).catalogue()
+    assert len(healthy.problems) == 4 * 4  # K003 to K006 are not there
+    assert len(Paderborn(root=root, bearings=("artificial",)).downloads()) == 12
+
+
+def test_paderborn_names_what_is_missing_double_or_wrong(tmp_path):
+    root = layout(tmp_path, "bearing")
+    gone, double, cut_short, other = (f"N15_M07_F10_{bearing}_1.mat" for bearing in ("KA04", "KA15", "KA16", "KA22"))
+    (root / "KA04" / gone).unlink()
+    shutil.copy(root / "KA15" / double, root / double)
+    (root / "KA16" / cut_short).write_bytes(b"MATLAB 5.0" + bytes(50))
+    (root / "KA22" / other).write_bytes(paderborn_file(other[:-4], without="vibration_1"))
+    scipy_io.savemat(root / "KA30" / "N15_M07_F10_KA30_1.mat", {"x": NOISE})
+    catalogue = Paderborn(root=root).catalogue()
+    told = [problem.sentence for problem in catalogue.problems]
+    assert len(told) == 2
+    assert gone in told[0]
+    assert "missing" in told[0]
+    assert f"found more than once (KA15/{double} and {double})" in told[1]
+    with pytest.raises(InputError, match=f"{gone}: missing .*and 1 more"):
+        load(catalogue)
+    entries = {(one.domain, one.label): one for one in catalogue.entries}
+    for bearing, sentence in [
+        ("KA16", r"KA16/.*KA16_1\.mat: cannot be read as a MATLAB file"),
+        ("KA22", r"KA22/.*KA22_1\.mat: has no channel 'vibration_1'; choose from|did you mean"),
+        ("KA30", r"KA30/.*KA30_1\.mat: has no struct 'N15_M07_F10_KA30_1' with a field 'Y', only x"),
+    ]:
+        with pytest.raises(InputError, match=sentence):
+            entries["N15_M07_F10", bearing].read()
+
+
+@pytest.mark.parametrize(
+    ("texts", "sentence"),
+    [
+        ({"channel": "vibration_2"}, "did you mean 'vibration_1'"),
+        ({"bearings": "KA44"}, "unknown bearing 'KA44'"),
+        ({"measurements": "21"}, "numbers from 1 to 20"),
+        ({"measurements": "x"}, "'measurements': 'x' is not a list"),
+        ({"label_by": "colour"}, "label_by"),
+        ({"measurement": "1"}, "did you mean 'measurements'"),
+    ],
+)
+def test_paderborn_refuses_settings_it_does_not_know(tmp_path, texts, sentence):
+    with pytest.raises(InputError, match=sentence):
+        open_dataset("paderborn", tmp_path, texts).catalogue()
+
+
+def test_cwru_real_files_are_complete(real_data):
+    catalogue = CWRU(root=real_data("cwru")).catalogue()
+    recordings = load(catalogue)
+    assert len(recordings) == 40
+    assert not catalogue.problems
+    assert catalogue.domains == ("load0", "load1", "load2", "load3")
+    assert {one.rate for one in recordings} == {12_000}
+    assert all(5 < (one.seconds or 0) < 12 for one in recordings)
+    first = scipy_io.loadmat(real_data("cwru") / "97.mat")["X097_DE_time"].ravel()
+    np.testing.assert_array_equal(recordings[0].signal, first.astype(np.float32))
+    assert (recordings[13].domain, recordings[13].label, recordings[13].origin) == ("load1", "outer-007", "131.mat")
+
+
+def test_cwru_normal_recordings_at_48_khz_are_brought_to_12(tmp_path):
+    time = np.arange(240_000) / 48_000
+    tone = np.sin(2 * np.pi * 1000 * time)
+    scipy_io.savemat(tmp_path / "97.mat", {"X097_DE_time": tone[:, None]})
+    scipy_io.savemat(tmp_path / "105.mat", {"X105_DE_time": tone[:, None]})
+    entries = CWRU(root=tmp_path).catalogue().entries
+    normal, inner = (entry.read() for entry in entries)
+    assert (normal.rate, normal.signal.size) == (12_000, 60_000)
+    assert inner.signal.size == 240_000
+    assert int(np.abs(np.fft.rfft(normal.signal)).argmax()) == 5000  # still 1 kHz
+
+
+def test_cwru_takes_the_variable_of_the_files_number(tmp_path):
+    scipy_io.savemat(tmp_path / "99.mat", {"X098_DE_time": np.zeros(2000), "X099_DE_time": np.arange(2000.0)})
+    scipy_io.savemat(tmp_path / "100.mat", {"X099_DE_time": np.zeros(2000)})
+    entries = CWRU(root=tmp_path).catalogue().entries
+    assert entries[0].read().signal[5] == 5
+    with pytest.raises(InputError, match=r"100\.mat: has no variable 'X100_DE_time', only X099_DE_time"):
+        entries[1].read()
+    with pytest.raises(InputError, match=r"99\.mat: has no variable 'X099_FE_time'"):
+        CWRU(root=tmp_path, channel="FE").catalogue().entries[0].read()
+    with pytest.raises(InputError, match="unknown channel 'EF'"):
+        CWRU(root=tmp_path, channel="EF").catalogue()
+
+
+def test_cwru_names_every_missing_file(tmp_path):
+    problems = CWRU(root=tmp_path).catalogue().problems
+    assert [problem.origin for problem in problems] == [f"{n}.mat" for row in FILES.values() for n in row]
+    assert "load0, inner-007" in problems[1].sentence
+
+
+def test_hit_sm_real_files_are_complete_and_a_missing_rig_is_fine(real_data):
+    catalogue = HITSM(root=real_data("hit-sm")).catalogue()
+    recordings = load(catalogue)
+    assert len(recordings) == 21
+    assert catalogue.domains == ("mfs-600", "mfs-900", "mfs-1200")
+    assert {(one.rate, one.signal.size) for one in recordings} == {(51_200, 262_144)}
+    assert not catalogue.problems
+    assert "rig 'self' is not there" in catalogue.notes[0]
+
+
+def test_hit_sm_accepts_the_published_folder_names_and_names_what_is_wrong(tmp_path):
+    for folder in ("SpectraQuest MFS dataset", "self"):
+        (tmp_path / folder).mkdir()
+        for state in ("Normal", "IR2", "IR5", "IR8", "OR2", "OR5", "OR8"):
+            for speed in (600, 900, 1200):
+                scipy_io.savemat(tmp_path / folder / f"{state}_{speed}.mat", {"data": NOISE[:, None]})
+    (tmp_path / "self" / "OR5_900.mat").unlink()
+    scipy_io.savemat(tmp_path / "self" / "OR8_900.mat", {"a": NOISE, "b": NOISE})
+    catalogue = HITSM(root=tmp_path).catalogue()
+    assert len(catalogue.domains) == 6
+    assert len(catalogue.entries) == 41
+    assert [problem.origin for problem in catalogue.problems] == ["self/OR5_900.mat"]
+    assert len(load(catalogue, ["mfs-600"])) == 7  # a problem in one domain does not stop another
+    wrong = next(one for one in catalogue.entries if one.origin == "self/OR8_900.mat")
+    with pytest.raises(InputError, match=r"self/OR8_900\.mat: should hold one signal, but holds a, b"):
+        wrong.read()
+    (tmp_path / "mfs").mkdir()
+    shutil.copy(tmp_path / "self" / "IR2_600.mat", tmp_path / "mfs")
+    assert "found more than once" in HITSM(root=tmp_path).catalogue().problems[0].sentence
+    with pytest.raises(InputError, match="holds none of the folders mfs, self"):
+        HITSM(root=tmp_path / "self").catalogue()
+
+
+def test_domains_go_by_name_or_index_and_the_nearest_is_suggested():
+    catalogue = Simulated(seconds=0.1).catalogue()
+    assert catalogue.only(["3", "N15_M07_F10"]).domains == ("N15_M07_F04", "N15_M07_F10")
+    with pytest.raises(InputError, match="unknown domain 'N15_M07_F11'; did you mean 'N15_M07_F10'"):
+        catalogue.only(["N15_M07_F11"])
+    with pytest.raises(InputError, match="unknown domain '4'"):
+        catalogue.only(["4"])
+
+
+def test_every_dataset_of_the_table_says_what_it_is():
+    assert list(DATASETS) == ["simulated", "paderborn", "cwru", "hit-sm", "folder"]
+    for name, kind in DATASETS.items():
+        assert kind.about.title
+        assert kind.about.licence
+        dataset = open_dataset(name, Path("somewhere") if name != "simulated" else None)
+        addresses = [one.address for one in dataset.downloads()]
+        assert len(addresses) == {"paderborn": 13, "cwru": 40, "hit-sm": 42}.get(name, 0)
+        assert all(one.startswith("https://") for one in addresses)
+
+
+def test_an_unknown_dataset_suggests_the_nearest_and_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(InputError, match="unknown dataset 'cwro'; did you mean 'cwru'"):
+        open_dataset("cwro")
+    with pytest.raises(InputError, match="there is no such folder; give the dataset's folder with --root"):
+        CWRU(root=tmp_path / "nowhere").catalogue()
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="is a file, not a folder"):
+        CWRU(root=tmp_path / "file").catalogue()
+    with pytest.raises(InputError, match="needs its folder"):
+        open_dataset("folder")

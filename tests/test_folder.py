@@ -1,0 +1,207 @@
+"""Anybody's own recordings, and what can be wrong with them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bearcat.data import Folder, Preparation, load, open_dataset
+from bearcat.data.survey import UNLABELLED, survey
+from bearcat.errors import InputError
+from tests.test_formats import ordinary_user
+
+
+def put(path: Path, seed: int = 0, samples: int = 3000, rate: float | None = None) -> Path:
+    """A csv file of noise, with a column of times if a rate is given."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    noise = np.random.default_rng(seed).standard_normal(samples)
+    if rate is None:
+        np.savetxt(path, noise, fmt="%.5f")
+    else:
+        table = np.column_stack([np.arange(samples) / rate, noise])
+        np.savetxt(path, table, delimiter=",", header="time,x", comments="", fmt="%.9f")
+    return path
+
+
+def manifest(root: Path, text: str) -> Path:
+    (root / "manifest.csv").write_text(text)
+    return root
+
+
+def test_three_csv_files_in_folders_are_a_dataset(tmp_path):
+    put(tmp_path / "600rpm" / "healthy" / "monday.csv", 1)
+    put(tmp_path / "600rpm" / "inner" / "tuesday.csv", 2)
+    put(tmp_path / "1200rpm" / "friday.csv", 3)
+    catalogue = open_dataset(str(tmp_path)).catalogue()
+    assert catalogue.domains == ("600rpm", "1200rpm")
+    assert catalogue.classes == ("healthy", "inner")
+    found = survey(catalogue, Preparation())
+    assert not found.problems
+    assert [(row.domain, row.label, row.windows) for row in found.rows] == [
+        ("600rpm", "healthy", 2),
+        ("600rpm", "inner", 2),
+        ("1200rpm", UNLABELLED, 2),
+    ]
+    assert "domain '1200rpm' has no labels: it can be a target, not a source" in found.notes
+    assert any("do not say their sampling rate" in note for note in found.notes)
+    assert load(catalogue, ["1200rpm"])[0].label is None
+
+
+def test_a_manifest_says_everything(tmp_path):
+    put(tmp_path / "long.csv", 1, samples=4000)
+    np.save(tmp_path / "two.npy", np.random.default_rng(0).standard_normal((2, 2000)))
+    manifest(
+        tmp_path,
+        "path,domain,label,rate,channel,start,stop\n"
+        "long.csv,a,healthy,1000,,0,2000\n"
+        "long.csv,a,worn,1000,,2000,\n"
+        "two.npy,b,,1000,2,,1500\n",
+    )
+    recordings = load(Folder(root=tmp_path).catalogue())
+    assert [(one.domain, one.label, one.rate, one.signal.size) for one in recordings] == [
+        ("a", "healthy", 1000, 2000),
+        ("a", "worn", 1000, 2000),
+        ("b", None, 1000, 1500),
+    ]
+    assert [one.origin for one in recordings] == ["long.csv[0:2000]", "long.csv[2000:]", "two.npy#2[0:1500]"]
+    np.testing.assert_allclose(recordings[2].signal, np.load(tmp_path / "two.npy")[1, :1500].astype(np.float32))
+
+
+def test_path_and_domain_are_all_a_manifest_needs(tmp_path):
+    put(tmp_path / "x.csv")
+    recording = load(Folder(root=manifest(tmp_path, "domain,path\nplant,x.csv\n")).catalogue())[0]
+    assert (recording.domain, recording.label, recording.rate) == ("plant", None, None)
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        ("../secret.csv,a", "row 2: '../secret.csv' leads outside"),
+        ("/etc/hostname,a", "row 2: '/etc/hostname' leads outside"),
+        ("link.csv,a", "row 2: 'link.csv' leads outside"),
+        ("gone.csv,a", "row 2: there is no file 'gone.csv'"),
+        (",a", "row 2: path and domain must not be empty"),
+        ("x.csv,", "row 2: path and domain must not be empty"),
+        ("x.csv,a,,fast", "row 2: 'rate' must be a number, not 'fast'"),
+        ("x.csv,a,,-5", "row 2: 'rate' must be finite and not negative"),
+        ("x.csv,a,,,,7.5", "row 2: 'start' is a sample number and must be whole"),
+        ("x.csv,a,,,,10,5", r"row 2: 'stop' \(5\) must be greater than 'start' \(10\)"),
+        ("x.csv,a\nx.csv,b", r"x\.csv: holds the same samples as x\.csv; keep one"),
+        ("x.csv,a,l,,,0,100\nx.csv,a,m,,,50,150", r"x\.csv\[50:150\]: holds the same samples as x\.csv\[0:100\]"),
+        ("x.csv,a\ny.csv,b", r"y\.csv: holds the same samples as x\.csv"),
+    ],
+)
+def test_a_bad_row_of_a_manifest_is_one_problem(tmp_path, row, sentence):
+    put(tmp_path.parent / "secret.csv", 9)
+    put(tmp_path / "x.csv", 1)
+    put(tmp_path / "y.csv", 1)  # the same content under another name
+    (tmp_path / "link.csv").symlink_to(tmp_path.parent / "secret.csv")
+    catalogue = Folder(root=manifest(tmp_path, f"path,domain,label,rate,channel,start,stop\n{row}\n")).catalogue()
+    assert len(catalogue.problems) == 1
+    with pytest.raises(InputError, match=sentence):
+        load(catalogue)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("path,domain,lable\nx.csv,a,b\n", "unknown column 'lable'; did you mean 'label'"),
+        ("path,label\nx.csv,a\n", "the column 'domain' is missing"),
+        ("", "the column 'path' is missing"),
+    ],
+)
+def test_a_bad_header_stops_at_once(tmp_path, text, sentence):
+    put(tmp_path / "x.csv")
+    with pytest.raises(InputError, match=f"manifest.csv: {sentence}"):
+        Folder(root=manifest(tmp_path, text)).catalogue()
+
+
+def test_a_manifest_in_another_encoding_is_named(tmp_path):
+    (tmp_path / "manifest.csv").write_bytes("path,domain\nmüll.csv,a\n".encode("latin-1"))
+    with pytest.raises(InputError, match=r"manifest\.csv: is not UTF-8 text"):
+        Folder(root=tmp_path).catalogue()
+
+
+def test_start_and_stop_beyond_the_end_are_named(tmp_path):
+    put(tmp_path / "x.csv", samples=100)
+    with pytest.raises(InputError, match=r"x\.csv\[0:500\]: start 0, stop 500 do not fit its 100 samples"):
+        load(Folder(root=manifest(tmp_path, "path,domain,stop\nx.csv,a,500\n")).catalogue())
+
+
+def test_the_same_content_under_two_labels_is_found(tmp_path):
+    put(tmp_path / "a" / "inner" / "1.csv", 1)
+    put(tmp_path / "a" / "outer" / "1.csv", 1)
+    catalogue = Folder(root=tmp_path).catalogue()
+    assert [one.sentence for one in catalogue.problems] == [
+        "a/outer/1.csv: holds the same samples as a/inner/1.csv; keep one of them"
+    ]
+    assert [one.origin for one in catalogue.entries] == ["a/inner/1.csv"]
+
+
+def test_files_out_of_place_are_named_and_other_formats_left_out(tmp_path):
+    put(tmp_path / "a" / "inner" / "1.csv", 1)
+    put(tmp_path / "loose.csv", 2)
+    put(tmp_path / "a" / "inner" / "deep" / "2.csv", 3)
+    (tmp_path / "a" / "notes.docx").write_text("hello")
+    (tmp_path / ".hidden").write_text("hello")
+    outside = put(tmp_path.parent / "outside.csv", 4)
+    (tmp_path / "a" / "inner" / "link.csv").symlink_to(outside)
+    catalogue = Folder(root=tmp_path).catalogue()
+    assert len(catalogue.entries) == 1
+    assert sorted(one.origin for one in catalogue.problems) == ["a/inner/deep/2.csv", "a/inner/link.csv", "loose.csv"]
+    assert catalogue.notes[0].startswith("a/notes.docx: left out")
+
+
+def test_an_empty_folder_says_what_to_put_where(tmp_path):
+    with pytest.raises(InputError, match=r"holds no recordings; put files into .*<domain>/<label>/"):
+        Folder(root=tmp_path).catalogue()
+
+
+def test_class_sets_are_compared(tmp_path):
+    for number, place in enumerate(("a/inner", "a/outer", "b/inner", "b/cage")):
+        put(tmp_path / place / "1.csv", number)
+    notes = survey(Folder(root=tmp_path).catalogue(), Preparation()).notes
+    assert "source 'a' cannot teach these classes of target 'b': cage" in notes
+    assert "source 'b' cannot teach these classes of target 'a': outer" in notes
+
+
+def test_different_rates_across_domains_are_a_problem_that_offers_rate(tmp_path):
+    put(tmp_path / "a" / "inner" / "1.csv", 1, rate=12_000, samples=5000)
+    put(tmp_path / "b" / "inner" / "1.csv", 2, rate=48_000, samples=20_000)
+    catalogue = Folder(root=tmp_path).catalogue()
+    found = survey(catalogue, Preparation())
+    assert [one.sentence for one in found.problems] == [
+        "the recordings have different sampling rates (b: 48000 Hz, a: 12000 Hz); bring them to one with --rate 12000"
+    ]
+    found = survey(catalogue, Preparation(rate=12_000))
+    assert not found.problems
+    assert [(row.rates, row.windows) for row in found.rows] == [((12_000,), 4), ((12_000,), 4)]
+
+
+def test_one_bad_file_is_a_problem_and_the_others_go_on(tmp_path):
+    put(tmp_path / "a" / "inner" / "1.csv", 1)
+    put(tmp_path / "a" / "inner" / "2.csv", 2, samples=10)
+    (tmp_path / "a" / "inner" / "3.csv").write_text("nan\n" * 2000)
+    (tmp_path / "a" / "inner" / "4.csv").write_text("")
+    (tmp_path / "a" / "inner" / "5.npy").write_bytes(b"junk")
+    put(tmp_path / "a" / "inner" / "6.csv", 6).chmod(0)
+    with_all = Folder(root=tmp_path).catalogue()
+    if os.geteuid() == 0:
+        tmp_path.chmod(0o755)
+        for parent in tmp_path.parents[:3]:
+            parent.chmod(0o755)
+    with ordinary_user():
+        found = survey(with_all, Preparation())
+    assert found.recordings == 1
+    sentences = [problem.sentence for problem in found.problems]
+    for sentence, words in zip(
+        sentences,
+        ["fewer than one window", "NaN or infinite", "is empty", "cannot be read", "permission denied"],
+        strict=True,
+    ):
+        assert words in sentence
+        assert sentence.startswith("a/inner/")
+        assert "\n" not in sentence

@@ -1,0 +1,163 @@
+"""Recordings, windows, and what is made of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from bearcat.data.prepare import Preparation, prepare
+from bearcat.data.recording import count_windows, cut, envelope_spectrum, join, resample, spectrum, standardise
+from bearcat.errors import InputError
+from tests.conftest import make_recording
+from tests.reference import windows as reference
+
+
+def test_windows_are_views_into_the_signal():
+    recording = make_recording(samples=5000)
+    windows = cut(recording, 1024, 100)
+    assert np.shares_memory(windows.values, recording.signal)
+    assert windows.values.dtype == np.float32
+    assert windows.values.shape == (40, 1, 1024)
+    np.testing.assert_array_equal(windows.values[3, 0], recording.signal[300:1324])
+    np.testing.assert_array_equal(windows.start, np.arange(40) * 100)
+
+
+@given(samples=st.integers(1, 500), length=st.integers(2, 60), stride=st.integers(1, 80))
+def test_cut_makes_as_many_windows_as_fit(samples, length, stride):
+    expected = len([start for start in range(0, samples, stride) if start + length <= samples])
+    assert count_windows(samples, length, stride) == expected
+    if expected:
+        assert len(cut(make_recording(np.arange(samples)), length, stride)) == expected
+
+
+def test_a_recording_shorter_than_a_window_is_named():
+    with pytest.raises(InputError, match=r"a/inner/0\.npy: 100 samples are fewer than one window of 1024"):
+        cut(make_recording(samples=100), 1024)
+
+
+@pytest.mark.parametrize("kind", ["time", "frequency"])
+@pytest.mark.parametrize(("length", "stride"), [(64, 64), (64, 10), (33, 40)])
+def test_prepared_windows_are_those_of_the_plain_loop(kind, length, stride):
+    recordings = [make_recording(seed=seed, samples=1000 + 37 * seed) for seed in range(3)]
+    windows = prepare(recordings, Preparation(input=kind, length=length, stride=stride))
+    expected = np.concatenate([reference.prepared(one.signal, length, stride, kind) for one in recordings])
+    assert windows.values.dtype == np.float32
+    np.testing.assert_allclose(windows.values[:, 0], expected, atol=2e-5)
+    for number, one in enumerate(recordings):
+        mine = windows.recording == number
+        np.testing.assert_array_equal(windows.start[mine], np.arange(mine.sum()) * stride)
+        assert windows.recordings[number].origin == one.origin
+
+
+@given(
+    arrays(np.float32, 64, elements=st.floats(-1, 1, width=32)),
+    st.sampled_from([1e-18, 1e-6, 1.0, 1e6, 1e15]),
+    st.sampled_from([0.0, 1.0, 1e3]),
+)
+def test_standardise_agrees_with_its_twin_at_every_scale_and_offset(window, scale, offset):
+    window = (window * np.float32(scale) + np.float32(offset * scale)).astype(np.float32)
+    np.testing.assert_allclose(standardise(window[None])[0], reference.standardised(window), atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("value", [0.0, 5.0, -1e-30, 1e30, 0.1])
+def test_a_constant_window_becomes_zeros(value):
+    both = np.stack([np.full(1024, value), np.linspace(0, 1, 1024)]).astype(np.float32)
+    result = standardise(both)
+    assert (result[0] == 0).all()
+    assert result[1].std() == pytest.approx(1, abs=1e-5)
+
+
+def test_spectrum_is_the_definition_of_the_transform():
+    window = np.random.default_rng(0).standard_normal((2, 1, 48)).astype(np.float32)
+    result = spectrum(window)
+    assert result.shape == (2, 1, 24)
+    assert result.dtype == np.float32
+    np.testing.assert_allclose(result[1, 0], reference.magnitudes(window[1, 0]), atol=1e-6)
+
+
+def test_a_sine_of_amplitude_one_has_a_line_of_one_half():
+    window = np.sin(2 * np.pi * 10 * np.arange(1024) / 1024).astype(np.float32)
+    result = spectrum(window)
+    assert result[10] == pytest.approx(0.5, abs=1e-5)
+    assert np.delete(result, 10).max() < 1e-5
+
+
+def test_the_envelope_spectrum_shows_the_modulation_not_the_carrier():
+    time = np.arange(8000) / 8000
+    signal = ((1 + np.cos(2 * np.pi * 30 * time)) * np.sin(2 * np.pi * 2000 * time)).astype(np.float32)
+    assert int(envelope_spectrum(signal).argmax()) == 30
+
+
+def test_resampling_keeps_what_fits_and_removes_what_would_alias():
+    time = np.arange(48_000) / 48_000
+    kept, removed = np.sin(2 * np.pi * 1000 * time), np.sin(2 * np.pi * 9000 * time)
+    slow = resample(make_recording(kept + removed, rate=48_000), 12_000)
+    assert slow.rate == 12_000
+    assert slow.signal.dtype == np.float32
+    assert slow.signal.size == 12_000
+    expected = np.sin(2 * np.pi * 1000 * np.arange(12_000) / 12_000)
+    np.testing.assert_allclose(slow.signal[200:-200], expected[200:-200], atol=0.01)
+    assert 20 * np.log10(spectrum(slow.signal)[3000] + 1e-12) < -40  # where 9 kHz would fold to
+
+
+def test_an_odd_ratio_of_rates_stays_affordable():
+    assert resample(make_recording(samples=4000, rate=44_099.7), 16_000.3).signal.size == pytest.approx(1451, abs=3)
+
+
+def test_a_recording_of_unknown_rate_is_taken_to_be_at_the_rate_asked_for():
+    recording = make_recording(rate=None)
+    assert recording.seconds is None
+    assert resample(recording, 500).rate == 500
+    np.testing.assert_array_equal(resample(recording, 500).signal, recording.signal)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300])
+def test_samples_that_are_no_numbers_are_named_with_their_place(bad):
+    signal = np.zeros(100)
+    signal[[7, 9]] = bad
+    with pytest.raises(InputError, match=r"x\.csv: 2 of 100 samples are NaN or infinite \(the first at sample 7\)"):
+        with np.errstate(over="ignore"):
+            make_recording(signal, origin="x.csv")
+
+
+def test_a_signal_needs_one_axis_and_a_positive_rate_and_samples():
+    for signal, rate, sentence in [
+        (np.zeros((2, 3)), 1.0, "one axis"),
+        (np.zeros(0), 1.0, "no samples"),
+        (np.zeros(3), -1.0, "positive number of hertz"),
+    ]:
+        with pytest.raises(InputError, match=sentence):
+            make_recording(signal, rate=rate)
+
+
+def test_different_rates_are_an_error_that_offers_to_resample():
+    recordings = [make_recording(seed=0, rate=12_000), make_recording(seed=1, rate=48_000, domain="b")]
+    with pytest.raises(InputError, match=r"48000 Hz.*--rate 12000"):
+        prepare(recordings, Preparation(length=64))
+    windows = prepare(recordings, Preparation(length=64, rate=12_000))
+    assert {one.rate for one in windows.recordings} == {12_000}
+    assert np.bincount(windows.recording).tolist() == [64, 16]
+
+
+def test_joined_windows_keep_their_labels():
+    parts = [prepare([make_recording(seed=s, label=f"c{s}")], Preparation(length=512)) for s in range(2)]
+    joined = join(parts)
+    assert joined.labels.tolist() == ["c0"] * 8 + ["c1"] * 8
+    assert joined[np.array([9, 0])].labels.tolist() == ["c1", "c0"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"input": "frequenzy"}, "did you mean 'frequency'"),
+        ({"length": 1}, "length must be at least 2"),
+        ({"stride": 0}, "stride at least 1"),
+        ({"rate": -5.0}, "rate must be a positive"),
+    ],
+)
+def test_a_wrong_preparation_is_refused(settings, sentence):
+    with pytest.raises(InputError, match=sentence):
+        Preparation(**settings)

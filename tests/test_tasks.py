@@ -1,0 +1,213 @@
+"""Splits, and that no target label can be reached from what the training loop is given."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bearcat.data.prepare import Preparation, prepare
+from bearcat.data.recording import Provenance, Windows, join
+from bearcat.data.tasks import UNKNOWN, Split, Task, _stratified, split_task
+from bearcat.errors import InputError
+from tests.conftest import make_recording
+
+TASK = Task("a", "b")
+
+
+def windows_of(domain: str, recordings: int = 1, samples: int = 6400, stride: int | None = None, **labels) -> Windows:
+    """Noise of three classes, so many recordings of each."""
+    made = [
+        make_recording(seed=100 * number + copy + (domain == "b") * 7, samples=samples, label=label, domain=domain,
+                       origin=f"{domain}/{label}/{copy}.npy")
+        for number, label in enumerate(labels.get("classes", ("inner", "outer", "ball")))
+        for copy in range(recordings)
+    ]  # fmt: skip
+    return prepare(made, Preparation(length=64, stride=stride))
+
+
+def place_of(values: np.ndarray, windows: Windows) -> list[int]:
+    """Which windows these are, by their content."""
+    known = {row.tobytes(): number for number, row in enumerate(windows.values)}
+    return [known[row.tobytes()] for row in values]
+
+
+@pytest.mark.parametrize("scheme", ["window", "block", "recording"])
+def test_a_split_parts_every_domain_and_never_shares_a_window(scheme):
+    source, target = windows_of("a", 5), windows_of("b", 5)
+    split = split_task(TASK, source, target, Split(scheme), seed=3)
+    train, test = (place_of(part.values, source) for part in (split.training.source_train, split.training.source_test))
+    assert not set(train) & set(test)
+    held, open_ = (
+        place_of(split.held_back.target_test.values, target),
+        place_of(split.training.target_train.values, target),
+    )
+    assert not set(held) & set(open_)
+    if scheme != "block":
+        assert len(train) + len(test) == len(source)
+        assert len(held) + len(open_) == len(target)
+    assert len(test) == pytest.approx(0.2 * len(source), rel=0.01)
+    assert len(held) == pytest.approx(0.2 * len(target), rel=0.01)
+    assert split.training.source_train.labels.dtype == np.int64
+    expected = [split.training.classes.index(source.labels[number]) for number in train]
+    assert split.training.source_train.labels.tolist() == expected
+    expected = [split.training.classes.index(target.labels[number]) for number in open_]
+    assert split.held_back.target_train_labels.tolist() == expected
+
+
+@given(
+    sizes=st.lists(st.integers(1, 60), min_size=1, max_size=12),
+    share=st.floats(0.05, 0.95),
+    seed=st.integers(0, 5),
+)
+@settings(max_examples=200)
+def test_a_stratified_draw_is_exact_in_total_and_within_one_of_the_share_in_every_stratum(sizes, share, seed):
+    strata = np.repeat(np.arange(len(sizes)), sizes)
+    chosen = _stratified(strata, share, np.random.default_rng(seed))
+    counts = np.bincount(strata[chosen], minlength=len(sizes))
+    for size, count in zip(sizes, counts, strict=True):
+        assert size == 1 or 1 <= count <= size - 1
+        clipped = min(max(share * size, min(1, size - 1)), size - 1)
+        assert abs(count - clipped) <= 1
+    if all(1 <= share * size <= size - 1 for size in sizes):
+        assert counts.sum() == round(share * sum(sizes))
+
+
+def test_the_window_split_is_stratified_by_class_in_source_and_target():
+    split = split_task(TASK, windows_of("a", 2), windows_of("b", 2), Split(), seed=0)
+    assert np.bincount(split.training.source_test.labels).tolist() == [40, 40, 40]
+    assert np.bincount(split.held_back.target_test_labels).tolist() == [40, 40, 40]
+
+
+def test_the_same_seed_gives_the_same_split_and_another_seed_another():
+    source, target = windows_of("a"), windows_of("b")
+    one, again, other = (split_task(TASK, source, target, Split(), seed=seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one.training.target_train.values, again.training.target_train.values)
+    assert not np.array_equal(one.training.target_train.values, other.training.target_train.values)
+    assert not np.array_equal(one.training.source_test.labels, other.training.source_test.labels)
+
+
+@pytest.mark.parametrize("stride", [64, 16, 40])
+def test_a_block_split_keeps_train_and_test_apart_in_time(stride):
+    source, target = windows_of("a", 2, stride=stride), windows_of("b", 2, stride=stride)
+    for seed in range(5):
+        split = split_task(TASK, source, target, Split("block", gap=2), seed=seed)
+        test = place_of(split.training.source_test.values, source)
+        train = place_of(split.training.source_train.values, source)
+        for number in range(len(source.recordings)):
+            held = sorted(source.start[one] for one in test if source.recording[one] == number)
+            assert np.diff(held).max() == stride  # one stretch
+            for one in train:
+                if source.recording[one] == number:
+                    distance = min(abs(source.start[one] - start) for start in held)
+                    assert distance - 64 >= 2 * stride  # at least the gap lies between the samples
+
+
+def test_a_recording_split_never_divides_a_recording():
+    source, target = windows_of("a", 5), windows_of("b", 5)
+    split = split_task(TASK, source, target, Split("recording"), seed=0)
+    train = {int(source.recording[one]) for one in place_of(split.training.source_train.values, source)}
+    test = {int(source.recording[one]) for one in place_of(split.training.source_test.values, source)}
+    assert not train & test
+    assert {source.recordings[one].label for one in test} == {"inner", "outer", "ball"}
+
+
+def test_a_recording_split_of_single_recordings_is_refused_by_name():
+    with pytest.raises(InputError, match=r"class 'inner' of domain 'a' has a single recording \(a/inner/0\.npy\)"):
+        split_task(TASK, windows_of("a", 1), windows_of("b", 5), Split("recording"), seed=0)
+
+
+def test_a_block_split_of_too_short_a_recording_is_refused_by_name():
+    with pytest.raises(InputError, match=r"a/inner/0\.npy: 2 windows are too few"):
+        split_task(TASK, windows_of("a", samples=128), windows_of("b"), Split("block"), seed=0)
+
+
+@pytest.mark.parametrize("scheme", ["window", "block", "recording"])
+def test_scrambled_target_labels_change_nothing_the_training_loop_sees(scheme):
+    source, target = windows_of("a", 4), windows_of("b", 4)
+    honest = split_task(TASK, source, target, Split(scheme), seed=0)
+    labels = np.random.default_rng(5).permutation([one.label for one in target.recordings])
+    lied = replace(
+        target, recordings=tuple(replace(o, label=str(n)) for o, n in zip(target.recordings, labels, strict=True))
+    )
+    hidden = replace(target, recordings=tuple(replace(one, label=None) for one in target.recordings))
+    for other in (lied, hidden):
+        split = split_task(TASK, source, other, Split(scheme), seed=0)
+        for name in ("source_train", "source_test", "target_train"):
+            mine, theirs = getattr(split.training, name), getattr(honest.training, name)
+            np.testing.assert_array_equal(mine.values, theirs.values)
+        np.testing.assert_array_equal(split.training.source_train.labels, honest.training.source_train.labels)
+    assert (split.held_back.target_test_labels == UNKNOWN).all()
+
+
+def test_nothing_reachable_from_the_training_data_knows_a_target_label():
+    source, target = windows_of("a", 2), windows_of("b", 2)
+    split = split_task(TASK, source, target, Split(), seed=0)
+    seen: dict[int, object] = {}
+    waiting: list[object] = [split.training]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen or isinstance(one, type) or type(one).__name__ == "module":
+            continue
+        seen[id(one)] = one
+        waiting += gc.get_referents(one)
+        if isinstance(one, np.ndarray) and one.base is not None:
+            waiting.append(one.base)
+    reached = list(seen.values())
+    assert any(one is split.training.target_train.values for one in reached)  # the walk does walk
+    assert not any(isinstance(one, Windows | Provenance) for one in reached)
+    assert not any(isinstance(one, str) and "b/" in one for one in reached)
+    hidden = (split.held_back.target_train_labels, split.held_back.target_test_labels)
+    assert not any(one is label for one in reached for label in hidden)
+    arrays = [one for one in reached if isinstance(one, np.ndarray)]
+    assert len(arrays) == 5  # three of values, two of source labels
+    assert all(one.base is None for one in arrays)
+
+
+def test_the_order_of_unlabelled_windows_follows_neither_class_nor_recording():
+    target = windows_of("b", 1, samples=64 * 300)
+    split = split_task(TASK, windows_of("a"), target, Split("block"), seed=0)
+    codes = split.held_back.target_train_labels
+    assert (codes[1:] == codes[:-1]).mean() == pytest.approx(1 / 3, abs=0.1)
+
+
+def test_a_class_the_source_lacks_is_named_with_its_file_or_kept_as_unknown():
+    source, target = windows_of("a"), windows_of("b", classes=("inner", "outer", "cage"))
+    with pytest.raises(InputError, match=r"b/cage/0\.npy: class 'cage' is in the target 'b' but not in the source 'a'"):
+        split_task(TASK, source, target, Split(), seed=0)
+    split = split_task(TASK, source, target, Split(), seed=0, keep_unknown=True)
+    assert split.training.classes == ("inner", "outer", "ball")
+    assert np.count_nonzero(split.held_back.target_test_labels == UNKNOWN) == 20
+
+
+def test_several_sources_are_one_source():
+    joined = join([windows_of("a"), windows_of("c")])
+    split = split_task(Task(("a", "c"), "b"), joined, windows_of("b"), Split(), seed=0)
+    assert len(split.training.source_train) == 480
+    assert str(Task(("a", "c"), "b")) == "a+c→b"
+
+
+def test_what_cannot_be_a_task_is_refused():
+    labelled, target = windows_of("a"), windows_of("b")
+    unlabelled = replace(labelled, recordings=(*labelled.recordings[:2], replace(labelled.recordings[2], label=None)))
+    fast = replace(target, recordings=tuple(replace(one, rate=5000.0) for one in target.recordings))
+    cases = [
+        (lambda: Task("a", "a"), "two different domains"),
+        (lambda: Task((), "a"), "at least one source"),
+        (lambda: split_task(TASK, target, target, Split(), 0), "holds windows of b"),
+        (lambda: split_task(TASK, unlabelled, target, Split(), 0), r"a/ball/0\.npy: a source recording needs a label"),
+        (lambda: split_task(TASK, windows_of("a", classes=("inner",)), target, Split(), 0), "only the class 'inner'"),
+        (lambda: split_task(TASK, labelled, fast, Split(), 0), "different sampling rates"),
+        (lambda: split_task(TASK, labelled, replace(target, values=target.values[..., :32]), Split(), 0), "shape"),
+        (lambda: split_task(TASK, labelled, target, Split(), -1), "seed"),
+        (lambda: Split("windwo"), "did you mean 'window'"),
+        (lambda: Split(test=1.0), "between 0 and 1"),
+        (lambda: Split("block", gap=-1), "gap"),
+    ]
+    for call, sentence in cases:
+        with pytest.raises(InputError, match=sentence):
+            call()
