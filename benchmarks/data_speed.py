@@ -120,9 +120,8 @@ def main() -> None:
             told.repeats,
         )
     loaded = report(f"{len(catalogue.entries)} CWRU files", times)
-    print(
-        f"prepare is {prepared:.1f}× the published loop (goal: 20×); the cache is {loaded:.1f}× the .mat files (goal: 10×)"
-    )
+    print(f"prepare is {prepared:.1f}× the published loop (goal: 20×)")
+    print(f"the cache is {loaded:.1f}× reading the .mat files (goal: 10×)")
 
 
 if __name__ == "__main__":

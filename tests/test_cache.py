@@ -88,10 +88,10 @@ def test_a_changed_file_never_meets_an_old_entry_even_with_size_and_date_kept(fo
 
 def test_a_file_seen_before_is_not_read_to_know_it_again(folder, tmp_path, monkeypatch):
     windows_of(folder, tmp_path / "cache")
-    real = cache_module.time.time_ns
-    monkeypatch.setattr(cache_module.time, "time_ns", lambda: real() + 10**10)  # the files are no longer fresh
+    real = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real() + 10**10)  # the files are no longer fresh
     windows_of(folder, tmp_path / "cache")
-    monkeypatch.setattr(cache_module, "digest", lambda path: pytest.fail("read again"))
+    monkeypatch.setattr(cache_module, "digest", lambda _: pytest.fail("read again"))
     windows_of(folder, tmp_path / "cache")
 
 
@@ -132,7 +132,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(folder, tmp_path):
     assert same(windows_of(folder, blocked), windows_of(folder, None))
 
 
-def _work(folder: Path, cache: Path, start) -> float:  # type: ignore[no-untyped-def]
+def _work(folder: Path, cache: Path, start) -> float:
     start.wait(30)
     total = 0.0
     for _ in range(5):

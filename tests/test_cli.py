@@ -138,19 +138,21 @@ def test_list_version_and_help():
     assert "check" in bearcat("data", "--help").stdout
 
 
-def test_the_picture_shows_what_the_recordings_hold(tmp_path):
+def test_the_picture_shows_what_the_recordings_hold(tmp_path, monkeypatch):
     """The axes, not the pixels: the envelope of an outer fault has its line at BPFO in both domains."""
     from bearcat.data.simulate import Bearing, Simulated, fault_frequencies
     from bearcat.report import plots
 
-    recordings = {domain: Simulated().recording(domain, "outer-2") for domain in ("N15_M07_F10", "N09_M07_F10")}
+    left, right = (Simulated().recording(domain, "outer-2") for domain in ("N15_M07_F10", "N09_M07_F10"))
     drawn = []
     original = plots._draw_recording
-    try:
-        plots._draw_recording = lambda axes, *rest: (original(axes, *rest), drawn.append(axes))[0]  # type: ignore[assignment]
-        plots.draw_shift([("outer-2", *recordings.values())], ("a", "b"), tmp_path / "x.png")
-    finally:
-        plots._draw_recording = original
+
+    def draw(axes, recording, colour):
+        original(axes, recording, colour)
+        drawn.append(axes)
+
+    monkeypatch.setattr(plots, "_draw_recording", draw)
+    plots.draw_shift([("outer-2", left, right)], ("a", "b"), tmp_path / "x.png")
     for axes, speed in zip(drawn, (1500, 900), strict=True):
         line = axes[2].lines[0]
         peak = line.get_xdata()[np.argmax(line.get_ydata())]

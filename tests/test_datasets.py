@@ -37,7 +37,7 @@ def paderborn_file(name: str, order: int = 0, without: str | None = None) -> byt
     rasters[0, 0] = ("HostService", np.arange(40.0)[None])
     measurement = {"Info": {"Date": "today"}, "X": rasters, "Y": listed, "Description": {"General": "test"}}
     buffer = io.BytesIO()
-    scipy_io.savemat(buffer, {name: measurement}, do_compression=bool(order % 3))
+    scipy_io.savemat(buffer, {name: measurement}, do_compression=bool(order % 3))  # type: ignore[arg-type]
     return buffer.getvalue()
 
 

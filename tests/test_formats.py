@@ -68,7 +68,7 @@ def test_matlab_7_3_is_read_like_matlab_5(tmp_path):
 @pytest.mark.parametrize("name", ["fs", "Fs", "sampling_rate", "SampleRate"])
 def test_a_rate_stored_beside_the_signal_is_found(tmp_path, name):
     scipy_io.savemat(tmp_path / "a.mat", {"x": SIGNAL, name: 12_000})
-    np.savez(tmp_path / "a.npz", **{"x": SIGNAL, name: np.array(12_000)})
+    np.savez(tmp_path / "a.npz", **{"x": SIGNAL, name: np.array(12_000)})  # type: ignore[arg-type]
     assert read_signals(tmp_path / "a.mat").rate == 12_000
     assert read_signals(tmp_path / "a.npz").rate == 12_000
 
@@ -235,6 +235,6 @@ def test_a_stream_of_bytes_can_be_a_matlab_file():
     from bearcat.data.formats import read_mat
 
     buffer = io.BytesIO()
-    scipy_io.savemat(buffer, {"x": SIGNAL})
+    scipy_io.savemat(buffer, {"x": SIGNAL})  # type: ignore[arg-type]
     buffer.seek(0)
     np.testing.assert_array_equal(read_mat(buffer, "x")["x"], SIGNAL)

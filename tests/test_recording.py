@@ -118,9 +118,9 @@ def test_a_recording_of_unknown_rate_is_taken_to_be_at_the_rate_asked_for():
 def test_samples_that_are_no_numbers_are_named_with_their_place(bad):
     signal = np.zeros(100)
     signal[[7, 9]] = bad
-    with pytest.raises(InputError, match=r"x\.csv: 2 of 100 samples are NaN or infinite \(the first at sample 7\)"):
-        with np.errstate(over="ignore"):
-            make_recording(signal, origin="x.csv")
+    signal = signal.astype(np.float64)
+    with np.errstate(over="ignore"), pytest.raises(InputError, match=r"x\.csv: 2 of 100 .*the first at sample 7;"):
+        make_recording(signal, origin="x.csv")
 
 
 def test_a_signal_needs_one_axis_and_a_positive_rate_and_samples():

@@ -130,7 +130,7 @@ def test_a_block_split_of_too_short_a_recording_is_refused_by_name():
 def test_scrambled_target_labels_change_nothing_the_training_loop_sees(scheme):
     source, target = windows_of("a", 4), windows_of("b", 4)
     honest = split_task(TASK, source, target, Split(scheme), seed=0)
-    labels = np.random.default_rng(5).permutation([one.label for one in target.recordings])
+    labels = np.random.default_rng(5).permutation([str(one.label) for one in target.recordings])
     lied = replace(
         target, recordings=tuple(replace(o, label=str(n)) for o, n in zip(target.recordings, labels, strict=True))
     )

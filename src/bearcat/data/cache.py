@@ -100,7 +100,7 @@ def _contents(entries: Sequence[Entry], cache: Path) -> dict[Path | None, str]:
 
 
 def _checksum(values: Floats) -> int:
-    """Of every bit and of the order of windows: the sum of each window's words, then a CRC of the sums. Runs at memory speed."""
+    """Of every bit and of the order of windows: a CRC of the sums of each window's words. Runs at memory speed."""
     rows = np.asarray(values).reshape(len(values), -1)
     words = rows.view(np.uint64 if rows.shape[1] % 2 == 0 else np.uint32)
     return zlib.crc32(words.sum(axis=1, dtype=np.uint64).data)

@@ -17,7 +17,6 @@ from bearcat.data.recording import (
     Provenance,
     Recording,
     Windows,
-    count_windows,
     cut,
     resample,
     spectrum,

@@ -51,7 +51,7 @@ class Recording(Provenance):
         if not np.isfinite(signal).all():
             bad = np.flatnonzero(~np.isfinite(signal))
             raise InputError(
-                f"{self.origin}: {bad.size} of {signal.size} samples are NaN or infinite (the first at sample {bad[0]});"
+                f"{self.origin}: {bad.size} of {signal.size} samples are NaN or infinite, the first at sample {bad[0]};"
                 " cut them out or interpolate them"
             )
         if self.rate is not None and not (np.isfinite(self.rate) and self.rate > 0):
