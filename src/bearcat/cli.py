@@ -6,18 +6,24 @@ Nothing heavy is imported until a command needs it.
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bearcat.errors import InputError
+from bearcat.recipe import DEFAULT_RECIPE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    import torch
+    from rich.console import Console
 
     from bearcat.data import Catalogue, Dataset, Preparation
     from bearcat.data.survey import Row, Survey
+    from bearcat.train import EpochEnd
 
 app = typer.Typer(
     name="bearcat", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -64,6 +70,141 @@ def _top(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
         print(f"bearcat {__version__}")
         raise typer.Exit
+
+
+@app.command()
+def adapt(
+    data_name: Annotated[str, typer.Option("--data", help="A dataset, or the path of your own folder.")] = "simulated",
+    root: Root = None,
+    source: Annotated[list[str] | None, typer.Option(help="Labelled domain, by name or index; repeat for more.")] = None,
+    target: Annotated[str | None, typer.Option(help="The domain to adapt to.")] = None,
+    kind: Annotated[str, typer.Option("--input", help="time or frequency.")] = "time",
+    recipe: Annotated[str, typer.Option(help="The method; see `bearcat recipes`.")] = DEFAULT_RECIPE,
+    beside: Annotated[str | None, typer.Option(help="Train this recipe too, and show both.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Every phase is scaled to fit.  [default: the paper's 300; 30 for simulated data]")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the split, the weights, the order of windows and dropout.")] = 0,
+    split: Annotated[str, typer.Option(help="window (the paper's), block or recording.")] = "window",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    out: Annotated[Path | None, typer.Option(help="The folder for the results.  [default: bearcat-out]")] = None,
+    channel: Channel = None,
+    rate: Rate = None,
+    window: Annotated[int, typer.Option(help="Samples a window.")] = 1024,
+    stride: Annotated[int | None, typer.Option(help="Samples from one window to the next.  [default: no overlap]")] = None,
+    settings: Set = None,
+    recipe_settings: Annotated[
+        list[str] | None,
+        typer.Option("--recipe-set", metavar="PART.NAME=VALUE", help="A setting of the recipe, e.g. labels.tau=0.95."),
+    ] = None,
+) -> None:
+    """Learn from labelled recordings, adapt to unlabelled ones, and say how far to trust the result."""
+    from bearcat import adapt as work
+    from bearcat.data import Preparation, Split
+    from bearcat.recipe import QUICK_EPOCHS, RECIPES, recipe_named
+    from bearcat.settings import pairs
+
+    preparation = Preparation(input=kind, length=window, stride=stride, rate=rate)
+    parts = Split(split)
+    proper = [recipe_named(name) for name in (beside, recipe) if name is not None]
+    chosen = [
+        work.with_settings(RECIPES[name], pairs(recipe_settings or ()) if name == proper[-1] else {}) for name in proper
+    ]
+    place = _device(device)
+    dataset = _dataset(data_name, root, channel, settings)
+    sources, to = work.choose_domains(dataset.catalogue(), source or (), target)
+    if epochs is None:
+        epochs = QUICK_EPOCHS if data_name == "simulated" else RECIPES[proper[-1]].schedule.epochs
+    out = out or Path("bearcat-out")
+    records = []
+    for name, one in zip(proper, chosen, strict=True):
+        folder = out / f"beside-{name}" if name != proper[-1] else out
+        method = one.for_input(kind).in_epochs(epochs)
+        order = work.Order(data_name, dataset, sources, to, name, method, preparation, parts, seed)
+        with _training_bar(name, epochs) as progress:
+            records.append((name, work.adapt(order, folder, place, progress)))
+    _print_scores(f"{'+'.join(sources)} → {to}", records)
+    print(f"Results are in {out}: record.json, predictions.csv, curves.csv, reliability.png, model/")
+
+
+@app.command()
+def recipes() -> None:
+    """The methods bearcat can run, by their ingredients."""
+    from rich.table import Table
+
+    from bearcat.recipe import RECIPES
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("recipe", "alignment", "MCC", "SDAT", "self-training", "threshold", "calibration"):
+        table.add_column(column)
+    for name, recipe in RECIPES.items():
+        table.add_row(
+            name,
+            "adversarial" if recipe.alignment else "–",
+            "✓" if recipe.confusion else "–",
+            "✓" if recipe.sharpness else "–",
+            "teacher" if recipe.teacher else "–",
+            recipe.labels.threshold if recipe.labels else "–",
+            recipe.calibration.kind if recipe.calibration else "–",
+        )
+    _console().print(table)
+
+
+def _device(name: str) -> torch.device:
+    import torch
+
+    if name not in ("auto", "cpu", "cuda"):
+        raise InputError(f"unknown device '{name}'; choose from auto, cpu, cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("device 'cuda' was asked for, but torch sees no CUDA device; use --device cpu")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+@contextmanager
+def _training_bar(name: str, epochs: int) -> Iterator[Callable[[EpochEnd], None]]:
+    """A bar with epoch, losses, the share of target windows selected, the temperature and the time left."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("{task.fields[told]}"),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=_console(to_error=True)) as bar:
+        task = bar.add_task(name, total=epochs, told="")
+
+        def show(end: EpochEnd) -> None:
+            last = {key: float(values[-1][0]) for key, values in end.history.items() if len(values) == end.epoch + 1}
+            short = {
+                "loss_supervised": "sup", "loss_pseudo_label": "pseudo", "loss_confusion": "mcc", "loss_domain": "dom",
+                "pseudo_label_share": "share", "temperature": "T",
+            }  # fmt: skip
+            told = " ".join(f"{sign} {last[key]:.2f}" for key, sign in short.items() if key in last)
+            bar.update(task, completed=end.epoch + 1, told=told)
+
+        yield show
+
+
+def _print_scores(title: str, records: Sequence[tuple[str, dict[str, Any]]]) -> None:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in ("recipe", "target accuracy", "target ECE", "uncalibrated", "source accuracy", "T"):
+        table.add_column(column, justify="left" if column == "recipe" else "right")
+
+    def percent(scores: dict[str, float] | None, name: str) -> str:
+        return "no labels" if scores is None else f"{100 * scores[name]:.1f} %"
+
+    for name, record in records:
+        target, origin, fitted = record["scores"]["target"], record["scores"]["source"], record["calibration"]
+        temperature = fitted["temperature"] if fitted else None
+        table.add_row(
+            name, percent(target, "accuracy"), percent(target, "ece"), percent(target, "ece_uncalibrated"),
+            percent(origin, "accuracy"), "–" if temperature is None else f"{temperature:.2f}",
+        )  # fmt: skip
+    _console().print(table)
+    for name, record in records:
+        for warning in record["warnings"]:
+            print(f"warning: {name}: {warning}", file=sys.stderr)
 
 
 @data.command("list")
@@ -193,10 +334,11 @@ def show(
     print(f"{left} and {right}, {len(rows)} classes: {out}")
 
 
-def _console(to_error: bool = False):  # type: ignore[no-untyped-def]
+def _console(to_error: bool = False) -> Console:
+    """Where tables and bars go; a pipe gets the width a table wants."""
     from rich.console import Console
 
-    return Console(stderr=to_error, soft_wrap=not to_error and not sys.stdout.isatty())
+    return Console(stderr=to_error, width=None if sys.stdout.isatty() or to_error else 110)
 
 
 def _dataset(name: str, root: Path | None, channel: str | None, settings: Sequence[str] | None) -> Dataset:

@@ -6,16 +6,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bearcat.data.recording import Recording, cut, envelope_spectrum, spectrum
 from bearcat.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+@dataclass(frozen=True)
+class Bins:
+    """A reliability diagram's numbers: edges (bin + 1), mass, confidence and accuracy (bin)."""
+
+    edges: NDArray[np.float64]
+    mass: NDArray[np.float64]
+    confidence: NDArray[np.float64]
+    accuracy: NDArray[np.float64]
+    ece: float
+
 
 COLOURS = ("#0072B2", "#D55E00")
 WAVEFORM = 2048  # samples shown of a waveform
@@ -66,11 +79,7 @@ def draw_shift(
             f"{titles[column // 2]}\n{domains[column % 2]}", fontsize=9, color=COLOURS[column % 2]
         )
         axes[-1][column].set_xlabel(units[column // 2], fontsize=8)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        drawing.savefig(path, dpi=110)
-    except (OSError, ValueError) as error:  # ValueError: a suffix matplotlib does not know
-        raise InputError(f"{path}: cannot be written ({str(error).splitlines()[0]}); choose another --out") from error
+    _save(drawing, path)
 
 
 def _draw_recording(axes: Sequence[Axes], recording: Recording, colour: str) -> None:
@@ -104,3 +113,36 @@ def _same_scale(left: Axes, right: Axes) -> None:
     for axis in (left, right):
         axis.set_ylim(min(low), max(high))
     right.tick_params(labelleft=False)
+
+
+def draw_reliability(panels: Sequence[tuple[str, Bins]], path: Path) -> None:
+    """Reliability diagrams in a row, as the paper draws them: accuracy as bars, the gap to confidence, the diagonal, ECE."""
+    drawing = figure(3.4 * len(panels), 3.6)
+    axes = drawing.subplots(1, len(panels), squeeze=False)[0]
+    for axis, (title, bins) in zip(axes, panels, strict=True):
+        lower, upper = bins.edges[:-1], bins.edges[1:]
+        filled = bins.mass > 0
+        left, width = lower[filled], (upper - lower)[filled]
+        accuracy, confidence = bins.accuracy[filled], bins.confidence[filled]
+        axis.bar(left, accuracy, width, align="edge", color=COLOURS[0], edgecolor="black", linewidth=0.6, label="accuracy")
+        axis.bar(
+            left, confidence - accuracy, width, bottom=accuracy, align="edge", color=COLOURS[1], alpha=0.35,
+            edgecolor=COLOURS[1], hatch="//", linewidth=0.6, label="gap",
+        )  # fmt: skip
+        axis.plot([0, 1], [0, 1], linestyle="--", color="grey", linewidth=1)
+        axis.text(
+            0.04, 0.95, f"ECE {100 * bins.ece:.1f} %", transform=axis.transAxes, va="top",
+            bbox={"facecolor": "white", "edgecolor": "grey", "boxstyle": "round"},
+        )  # fmt: skip
+        axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", title=title, xlabel="confidence")
+    axes[0].set_ylabel("accuracy")
+    axes[0].legend(loc="lower right", fontsize=8)
+    _save(drawing, path)
+
+
+def _save(drawing: Any, path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        drawing.savefig(path, dpi=110)
+    except (OSError, ValueError) as error:  # ValueError: a suffix matplotlib does not know
+        raise InputError(f"{path}: cannot be written ({str(error).splitlines()[0]}); choose another --out") from error

@@ -1,0 +1,38 @@
+"""Probabilities one can act on: calibrators for logits, and measures of calibration. `CALIBRATORS` is the table of all.
+
+Useful alone, on anybody's logits, numpy or torch, for one model or a stack of them:
+
+>>> from bearcat.calibration import Evidence, Temperature, ece
+>>> calibration = Temperature().fit(Evidence(source_logits=logits, source_labels=labels))
+>>> ece(calibration.probabilities(logits), labels), calibration.temperature, calibration.at_bound
+"""
+
+from __future__ import annotations
+
+from bearcat.calibration.evidence import Calibration, Calibrator, Evidence
+from bearcat.calibration.metrics import (
+    ReliabilityBins,
+    accuracy,
+    brier,
+    classwise_ece,
+    ece,
+    nll,
+    nll_from_logits,
+    reliability_bins,
+)
+from bearcat.calibration.scaling import Identity, Matrix, Oracle, Temperature, Vector
+from bearcat.calibration.shift import CPCS
+
+__all__ = [
+    "CALIBRATORS", "CPCS", "Calibration", "Calibrator", "Evidence", "Identity", "Matrix", "Oracle", "ReliabilityBins",
+    "Temperature", "Vector", "accuracy", "brier", "classwise_ece", "ece", "nll", "nll_from_logits", "reliability_bins",
+]  # fmt: skip
+
+CALIBRATORS: dict[str, type[Calibrator]] = {
+    "Identity": Identity,
+    "Temperature": Temperature,
+    "Vector": Vector,
+    "Matrix": Matrix,
+    "CPCS": CPCS,
+    "Oracle": Oracle,
+}

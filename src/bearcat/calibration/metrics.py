@@ -1,0 +1,157 @@
+"""How good a classifier's probabilities are: pure functions, one number per run.
+
+Probabilities have the axes (run, window, class), labels and weight (run, window); the run axis may be left out, and
+numpy in gives numpy out. A weight of 0 marks padding, which may hold anything. A run of no weight scores NaN.
+Sums are in float64. METHOD §5: ten equal bins, each without its lower and with its upper edge.
+
+>>> ece(np.array([[0.8, 0.2], [0.6, 0.4]]), np.array([0, 1]))
+0.4
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic
+
+import torch
+from torch import Tensor
+
+from bearcat.calibration.arrays import AnyArray, Array, Sample, like, read
+from bearcat.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class ReliabilityBins(Generic[Array]):
+    """What a reliability diagram draws, per run and bin; an empty bin has NaN for confidence and accuracy."""
+
+    confidence: Array  # (run, bin) mean confidence
+    accuracy: Array  # (run, bin) share of correct predictions
+    mass: Array  # (run, bin) share of the windows' weight; sums to one
+    edges: Array  # (run, bin + 1) bin m is (edges[m], edges[m + 1]]
+
+
+def ece(
+    probabilities: Array, labels: AnyArray, weight: AnyArray | None = None, bins: int = 10, adaptive: bool = False
+) -> Array:
+    """Expected calibration error of the predicted class: |accuracy − confidence| averaged over bins by their mass.
+
+    `adaptive`: bins of equal mass; windows of equal confidence stay together, so that their order does not matter.
+    """
+    sample = read(probabilities, labels, weight)
+    confidence, hit = _predictions(sample)
+    return like(probabilities, _calibration_error(confidence, hit, sample.weight, bins, adaptive), sample.stacked)
+
+
+def classwise_ece(
+    probabilities: Array, labels: AnyArray, weight: AnyArray | None = None, bins: int = 10, adaptive: bool = False
+) -> Array:
+    """Each class's probability against whether it is that class, binned as in `ece`; the mean over classes."""
+    sample = read(probabilities, labels, weight)
+    confidence = sample.scores.transpose(1, 2).contiguous()  # (run, class, window)
+    hit = _one_hot(sample).transpose(1, 2)
+    shared = sample.weight[:, None].expand(confidence.shape)
+    return like(probabilities, _calibration_error(confidence, hit, shared, bins, adaptive).mean(1), sample.stacked)
+
+
+def reliability_bins(
+    probabilities: Array, labels: AnyArray, weight: AnyArray | None = None, bins: int = 10, adaptive: bool = False
+) -> ReliabilityBins[Array]:
+    """Per bin: mean confidence, accuracy, mass; and the edges. Σ mass · |accuracy − confidence| is the ECE."""
+    sample = read(probabilities, labels, weight)
+    confidence, hit = _predictions(sample)
+    edges = _edges(confidence, sample.weight, bins, adaptive)
+    place = _place(confidence, edges)
+    mass = _per_bin(sample.weight, place, bins)
+    return ReliabilityBins(
+        confidence=like(
+            probabilities, _per_bin(sample.weight * confidence.double(), place, bins) / mass, sample.stacked
+        ),
+        accuracy=like(probabilities, _per_bin(sample.weight * hit, place, bins) / mass, sample.stacked),
+        mass=like(probabilities, mass / sample.weight.sum(-1, keepdim=True), sample.stacked),
+        edges=like(probabilities, edges.double(), sample.stacked),
+    )
+
+
+def nll(probabilities: Array, labels: AnyArray, weight: AnyArray | None = None) -> Array:
+    """Mean −log of the label's probability, which is taken no smaller than the least normal number of its type.
+
+    Where logits are at hand, `nll_from_logits` does not need that floor.
+    """
+    sample = read(probabilities, labels, weight)
+    floor = torch.finfo(sample.scores.dtype).tiny
+    return like(
+        probabilities, _mean(-_of_label(sample, sample.scores).double().clamp(min=floor).log(), sample), sample.stacked
+    )
+
+
+def nll_from_logits(logits: Array, labels: AnyArray, weight: AnyArray | None = None) -> Array:
+    """Mean −log softmax(logits) at the label."""
+    sample = read(logits, labels, weight, ("logits", "labels", "weight"))
+    return like(logits, _mean(-_of_label(sample, sample.scores.double().log_softmax(-1)), sample), sample.stacked)
+
+
+def brier(probabilities: Array, labels: AnyArray, weight: AnyArray | None = None) -> Array:
+    """Squared distance to the one-hot label, summed over classes, mean over windows: between 0 and 2."""
+    sample = read(probabilities, labels, weight)
+    return like(
+        probabilities, _mean((sample.scores.double() - _one_hot(sample)).square().sum(-1), sample), sample.stacked
+    )
+
+
+def accuracy(scores: Array, labels: AnyArray, weight: AnyArray | None = None) -> Array:
+    """Share of windows whose largest score (logit or probability; the first of equals) is at the label."""
+    sample = read(scores, labels, weight, ("scores", "labels", "weight"))
+    return like(scores, _mean(_predictions(sample)[1], sample), sample.stacked)
+
+
+def _predictions(sample: Sample) -> tuple[Tensor, Tensor]:
+    """Confidence and, as 0.0 or 1.0, whether the prediction is right: both (run, window)."""
+    predicted = sample.scores.argmax(-1, keepdim=True)  # torch promises the first of equals
+    confidence = sample.scores.gather(-1, predicted)[..., 0]
+    return confidence, (predicted[..., 0] == sample.labels).double()
+
+
+def _one_hot(sample: Sample) -> Tensor:
+    classes = torch.arange(sample.scores.shape[-1], device=sample.scores.device)
+    return (sample.labels[..., None] == classes).double()
+
+
+def _of_label(sample: Sample, values: Tensor) -> Tensor:
+    return values.gather(-1, sample.labels[..., None])[..., 0]
+
+
+def _mean(values: Tensor, sample: Sample) -> Tensor:
+    return (values * sample.weight).sum(1) / sample.weight.sum(1)
+
+
+def _calibration_error(confidence: Tensor, hit: Tensor, weight: Tensor, bins: int, adaptive: bool) -> Tensor:
+    """All (…, window) → (…): the bins' masses cancel, so that no bin is divided by."""
+    place = _place(confidence, _edges(confidence, weight, bins, adaptive))
+    gap = _per_bin(weight * (confidence.double() - hit), place, bins)
+    return gap.abs().sum(-1) / weight.sum(-1)
+
+
+def _edges(confidence: Tensor, weight: Tensor, bins: int, adaptive: bool) -> Tensor:
+    """Edges (…, bin + 1) in the type of the confidence, so that float32's 0.1 lies on the edge 0.1 and not above."""
+    if bins < 1:
+        raise InputError(f"bins must be at least 1, not {bins}")
+    steps = torch.arange(bins + 1, dtype=torch.float64, device=confidence.device)
+    edges = (steps / bins).to(confidence.dtype).expand(*confidence.shape[:-1], bins + 1).contiguous()
+    if adaptive:
+        ordered, order = confidence.masked_fill(weight == 0, torch.inf).sort(-1)
+        mass = weight.gather(-1, order).cumsum(-1)
+        # Compared as integers where weights are (n · m / bins need not be exact); the slack is for those that are not.
+        wanted = mass[..., -1:] * steps[1:-1] * (1 - 1e-12)
+        reached = torch.searchsorted(mass * bins, wanted.contiguous()).clamp(max=mass.shape[-1] - 1)
+        edges[..., 1:-1] = ordered.gather(-1, reached).clamp(max=1)
+    return edges
+
+
+def _place(confidence: Tensor, edges: Tensor) -> Tensor:
+    """The bin (…, window) of each confidence: how many inner edges lie strictly below it."""
+    return torch.searchsorted(edges[..., 1:-1].contiguous(), confidence.contiguous())
+
+
+def _per_bin(values: Tensor, place: Tensor, bins: int) -> Tensor:
+    """Sums (…, bin) of values (…, window). A loop over bins: scattered additions have no fixed order on a GPU."""
+    return torch.stack([torch.where(place == number, values, 0.0).sum(-1) for number in range(bins)], dim=-1)

@@ -1,0 +1,237 @@
+"""Calibrators that rescale logits, fitted on labelled source windows (Guo et al., 2017; METHOD §5).
+
+A calibrator is a frozen dataclass of settings; `fit` takes Evidence, with the run as first axis, and returns a
+Calibration of all runs, each as if it were fitted alone. Fits are in float64 on the device of the logits.
+
+>>> calibration = Temperature().fit(Evidence(source_logits=logits, source_labels=labels))
+>>> probabilities = calibration.probabilities(target_logits)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from bearcat.calibration.arrays import Sample
+from bearcat.calibration.evidence import Calibration, Calibrator, Evidence
+from bearcat.calibration.newton import minimise
+from bearcat.errors import InputError
+
+
+@dataclass(frozen=True)
+class Identity:
+    """No calibration."""
+
+    needs_features: ClassVar[bool] = False
+    uses_target_labels: ClassVar[bool] = False
+
+    def fit(self, evidence: Evidence) -> Calibration:
+        scores = evidence.source().scores
+        return Calibration.identity(scores.shape[0], scores.shape[2], scores.device)
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """One temperature per run, of least NLL within the bounds.
+
+    A perfectly classified source has no best temperature: the NLL falls as T goes to 0, and the fit ends at the lower
+    bound, which `at_bound` records. Where the logits say nothing (no windows, or all classes alike) T is 1, or the
+    bound nearest to it.
+    """
+
+    bounds: tuple[float, float] = (1.0, 100.0)  # METHOD §5, for use inside self-training
+    needs_features: ClassVar[bool] = False
+    uses_target_labels: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_bounds(self.bounds)
+
+    def fit(self, evidence: Evidence) -> Calibration:
+        sample = evidence.source()
+        return from_temperature(*_least_nll(sample, *self.bounds), classes=sample.scores.shape[2])
+
+
+@dataclass(frozen=True)
+class Vector:
+    """A factor and an offset per class, of least mean NLL + ridge/2 · (|factor − 1|² + |offset|²)."""
+
+    # The ridge keeps separable classes (infinite factors) and the offsets' common shift finite, and should decide
+    # nothing else. Against the mean NLL of n windows it is a Gaussian prior of variance 1 / (ridge · n) around "no
+    # change": with 1e-4 and 1000 windows a standard deviation of 3.2 for each factor, ten to a hundred times what
+    # such data leave open. Separable logits of margin m stop near the factor where m · exp(−m · factor) ≈ ridge.
+    ridge: float = 1e-4
+    needs_features: ClassVar[bool] = False
+    uses_target_labels: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_positive("ridge", self.ridge)
+
+    def fit(self, evidence: Evidence) -> Calibration:
+        sample = evidence.source()
+        logits = sample.scores.double()
+        inputs = torch.stack([logits, torch.ones_like(logits)], dim=-1)  # (run, window, class, 2)
+        anchor = inputs.new_tensor([1.0, 0.0]).expand(logits.shape[0], logits.shape[2], 2)
+        solution = _softmax_regression(inputs, sample, anchor, self.ridge, common=inputs.new_tensor([0.0, 1.0]))
+        return replace(_unbounded(sample), scale=solution[..., 0], bias=solution[..., 1])
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A full matrix and an offset per class, of least mean NLL + ridge/2 · (|matrix − identity|² + |offset|²)."""
+
+    ridge: float = 1e-4  # as in Vector
+    needs_features: ClassVar[bool] = False
+    uses_target_labels: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_positive("ridge", self.ridge)
+
+    def fit(self, evidence: Evidence) -> Calibration:
+        sample = evidence.source()
+        logits = sample.scores.double()
+        runs, _, classes = logits.shape
+        inputs = torch.cat([logits, torch.ones_like(logits[..., :1])], dim=-1)[:, :, None]  # for every class the same
+        anchor = torch.eye(classes, classes + 1, dtype=logits.dtype, device=logits.device).repeat(runs, 1, 1)
+        solution = _softmax_regression(inputs, sample, anchor, self.ridge, common=torch.ones_like(anchor[0, 0]))
+        return replace(_unbounded(sample), matrix=solution[..., :-1], bias=solution[..., -1])
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """Another calibrator fitted on the target's own labels: what calibration could reach. Its records are marked."""
+
+    inner: Calibrator = field(default_factory=Temperature)
+    needs_features: ClassVar[bool] = False
+    uses_target_labels: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.inner.needs_features:
+            raise InputError("inner: an oracle has the target's labels and needs no features; choose Temperature")
+
+    def fit(self, evidence: Evidence) -> Calibration:
+        if evidence.oracle is None:
+            raise InputError("oracle is missing from the evidence; Oracle needs the target's logits, labels and weight")
+        logits, labels, weight = evidence.oracle
+        return self.inner.fit(Evidence(source_logits=logits, source_labels=labels, source_weight=weight))
+
+
+def check_positive(name: str, value: float) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise InputError(f"{name} must be a positive number, not {value}")
+
+
+def check_bounds(bounds: tuple[float, float]) -> None:
+    if len(bounds) != 2 or not (0 < bounds[0] < bounds[1] < math.inf):
+        raise InputError(f"bounds must be two positive temperatures, the lower one first, not {bounds}")
+
+
+def from_temperature(scale: Tensor, at_bound: Tensor, classes: int) -> Calibration:
+    """One scale (run,) for all classes."""
+    scales = scale[:, None].repeat(1, classes)
+    return Calibration(scales, torch.zeros_like(scales), at_bound)
+
+
+def centred(sample: Sample) -> Tensor:
+    """Logits in float64 with their largest at 0, (run, window, class); −inf becomes a number that squares to one."""
+    logits = sample.scores.double()
+    return (logits - logits.amax(-1, keepdim=True)).clamp(min=-1e150)
+
+
+def says_nothing(logits: Tensor, shares: Tensor) -> Tensor:
+    """Runs (run,) whose centred logits have all classes alike in every window that counts, if any does."""
+    return ((logits.amin(-1) == 0) | (shares == 0)).all(1)
+
+
+def _unbounded(sample: Sample) -> Calibration:
+    return Calibration.identity(sample.scores.shape[0], sample.scores.shape[2], sample.scores.device)
+
+
+def _least_nll(sample: Sample, lower: float, upper: float) -> tuple[Tensor, Tensor]:
+    """Scale 1/T (run,) of least NLL for T in [lower, upper], and whether it is at a bound.
+
+    The NLL is convex in the scale, so its derivative crosses zero once. Twenty halvings on log T leave a bracket of
+    about 1e-5, inside the reach of Newton's method, which then squares the error each time.
+    """
+    logits, shares = centred(sample), sample.shares()
+    of_label = (shares * logits.gather(-1, sample.labels[..., None])[..., 0]).sum(1)
+
+    def derivatives(scale: Tensor) -> tuple[Tensor, Tensor]:
+        likely = (scale[:, None, None] * logits).softmax(-1)
+        mean = (likely * logits).sum(-1, keepdim=True)
+        first = (shares * mean[..., 0]).sum(1) - of_label
+        return first, (shares * (likely * (logits - mean).square()).sum(-1)).sum(1)
+
+    least, most = torch.full_like(of_label, 1 / upper), torch.full_like(of_label, 1 / lower)
+    low, high = least.log(), most.log()
+    for _ in range(20):
+        middle = (low + high) / 2
+        rising = derivatives(middle.exp())[0] > 0
+        low, high = torch.where(rising, low, middle), torch.where(rising, middle, high)
+    place = (low + high) / 2
+    for _ in range(5):
+        first, second = derivatives(place.exp())
+        step = first / (second * place.exp())
+        place = torch.where(second > 0, place - step, place).clamp(low, high)
+    scale = place.exp().clamp(least, most)
+    scale = torch.where(derivatives(least)[0] >= 0, least, scale)
+    scale = torch.where(derivatives(most)[0] <= 0, most, scale)  # also where all derivatives have underflowed to 0
+    scale = torch.where(says_nothing(logits, shares), torch.ones_like(scale).clamp(least, most), scale)
+    return scale, (scale == least) | (scale == most)
+
+
+def _softmax_regression(inputs: Tensor, sample: Sample, anchor: Tensor, ridge: float, common: Tensor) -> Tensor:
+    """Parameters (run, class, input) of least mean NLL of softmax(Σ parameters · inputs) + ridge/2 · |… − anchor|².
+
+    inputs (run, window, class, input), or with a class axis of 1 where all classes have the same; anchor (run, class,
+    input); common (input,): 1 where an input is the same for all classes, so that adding a number to its parameters in
+    all classes changes no probability.
+
+    Newton starts from the anchor over the best T ≥ 1: where windows are wrong by huge margins the anchor itself is so
+    saturated that it has no curvature.
+    """
+    (runs, _, _, width), classes = inputs.shape, anchor.shape[1]
+    shares = sample.shares()
+    hit = (sample.labels[..., None] == torch.arange(classes, device=inputs.device)).double()
+    shared = inputs.shape[2] == 1
+
+    def logits(parameters: Tensor) -> Tensor:
+        parameters = parameters - common * parameters.mean(1, keepdim=True)  # what is in all classes only costs digits
+        return inputs[:, :, 0] @ parameters.mT if shared else (parameters[:, None] * inputs).sum(-1)
+
+    def objective(flat: Tensor) -> Tensor:
+        parameters = flat.view(runs, classes, width)
+        scores = logits(parameters)
+        loss = scores.logsumexp(-1) - (hit * scores).sum(-1)
+        return (shares * loss).sum(1) + ridge / 2 * (parameters - anchor).square().sum((1, 2))
+
+    def derivatives(flat: Tensor) -> tuple[Tensor, Tensor]:
+        parameters = flat.view(runs, classes, width)
+        likely = logits(parameters).softmax(-1)
+        error = (shares[..., None] * (likely - hit)).mT  # (run, class, window)
+        gradient = error @ inputs[:, :, 0] if shared else (error.mT[..., None] * inputs).sum(1)
+        # Hessian: Σ share · (diag(p) − p pᵀ) ⊗ inputs inputsᵀ + ridge
+        each = likely[..., None] * inputs
+        spread = (shares.sqrt()[..., None, None] * each).flatten(2)
+        hessian = -(spread.mT @ spread)
+        blocks = hessian.view(runs, classes, width, classes, width)
+        each = shares[..., None, None] * each
+        if shared:
+            own = (each.flatten(2).mT @ inputs[:, :, 0]).view(runs, classes, width, width)
+        else:
+            own = (each[..., :, None] * inputs[..., None, :]).sum(1)
+        blocks.diagonal(dim1=1, dim2=3).add_(own.permute(0, 2, 3, 1))
+        hessian.diagonal(dim1=1, dim2=2).add_(ridge)
+        # Start and steps leave the sum over classes of a common input's parameters where the anchor has it, which is
+        # where the minimum has it. Curvature across is then free to choose, and with that of the other directions
+        # logits of 1e4 do not meet a bare ridge of 1e-4.
+        curvature = blocks.diagonal(dim1=1, dim2=3).diagonal(dim1=1, dim2=2).mean(1)  # (run, input)
+        blocks.diagonal(dim1=2, dim2=4).add_((common * curvature)[:, None, None])
+        return (gradient + ridge * (parameters - anchor)).flatten(1), hessian
+
+    scale = _least_nll(sample, 1.0, 1e6)[0][:, None, None]
+    start = scale * anchor + (1 - scale) * common * anchor.mean(1, keepdim=True)
+    return minimise(start.flatten(1), objective, derivatives).view(runs, classes, width)

@@ -1,0 +1,75 @@
+"""Predictions → scores, per run. The only place that looks at target labels, and training never calls it for its own sake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bearcat.calibration import Calibration, accuracy, brier, ece, nll
+from bearcat.data.tasks import UNKNOWN, HeldBack
+from bearcat.models.networks import Student
+
+if TYPE_CHECKING:
+    from bearcat.train import EpochEnd
+
+CHUNK = 1024  # windows of all runs together that go through a network at once
+
+
+@torch.no_grad()
+def predict(network: Student, values: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits (run, window, class) and features (run, window, 256) in evaluation mode, a chunk at a time."""
+    size = max(1, CHUNK // values.shape[0])
+    parts = [network(values[:, start : start + size]) for start in range(0, values.shape[1], size)]
+    return torch.cat([logits for logits, _ in parts], dim=1), torch.cat([features for _, features in parts], dim=1)
+
+
+def scores(logits: Tensor, calibration: Calibration | None, labels: Tensor) -> dict[str, Tensor]:
+    """Accuracy and calibration of each run (run,); windows without a known class do not count."""
+    weight = (labels != UNKNOWN).to(logits.dtype)
+    known = labels.clamp(min=0)
+    plain = logits.softmax(dim=-1)
+    calibrated = plain if calibration is None else calibration.apply(logits).softmax(dim=-1)
+    return {
+        "accuracy": accuracy(calibrated, known, weight),
+        "ece": ece(calibrated, known, weight),
+        "ece_uncalibrated": ece(plain, known, weight),
+        "ece15": ece(calibrated, known, weight, bins=15),
+        "ece15_uncalibrated": ece(plain, known, weight, bins=15),
+        "nll": nll(calibrated, known, weight),
+        "brier": brier(calibrated, known, weight),
+    }
+
+
+def watcher(held_back: Sequence[HeldBack], device: torch.device) -> Callable[[EpochEnd], dict[str, Tensor]]:
+    """Looks at the end of every epoch: source and target scores of student and teacher, accuracy of pseudo-labels."""
+
+    def tensor(arrays: list[np.ndarray]) -> Tensor:
+        return torch.from_numpy(np.stack(arrays)).to(device)
+
+    target = tensor([np.asarray(one.target_test.values) for one in held_back])
+    target_labels = tensor([one.target_test_labels for one in held_back])
+    train_labels = tensor([one.target_train_labels for one in held_back])
+
+    def watch(end: EpochEnd) -> dict[str, Tensor]:
+        seen: dict[str, Tensor] = {}
+        networks = {"student": end.student} | ({"teacher": end.teacher} if end.teacher is not None else {})
+        for name, network in networks.items():
+            calibration = end.calibration if name == "teacher" else None
+            for where, values, labels in (
+                ("source", end.batches.source_test, end.batches.source_test_labels),
+                ("target", target, target_labels),
+            ):
+                found = scores(predict(network, values)[0], calibration, labels)
+                for score in ("accuracy", "ece", "ece_uncalibrated"):
+                    seen[f"{where}_{score}_{name}"] = found[score]
+        if end.pseudo_labels is not None:
+            chosen = (end.pseudo_labels >= 0) & (train_labels != UNKNOWN)
+            right = (end.pseudo_labels == train_labels) & chosen
+            seen["pseudo_label_accuracy"] = right.sum(dim=1) / chosen.sum(dim=1)  # 0/0 is nan: nothing was selected
+        return seen
+
+    return watch

@@ -1,0 +1,105 @@
+"""Layers that hold the parameters of R models and apply each to its own run's input.
+
+The first axis of every parameter and buffer is the run. Convolutions and batch normalisation see the runs as groups of
+channels, (batch, run × channel, time), which is what torch's grouped convolution and its batch normalisation take as
+they are; dense layers see (run, batch, feature) and are one batched matrix product. One model is a stack of one.
+
+Dropout draws from a hash of (run's key, step, layer, position), not from a generator: a run drops the same units
+alone, in any stack, and after a resume, and nothing has to be saved or synchronised.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+MASK = 0xFFFFFFFF
+
+
+class StackedConvolution(nn.Module):
+    """Convolution over time without padding: (batch, run × inputs, time) → (batch, run × outputs, time − width + 1)."""
+
+    def __init__(self, runs: int, inputs: int, outputs: int, width: int) -> None:
+        super().__init__()
+        self.runs = runs
+        self.weight = nn.Parameter(torch.empty(runs, outputs, inputs, width))
+        self.bias = nn.Parameter(torch.empty(runs, outputs))
+
+    def forward(self, values: Tensor) -> Tensor:
+        return functional.conv1d(values, self.weight.flatten(0, 1), self.bias.flatten(), groups=self.runs)
+
+
+class StackedNorm(nn.Module):
+    """Batch normalisation of (batch, run × channel, time), with statistics for each run and channel."""
+
+    momentum = 0.1
+    epsilon = 1e-5
+
+    def __init__(self, runs: int, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(runs, channels))
+        self.bias = nn.Parameter(torch.zeros(runs, channels))
+        self.running_mean: Tensor
+        self.running_var: Tensor
+        self.register_buffer("running_mean", torch.zeros(runs, channels))
+        self.register_buffer("running_var", torch.ones(runs, channels))
+
+    def forward(self, values: Tensor, batch_statistics: bool) -> Tensor:
+        """With batch statistics the running ones are updated, as torch does in training mode."""
+        return functional.batch_norm(
+            values, self.running_mean.view(-1), self.running_var.view(-1), self.weight.flatten(), self.bias.flatten(),
+            training=batch_statistics, momentum=self.momentum, eps=self.epsilon,
+        )  # fmt: skip
+
+
+class StackedDense(nn.Module):
+    """A dense layer: (run, batch, inputs) → (run, batch, outputs)."""
+
+    def __init__(self, runs: int, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(runs, outputs, inputs))
+        self.bias = nn.Parameter(torch.empty(runs, outputs))
+
+    def forward(self, values: Tensor) -> Tensor:
+        return torch.baddbmm(self.bias[:, None], values, self.weight.mT)
+
+
+class Randomness:
+    """Where dropout comes from: a key for each run, and a count of the draws so far.
+
+    `key` (run,) int64 is fixed for a training; `draw` counts forward passes and must be the same for all runs.
+    """
+
+    def __init__(self, key: Tensor) -> None:
+        self.key = key
+        self.draw = torch.zeros((), dtype=torch.int64, device=key.device)
+
+    def next(self) -> None:
+        self.draw += 1
+
+    def uniform(self, layer: int, count: int) -> Tensor:
+        """(run, count) numbers in [0, 1) of 24 bits, the same for the same key, draw, layer and position."""
+        key = mixed(mixed(self.key + self.draw * 0x9E3779B1) + layer * 0x85EBCA77)
+        position = torch.arange(count, device=key.device)
+        bits = mixed(mixed(position * 0x9E3779B1 + 0x165667B1)[None] ^ key[:, None])
+        return (bits >> 8).to(torch.float32) * 2.0**-24
+
+
+def mixed(value: Tensor) -> Tensor:
+    """A 32-bit finaliser (two rounds of xor-shift and multiply) on int64 tensors; every input bit moves every output bit."""
+    value = value & MASK
+    value = value ^ (value >> 16)
+    value = (value * 0x7FEB352D) & MASK
+    value = value ^ (value >> 15)
+    value = (value * 0x846CA68B) & MASK
+    return value ^ (value >> 16)
+
+
+def dropout(values: Tensor, probability: float, randomness: Randomness | None, layer: int) -> Tensor:
+    """Zeroes units of (run, batch, feature) and scales the rest; without randomness, or at probability 0, nothing."""
+    if randomness is None or probability == 0:
+        return values
+    runs, batch, features = values.shape
+    kept = randomness.uniform(layer, batch * features).view(runs, batch, features) >= probability
+    return values * kept * (1 / (1 - probability))

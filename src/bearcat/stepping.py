@@ -1,0 +1,73 @@
+"""The moves of a training step: gradient reversal, the climb of SAM, the teacher that follows, and the schedule's numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bearcat.recipe import Schedule
+
+
+class _Reversal(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, coefficient: Tensor) -> Tensor:
+        ctx.save_for_backward(coefficient)
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (coefficient,) = ctx.saved_tensors
+        return -coefficient * gradients[0], None
+
+
+def reverse_gradient(values: Tensor, coefficient: Tensor) -> Tensor:
+    """The values as they are; on the way back their gradient times −coefficient (run,)."""
+    reversed_: Tensor = _Reversal.apply(values, coefficient[:, None, None])  # type: ignore[no-untyped-call]
+    return reversed_
+
+
+def reversal_coefficient(progress: float, slope: float) -> float:
+    """2/(1+exp(−slope·p)) − 1: from 0 at p = 0 towards 1. (The paper's formula lacks the −1; METHOD §3.)"""
+    return 2 / (1 + math.exp(-slope * progress)) - 1
+
+
+def learning_rate(schedule: Schedule, epoch: int) -> float:
+    """The rate in this epoch: it drops by the factor at each of the schedule's drops."""
+    return schedule.rate * schedule.drop_factor ** sum(epoch >= drop for drop in schedule.drops)
+
+
+def gradient_norm(gradients: Iterable[Tensor]) -> Tensor:
+    """The Euclidean norm over all parameters of each run: (run,)."""
+    return torch.stack([gradient.flatten(1).square().sum(dim=1) for gradient in gradients]).sum(dim=0).sqrt()
+
+
+@torch.no_grad()
+def climb(parameters: Sequence[Tensor], gradients: Sequence[Tensor], radius: Tensor) -> list[Tensor]:
+    """Moves every run's parameters to w + radius·g/‖g‖ and returns what they were."""
+    before = [parameter.detach().clone() for parameter in parameters]
+    scale = radius / (gradient_norm(gradients) + 1e-12)
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter += gradient * scale.view(-1, *[1] * (gradient.dim() - 1))
+    return before
+
+
+@torch.no_grad()
+def put_back(parameters: Sequence[Tensor], before: Sequence[Tensor]) -> None:
+    """Undoes a climb."""
+    for parameter, value in zip(parameters, before, strict=True):
+        parameter.copy_(value)
+
+
+@torch.no_grad()
+def follow(teacher: nn.Module, student: nn.Module, momentum: float, statistics: bool) -> None:
+    """teacher ← momentum·teacher + (1 − momentum)·student, for parameters and, if asked, normalisation statistics."""
+    theirs, ours = list(teacher.parameters()), list(student.parameters())
+    if statistics:
+        theirs += list(teacher.buffers())
+        ours += list(student.buffers())
+    torch._foreach_mul_(theirs, momentum)
+    torch._foreach_add_(theirs, ours, alpha=1 - momentum)

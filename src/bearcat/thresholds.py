@@ -1,0 +1,32 @@
+"""How sure the teacher must be for its label to be used (METHOD §6)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def confident_counts(probabilities: Tensor, tau: Tensor) -> Tensor:
+    """Predictions at least `tau` (run,) sure, per class: (run, window, class) → (run, class)."""
+    confidence, label = probabilities.max(dim=-1)
+    sure = (confidence >= tau[:, None]).to(torch.float32)
+    counts = torch.zeros(probabilities.shape[0], probabilities.shape[2], device=probabilities.device)
+    return counts.scatter_add_(1, label, sure)
+
+
+def per_class(counts: Tensor, tau: Tensor) -> Tensor:
+    """τ·β/(2−β) with β = count / largest count: (run, class). A class never predicted with confidence gets 0, as published."""
+    largest = counts.max(dim=1, keepdim=True).values
+    share = counts / largest.clamp(min=1)
+    return tau[:, None] * share / (2 - share)
+
+
+def fixed(tau: Tensor, classes: int) -> Tensor:
+    """The same threshold for every class: (run, class)."""
+    return tau[:, None].expand(-1, classes)
+
+
+def select(probabilities: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
+    """Labels and whether each is sure enough: (run, batch, class), (run, class) → (run, batch) int64, (run, batch) bool."""
+    confidence, label = probabilities.max(dim=-1)
+    return label, confidence >= thresholds.gather(1, label)

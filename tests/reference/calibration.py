@@ -1,0 +1,110 @@
+"""Calibration the plain way: one window, one class, one bin at a time, with if and else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+Rows = Sequence[Sequence[float]]
+
+
+def softmax(logits: Sequence[float], temperature: float = 1.0) -> list[float]:
+    largest = max(logits)
+    powers = [math.exp((one - largest) / temperature) for one in logits]
+    return [one / sum(powers) for one in powers]
+
+
+def first_largest(row: Sequence[float]) -> int:
+    best = 0
+    for number, value in enumerate(row):
+        if value > row[best]:
+            best = number
+    return best
+
+
+def which_bin(confidence: float, bins: int) -> int:
+    """Bin m is (m / bins, (m + 1) / bins]; 0 goes into the first."""
+    for number in range(bins):
+        lower, upper = number / bins, (number + 1) / bins
+        if lower < confidence <= upper or (number == 0 and confidence == 0):
+            return number
+    return bins - 1
+
+
+def binned_error(
+    confidences: Sequence[float], hits: Sequence[float], weights: Sequence[float], places: Sequence[int], bins: int
+) -> float:
+    total, error = sum(weights), 0.0
+    for number in range(bins):
+        mass = confidence = correct = 0.0
+        for window, place in enumerate(places):
+            if place == number:
+                mass += weights[window]
+                confidence += weights[window] * confidences[window]
+                correct += weights[window] * hits[window]
+        if mass > 0:
+            error += mass / total * abs(correct / mass - confidence / mass)
+    return error
+
+
+def ece(probabilities: Rows, labels: Sequence[int], weights: Sequence[float], bins: int) -> float:
+    confidences = [max(row) for row in probabilities]
+    hits = [float(first_largest(row) == label) for row, label in zip(probabilities, labels, strict=True)]
+    return binned_error(confidences, hits, weights, [which_bin(one, bins) for one in confidences], bins)
+
+
+def adaptive_ece(probabilities: Rows, labels: Sequence[int], bins: int) -> float:
+    """For windows of distinct confidence: sorted, and cut after every n / bins of them."""
+    confidences = [max(row) for row in probabilities]
+    hits = [float(first_largest(row) == label) for row, label in zip(probabilities, labels, strict=True)]
+    order = sorted(range(len(confidences)), key=lambda window: confidences[window])
+    places = [0] * len(order)
+    for rank, window in enumerate(order):
+        number = 0
+        while rank >= math.ceil((number + 1) * len(order) / bins):
+            number += 1
+        places[window] = number
+    return binned_error(confidences, hits, [1.0] * len(order), places, bins)
+
+
+def classwise_ece(probabilities: Rows, labels: Sequence[int], weights: Sequence[float], bins: int) -> float:
+    errors = []
+    for number in range(len(probabilities[0])):
+        confidences = [row[number] for row in probabilities]
+        hits = [float(label == number) for label in labels]
+        errors.append(binned_error(confidences, hits, weights, [which_bin(one, bins) for one in confidences], bins))
+    return sum(errors) / len(errors)
+
+
+def mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    return sum(value * weight for value, weight in zip(values, weights, strict=True)) / sum(weights)
+
+
+def nll(logits: Rows, labels: Sequence[int], weights: Sequence[float], temperature: float = 1.0) -> float:
+    losses = []
+    for row, label in zip(logits, labels, strict=True):
+        largest = max(row)
+        total = sum(math.exp((one - largest) / temperature) for one in row)
+        losses.append(math.log(total) - (row[label] - largest) / temperature)
+    return mean(losses, weights)
+
+
+def brier(logits: Rows, labels: Sequence[int], weights: Sequence[float], temperature: float = 1.0) -> float:
+    scores = []
+    for row, label in zip(logits, labels, strict=True):
+        likely = softmax(row, temperature)
+        scores.append(sum((one - float(number == label)) ** 2 for number, one in enumerate(likely)))
+    return mean(scores, weights)
+
+
+def accuracy(rows: Rows, labels: Sequence[int], weights: Sequence[float]) -> float:
+    hits = [float(first_largest(row) == label) for row, label in zip(rows, labels, strict=True)]
+    return mean(hits, weights)
+
+
+def regression_loss(logits: Rows, labels: Sequence[int], matrix: Rows, offset: Sequence[float], ridge: float) -> float:
+    """Mean NLL of softmax(matrix · logits + offset), and the ridge towards the identity over all its entries."""
+    classes = range(len(offset))
+    mapped = [[sum(matrix[k][j] * row[j] for j in classes) + offset[k] for k in classes] for row in logits]
+    away = sum((matrix[k][j] - float(k == j)) ** 2 for k in classes for j in classes) + sum(b * b for b in offset)
+    return nll(mapped, labels, [1.0] * len(labels)) + ridge / 2 * away

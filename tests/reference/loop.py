@@ -1,0 +1,667 @@
+"""The whole training loop for one model, the plain way: `nn.Module`s, Python loops, nothing stacked, nothing compiled.
+
+Each iteration moves the teacher, asks it for pseudo-labels, and takes one (or, climbing, two) gradients of
+supervised + pseudo-label + MCC + domain loss. The method is the Calibrated Adaptive Teacher and its parts:
+domain-adversarial training (Ganin et al. 2016), minimum class confusion (Jin et al. 2020), smooth domain-adversarial
+training (Rangwani et al. 2022), mean teacher (Tarvainen and Valpola 2017), FlexMatch thresholds (Zhang et al. 2021),
+temperature scaling (Guo et al. 2017).
+
+    twin = Twin(Settings(teacher=True, alignment=True), data)
+    twin.start_epoch(0)
+    losses = twin.step(source_index, target_index)
+
+or, from shuffled loading to scores, `train(settings, data, seed=0)`.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from scipy.optimize import minimize_scalar
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, Dataset
+
+Calibration = Callable[[Tensor], Tensor]  # logits (n, classes) -> logits (n, classes)
+Fit = Callable[[Tensor, Tensor], Calibration]  # logits (n, classes), labels (n,) -> the fitted calibration
+State = dict[str, Tensor]
+LOSSES = ("supervised", "pseudo", "mcc", "domain")
+
+
+# --- settings and data ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every number of the loop. Epochs count from 0; "from" means from the start of that epoch on."""
+
+    epochs: int = 300
+    batch: int = 64
+    rate: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    weight_decay: float = 1e-5  # ℓ2 in the gradient
+    drops: tuple[int, ...] = (150, 250)
+    drop_factor: float = 0.1
+    align_from: int = 50  # T_DA
+    label_from: int = 50  # T_PL; 100 for frequency input
+    calibrate_from: int = 150  # T_cal
+    alignment: bool = False
+    mcc: bool = False
+    mcc_temperature: float = 2.0
+    radius: float | None = None  # of SAM; the paper's is 0.05; 0 and None both mean one plain step
+    teacher: bool = False
+    momentum: float = 0.999
+    threshold: Literal["fixed", "per class"] = "per class"
+    tau: float = 0.9
+    counts: Literal["uncalibrated", "calibrated"] = "uncalibrated"
+    average: Literal["batch", "selected"] = "batch"
+    calibration: Literal["temperature"] | Fit | None = None
+    teacher_statistics: Literal["target", "averaged"] = "target"
+    teacher_dropout: bool = True
+    dropout: float = 0.5
+    passes: Literal["shared", "separate"] = "shared"
+
+    def __post_init__(self) -> None:
+        allowed = {
+            "threshold": ("fixed", "per class"),
+            "counts": ("uncalibrated", "calibrated"),
+            "average": ("batch", "selected"),
+            "teacher_statistics": ("target", "averaged"),
+            "passes": ("shared", "separate"),
+        }
+        for name, values in allowed.items():
+            if getattr(self, name) not in values:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; it is one of {values}")
+        if isinstance(self.calibration, str) and self.calibration != "temperature":
+            raise ValueError(f"calibration is {self.calibration!r}; it is None, 'temperature' or a function")
+
+
+@dataclass
+class Data:
+    """One task. Values are (n, channels, length), or (n, length) for one channel; labels are (n,) integers."""
+
+    source_train: tuple[Tensor, Tensor]
+    source_test: tuple[Tensor, Tensor]
+    target_train: Tensor
+    target_test: tuple[Tensor, Tensor] | None = None  # only ever scored
+    classes: int = 0  # 0: one more than the largest source label
+
+    def __post_init__(self) -> None:
+        self.source_train = with_channel(self.source_train[0]), self.source_train[1]
+        self.source_test = with_channel(self.source_test[0]), self.source_test[1]
+        self.target_train = with_channel(self.target_train)
+        if self.target_test is not None:
+            self.target_test = with_channel(self.target_test[0]), self.target_test[1]
+        if self.classes == 0:
+            self.classes = int(max(self.source_train[1].max(), self.source_test[1].max())) + 1
+
+
+def with_channel(values: Tensor) -> Tensor:
+    return values.unsqueeze(1) if values.dim() == 2 else values
+
+
+# --- networks ---------------------------------------------------------------------------------------------------------
+
+
+class Encoder(nn.Module):
+    """Windows (n, channels, length) to features (n, 256)."""
+
+    def __init__(self, channels: int = 1, length: int = 1024, dropout: float = 0.5) -> None:
+        super().__init__()
+        last = (length - 14 - 2) // 2 - 2 - 2
+        if last < 4:
+            raise ValueError(f"windows of {length} leave {last} positions before the last pooling; 32 is the shortest")
+        self.convolutions = nn.ModuleList(
+            [nn.Conv1d(channels, 16, 15), nn.Conv1d(16, 32, 3), nn.Conv1d(32, 64, 3), nn.Conv1d(64, 128, 3)]
+        )
+        self.norms = nn.ModuleList([nn.BatchNorm1d(16), nn.BatchNorm1d(32), nn.BatchNorm1d(64), nn.BatchNorm1d(128)])
+        self.dense = nn.ModuleList([nn.Linear(512, 256), nn.Linear(256, 256)])
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        values = windows
+        for number, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
+            values = functional.relu(norm(convolution(values)))
+            if number == 1:
+                values = functional.max_pool1d(values, kernel_size=2, stride=2)
+        values = functional.adaptive_max_pool1d(values, 4)
+        values = values.flatten(start_dim=1)  # channel by channel: 128 × 4
+        for dense in self.dense:
+            values = self.dropout(functional.relu(dense(values)))
+        return values
+
+
+def Head(classes: int) -> nn.Linear:
+    """Features (n, 256) to logits (n, classes)."""
+    return nn.Linear(256, classes)
+
+
+class DomainClassifier(nn.Module):
+    """Features (n, 256) to one logit each (n,): positive for source."""
+
+    def __init__(self, dropout: float = 0.5) -> None:
+        super().__init__()
+        self.dense = nn.ModuleList([nn.Linear(256, 1024), nn.Linear(1024, 1024), nn.Linear(1024, 1)])
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, features: Tensor) -> Tensor:
+        values = self.dropout(functional.relu(self.dense[0](features)))
+        values = self.dropout(functional.relu(self.dense[1](values)))
+        logits: Tensor = self.dense[2](values)
+        return logits.squeeze(1)
+
+
+class Reversal(torch.autograd.Function):
+    """The identity forwards; −coefficient times the gradient backwards."""
+
+    @staticmethod
+    def forward(context: Any, values: Tensor, coefficient: float) -> Tensor:
+        context.coefficient = coefficient
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> Any:
+        return -context.coefficient * gradients[0], None
+
+
+def make_student(classes: int, channels: int = 1, length: int = 1024, dropout: float = 0.5) -> nn.ModuleDict:
+    return nn.ModuleDict({"encoder": Encoder(channels, length, dropout), "head": Head(classes)})
+
+
+# --- losses -----------------------------------------------------------------------------------------------------------
+
+
+def mcc_loss(logits: Tensor, temperature: float = 2.0) -> Tensor:
+    """Minimum class confusion of a target batch, logits (n, classes)."""
+    count, classes = logits.shape
+    probabilities = functional.softmax(logits / temperature, dim=1)
+    entropy = -(probabilities * functional.log_softmax(logits / temperature, dim=1)).sum(dim=1)
+    weights = (1 + torch.exp(-entropy)).detach()
+    weights = weights * count / weights.sum()
+    confusion = probabilities.T @ torch.diag(weights) @ probabilities  # (classes, classes)
+    confusion = confusion / confusion.sum(dim=1, keepdim=True)
+    return (confusion.sum() - confusion.trace()) / classes
+
+
+def pseudo_label_loss(logits: Tensor, labels: Tensor, selected: Tensor, average: str) -> Tensor:
+    """Cross-entropy over the selected windows, divided by the batch size or by the number selected."""
+    each = functional.cross_entropy(logits, labels, reduction="none")
+    total = torch.where(selected, each, torch.zeros_like(each)).sum()
+    if average == "batch":
+        return total / len(logits)
+    return total / selected.sum().clamp(min=1)  # none selected: 0 / 1
+
+
+def domain_loss(domain: nn.Module, features: Tensor, is_source: Tensor, coefficient: float) -> Tensor:
+    """Binary cross-entropy through gradient reversal; features (n, 256), is_source (n,) of 1 and 0."""
+    reversed_features = Reversal.apply(features, coefficient)
+    return functional.binary_cross_entropy_with_logits(domain(reversed_features), is_source)
+
+
+def reversal_coefficient(progress: float) -> float:
+    return 2 / (1 + math.exp(-10 * progress)) - 1
+
+
+def textbook_sam_step(
+    parameters: Iterable[Tensor],
+    task_loss: Callable[[], Tensor],
+    total_loss: Callable[[], Tensor],
+    optimisers: Iterable[torch.optim.Optimizer],
+    radius: float,
+) -> None:
+    """Climb along the gradient of `task_loss`, take the gradient of `total_loss` there, come back, step.
+
+    Only `parameters` climb. Both losses are functions that run a forward pass of their own.
+    """
+    parameters, optimisers = list(parameters), list(optimisers)
+    for optimiser in optimisers:
+        optimiser.zero_grad()
+    task_loss().backward()
+    with torch.no_grad():
+        squares = [(parameter.grad**2).sum() for parameter in parameters if parameter.grad is not None]
+        norm = torch.sqrt(torch.stack(squares).sum())
+        kept = [parameter.clone() for parameter in parameters]
+        for parameter in parameters:
+            if parameter.grad is not None:
+                parameter.add_(radius * parameter.grad / (norm + 1e-12))
+    for optimiser in optimisers:
+        optimiser.zero_grad()
+    total_loss().backward()
+    with torch.no_grad():
+        for parameter, before in zip(parameters, kept, strict=True):
+            parameter.copy_(before)
+    for optimiser in optimisers:
+        optimiser.step()
+
+
+# --- thresholds, calibration, scores ----------------------------------------------------------------------------------
+
+
+def class_thresholds(probabilities: Tensor, tau: float) -> Tensor:
+    """One threshold per class (classes,) from the teacher's probabilities (n, classes) of the target training split."""
+    classes = probabilities.shape[1]
+    counts = [0] * classes
+    confidences, labels = probabilities.max(dim=1)
+    confident = (confidences >= tau).tolist()
+    for is_confident, label in zip(confident, labels.tolist(), strict=True):
+        if is_confident:
+            counts[label] += 1
+    thresholds = []
+    for count in counts:
+        beta = count / max(counts) if max(counts) > 0 else 0.0
+        thresholds.append(tau * beta / (2 - beta))
+    return torch.tensor(thresholds, dtype=probabilities.dtype, device=probabilities.device)
+
+
+def best_temperature(logits: Tensor, labels: Tensor, bounds: tuple[float, float] = (1.0, 100.0)) -> float:
+    """The T within bounds of the smallest mean negative log-likelihood of softmax(logits / T)."""
+    logits, labels = logits.double().cpu(), labels.cpu()
+
+    def likelihood_loss(temperature: float) -> float:
+        return functional.cross_entropy(logits / temperature, labels).item()
+
+    inner = minimize_scalar(likelihood_loss, bounds=bounds, method="bounded", options={"xatol": 1e-9})
+    # The search never tries the bounds themselves, and they are where a perfect classifier ends up.
+    return min((*bounds, float(inner.x)), key=likelihood_loss)
+
+
+def fit_temperature(logits: Tensor, labels: Tensor) -> Calibration:
+    temperature = best_temperature(logits, labels)
+    return lambda logits: logits / temperature
+
+
+def accuracy(probabilities: Tensor, labels: Tensor) -> float:
+    right = 0
+    for guess, label in zip(probabilities.argmax(dim=1).tolist(), labels.tolist(), strict=True):
+        right += guess == label
+    return right / len(labels)
+
+
+def expected_calibration_error(probabilities: Tensor, labels: Tensor, bins: int = 10) -> float:
+    """Equal bins (lower, upper], weighted by size. The last has no upper edge: softmax may round to just above 1."""
+    confidences, guesses = probabilities.max(dim=1)
+    windows = list(zip(confidences.tolist(), guesses.tolist(), labels.tolist(), strict=True))
+    error = 0.0
+    for number in range(bins):
+        lower, upper = number / bins, (number + 1) / bins if number + 1 < bins else math.inf
+        inside = [(confidence, guess == label) for confidence, guess, label in windows if lower < confidence <= upper]
+        if inside:
+            confidence = sum(confidence for confidence, _ in inside) / len(inside)
+            right = sum(is_right for _, is_right in inside) / len(inside)
+            error += len(inside) / len(windows) * abs(right - confidence)
+    return error
+
+
+# --- the loop ---------------------------------------------------------------------------------------------------------
+
+
+class Twin:
+    """One run: student, domain classifier, teacher, and their optimisers, driven an epoch and a step at a time.
+
+    Without initial states the networks draw PyTorch's default initialisation from the global generator: encoder, head,
+    domain classifier. `iterations_per_epoch` fixes the length of the gradient reversal's ramp; by default it is the
+    number of batches in one pass over the source training split. The networks have the dtype of the source values.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        data: Data,
+        student_state: State | None = None,
+        domain_state: State | None = None,
+        device: str | torch.device = "cpu",
+        iterations_per_epoch: int | None = None,
+    ) -> None:
+        self.settings, self.data, self.device = settings, data, torch.device(device)
+        values = data.source_train[0]
+        self.student = make_student(data.classes, values.shape[1], values.shape[2], settings.dropout)
+        self.domain = DomainClassifier(settings.dropout)
+        if student_state is not None:
+            self.student.load_state_dict(student_state)
+        if domain_state is not None:
+            self.domain.load_state_dict(domain_state)
+        self.student.to(self.device, values.dtype)
+        self.domain.to(self.device, values.dtype)
+        self.student_optimiser = self._adam(self.student)
+        self.domain_optimiser = self._adam(self.domain)
+
+        self.teacher: nn.ModuleDict | None = None
+        self.thresholds = torch.full((data.classes,), settings.tau, dtype=values.dtype, device=self.device)
+        self.calibrate: Calibration | None = None
+        self.pseudo_labels: tuple[Tensor, Tensor] | None = None  # of the last step: labels (n,), selected (n,)
+
+        if iterations_per_epoch is None:
+            iterations_per_epoch = math.ceil(len(values) / settings.batch)
+        self.iterations_per_epoch = iterations_per_epoch
+        self.epoch = -1
+        self.aligned_iterations = 0  # iterations taken in epochs from align_from on
+
+    def _adam(self, network: nn.Module) -> torch.optim.Adam:
+        settings = self.settings
+        return torch.optim.Adam(
+            network.parameters(), lr=settings.rate, betas=settings.betas, weight_decay=settings.weight_decay
+        )
+
+    # Which phase is it?
+
+    @property
+    def aligning(self) -> bool:
+        return self.settings.alignment and self.epoch >= self.settings.align_from
+
+    @property
+    def confusing(self) -> bool:
+        return self.settings.mcc and self.epoch >= self.settings.align_from
+
+    @property
+    def labelling(self) -> bool:
+        return self.settings.teacher and self.epoch >= self.settings.label_from
+
+    @property
+    def calibrating(self) -> bool:
+        used = self.settings.calibration is not None
+        return used and self.labelling and self.epoch >= self.settings.calibrate_from
+
+    @property
+    def needs_target(self) -> bool:
+        return self.aligning or self.confusing or self.labelling
+
+    @property
+    def progress(self) -> float:
+        """p of the reversal coefficient: 0 at the first aligned iteration, one iteration short of 1 at the last."""
+        total = (self.settings.epochs - self.settings.align_from) * self.iterations_per_epoch
+        return self.aligned_iterations / total
+
+    # Once per epoch.
+
+    def start_epoch(self, epoch: int) -> None:
+        """Learning rate, a teacher if its time has come, its calibration, then its thresholds, in this order."""
+        settings = self.settings
+        self.epoch = epoch
+        passed = sum(epoch >= drop for drop in settings.drops)
+        for optimiser in (self.student_optimiser, self.domain_optimiser):
+            for group in optimiser.param_groups:
+                group["lr"] = settings.rate * settings.drop_factor**passed
+        if not self.labelling:
+            return
+        if self.teacher is None:
+            self.teacher = copy.deepcopy(self.student).requires_grad_(False)
+        self.fit_calibration()
+        if settings.threshold == "per class":
+            logits = self.predict(self.teacher, self.data.target_train)
+            if settings.counts == "calibrated" and self.calibrate is not None:
+                logits = self.calibrate(logits)
+            self.thresholds = class_thresholds(functional.softmax(logits, dim=1), settings.tau)
+
+    def fit_calibration(self) -> None:
+        """Fit the calibration to the teacher on the source test split, if calibration is on in this epoch."""
+        if not self.calibrating:
+            return
+        assert self.teacher is not None
+        values, labels = self.data.source_test
+        chosen = self.settings.calibration
+        fit = fit_temperature if isinstance(chosen, str) else chosen
+        assert fit is not None
+        self.calibrate = fit(self.predict(self.teacher, values), labels.to(self.device))
+
+    @torch.no_grad()
+    def predict(self, network: nn.ModuleDict, values: Tensor) -> Tensor:
+        """Logits (n, classes) in evaluation mode."""
+        network.eval()
+        logits = [network["head"](network["encoder"](chunk.to(self.device))) for chunk in values.split(256)]
+        return torch.cat(logits)
+
+    # Once per iteration.
+
+    def step(self, source_index: Tensor, target_index: Tensor | None) -> dict[str, Tensor]:
+        """One iteration on the windows of these numbers; see `step_on`."""
+        values, labels = self.data.source_train
+        target = None if target_index is None else self.data.target_train[target_index]
+        return self.step_on(values[source_index], labels[source_index], target)
+
+    def step_on(self, source: Tensor, labels: Tensor, target: Tensor | None) -> dict[str, Tensor]:
+        """One iteration on these windows; the losses (detached, 0 where off) and the share of pseudo-labels selected.
+
+        With SAM they are the losses at the climbed weights, whose gradient the step uses. The target may be None before
+        any phase that needs it.
+        """
+        settings = self.settings
+        if self.epoch < 0:
+            raise ValueError("no epoch has begun: call start_epoch first")
+        if self.needs_target and target is None:
+            raise ValueError(f"epoch {self.epoch} needs target windows")
+        source, labels = source.to(self.device), labels.to(self.device)
+        target = None if target is None or not self.needs_target else target.to(self.device)
+
+        self.pseudo_labels = None
+        if self.labelling:
+            assert target is not None
+            self.move_teacher()
+            self.pseudo_labels = self.label(target)
+
+        self.student.train()
+        self.domain.train()
+        found: dict[str, Tensor] = {}
+
+        def task_loss() -> Tensor:
+            return total(self.losses(source, labels, target, with_domain=False))
+
+        def total_loss() -> Tensor:
+            found.update(self.losses(source, labels, target, with_domain=True))
+            return total(found)
+
+        optimisers = [self.student_optimiser, self.domain_optimiser] if self.aligning else [self.student_optimiser]
+        if settings.radius:
+            textbook_sam_step(self.student.parameters(), task_loss, total_loss, optimisers, settings.radius)
+        else:
+            for optimiser in optimisers:
+                optimiser.zero_grad()
+            total_loss().backward()
+            for optimiser in optimisers:
+                optimiser.step()
+
+        if self.epoch >= settings.align_from:
+            self.aligned_iterations += 1
+        zero = torch.zeros((), dtype=source.dtype, device=self.device)
+        report = {name: found[name].detach() if name in found else zero for name in LOSSES}
+        report["share"] = zero if self.pseudo_labels is None else self.pseudo_labels[1].to(source.dtype).mean()
+        return report
+
+    @torch.no_grad()
+    def move_teacher(self) -> None:
+        """Teacher ← momentum · teacher + (1 − momentum) · student; the norms' statistics only if they are averaged."""
+        assert self.teacher is not None
+        momentum = self.settings.momentum
+        pairs: list[tuple[Tensor, Tensor]] = list(
+            zip(self.teacher.parameters(), self.student.parameters(), strict=True)
+        )
+        if self.settings.teacher_statistics == "averaged":
+            pairs += zip(self.teacher.buffers(), self.student.buffers(), strict=True)
+        for mine, theirs in pairs:
+            if mine.is_floating_point():  # all but the norms' count of batches
+                mine.copy_(momentum * mine + (1 - momentum) * theirs)
+
+    @torch.no_grad()
+    def label(self, target: Tensor) -> tuple[Tensor, Tensor]:
+        """The teacher's label for each target window (n,) and whether it is confident enough (n,)."""
+        assert self.teacher is not None
+        if self.settings.teacher_statistics == "target":
+            self.teacher.train()  # statistics of this batch, which also enter the teacher's own running statistics
+            if not self.settings.teacher_dropout:
+                for module in self.teacher.modules():
+                    if isinstance(module, nn.Dropout):
+                        module.eval()
+        else:
+            self.teacher.eval()
+        logits = self.teacher["head"](self.teacher["encoder"](target))
+        if self.calibrate is not None:
+            logits = self.calibrate(logits)
+        confidences, labels = functional.softmax(logits, dim=1).max(dim=1)
+        return labels, confidences >= self.thresholds[labels]
+
+    def losses(self, source: Tensor, labels: Tensor, target: Tensor | None, with_domain: bool) -> dict[str, Tensor]:
+        """The losses of this phase, by name, from fresh forward passes of the student in training mode.
+
+        passes="shared": source, then target; the domain loss reads the features of those two passes. The target goes
+        through whenever the phase needs it, `with_domain` or not, so that both of SAM's passes are alike.
+        passes="separate": source, for the supervised loss; target, for pseudo-labels and MCC, if one of them is on;
+        source and target joined, source first, for the domain loss, if it is on and asked for. Each updates the
+        running statistics in this order.
+        """
+        settings, encoder, head = self.settings, self.student["encoder"], self.student["head"]
+        shared = settings.passes == "shared"
+        found: dict[str, Tensor] = {}
+
+        source_features = encoder(source)
+        found["supervised"] = functional.cross_entropy(head(source_features), labels)
+        if target is None:
+            return found
+
+        if shared or self.labelling or self.confusing:
+            target_features = encoder(target)
+            target_logits = head(target_features)
+        if self.pseudo_labels is not None:
+            found["pseudo"] = pseudo_label_loss(target_logits, *self.pseudo_labels, settings.average)
+        if self.confusing:
+            found["mcc"] = mcc_loss(target_logits, settings.mcc_temperature)
+
+        if self.aligning and with_domain:
+            joined = torch.cat([source_features, target_features]) if shared else encoder(torch.cat([source, target]))
+            is_source = torch.cat([source.new_ones(len(source)), target.new_zeros(len(target))])
+            found["domain"] = domain_loss(self.domain, joined, is_source, reversal_coefficient(self.progress))
+        return found
+
+    # A whole epoch, and the end.
+
+    def run_epoch(self, epoch: int, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
+        """Every pair of source and target indices in turn; the mean of what the steps report."""
+        self.start_epoch(epoch)
+        return means([self.step(source, target) for source, target in batches])
+
+    def scores(self) -> dict[str, dict[str, float]]:
+        """Accuracy and ECE of the teacher (of the student where there is none) as it is, and calibrated, per domain.
+
+        Without calibration the calibrated figures are the plain ones. Call it after the last epoch: it fits the
+        calibration anew, to the teacher as it now is.
+        """
+        self.fit_calibration()
+        network = self.student if self.teacher is None else self.teacher
+        splits = {"source": self.data.source_test}
+        if self.data.target_test is not None:
+            splits["target"] = self.data.target_test
+        scores = {}
+        for domain, (values, labels) in splits.items():
+            logits = self.predict(network, values)
+            calibrated = logits if self.calibrate is None else self.calibrate(logits)
+            scores[domain] = {
+                "accuracy": accuracy(functional.softmax(logits, dim=1), labels),
+                "ece": expected_calibration_error(functional.softmax(logits, dim=1), labels),
+                "calibrated accuracy": accuracy(functional.softmax(calibrated, dim=1), labels),
+                "calibrated ece": expected_calibration_error(functional.softmax(calibrated, dim=1), labels),
+            }
+        return scores
+
+
+def total(losses: dict[str, Tensor]) -> Tensor:
+    """supervised + pseudo-label + MCC + domain, added in this order, of those that are on."""
+    values = [losses[name] for name in LOSSES if name in losses]
+    result = values[0]
+    for value in values[1:]:
+        result = result + value
+    return result
+
+
+def means(reports: list[dict[str, Tensor]]) -> dict[str, float]:
+    return {name: torch.stack([report[name] for report in reports]).mean().item() for name in reports[0]}
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+def shuffled(count: int, batch: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """One pass over `count` windows in random order, the last, smaller batch kept."""
+    yield from torch.randperm(count, generator=generator).split(batch)
+
+
+def cycled(count: int, batch: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Passes without end, each in an order of its own."""
+    while True:
+        yield from shuffled(count, batch, generator)
+
+
+def random_batches(
+    source_count: int, target_count: int, batch: int, epochs: int, seed: int
+) -> Iterator[Iterator[tuple[Tensor, Tensor]]]:
+    """For each epoch its pairs of source and target indices. The target's cycle runs on from epoch to epoch."""
+    source_generator = torch.Generator().manual_seed(seed)
+    target_generator = torch.Generator().manual_seed(seed + 1)
+    target = cycled(target_count, batch, target_generator)
+    for _ in range(epochs):
+        source = shuffled(source_count, batch, source_generator)
+        yield zip(source, target, strict=False)
+
+
+class Windows(Dataset[tuple[Tensor, ...]]):
+    """Windows, with labels if there are any, one at a time."""
+
+    def __init__(self, *columns: Tensor) -> None:
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def __getitem__(self, number: int) -> tuple[Tensor, ...]:
+        return tuple(column[number] for column in self.columns)
+
+
+def without_end(loader: DataLoader[tuple[Tensor, ...]]) -> Iterator[Any]:
+    while True:
+        yield from loader
+
+
+def train(
+    settings: Settings,
+    data: Data,
+    seed: int,
+    device: str | torch.device = "cpu",
+    workers: int = 0,
+    after_epoch: Callable[[int, Twin, dict[str, float]], None] | None = None,
+) -> dict[str, dict[str, float]]:
+    """Train from scratch with shuffling loaders that fetch one window at a time; the scores after the last epoch.
+
+    `after_epoch` is called with the epoch, the twin and the epoch's mean losses. The global generators, which
+    initialisation and dropout draw from, are put back as they were.
+    """
+    device = torch.device(device)
+    devices = [torch.cuda.current_device() if device.index is None else device.index] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        twin = Twin(settings, data, device=device)
+        source_loader = DataLoader(
+            Windows(*data.source_train),
+            batch_size=settings.batch,
+            shuffle=True,
+            num_workers=workers,
+            generator=torch.Generator().manual_seed(seed),
+        )
+        target_loader = DataLoader(
+            Windows(data.target_train),
+            batch_size=settings.batch,
+            shuffle=True,
+            num_workers=workers,
+            generator=torch.Generator().manual_seed(seed + 1),
+        )
+        target_batches = without_end(target_loader)
+        for epoch in range(settings.epochs):
+            twin.start_epoch(epoch)
+            reports = []
+            for source, labels in source_loader:
+                target = next(target_batches)[0] if twin.needs_target else None
+                reports.append(twin.step_on(source, labels, target))
+            if after_epoch is not None:
+                after_epoch(epoch, twin, means(reports))
+        return twin.scores()

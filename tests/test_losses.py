@@ -1,0 +1,144 @@
+"""Losses and thresholds against their slow twins, run by run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from bearcat import losses, thresholds
+from bearcat.stepping import climb, follow, gradient_norm, learning_rate, put_back, reversal_coefficient, reverse_gradient
+from bearcat.recipe import Schedule
+from tests.reference import loop as reference
+
+LOGITS = torch.randn(3, 12, 5, generator=torch.Generator().manual_seed(0)) * 3
+LABELS = torch.randint(5, (3, 12), generator=torch.Generator().manual_seed(1))
+SELECTED = torch.rand(3, 12, generator=torch.Generator().manual_seed(2)) > 0.5
+
+
+def test_supervised_is_torchs_cross_entropy_of_each_run():
+    expected = torch.stack([functional.cross_entropy(LOGITS[run], LABELS[run]) for run in range(3)])
+    torch.testing.assert_close(losses.supervised(LOGITS, LABELS), expected)
+
+
+@pytest.mark.parametrize("average", ["batch", "selected"])
+def test_pseudo_label_loss_is_the_twins(average):
+    result = losses.pseudo_label(LOGITS, LABELS, SELECTED, average)
+    for run in range(3):
+        expected = reference.pseudo_label_loss(LOGITS[run], LABELS[run], SELECTED[run], average)
+        torch.testing.assert_close(result[run], expected)
+    nothing = losses.pseudo_label(LOGITS, LABELS, torch.zeros_like(SELECTED), average)
+    assert torch.equal(nothing, torch.zeros(3))
+
+
+def test_pseudo_label_loss_of_everything_is_the_supervised_loss():
+    everything = torch.ones_like(SELECTED)
+    for average in ("batch", "selected"):
+        torch.testing.assert_close(
+            losses.pseudo_label(LOGITS, LABELS, everything, average), losses.supervised(LOGITS, LABELS)
+        )
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0, 5.0])
+def test_class_confusion_is_the_twins_and_so_is_its_gradient(temperature):
+    logits = LOGITS.clone().requires_grad_()
+    result = losses.class_confusion(logits, temperature)
+    result.sum().backward()
+    for run in range(3):
+        one = LOGITS[run].clone().requires_grad_()
+        expected = reference.mcc_loss(one, temperature)
+        expected.backward()
+        torch.testing.assert_close(result[run].detach(), expected.detach())
+        torch.testing.assert_close(logits.grad[run], one.grad)
+
+
+def test_class_confusion_of_certain_and_different_predictions_is_nothing():
+    assert losses.class_confusion(torch.eye(5)[None] * 200, 2.0).item() == pytest.approx(0, abs=1e-6)
+
+
+def test_domain_loss_is_binary_cross_entropy_over_both_batches():
+    source, target = LOGITS[..., 0], LOGITS[:, :7, 1]
+    for run in range(3):
+        logits = torch.cat([source[run], target[run]])
+        truth = torch.cat([torch.ones(12), torch.zeros(7)])
+        expected = functional.binary_cross_entropy_with_logits(logits, truth)
+        torch.testing.assert_close(losses.domain(source, target)[run], expected)
+
+
+def test_per_class_thresholds_are_the_twins():
+    probabilities = (LOGITS * 2).softmax(dim=-1)
+    tau = torch.tensor([0.9, 0.5, 0.7])
+    result = thresholds.per_class(thresholds.confident_counts(probabilities, tau), tau)
+    for run in range(3):
+        expected = reference.class_thresholds(probabilities[run], float(tau[run]))
+        torch.testing.assert_close(result[run], expected.to(torch.float32))
+
+
+def test_per_class_thresholds_by_hand():
+    tau = torch.tensor([0.9])
+    result = thresholds.per_class(torch.tensor([[10.0, 5.0, 0.0]]), tau)
+    torch.testing.assert_close(result, torch.tensor([[0.9, 0.9 * 0.5 / 1.5, 0.0]]))
+    assert torch.equal(thresholds.per_class(torch.zeros(1, 3), tau), torch.zeros(1, 3))
+
+
+def test_per_class_with_equal_counts_is_fixed():
+    tau = torch.tensor([0.9, 0.6])
+    torch.testing.assert_close(thresholds.per_class(torch.full((2, 4), 7.0), tau), thresholds.fixed(tau, 4))
+
+
+def test_a_label_is_selected_by_its_own_classs_threshold():
+    probabilities = torch.tensor([[[0.6, 0.4], [0.4, 0.6]]])
+    label, selected = thresholds.select(probabilities, torch.tensor([[0.5, 0.7]]))
+    assert label.tolist() == [[0, 1]]
+    assert selected.tolist() == [[True, False]]
+    assert thresholds.select(probabilities, torch.tensor([[0.6, 0.0]]))[1].tolist() == [[True, True]]  # at least
+
+
+def test_the_gradient_is_reversed_and_scaled_for_each_run():
+    values = torch.ones(2, 3, 4, requires_grad=True)
+    result = reverse_gradient(values, torch.tensor([0.5, 0.0]))
+    assert torch.equal(result, values)
+    result.sum().backward()
+    assert values.grad is not None
+    torch.testing.assert_close(values.grad[0], torch.full((3, 4), -0.5))
+    assert torch.equal(values.grad[1], torch.zeros(3, 4))
+
+
+def test_the_coefficient_rises_from_nothing_to_one():
+    assert reversal_coefficient(0.0, 10.0) == 0
+    assert reversal_coefficient(1.0, 10.0) == pytest.approx(1, abs=1e-4)
+    for progress in (0.1, 0.37, 0.8):
+        assert reversal_coefficient(progress, 10.0) == pytest.approx(reference.reversal_coefficient(progress))
+
+
+def test_the_rate_drops_at_the_schedules_epochs():
+    rates = [learning_rate(Schedule(), epoch) for epoch in (0, 149, 150, 249, 250, 299)]
+    assert rates == pytest.approx([1e-3, 1e-3, 1e-4, 1e-4, 1e-5, 1e-5])
+
+
+def test_a_climb_goes_as_far_as_the_radius_in_every_run_and_back():
+    parameters = [torch.randn(2, 3, 4), torch.randn(2, 5)]
+    gradients = [torch.randn(2, 3, 4), torch.randn(2, 5)]
+    start = [one.clone() for one in parameters]
+    before = climb(parameters, gradients, torch.tensor([0.05, 0.0]))
+    moved = gradient_norm([now - then for now, then in zip(parameters, start, strict=True)])
+    torch.testing.assert_close(moved, torch.tensor([0.05, 0.0]), rtol=1e-4, atol=1e-7)
+    put_back(parameters, before)
+    assert all(torch.equal(now, then) for now, then in zip(parameters, start, strict=True))
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+def test_an_average_of_rate_zero_copies_and_of_rate_one_stays(statistics):
+    from bearcat.models import Student, initialise
+
+    student, teacher = Student(2, 1, 64, 3), Student(2, 1, 64, 3)
+    initialise(student, [1, 2], 0)
+    initialise(teacher, [3, 4], 0)
+    student(torch.randn(2, 5, 1, 64), batch_statistics=True)
+    old = {name: value.clone() for name, value in teacher.state_dict().items()}
+    follow(teacher, student, 1.0, statistics)
+    assert all(torch.equal(value, old[name]) for name, value in teacher.state_dict().items())
+    follow(teacher, student, 0.0, statistics)
+    for name, value in teacher.state_dict().items():
+        copied = torch.equal(value, student.state_dict()[name])
+        assert copied == (statistics or "running" not in name)

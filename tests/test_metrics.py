@@ -1,0 +1,261 @@
+"""Measures of calibration: against plain loops, at their edges, and in every form of input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from bearcat.calibration import accuracy, brier, classwise_ece, ece, nll, nll_from_logits, reliability_bins
+from bearcat.errors import InputError
+from tests.reference import calibration as reference
+
+OF_PROBABILITIES = [ece, classwise_ece, nll, brier, accuracy]
+quick = settings(max_examples=60, deadline=None)
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    return torch.from_numpy(np.asarray(logits)).softmax(-1).numpy()
+
+
+def make(seed: int = 0, runs: int = 3, windows: int = 57, classes: int = 4, spread: float = 2.0):
+    """Random logits, labels that follow them somewhat, and weights of which some are zero."""
+    random = np.random.default_rng(seed)
+    logits = spread * random.standard_normal((runs, windows, classes))
+    labels = np.where(
+        random.random((runs, windows)) < 0.6, logits.argmax(-1), random.integers(0, classes, (runs, windows))
+    )
+    weight = random.integers(0, 3, (runs, windows)) * 0.5
+    return logits, labels, weight
+
+
+def two_classes(confidences: list[float], dtype=np.float64) -> np.ndarray:
+    """Rows whose first class has this probability (the rest is shared out so that it is the largest)."""
+    rows = [[one] + [(1 - one) / 30] * 30 for one in confidences]
+    return np.array(rows, dtype=dtype)
+
+
+@pytest.mark.parametrize("bins", [1, 7, 10, 15])
+def test_every_measure_is_that_of_the_plain_loop(bins):
+    logits, labels, weight = make()
+    probabilities = softmax(logits)
+    for run in range(3):
+        p, y, w = probabilities[run].tolist(), labels[run].tolist(), weight[run].tolist()
+        expected = {
+            "ece": reference.ece(p, y, w, bins),
+            "classwise": reference.classwise_ece(p, y, w, bins),
+            "nll": reference.nll(logits[run].tolist(), y, w),
+            "brier": reference.brier(logits[run].tolist(), y, w),
+            "accuracy": reference.accuracy(p, y, w),
+        }
+        assert ece(probabilities, labels, weight, bins)[run] == pytest.approx(expected["ece"], abs=1e-12)
+        assert classwise_ece(probabilities, labels, weight, bins)[run] == pytest.approx(
+            expected["classwise"], abs=1e-12
+        )
+        assert nll(probabilities, labels, weight)[run] == pytest.approx(expected["nll"], abs=1e-12)
+        assert nll_from_logits(logits, labels, weight)[run] == pytest.approx(expected["nll"], abs=1e-12)
+        assert brier(probabilities, labels, weight)[run] == pytest.approx(expected["brier"], abs=1e-12)
+        assert accuracy(logits, labels, weight)[run] == pytest.approx(expected["accuracy"], abs=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("bins", [10, 15])
+def test_a_confidence_on_an_edge_belongs_to_the_bin_below(dtype, bins):
+    edges = [number / bins for number in range(1, bins + 1)]
+    probabilities = two_classes(edges, dtype)
+    found = reliability_bins(probabilities, np.zeros(bins, dtype=int), bins=bins)
+    np.testing.assert_allclose(found.mass, np.full(bins, 1 / bins))
+    np.testing.assert_allclose(found.confidence, edges, rtol=1e-6)
+    above = np.nextafter(probabilities[:-1], dtype(2))
+    moved = reliability_bins(above, np.zeros(bins - 1, dtype=int), bins=bins)
+    assert moved.mass[0] == 0
+    np.testing.assert_allclose(moved.mass[1:], np.full(bins - 1, 1 / (bins - 1)))
+
+
+def test_ece_on_exact_edges_is_that_of_the_plain_loop():
+    probabilities = two_classes([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 0.1, 0.3, 0.7, 1.0])
+    labels = np.array([0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 1, 1, 0, 0])
+    assert ece(probabilities, labels) == pytest.approx(
+        reference.ece(probabilities.tolist(), labels.tolist(), [1.0] * 14, 10), abs=1e-14
+    )
+
+
+def test_confidence_one_and_zero_are_in_the_last_and_first_bin():
+    certain = reliability_bins(np.array([[1.0, 0.0], [0.0, 0.0]]), np.array([0, 1]))
+    assert certain.mass[-1] == certain.mass[0] == 0.5
+    assert ece(np.array([[1.0, 0.0]]), np.array([0])) == 0
+    assert ece(np.array([[1.0, 0.0]]), np.array([1])) == 1
+
+
+def test_ece_by_hand():
+    assert ece(np.array([[0.8, 0.2], [0.6, 0.4]]), np.array([0, 1])) == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_labels_drawn_from_the_probabilities_leave_little_error(adaptive):
+    probabilities = torch.from_numpy(make(windows=20000)[0]).softmax(-1)
+    drawn = torch.multinomial(probabilities.view(-1, 4), 1, generator=torch.Generator().manual_seed(1)).view(3, -1)
+    assert (ece(probabilities, drawn, adaptive=adaptive) < 0.015).all()
+    assert (classwise_ece(probabilities, drawn, adaptive=adaptive) < 0.015).all()
+    sharper = (2 * probabilities.log()).softmax(-1)
+    assert (ece(sharper, drawn, adaptive=adaptive) > 0.05).all()
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_the_bins_sum_to_the_whole(adaptive):
+    logits, labels, weight = make(windows=200)
+    probabilities = softmax(logits)
+    bins = reliability_bins(probabilities, labels, weight, adaptive=adaptive)
+    np.testing.assert_allclose(bins.mass.sum(1), 1)
+    np.testing.assert_allclose(np.nansum(bins.mass * bins.accuracy, 1), accuracy(probabilities, labels, weight))
+    gaps = np.nansum(bins.mass * np.abs(bins.accuracy - bins.confidence), 1)
+    np.testing.assert_allclose(gaps, ece(probabilities, labels, weight, adaptive=adaptive))
+    filled = bins.mass > 0
+    assert (bins.edges[:, :-1][filled] < bins.confidence[filled]).all()
+    assert (bins.confidence[filled] <= bins.edges[:, 1:][filled] + 1e-15).all()
+
+
+@pytest.mark.parametrize("windows", [3, 10, 57, 100, 101])
+def test_adaptive_bins_hold_equal_numbers(windows):
+    logits, labels, _ = make(seed=windows, runs=1, windows=windows)
+    probabilities = softmax(logits[0])
+    expected = reference.adaptive_ece(probabilities.tolist(), labels[0].tolist(), 10)
+    assert ece(probabilities, labels[0], adaptive=True) == pytest.approx(expected, abs=1e-12)
+    mass = reliability_bins(probabilities, labels[0], adaptive=True).mass * windows
+    assert mass.max() - mass.min() <= 1 + 1e-9
+
+
+def test_adaptive_bins_do_not_depend_on_the_order_of_equals():
+    probabilities = np.repeat(two_classes([0.3, 0.5, 0.9]), 7, axis=0)
+    labels = np.arange(21) % 2
+    order = np.random.default_rng(0).permutation(21)
+    assert ece(probabilities, labels, bins=4, adaptive=True) == pytest.approx(
+        ece(probabilities[order], labels[order], bins=4, adaptive=True), abs=1e-15
+    )
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_a_weight_of_two_is_the_window_twice_and_of_zero_not_at_all(adaptive):
+    logits, labels, _ = make(runs=1)
+    probabilities, counts = softmax(logits[0]), np.arange(57) % 4
+    repeated, relabelled = np.repeat(probabilities, counts, axis=0), np.repeat(labels[0], counts)
+    for scale in (1.0, 0.1):
+        for measure in (ece, classwise_ece):
+            expected = measure(repeated, relabelled, adaptive=adaptive)
+            assert measure(probabilities, labels[0], counts * scale, adaptive=adaptive) == pytest.approx(
+                expected, abs=1e-12
+            )
+        assert nll(probabilities, labels[0], counts * scale) == pytest.approx(nll(repeated, relabelled))
+
+
+@pytest.mark.parametrize("measure", [*OF_PROBABILITIES, nll_from_logits])
+@pytest.mark.parametrize("rubbish", [np.nan, np.inf, -np.inf, 1e300])
+def test_what_padding_holds_does_not_matter(measure, rubbish):
+    logits, labels, weight = make()
+    probabilities = softmax(logits)
+    spoilt, unlabelled = probabilities.copy(), labels.copy()
+    spoilt[weight == 0], unlabelled[weight == 0] = rubbish, -1
+    np.testing.assert_array_equal(measure(spoilt, unlabelled, weight), measure(probabilities, labels, weight))
+    kept = weight[1] > 0
+    assert measure(spoilt, unlabelled, weight)[1] == pytest.approx(
+        measure(probabilities[1, kept], labels[1, kept], weight[1, kept]), abs=1e-12
+    )
+
+
+@pytest.mark.parametrize("measure", [*OF_PROBABILITIES, nll_from_logits])
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_a_run_without_weight_scores_nan_and_leaves_the_others_alone(measure, adaptive):
+    options = {"adaptive": adaptive} if measure in (ece, classwise_ece) else {}
+    logits, labels, weight = make()
+    probabilities, emptied = softmax(logits), weight.copy()
+    emptied[1] = 0
+    scores = measure(probabilities, labels, emptied, **options)
+    assert np.isnan(scores[1])
+    np.testing.assert_array_equal(scores[[0, 2]], measure(probabilities, labels, weight, **options)[[0, 2]])
+    assert np.isnan(measure(np.empty((0, 4)), np.empty(0, dtype=int), **options))
+
+
+@pytest.mark.parametrize("measure", [*OF_PROBABILITIES, nll_from_logits])
+def test_numpy_torch_stacked_and_single_give_the_same(measure):
+    logits, labels, weight = make()
+    probabilities = softmax(logits)
+    stacked = measure(probabilities, labels, weight)
+    assert isinstance(stacked, np.ndarray)
+    assert stacked.shape == (3,)
+    tensors = measure(*(torch.from_numpy(one) for one in (probabilities, labels, weight)))
+    assert isinstance(tensors, torch.Tensor)
+    np.testing.assert_array_equal(tensors.numpy(), stacked)
+    single = measure(probabilities[2], labels[2], weight[2])
+    assert isinstance(single, float)
+    assert single == pytest.approx(stacked[2], abs=1e-14)
+    np.testing.assert_allclose(measure(probabilities.astype(np.float32), labels, weight), stacked, rtol=2e-6)
+
+
+def test_reliability_bins_come_in_the_form_of_the_input():
+    logits, labels, _ = make()
+    assert reliability_bins(softmax(logits), labels).edges.shape == (3, 11)
+    one = reliability_bins(torch.from_numpy(softmax(logits[0])), torch.from_numpy(labels[0]))
+    assert isinstance(one.mass, torch.Tensor)
+    assert one.mass.shape == (10,)
+
+
+logit_rows = arrays(
+    np.float64,
+    st.tuples(st.integers(1, 3), st.integers(1, 12), st.integers(1, 5)),
+    elements=st.one_of(st.sampled_from([-1e4, 0.0, 1e4]), st.floats(-20, 20)),
+)
+
+
+@quick
+@given(
+    logits=logit_rows, kind=st.sampled_from(["any", "all correct", "all wrong", "one class"]), seed=st.integers(0, 99)
+)
+def test_measures_are_finite_and_in_range_on_any_logits(logits, kind, seed):
+    runs, windows, classes = logits.shape
+    labels = {
+        "any": np.random.default_rng(seed).integers(0, classes, (runs, windows)),
+        "all correct": logits.argmax(-1),
+        "all wrong": logits.argmin(-1),
+        "one class": np.zeros((runs, windows), dtype=int),
+    }[kind]
+    probabilities = softmax(logits)
+    for adaptive in (False, True):
+        for measure in (ece, classwise_ece):
+            assert ((error := measure(probabilities, labels, adaptive=adaptive)) >= 0).all()
+            assert (error <= 1 + 1e-9).all()
+    for loss in (nll(probabilities, labels), nll_from_logits(logits, labels)):
+        assert np.isfinite(loss).all()
+        assert (loss >= 0).all()
+    assert ((brier(probabilities, labels) >= 0) & (brier(probabilities, labels) <= 2 + 1e-9)).all()
+    expected = [
+        reference.accuracy(one.tolist(), y.tolist(), [1.0] * windows) for one, y in zip(logits, labels, strict=True)
+    ]
+    np.testing.assert_allclose(accuracy(logits, labels), expected)  # ties: the first
+
+
+def test_of_equal_scores_the_first_is_predicted():
+    tied = np.array([[1.0, 3.0, 3.0, 3.0]])
+    assert accuracy(tied, np.array([1])) == 1
+    assert accuracy(tied, np.array([2])) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"probabilities": np.ones(3)}, "probabilities must have the axes"),
+        ({"labels": np.zeros(4, dtype=int)}, r"labels must hold one value per window, shape \(3,\), not \(4,\)"),
+        ({"labels": np.zeros(3)}, "labels must be whole numbers"),
+        ({"labels": np.array([0, 1, 2])}, "labels must lie in 0 … 1"),
+        ({"labels": np.array([0, 1, -1])}, "labels must lie in 0 … 1"),
+        ({"weight": np.ones((1, 3))}, "weight must hold one value per window"),
+        ({"weight": np.array([1, -1, 1])}, "weight must be finite and not negative"),
+        ({"bins": 0}, "bins must be at least 1"),
+    ],
+)
+def test_bad_input_is_named(change, message):
+    given = {"probabilities": np.full((3, 2), 0.5), "labels": np.zeros(3, dtype=int)} | change
+    with pytest.raises(InputError, match=message):
+        ece(**given)

@@ -1,0 +1,129 @@
+"""Stacked layers: each run as if alone, the same numbers as torch's own layers, randomness that belongs to the run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from bearcat.errors import InputError
+from bearcat.models import DomainClassifier, Student, initialise
+from bearcat.models.networks import SHORTEST
+from bearcat.models.stacked import Randomness, dropout
+from tests.reference import loop as reference
+
+
+def plain_twin(student: Student, run: int, channels: int, length: int, classes: int) -> nn.ModuleDict:
+    """Torch's own layers with the parameters and statistics of one run."""
+    twin = reference.make_student(classes, channels, length, dropout=0.0)
+    state = {name: value[run].clone() for name, value in student.state_dict().items()}
+    missing, unexpected = twin.load_state_dict(state, strict=False)
+    assert not unexpected
+    assert all(name.endswith("num_batches_tracked") for name in missing)
+    return twin
+
+
+@pytest.mark.parametrize(("channels", "length"), [(1, 1024), (1, 512), (3, 100), (2, SHORTEST)])
+def test_every_run_of_a_stack_computes_what_torchs_layers_compute(channels, length):
+    torch.manual_seed(0)
+    student = Student(3, channels, length, classes=5, probability=0.0)
+    initialise(student, [4, 5, 6], 0)
+    windows = torch.randn(3, 8, channels, length)
+    twins = [plain_twin(student, run, channels, length, 5) for run in range(3)]
+    for batch_statistics in (True, True, False):  # training, its effect on the statistics, evaluation
+        logits, features = student(windows, batch_statistics, None)
+        for run, twin in enumerate(twins):
+            twin.train(batch_statistics)
+            expected = twin["encoder"](windows[run])
+            torch.testing.assert_close(features[run], expected, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(logits[run], twin["head"](expected), rtol=1e-4, atol=1e-5)
+    for name, value in student.named_buffers():
+        for run, twin in enumerate(twins):
+            torch.testing.assert_close(value[run], twin.state_dict()[name], rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_of_a_stack_are_those_of_torchs_layers():
+    torch.manual_seed(0)
+    student = Student(2, 1, 128, classes=4, probability=0.0)
+    domain = DomainClassifier(2, probability=0.0)
+    initialise(student, [1, 2], 0)
+    initialise(domain, [1, 2], 1)
+    windows = torch.randn(2, 6, 1, 128)
+    logits, features = student(windows, True, None)
+    (logits.square().sum() + domain(features, None).square().sum()).backward()
+    for run in range(2):
+        twin = plain_twin(student, run, 1, 128, 4)
+        twin.train()
+        judge = reference.DomainClassifier(dropout=0.0)
+        judge.load_state_dict({name: value[run].clone() for name, value in domain.state_dict().items()})
+        expected = twin["encoder"](windows[run])
+        (twin["head"](expected).square().sum() + judge(expected).square().sum()).backward()
+        for name, parameter in student.named_parameters():
+            gradient = dict(twin.named_parameters())[name].grad
+            assert gradient is not None
+            assert parameter.grad is not None
+            torch.testing.assert_close(parameter.grad[run], gradient, rtol=1e-3, atol=1e-4)
+
+
+def test_initial_weights_belong_to_the_run_and_are_spread_as_torchs():
+    alone, stacked = Student(1, 1, 128, 4), Student(3, 1, 128, 4)
+    initialise(alone, [7], 20)
+    initialise(stacked, [3, 7, 9], 20)
+    for name, value in alone.state_dict().items():
+        assert torch.equal(value[0], stacked.state_dict()[name][1])
+    assert not torch.equal(stacked.head.weight[0], stacked.head.weight[1])
+    for layer, plain in [
+        (alone.encoder.dense[0], nn.Linear(512, 256)),
+        (alone.encoder.convolutions[3], nn.Conv1d(64, 128, 3)),
+    ]:
+        assert layer.weight.std().item() == pytest.approx(plain.weight.std().item(), rel=0.03)
+        assert layer.weight.abs().max().item() == pytest.approx(plain.weight.abs().max().item(), rel=0.01)
+        assert layer.bias.abs().max().item() <= plain.weight.abs().max().item() * 1.01
+
+
+def test_dropout_of_a_run_is_the_same_alone_and_in_any_stack():
+    keys = torch.tensor([11, 22, 33])
+    values = torch.ones(3, 16, 64)
+    together, alone = Randomness(keys), Randomness(keys[1:2])
+    for _ in range(3):
+        together.next()
+        alone.next()
+        assert torch.equal(dropout(values, 0.5, together, 0)[1], dropout(values[:1], 0.5, alone, 0)[0])
+    assert not torch.equal(dropout(values, 0.5, together, 0)[0], dropout(values, 0.5, together, 0)[1])
+
+
+def test_dropout_is_fair_and_independent_between_draws_layers_runs_and_positions():
+    draws = Randomness(torch.tensor([1, 2, 3, 4]))
+    drawn = []
+    for _ in range(4):
+        draws.next()
+        drawn += [draws.uniform(layer, 20_000) for layer in range(3)]
+    uniform = torch.stack(drawn)  # (draw × layer, run, position)
+    assert 0 <= uniform.min()
+    assert uniform.max() < 1
+    assert uniform.mean().item() == pytest.approx(0.5, abs=0.002)
+    assert uniform.var().item() == pytest.approx(1 / 12, abs=0.001)
+    rows = uniform.flatten(0, 1) - 0.5
+    correlation = torch.corrcoef(rows) - torch.eye(len(rows))
+    assert correlation.abs().max() < 0.035  # five standard deviations of 1/√20000
+    shifted = (rows[:, 1:] * rows[:, :-1]).mean(dim=1) * 12
+    assert shifted.abs().max() < 0.035
+    histogram = torch.histc(uniform, 64, 0, 1) / uniform.numel() * 64
+    assert (histogram - 1).abs().max() < 0.03
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])
+def test_dropout_keeps_the_mean(probability):
+    draws = Randomness(torch.tensor([5]))
+    draws.next()
+    result = dropout(torch.ones(1, 200, 500), probability, draws, 0)
+    assert result.mean().item() == pytest.approx(1, abs=0.02)
+    assert (result == 0).float().mean().item() == pytest.approx(probability, abs=0.005)
+    assert torch.equal(dropout(result, 0.0, draws, 0), result)
+    assert torch.equal(dropout(result, 0.5, None, 0), result)
+
+
+def test_windows_too_short_for_the_encoder_are_refused():
+    Student(1, 1, SHORTEST, 2)(torch.randn(1, 2, 1, SHORTEST))
+    with pytest.raises(InputError, match=f"at least {SHORTEST}"):
+        Student(1, 1, SHORTEST - 1, 2)

@@ -1,0 +1,339 @@
+"""The loop: equal to its slow twin, and to itself in every way a run can be trained."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bearcat.calibration import CALIBRATORS, Evidence
+from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
+from bearcat.errors import InputError
+from bearcat.evaluate import predict
+from bearcat.recipe import RECIPES, Adversarial, Recipe, Schedule, Sharpness
+from bearcat.train import Run, Trained, _new_state, train
+from bearcat.batches import stack_data
+from tests.reference import loop as reference
+
+CPU = torch.device("cpu")
+SHORT = Schedule(epochs=12, batch=16, align_from=2, label_from=4, calibrate_from=7, drops=(6, 10))
+
+
+def toy(seed: int = 0, windows: int = 16, target: int = 16, classes: int = 3, length: int = 96, dtype: Any = np.float32) -> TrainingData:
+    """Sines of a pitch per class in noise; the target is shifted in pitch."""
+    random = np.random.default_rng(seed)
+
+    def make(count: int, shift: float) -> tuple[np.ndarray, np.ndarray]:
+        labels = np.arange(count) % classes
+        time = np.arange(length)
+        pitch = (0.05 + 0.06 * labels + shift)[:, None]
+        waves = np.sin(2 * np.pi * (pitch * time + random.random((count, 1)))) + 0.3 * random.standard_normal((count, length))
+        return waves[:, None].astype(dtype), labels.astype(np.int64)
+
+    train_, test, unlabelled = make(windows, 0.0), make(13, 0.0), make(target, 0.01)
+    return TrainingData(
+        tuple("abcdefgh"[:classes]), Labelled(*train_), Labelled(*test), Unlabelled(unlabelled[0])
+    )
+
+
+def still(recipe: Recipe, schedule: Schedule = SHORT, **changes: Any) -> Recipe:
+    """Without dropout, on a short schedule."""
+    return replace(recipe, schedule=schedule, dropout=0.0, **changes)
+
+
+def twin_of(recipe: Recipe, data: TrainingData, seed: int, run: Run) -> reference.Twin:
+    """The slow twin with the same settings and initial weights."""
+    schedule = recipe.schedule
+    batches = stack_data([data], [seed], schedule.batch, CPU)
+    state = _new_state([run], batches, len(data.classes))
+    holder: dict[str, reference.Twin] = {}
+
+    def calibrate(logits: torch.Tensor, labels: torch.Tensor) -> Any:
+        assert recipe.calibration is not None
+        calibrator = CALIBRATORS[recipe.calibration.kind]()
+        twin, told = holder["twin"], {}
+        if calibrator.needs_features:
+            assert twin.teacher is not None
+            encoder = twin.teacher["encoder"].eval()
+            with torch.no_grad():
+                told = {
+                    "source_features": encoder(torch.from_numpy(data.source_test.values))[None],
+                    "source_train_features": encoder(torch.from_numpy(data.source_train.values))[None],
+                    "target_train_features": encoder(torch.from_numpy(data.target_train.values))[None],
+                    "seeds": torch.tensor([seed]),
+                }
+        fitted = calibrator.fit(Evidence(source_logits=logits[None], source_labels=labels[None], **told))
+        return lambda values: fitted.apply(values[None])[0]
+
+    settings = reference.Settings(
+        epochs=schedule.epochs, batch=schedule.batch, rate=schedule.rate, weight_decay=schedule.weight_decay,
+        drops=schedule.drops, align_from=schedule.align_from, label_from=schedule.label_from,
+        calibrate_from=schedule.calibrate_from, alignment=recipe.alignment is not None, mcc=recipe.confusion is not None,
+        radius=recipe.sharpness.radius if recipe.sharpness else 0.0, teacher=recipe.teacher is not None,
+        threshold="fixed" if recipe.labels and recipe.labels.threshold == "fixed" else "per class",
+        counts=recipe.labels.counts if recipe.labels else "uncalibrated",
+        average=recipe.labels.average if recipe.labels else "batch",
+        calibration=calibrate if recipe.calibration else None,
+        teacher_statistics=recipe.teacher.statistics if recipe.teacher else "target",
+        dropout=0.0, passes=recipe.passes,
+    )  # fmt: skip
+    given = reference.Data(
+        (torch.from_numpy(data.source_train.values), torch.from_numpy(data.source_train.labels)),
+        (torch.from_numpy(data.source_test.values), torch.from_numpy(data.source_test.labels)),
+        torch.from_numpy(data.target_train.values),
+        classes=len(data.classes),
+    )
+    holder["twin"] = reference.Twin(
+        settings, given,
+        student_state={name: value[0].clone() for name, value in state.student.state_dict().items()},
+        domain_state={name: value[0].clone() for name, value in state.domain.state_dict().items()},
+        iterations_per_epoch=batches.iterations,
+    )  # fmt: skip
+    return holder["twin"]
+
+
+def assert_equal_to_twin(recipe: Recipe, data: TrainingData, seed: int = 3) -> None:
+    run = Run(recipe, data, seed)
+    trained = train([run], CPU)
+    twin = twin_of(recipe, data, seed, run)
+    batches = stack_data([data], [seed], recipe.schedule.batch, CPU)
+    names = {"supervised": "loss_supervised", "pseudo": "loss_pseudo_label", "mcc": "loss_confusion", "domain": "loss_domain",
+             "share": "pseudo_label_share"}  # fmt: skip
+    for epoch in range(recipe.schedule.epochs):
+        twin.start_epoch(epoch)
+        steps = [twin.step(source[0], target[0]) for source, target in batches.epoch(epoch)]
+        for theirs, ours in names.items():
+            expected = float(sum(step[theirs] for step in steps)) / len(steps)
+            found = float(trained.history[ours][epoch, 0]) if ours in trained.history else 0.0
+            assert np.nan_to_num(found) == pytest.approx(expected, rel=1e-4, abs=1e-6), (epoch, ours)
+    pairs = [(trained.student, twin.student)] + ([(trained.teacher, twin.teacher)] if trained.teacher is not None else [])
+    for ours, theirs in pairs:
+        expected_state = theirs.state_dict()
+        for name, value in ours.state_dict().items():
+            torch.testing.assert_close(value[0], expected_state[name], rtol=1e-4, atol=1e-7, msg=lambda text, name=name: f"{name}: {text}")
+    if trained.teacher is not None:
+        assert (trained.teacher.head.weight != trained.student.head.weight).any()
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_ten_steps_and_more_of_every_recipe_are_the_twins(name):
+    """In float64, one step an epoch, so that every loss of every step is compared; then all weights and statistics."""
+    assert_equal_to_twin(still(RECIPES[name]), toy(dtype=np.float64))
+
+
+@pytest.mark.parametrize("name", ["source-only", "AT*", "CAT*-Temperature"])
+def test_several_batches_an_epoch_with_smaller_last_ones_are_the_twins(name):
+    schedule = replace(SHORT, epochs=6, align_from=1, label_from=2, calibrate_from=3, drops=(3, 5))
+    assert_equal_to_twin(still(RECIPES[name], schedule), toy(windows=41, target=25, dtype=np.float64))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"passes": "separate"},
+        {"teacher": {"statistics": "averaged"}},
+        {"labels": {"average": "selected"}},
+        {"labels": {"counts": "calibrated"}},
+        {"labels": {"threshold": "fixed", "tau": 0.9}},
+    ],
+)
+def test_every_option_is_the_twins(change):
+    recipe = RECIPES["CAT*-Temperature"]
+    for part, value in change.items():
+        recipe = replace(recipe, **{part: replace(getattr(recipe, part), **value) if isinstance(value, dict) else value})
+    assert_equal_to_twin(still(recipe), toy(dtype=np.float64))
+
+
+def test_float32_follows_float64():
+    recipe = still(RECIPES["CAT*-Temperature"])
+    single, double = (train([Run(recipe, toy(dtype=kind), 3)], CPU) for kind in (np.float32, np.float64))
+    for name, values in single.history.items():
+        if name.startswith("loss"):
+            torch.testing.assert_close(values, double.history[name], rtol=5e-3, atol=5e-4, equal_nan=True)
+
+
+# --- identities -------------------------------------------------------------------------------------------------------
+
+
+def weights(trained: Trained) -> dict[str, torch.Tensor]:
+    return {f"{part}.{name}": value for part, net in (("s", trained.student), ("n", trained.network)) for name, value in net.state_dict().items()}
+
+
+def same_weights(one: Trained, other: Trained, **tolerance: float) -> None:
+    for name, value in weights(one).items():
+        if tolerance:
+            torch.testing.assert_close(value, weights(other)[name], **tolerance)
+        else:
+            assert torch.equal(value, weights(other)[name]), name
+
+
+def live(recipe: Recipe, **changes: Any) -> Recipe:
+    """With dropout, on a short schedule."""
+    return replace(recipe, schedule=SHORT, **changes)
+
+
+def test_cat_without_a_calibrator_is_at():
+    cat = train([Run(live(RECIPES["CAT*-Temperature"], calibration=None), toy(), 0)], CPU)
+    same_weights(cat, train([Run(live(RECIPES["AT*"]), toy(), 0)], CPU))
+
+
+def test_at_star_without_teacher_and_pseudo_labels_is_dann_star():
+    stripped = live(RECIPES["AT*"], teacher=None, labels=None)
+    assert stripped == live(RECIPES["DANN*"])
+    same_weights(train([Run(stripped, toy(), 0)], CPU), train([Run(live(RECIPES["DANN*"]), toy(), 0)], CPU))
+
+
+def test_dann_of_coefficient_zero_is_source_only():
+    """In what is learnt. The running statistics see the target too, and so differ; and so do dropout's draws, left out here."""
+    dann = train([Run(still(RECIPES["DANN"], alignment=Adversarial(weight=0.0)), toy(), 0)], CPU)
+    source = train([Run(still(RECIPES["source-only"]), toy(), 0)], CPU)
+    for (name, one), (_, other) in zip(dann.student.named_parameters(), source.student.named_parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7, msg=name)
+
+
+def test_sam_of_radius_zero_is_adam():
+    sharp = train([Run(still(RECIPES["AT+MCC"], sharpness=Sharpness(radius=0.0)), toy(dtype=np.float64), 0)], CPU)
+    plain = train([Run(still(RECIPES["AT+MCC"]), toy(dtype=np.float64), 0)], CPU)
+    for (name, one), (_, other) in zip(sharp.student.named_parameters(), plain.student.named_parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-9, msg=name)
+
+
+def test_a_teacher_of_momentum_zero_is_the_student_a_step_ago():
+    recipe = still(RECIPES["AT"], teacher=replace(RECIPES["AT"].teacher, momentum=0.0))  # type: ignore[type-var]
+    students = []
+    trained = train(
+        [Run(recipe, toy(), 0)], CPU, progress=lambda end: students.append(copy.deepcopy(end.student.state_dict()))
+    )
+    assert trained.teacher is not None
+    for name, value in trained.teacher.named_parameters():
+        assert torch.equal(value, students[-2][name]), name  # an epoch is one step here
+
+
+@pytest.mark.parametrize("name", ["CAT*-Temperature", "CAT-CPCS", "DANN"])
+def test_a_stack_of_three_equals_three_alone(name):
+    """With different data, seeds, radii, thresholds and weights, and dropout."""
+    recipe = live(RECIPES[name])
+    runs = []
+    for number in range(3):
+        changed = recipe
+        if recipe.sharpness is not None:
+            changed = replace(changed, sharpness=Sharpness(radius=0.02 * (number + 1)))
+        if recipe.labels is not None:
+            changed = replace(changed, labels=replace(recipe.labels, tau=0.8 + 0.05 * number, weight=0.5 + number))
+        runs.append(Run(replace(changed, alignment=Adversarial(weight=1.0 - 0.3 * number)), toy(seed=number, dtype=np.float64), 10 + number))
+    together = train(runs, CPU)
+    for number, run in enumerate(runs):
+        alone = train([run], CPU)
+        for key, value in alone.history.items():
+            torch.testing.assert_close(together.history[key][:, number], value[:, 0], rtol=1e-5, atol=1e-7, equal_nan=True, msg=lambda text, key=key: f"{key}: {text}")
+        for key, value in alone.network.state_dict().items():
+            torch.testing.assert_close(together.network.state_dict()[key][number], value[0], rtol=1e-6, atol=1e-9, msg=lambda text, key=key: f"{key}: {text}")
+
+
+def test_alone_and_alone_again_are_the_same_to_the_bit():
+    run = Run(live(RECIPES["CAT*-Temperature"]), toy(), 5)
+    same_weights(train([run], CPU), train([run], CPU))
+    other = train([Run(run.recipe, run.data, 6)], CPU)
+    assert not torch.equal(other.student.head.weight, train([run], CPU).student.head.weight)
+
+
+def test_recipes_of_other_ingredients_or_data_of_other_shape_do_not_stack():
+    with pytest.raises(InputError, match="same ingredients"):
+        train([Run(live(RECIPES["AT"]), toy(), 0), Run(live(RECIPES["DANN"]), toy(), 0)], CPU)
+    with pytest.raises(InputError, match="data of one shape"):
+        train([Run(live(RECIPES["AT"]), toy(), 0), Run(live(RECIPES["AT"]), toy(windows=17), 0)], CPU)
+    with pytest.raises(InputError, match="10 training windows are fewer than a batch of 16"):
+        train([Run(live(RECIPES["AT"]), toy(windows=10), 0)], CPU)
+
+
+def test_a_run_that_turns_nan_is_marked_and_its_neighbours_go_on():
+    recipe = still(RECIPES["AT*"])
+    bad = toy(seed=1, dtype=np.float64)
+    bad.source_train.values[3] = np.nan
+    runs = [Run(recipe, toy(seed=seed, dtype=np.float64), seed) if seed != 1 else Run(recipe, bad, 1) for seed in range(3)]
+    together = train(runs, CPU)
+    assert together.finite.tolist() == [True, False, True]
+    alone = train([runs[2]], CPU)
+    for key, value in alone.network.state_dict().items():
+        torch.testing.assert_close(together.network.state_dict()[key][2], value[0], rtol=1e-6, atol=1e-9, msg=key)
+    logits, _ = predict(together.network, together.batches.source_test)
+    assert logits.isfinite().all()
+
+
+class Interrupted(Exception):
+    """Stands for Ctrl-C at the end of an epoch."""
+
+
+@pytest.mark.parametrize("stop", [1, 5, 9])
+def test_an_interrupted_training_goes_on_to_the_same_result(tmp_path, stop):
+    run = Run(live(RECIPES["CAT*-Temperature"]), toy(), 5)
+    path = tmp_path / "checkpoint.safetensors"
+
+    def interrupt(end):
+        if end.epoch == stop:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        train([run], CPU, progress=interrupt, checkpoint=path, checkpoint_seconds=0)
+    seen = []
+    resumed = train([run], CPU, progress=lambda end: seen.append(end.epoch), checkpoint=path, checkpoint_seconds=0)
+    whole = train([run], CPU)
+    assert seen[0] == stop + 1
+    same_weights(resumed, whole)
+    assert resumed.history.keys() == whole.history.keys()
+    for name, value in whole.history.items():
+        torch.testing.assert_close(resumed.history[name], value, rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_checkpoint_of_another_training_or_a_damaged_one_is_refused(tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    short = replace(SHORT, epochs=2)
+    recipe = replace(RECIPES["DANN"], schedule=short)
+    train([Run(recipe, toy(), 0)], CPU, checkpoint=path)
+    for other in (Run(recipe, toy(), 1), Run(recipe, toy(seed=1), 0), Run(replace(recipe, dropout=0.1), toy(), 0)):
+        with pytest.raises(InputError, match="belongs to another training"):
+            train([other], CPU, checkpoint=path)
+    whole = path.read_bytes()
+    for damage in (whole[: len(whole) // 2], b"", b"x" * 100, whole[:-4]):
+        path.write_bytes(damage)
+        with pytest.raises(InputError, match=r"checkpoint\.safetensors: is damaged"):
+            train([Run(recipe, toy(), 0)], CPU, checkpoint=path)
+
+
+def test_the_oracle_needs_its_argument():
+    recipe = live(RECIPES["CAT-Temperature"], calibration=replace(RECIPES["CAT-Temperature"].calibration, kind="Oracle"))  # type: ignore[type-var]
+    with pytest.raises(InputError, match="oracle calibrator needs target labels"):
+        train([Run(recipe, toy(), 0)], CPU)
+    target = (torch.from_numpy(toy(seed=9).source_test.values)[None], torch.from_numpy(toy(seed=9).source_test.labels)[None])
+    assert train([Run(recipe, toy(), 0)], CPU, oracle=target).calibration is not None
+
+
+def test_windows_of_several_channels_and_other_lengths_train():
+    data = toy(length=120)
+    wide = TrainingData(
+        data.classes,
+        Labelled(np.repeat(data.source_train.values, 3, axis=1), data.source_train.labels),
+        Labelled(np.repeat(data.source_test.values, 3, axis=1), data.source_test.labels),
+        Unlabelled(np.repeat(data.target_train.values, 3, axis=1)),
+    )
+    trained = train([Run(replace(RECIPES["AT"], schedule=replace(SHORT, epochs=5)), wide, 0)], CPU)
+    assert trained.history["loss_supervised"].shape == (5, 1)
+
+
+def test_checkpoints_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    from bearcat import checkpoint
+
+    path = tmp_path / "x.safetensors"
+    checkpoint.save(path, {"a": torch.ones(3)}, {"epoch": 1})
+    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        checkpoint.save(path, {"a": torch.zeros(3)}, {"epoch": 2})
+    tensors, told = checkpoint.load(path)
+    assert torch.equal(tensors["a"], torch.ones(3))
+    assert told == {"epoch": 1}
+    assert [one.name for one in tmp_path.iterdir()] == ["x.safetensors"]
