@@ -151,6 +151,13 @@ def test_a_weight_of_two_is_the_window_twice_and_of_zero_not_at_all(adaptive):
         assert nll(probabilities, labels[0], counts * scale) == pytest.approx(nll(repeated, relabelled))
 
 
+@pytest.mark.parametrize(("windows", "each", "bins"), [(30, 0.1, 10), (60, 0.7, 6), (300, 0.1, 10)])
+def test_adaptive_bins_are_equal_when_the_weights_do_not_add_up_exactly(windows, each, bins):
+    logits, labels, _ = make(runs=1, windows=windows)
+    found = reliability_bins(softmax(logits[0]), labels[0], np.full(windows, each), bins, adaptive=True)
+    np.testing.assert_allclose(found.mass, np.full(bins, 1 / bins))
+
+
 @pytest.mark.parametrize("measure", [*OF_PROBABILITIES, nll_from_logits])
 @pytest.mark.parametrize("rubbish", [np.nan, np.inf, -np.inf, 1e300])
 def test_what_padding_holds_does_not_matter(measure, rubbish):

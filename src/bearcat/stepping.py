@@ -42,7 +42,8 @@ def learning_rate(schedule: Schedule, epoch: int) -> float:
 
 def gradient_norm(gradients: Iterable[Tensor]) -> Tensor:
     """The Euclidean norm over all parameters of each run: (run,)."""
-    return torch.stack([gradient.flatten(1).square().sum(dim=1) for gradient in gradients]).sum(dim=0).sqrt()
+    norms = [torch.linalg.vector_norm(gradient.flatten(1), dim=1) for gradient in gradients]
+    return torch.linalg.vector_norm(torch.stack(norms), dim=0)
 
 
 @torch.no_grad()
@@ -58,8 +59,7 @@ def climb(parameters: Sequence[Tensor], gradients: Sequence[Tensor], radius: Ten
 @torch.no_grad()
 def put_back(parameters: Sequence[Tensor], before: Sequence[Tensor]) -> None:
     """Undoes a climb."""
-    for parameter, value in zip(parameters, before, strict=True):
-        parameter.copy_(value)
+    torch._foreach_copy_(list(parameters), list(before))
 
 
 @torch.no_grad()

@@ -319,7 +319,7 @@ def _new_state(runs: Sequence[Run], batches: Batches, classes: int) -> State:
     def adam(network: torch.nn.Module) -> torch.optim.Adam:
         return torch.optim.Adam(
             network.parameters(), lr=schedule.rate, betas=(schedule.beta1, schedule.beta2),
-            weight_decay=schedule.weight_decay, foreach=True,
+            weight_decay=schedule.weight_decay, foreach=device.type == "cpu", fused=device.type == "cuda",
         )  # fmt: skip
 
     student.to(device, batches.source_train.dtype)

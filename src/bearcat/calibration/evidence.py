@@ -84,9 +84,9 @@ class Calibration:
         return self.from_state({name: tensor[chosen] for name, tensor in self.state().items()})
 
     def state(self) -> dict[str, Tensor]:
-        """Tensors by name, for saving."""
-        state = {"scale": self.scale, "bias": self.bias, "at_bound": self.at_bound}
-        return state if self.matrix is None else {**state, "matrix": self.matrix}
+        """Contiguous tensors by name, for saving."""
+        named = {"scale": self.scale, "bias": self.bias, "at_bound": self.at_bound, "matrix": self.matrix}
+        return {name: tensor.contiguous() for name, tensor in named.items() if tensor is not None}
 
     @staticmethod
     def from_state(state: Mapping[str, Tensor]) -> Calibration:

@@ -61,8 +61,9 @@ class Vector:
 
     # The ridge keeps separable classes (infinite factors) and the offsets' common shift finite, and should decide
     # nothing else. Against the mean NLL of n windows it is a Gaussian prior of variance 1 / (ridge · n) around "no
-    # change": with 1e-4 and 1000 windows a standard deviation of 3.2 for each factor, ten to a hundred times what
-    # such data leave open. Separable logits of margin m stop near the factor where m · exp(−m · factor) ≈ ridge.
+    # change": with 1e-4 and 1000 windows a standard deviation of 3.2. On 1000 windows of 13 classes it moved factors by
+    # 4e-4 and offsets by 3e-3, a hundredth of what drawing the labels anew does (0.05 and 0.3; for Matrix 1e-4 of 0.03
+    # and 7e-3 of 0.4). Separable logits of margin m stop where m · exp(−m · factor) ≈ ridge · (factor − 1).
     ridge: float = 1e-4
     needs_features: ClassVar[bool] = False
     uses_target_labels: ClassVar[bool] = False
@@ -74,8 +75,9 @@ class Vector:
         sample = evidence.source()
         logits = sample.scores.double()
         inputs = torch.stack([logits, torch.ones_like(logits)], dim=-1)  # (run, window, class, 2)
-        anchor = inputs.new_tensor([1.0, 0.0]).expand(logits.shape[0], logits.shape[2], 2)
-        solution = _softmax_regression(inputs, sample, anchor, self.ridge, common=inputs.new_tensor([0.0, 1.0]))
+        offset = torch.arange(2, dtype=inputs.dtype, device=inputs.device)  # 0, 1 made there: copies make a GPU wait
+        anchor = (1 - offset).expand(logits.shape[0], logits.shape[2], 2)
+        solution = _softmax_regression(inputs, sample, anchor, self.ridge, common=offset)
         return replace(_unbounded(sample), scale=solution[..., 0], bias=solution[..., 1])
 
 
@@ -136,7 +138,7 @@ def from_temperature(scale: Tensor, at_bound: Tensor, classes: int) -> Calibrati
 
 
 def centred(sample: Sample) -> Tensor:
-    """Logits in float64 with their largest at 0, (run, window, class); −inf becomes a number that squares to one."""
+    """Logits in float64 with their largest at 0, (run, window, class); −inf becomes finite, and so is its square."""
     logits = sample.scores.double()
     return (logits - logits.amax(-1, keepdim=True)).clamp(min=-1e150)
 

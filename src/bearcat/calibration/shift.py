@@ -110,8 +110,8 @@ def _domain_regression(
     inputs = torch.cat([features, torch.ones_like(features[..., :1])], dim=-1)
     weight = torch.cat([source_weight, target_weight], dim=1)
     is_target = torch.cat([torch.zeros_like(source_weight), torch.ones_like(target_weight)], dim=1)
-    penalty = inputs.new_full(inputs.shape[2:], ridge)
-    penalty[-1] = 0
+    width = features.shape[-1]
+    penalty = torch.where(torch.arange(width + 1, device=inputs.device) < width, inputs.new_full((), ridge), 0.0)
 
     def odds(parameters: Tensor) -> Tensor:
         return (inputs @ parameters[..., None])[..., 0]
@@ -134,53 +134,45 @@ def _least_brier(sample: Sample, lower: float, upper: float) -> tuple[Tensor, Te
     """Scale 1/T (run,) of least Brier score for T in [lower, upper], and whether it is at a bound.
 
     The score is not convex. A softmax changes over a factor of T, not over a tenth of it, so a grid of 5 % sees every
-    valley; the two lowest are followed to the bottom, since the grid cannot tell two of nearly the same depth apart.
+    valley and knows its depth to about 3e-4; the lowest is followed to its bottom. (The bottoms of the two lowest were
+    compared as well: in 9000 runs of six windows with margins from 1e-2 to 1e3 it never changed the answer.)
     """
     logits, shares = centred(sample), sample.shares()
-    hit = sample.labels[..., None] == torch.arange(logits.shape[-1], device=logits.device)
+    hit = (sample.labels[..., None] == torch.arange(logits.shape[-1], device=logits.device)).double()
 
-    def score(scale: Tensor) -> tuple[Tensor, Tensor]:
-        """Brier score (run,), and a number of the sign of its derivative by T."""
-        likely = (scale[:, None, None] * logits).softmax(-1)
-        error = likely - hit.double()
+    def score(place: Tensor) -> tuple[Tensor, Tensor]:
+        """Brier score at log T (…, run), and a number of the sign of its derivative by T."""
+        likely = ((-place).exp()[..., None, None] * logits).softmax(-1)
+        error = likely - hit
         from_mean = logits - (likely * logits).sum(-1, keepdim=True)
-        return (shares * error.square().sum(-1)).sum(1), -(shares * (error * likely * from_mean).sum(-1)).sum(1)
+        slope = -(shares * (error * likely * from_mean).sum(-1)).sum(-1)
+        return (shares * error.square().sum(-1)).sum(-1), slope
 
     steps = min(max(math.ceil(math.log(upper / lower) / 0.05), 2), 1000)
-    runs = len(logits)
     grid = torch.linspace(math.log(lower), math.log(upper), steps + 1, dtype=torch.float64, device=logits.device)
-    values, slopes = (
-        torch.stack(column, dim=1)
-        for column in zip(*(score((-place).exp().expand(runs)) for place in grid), strict=True)
-    )
-    first, second = _valleys(values, slopes)
-    one, other = _bottom(score, grid, first), _bottom(score, grid, second)
-    place = torch.where(score((-other).exp())[0] < score((-one).exp())[0], other, one)
+    width = max(1, 10_000_000 // max(1, logits.numel()))  # as many places at a time as make some ten million numbers
+    places = grid[:, None].expand(-1, len(logits))
+    parts = (score(places[start : start + width]) for start in range(0, len(grid), width))
+    values, slopes = (torch.cat(column) for column in zip(*parts, strict=True))
+    place = _bottom(score, grid, _lowest(values, slopes))
     least, most = torch.full_like(place, 1 / upper), torch.full_like(place, 1 / lower)
     scale = (-place).exp().clamp(least, most)
     # Halving approaches a bound without reaching it.
     scale = torch.where(place - grid[0] < 1e-12, most, torch.where(grid[-1] - place < 1e-12, least, scale))
     scale = torch.where(says_nothing(logits, shares), torch.ones_like(scale).clamp(least, most), scale)
+    scale = torch.where(values.isnan().any(0), torch.nan, scale)
     return scale, (scale == least) | (scale == most)
 
 
-def _valleys(values: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
-    """Indices (run,) of the two lowest local minima of values (run, grid); the same one twice where there is one.
+def _lowest(values: Tensor, slopes: Tensor) -> Tensor:
+    """Index (run,) of the least of values (grid, run).
 
-    Saturated softmaxes give plateaus of exactly equal values; the slopes still know which way is down.
+    Saturated softmaxes give plateaus, equal to rounding; at their far end the slopes may still know which way is down.
     """
-    outside = torch.full_like(values[:, :1], torch.inf)
-    padded = torch.cat([outside, values, outside], dim=1)
-    local = (values <= padded[:, :-2]) & (values <= padded[:, 2:])
-    # On a plateau: its left end if the score rises to the right of it, else its right end.
-    level = values.amin(1, keepdim=True)
-    leftmost = (values == level).long().argmax(1)
-    rightmost = values.shape[1] - 1 - (values == level).long().flip(1).argmax(1)
-    lowest = torch.where(slopes.gather(1, leftmost[:, None])[:, 0] < 0, rightmost, leftmost)
-    index = torch.arange(values.shape[1], device=values.device)
-    others = local & ((index - lowest[:, None]).abs() > 1) & (values > level)
-    runner_up = torch.where(others, values, torch.inf).argmin(1)
-    return lowest, torch.where(others.any(1), runner_up, lowest)
+    lowest = values <= values.amin(0) + 1e-14
+    left = lowest.long().argmax(0, keepdim=True)
+    right = len(values) - 1 - lowest.long().flip(0).argmax(0, keepdim=True)
+    return torch.where(slopes.gather(0, right) < 0, right, left)[0]
 
 
 def _bottom(score: Callable[[Tensor], tuple[Tensor, Tensor]], grid: Tensor, index: Tensor) -> Tensor:
@@ -188,6 +180,6 @@ def _bottom(score: Callable[[Tensor], tuple[Tensor, Tensor]], grid: Tensor, inde
     low, high = grid[(index - 1).clamp(min=0)], grid[(index + 1).clamp(max=len(grid) - 1)]
     for _ in range(45):
         middle = (low + high) / 2
-        falling = score((-middle).exp())[1] < 0
+        falling = score(middle)[1] < 0
         low, high = torch.where(falling, middle, low), torch.where(falling, high, middle)
     return (low + high) / 2

@@ -74,16 +74,17 @@ class Randomness:
     def __init__(self, key: Tensor) -> None:
         self.key = key
         self.draw = torch.zeros((), dtype=torch.int64, device=key.device)
+        self._positions: dict[int, Tensor] = {}  # hashes of 0 … count − 1, made once
 
     def next(self) -> None:
         self.draw += 1
+        self.now = mixed(self.key + self.draw * 0x9E3779B1)
 
-    def uniform(self, layer: int, count: int) -> Tensor:
-        """(run, count) numbers in [0, 1) of 24 bits, the same for the same key, draw, layer and position."""
-        key = mixed(mixed(self.key + self.draw * 0x9E3779B1) + layer * 0x85EBCA77)
-        position = torch.arange(count, device=key.device)
-        bits = mixed(mixed(position * 0x9E3779B1 + 0x165667B1)[None] ^ key[:, None])
-        return (bits >> 8).to(torch.float32) * 2.0**-24
+    def bits(self, layer: int, count: int) -> Tensor:
+        """(run, count) random 32-bit words, the same for the same key, draw, layer and position."""
+        if count not in self._positions:
+            self._positions[count] = mixed(torch.arange(count, device=self.key.device) * 0x9E3779B1 + 0x165667B1)
+        return mixed(self._positions[count][None] ^ (self.now ^ (layer + 1) * 0x05EBCA77)[:, None])
 
 
 def mixed(value: Tensor) -> Tensor:
@@ -101,5 +102,5 @@ def dropout(values: Tensor, probability: float, randomness: Randomness | None, l
     if randomness is None or probability == 0:
         return values
     runs, batch, features = values.shape
-    kept = randomness.uniform(layer, batch * features).view(runs, batch, features) >= probability
-    return values * kept * (1 / (1 - probability))
+    kept = randomness.bits(layer, batch * features).view(runs, batch, features) >= round(probability * 2**32)
+    return values * (kept * (1 / (1 - probability)))

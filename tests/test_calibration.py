@@ -1,0 +1,608 @@
+"""Calibrators: identities they must satisfy, agreement with SciPy and scikit-learn, and behaviour at the extremes."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import optimize
+from sklearn.calibration import CalibratedClassifierCV  # type: ignore[import-untyped]
+from sklearn.frozen import FrozenEstimator  # type: ignore[import-untyped]
+from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
+from torch import Tensor
+
+from bearcat.calibration import (
+    CALIBRATORS,
+    CPCS,
+    Calibration,
+    Evidence,
+    Identity,
+    Matrix,
+    Oracle,
+    Temperature,
+    Vector,
+    accuracy,
+    brier,
+    nll_from_logits,
+)  # fmt: skip
+from bearcat.calibration.shift import balanced
+from bearcat.errors import InputError
+from tests.reference import calibration as reference
+
+WIDE = (0.01, 100.0)
+quick = settings(max_examples=40, deadline=None)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    """Tensors this small are slower on two threads, and far slower where the second core is busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def draw_labels(logits: Tensor, seed: int = 0) -> Tensor:
+    """Labels that the softmax of these logits would give."""
+    flat = logits.softmax(-1).flatten(0, -2)
+    return torch.multinomial(flat, 1, generator=torch.Generator().manual_seed(seed + 1000)).view(logits.shape[:-1])
+
+
+def make(seed: int = 0, runs: int = 3, windows: int = 150, classes: int = 4, hotter: float = 2.0, shift: float = 0.0):
+    """Evidence with overconfident logits (T ≈ `hotter`) and features; more source than target training windows."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    logits = 2 * normal(runs, windows, classes)
+    return Evidence(
+        source_logits=hotter * logits, source_labels=draw_labels(logits, seed),
+        source_features=normal(runs, windows, 5), source_train_features=normal(runs, 90, 5),
+        target_train_features=normal(runs, 60, 5) + shift,
+        oracle=(3 * logits.flip(1), draw_labels(logits, seed + 1).flip(1), None), seeds=torch.arange(runs) + 7,
+    )  # fmt: skip
+
+
+def change(evidence: Evidence, **fields: object) -> Evidence:
+    return dataclasses.replace(evidence, **fields)  # type: ignore[arg-type]
+
+
+def pick(evidence: Evidence, run: int, alone: bool = False) -> Evidence:
+    """One run of the evidence, with or without the run axis."""
+    chosen = run if alone else slice(run, run + 1)
+    fields = {name: value[chosen] for name, value in vars(evidence).items() if isinstance(value, Tensor)}
+    assert evidence.oracle is not None
+    oracle = (evidence.oracle[0][chosen], evidence.oracle[1][chosen], None)
+    return change(evidence, **fields, oracle=oracle)
+
+
+def assert_same(one: Calibration, other: Calibration, tolerance: float = 1e-10) -> None:
+    for name, tensor in one.state().items():
+        torch.testing.assert_close(other.state()[name], tensor, rtol=tolerance, atol=tolerance)
+
+
+every_calibrator = pytest.mark.parametrize("name", list(CALIBRATORS))
+scalings = pytest.mark.parametrize(
+    "calibrator", [Temperature(), Vector(), Matrix()], ids=lambda one: type(one).__name__
+)
+
+
+# -- identities ------------------------------------------------------------------------------------------------------
+
+
+@every_calibrator
+def test_a_stack_of_three_equals_three_alone(name):
+    evidence, calibrator = make(shift=0.5), CALIBRATORS[name]()
+    stacked = calibrator.fit(evidence)
+    for run in range(3):
+        assert_same(calibrator.fit(pick(evidence, run)), stacked.select([run]))
+        assert_same(calibrator.fit(pick(evidence, run, alone=True)), stacked.select(slice(run, run + 1)))
+
+
+@every_calibrator
+@pytest.mark.parametrize("rubbish", [torch.nan, torch.inf, 1e300])
+def test_padding_changes_nothing(name, rubbish):
+    evidence, calibrator = make(shift=0.5), CALIBRATORS[name]()
+
+    def padded(values: Tensor, fill: float) -> Tensor:
+        return torch.cat([values, torch.full_like(values[:, :7], fill)], dim=1)
+
+    def weight(values: Tensor) -> Tensor:
+        return padded(torch.ones(values.shape[:2]), 0)
+
+    assert evidence.oracle is not None
+    longer = change(
+        evidence,
+        source_logits=padded(evidence.source_logits, rubbish), source_labels=padded(evidence.source_labels, -1),
+        source_features=padded(evidence.source_features, rubbish), source_weight=weight(evidence.source_logits),
+        source_train_features=padded(evidence.source_train_features, rubbish),
+        source_train_weight=weight(evidence.source_train_features),
+        target_train_features=padded(evidence.target_train_features, rubbish),
+        target_train_weight=weight(evidence.target_train_features),
+        oracle=(padded(evidence.oracle[0], rubbish), padded(evidence.oracle[1], 99), weight(evidence.oracle[0])),
+    )  # fmt: skip
+    assert_same(calibrator.fit(longer), calibrator.fit(evidence))
+
+
+@every_calibrator
+def test_the_order_of_windows_and_their_number_of_copies_change_nothing(name):
+    evidence, calibrator = make(shift=0.5), CALIBRATORS[name]()
+    order = torch.randperm(150, generator=torch.Generator().manual_seed(3)).repeat(2)
+    assert evidence.oracle is not None
+    twice = change(
+        evidence,
+        source_logits=evidence.source_logits[:, order], source_labels=evidence.source_labels[:, order],
+        source_features=evidence.source_features[:, order],
+        oracle=(evidence.oracle[0][:, order], evidence.oracle[1][:, order], None),
+    )  # fmt: skip
+    assert_same(calibrator.fit(twice), calibrator.fit(evidence))
+
+
+@scalings
+def test_a_weight_of_two_is_the_window_twice(calibrator):
+    evidence = make(runs=1)
+    counts = torch.arange(150) % 4
+    repeated = Evidence(
+        source_logits=evidence.source_logits.repeat_interleave(counts, dim=1),
+        source_labels=evidence.source_labels.repeat_interleave(counts, dim=1),
+    )
+    assert_same(calibrator.fit(change(evidence, source_weight=0.1 * counts[None].double())), calibrator.fit(repeated))
+
+
+@scalings
+def test_permuting_the_classes_permutes_the_solution(calibrator):
+    evidence, order = make(), torch.tensor([2, 0, 3, 1])
+    place = order.argsort()
+    permuted = change(
+        evidence, source_logits=evidence.source_logits[..., order], source_labels=place[evidence.source_labels]
+    )
+    straight, other = calibrator.fit(evidence), calibrator.fit(permuted)
+    torch.testing.assert_close(other.scale, straight.scale[:, order])
+    torch.testing.assert_close(other.bias, straight.bias[:, order], atol=1e-10, rtol=1e-8)
+    if straight.matrix is not None:
+        assert other.matrix is not None
+        torch.testing.assert_close(other.matrix, straight.matrix[:, order][:, :, order], atol=1e-10, rtol=1e-8)
+
+
+def test_more_freedom_never_fits_worse():
+    evidence = make()
+    fitted = [calibrator.fit(evidence) for calibrator in (Identity(), Temperature(WIDE), Vector(1e-9), Matrix(1e-9))]
+    losses = [nll_from_logits(one.apply(evidence.source_logits), evidence.source_labels) for one in fitted]
+    for worse, better in itertools.pairwise(losses):
+        assert (better < worse).all()
+
+
+def test_the_identity_changes_nothing():
+    logits = make().source_logits.float()
+    calibration = Identity().fit(make())
+    assert torch.equal(calibration.apply(logits), logits)
+    assert torch.equal(calibration.temperature, torch.ones(3, dtype=torch.float64))
+    assert not calibration.at_bound.any()
+    assert_same(calibration, Calibration.identity(3, 4))
+
+
+@scalings
+def test_a_large_ridge_or_no_weight_leaves_the_logits_as_they_are(calibrator):
+    evidence = make()
+    empty = change(evidence, source_weight=torch.zeros(3, 150))
+    logits = evidence.source_logits
+    torch.testing.assert_close(calibrator.fit(empty).apply(logits), logits)
+    if not isinstance(calibrator, Temperature):
+        stiff = dataclasses.replace(calibrator, ridge=1e9).fit(evidence)
+        torch.testing.assert_close(stiff.apply(logits), logits, atol=1e-6, rtol=1e-6)
+
+
+def test_an_oracle_is_its_inner_calibrator_on_the_target():
+    evidence = make()
+    assert evidence.oracle is not None
+    logits, labels, _ = evidence.oracle
+    for inner in (Temperature(), Vector()):
+        assert_same(Oracle(inner).fit(evidence), inner.fit(Evidence(source_logits=logits, source_labels=labels)))
+    other = change(evidence, source_labels=1 - evidence.source_labels.clamp(max=1))
+    assert_same(Oracle().fit(other), Oracle().fit(evidence))
+
+
+def test_only_the_oracle_sees_target_labels_and_only_cpcs_wants_features():
+    assert [name for name, one in CALIBRATORS.items() if one.uses_target_labels] == ["Oracle"]
+    assert [name for name, one in CALIBRATORS.items() if one.needs_features] == ["CPCS"]
+    evidence = make()
+    assert evidence.oracle is not None
+    relabelled = change(evidence, oracle=(evidence.oracle[0], 3 - evidence.oracle[1], None))
+    for name, calibrator in CALIBRATORS.items():
+        changed = not torch.equal(calibrator().fit(relabelled).scale, calibrator().fit(evidence).scale)
+        assert changed == (name == "Oracle")
+
+
+# -- temperature -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hotter", [0.3, 1.0, 2.5, 20.0])
+def test_temperature_finds_the_factor_that_logits_were_multiplied_by(hotter):
+    evidence = make(windows=20000, hotter=hotter)
+    calibration = Temperature(WIDE).fit(evidence)
+    torch.testing.assert_close(calibration.temperature, torch.full((3,), hotter).double(), rtol=0.04, atol=0)
+    exact = Temperature(WIDE).fit(change(evidence, source_logits=evidence.source_logits * 1.7)).temperature
+    torch.testing.assert_close(exact, 1.7 * calibration.temperature, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_temperature_is_scipys(seed):
+    evidence = make(seed, runs=2, windows=40, hotter=0.5 + seed)
+    found = Temperature(WIDE).fit(evidence).temperature
+    for run in range(2):
+        rows, labels = evidence.source_logits[run].tolist(), evidence.source_labels[run].tolist()
+        best = optimize.minimize_scalar(
+            lambda inverse: reference.nll(rows, labels, [1.0] * 40, 1 / inverse),  # noqa: B023
+            bounds=(0.01, 100), method="bounded", options={"xatol": 1e-10},
+        )  # fmt: skip
+        assert found[run].item() == pytest.approx(1 / best.x, rel=1e-6)
+
+
+def test_temperature_is_scikit_learns():
+    evidence = make(runs=1, windows=400, hotter=3.0)
+    logits, labels = evidence.source_logits[0].numpy(), evidence.source_labels[0].numpy()
+    classifier = LogisticRegression().fit(logits, labels)  # any classifier that gives decision values
+    theirs = CalibratedClassifierCV(FrozenEstimator(classifier), method="temperature").fit(logits, labels)
+    decisions = classifier.decision_function(logits)
+    ours = Temperature(WIDE).fit(Evidence(source_logits=decisions, source_labels=labels))
+    np.testing.assert_allclose(ours.probabilities(decisions), theirs.predict_proba(logits), atol=1e-6)
+    inverse = theirs.calibrated_classifiers_[0].calibrators[0].beta_
+    assert ours.temperature.item() == pytest.approx(1 / inverse, rel=1e-6)
+
+
+def test_temperature_keeps_every_largest_logit_even_between_neighbouring_floats():
+    for dtype in (torch.float32, torch.float64):
+        largest = torch.linspace(0.5, 4, 2000, dtype=dtype)
+        below = torch.nextafter(largest, torch.zeros_like(largest))
+        logits = torch.stack([below, largest, largest, below], dim=-1)
+        scale = torch.full((1, 4), 0.6, dtype=torch.float64)
+        calibration = Calibration(scale, torch.zeros_like(scale), torch.zeros(1, dtype=torch.bool))
+        assert ((logits * 0.6).argmax(-1) == 0).any(), "plain multiplication does lose some"
+        expected = torch.tensor([False, True, True, False]).expand(2000, 4)
+        for result in (calibration.apply(logits), calibration.probabilities(logits)):
+            assert result.dtype == dtype
+            assert torch.equal(result == result.amax(-1, keepdim=True), expected)
+
+
+@pytest.mark.parametrize("calibrator", [Temperature(), Temperature(WIDE), CPCS(), CPCS(WIDE)])
+@pytest.mark.parametrize("margin", [1.0, 30.0, 1e4])
+def test_a_perfect_source_runs_to_the_lower_bound_and_says_so(calibrator, margin):
+    evidence = make(shift=0.5)
+    correct = margin * torch.nn.functional.one_hot(evidence.source_labels, 4).double()
+    calibration = calibrator.fit(change(evidence, source_logits=correct))
+    lower = torch.full((3,), calibrator.bounds[0], dtype=torch.float64)
+    torch.testing.assert_close(calibration.temperature, lower, rtol=1e-15, atol=0)
+    assert calibration.at_bound.all()
+    assert calibration.probabilities(correct).isfinite().all()
+
+
+@pytest.mark.parametrize("calibrator", [Temperature(), CPCS()])
+@pytest.mark.parametrize("margin", [30.0, 1e4])
+def test_a_source_that_is_always_wrong_runs_to_the_upper_bound(calibrator, margin):
+    evidence = make()
+    wrong = -margin * torch.nn.functional.one_hot(evidence.source_labels, 4).double()
+    calibration = calibrator.fit(change(evidence, source_logits=wrong))
+    torch.testing.assert_close(calibration.temperature, torch.full((3,), 100.0).double(), rtol=1e-15, atol=0)
+    assert calibration.at_bound.all()
+
+
+@pytest.mark.parametrize("calibrator", [Temperature(WIDE), CPCS(WIDE)])
+def test_logits_that_say_nothing_leave_the_temperature_at_one(calibrator):
+    flat = torch.zeros(3, 150, 4)
+    calibration = calibrator.fit(change(make(), source_logits=flat))
+    assert (calibration.temperature == 1).all()
+    assert not calibration.at_bound.any()
+    assert (calibrator.fit(change(make(), source_weight=torch.zeros(3, 150))).temperature == 1).all()
+
+
+@pytest.mark.parametrize("calibrator", [Temperature(), CPCS(), Vector(), Matrix()])
+def test_a_diverged_run_spoils_itself_alone(calibrator):
+    evidence = make(shift=0.5)
+    broken = evidence.source_logits.clone()
+    broken[1, 4, 2] = torch.nan
+    fitted, expected = calibrator.fit(change(evidence, source_logits=broken)), calibrator.fit(evidence)
+    assert_same(fitted.select([0, 2]), expected.select([0, 2]))
+    assert not fitted.apply(broken)[1, 4].isfinite().all()
+
+
+# -- vector and matrix -----------------------------------------------------------------------------------------------
+
+
+def unpacked(flat: np.ndarray, classes: int, full: bool) -> tuple[np.ndarray, np.ndarray]:
+    matrix = flat[:-classes].reshape(classes, classes) if full else np.diag(flat[:-classes])
+    return matrix, flat[-classes:]
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("ridge", [1e-4, 1e-1])
+def test_vector_and_matrix_are_the_minimum_that_scipy_finds(full, ridge):
+    evidence = make(runs=2, windows=60, classes=3)
+    fitted = (Matrix(ridge) if full else Vector(ridge)).fit(evidence)
+    for run in range(2):
+        logits, labels = evidence.source_logits[run].numpy(), evidence.source_labels[run].numpy()
+
+        def loss(flat):
+            matrix, offset = unpacked(flat, 3, full)
+            scores = logits @ matrix.T + offset  # noqa: B023
+            losses = np.logaddexp.reduce(scores, axis=1) - scores[np.arange(60), labels]  # noqa: B023
+            return losses.mean() + ridge / 2 * (((matrix - np.eye(3)) ** 2).sum() + (offset**2).sum())
+
+        start = np.concatenate([np.eye(3).ravel() if full else np.ones(3), np.zeros(3)])
+        best = optimize.minimize(loss, start, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-9})
+        slope = fitted.scale[run].numpy() if fitted.matrix is None else fitted.matrix[run].numpy().ravel()
+        ours = np.concatenate([slope, fitted.bias[run].numpy()])
+        assert loss(ours) <= best.fun + 1e-12
+        np.testing.assert_allclose(ours, best.x, atol=2e-3)
+        matrix, offset = unpacked(ours, 3, full)
+        plain = reference.regression_loss(logits.tolist(), labels.tolist(), matrix.tolist(), offset.tolist(), ridge)
+        assert plain == pytest.approx(loss(ours), rel=1e-12)
+
+
+@pytest.mark.parametrize("case", ["ordinary", "separable", "all wrong", "times 1e4", "one class only", "one window"])
+@pytest.mark.parametrize("calibrator", [Vector(), Matrix()])
+def test_the_gradient_is_zero_at_the_solution(calibrator, case):
+    evidence = make(windows=1 if case == "one window" else 150)
+    logits = evidence.source_logits * (1e4 if case == "times 1e4" else 1)
+    labels = {
+        "separable": logits.argmax(-1), "all wrong": logits.argmin(-1), "one class only": torch.zeros(3, 150).long()
+    }.get(case, evidence.source_labels)  # fmt: skip
+    fitted = calibrator.fit(Evidence(source_logits=logits, source_labels=labels))
+    slope = fitted.scale if fitted.matrix is None else fitted.matrix
+    slope, bias = slope.clone().requires_grad_(), fitted.bias.clone().requires_grad_()
+    full = slope if slope.ndim == 3 else torch.diag_embed(slope)
+    scores = logits @ full.mT + bias[:, None]
+    loss = torch.nn.functional.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="sum") / labels.shape[1]
+    away = (full - torch.eye(4)).square().sum() + bias.square().sum()
+    gradients = torch.autograd.grad(loss + calibrator.ridge / 2 * away, [slope, bias])
+    size = 1e4 if case == "times 1e4" else 1  # a gradient by a factor is as large as the logits
+    assert max(one.abs().max().item() for one in gradients) < 1e-11 * size
+    assert slope.isfinite().all()
+    assert slope.abs().max() < 100
+    assert fitted.temperature.isnan().all()
+
+
+# -- CPCS ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.7, 6.0])
+def test_the_weights_of_cpcs_are_scikit_learns(shift):
+    evidence = make(shift=shift)
+    odds = CPCS().log_weights(evidence)
+    kept, _ = balanced(torch.ones(3, 90).double(), torch.ones(3, 60).double(), evidence.seeds)
+    assert (kept.sum(1) == 60).all()
+    for run in range(3):
+        source = evidence.source_train_features[run][kept[run] > 0].numpy()
+        features = np.concatenate([source, evidence.target_train_features[run].numpy()])
+        model = LogisticRegression(C=1.0, tol=1e-10, max_iter=1000).fit(features, np.repeat([0, 1], 60))
+        likely = model.predict_proba(evidence.source_features[run].numpy())
+        np.testing.assert_allclose(odds[run].exp().numpy(), likely[:, 1] / likely[:, 0], rtol=1e-4)
+
+
+def test_the_draw_takes_each_window_equally_often_and_follows_the_seed():
+    kept, whole = balanced(torch.ones(4000, 10), torch.ones(4000, 4), torch.arange(4000))
+    assert (whole == 1).all()
+    assert (kept.sum(1) == 4).all()
+    assert (kept.mean(0) - 0.4).abs().max() < 0.03  # four standard errors
+    assert len(kept.unique(dim=0)) == 210  # every choice of 4 out of 10
+    again, _ = balanced(torch.ones(1, 10), torch.ones(1, 4), torch.tensor([17]))
+    assert torch.equal(again[0], kept[17])
+
+
+def test_cpcs_between_equal_domains_is_the_temperature_of_least_brier_score():
+    evidence = make(windows=2000)
+    same = change(evidence, target_train_features=evidence.source_train_features)
+    weights = CPCS().log_weights(same)
+    torch.testing.assert_close(weights, torch.zeros_like(weights), atol=1e-8, rtol=0)
+    found = CPCS(WIDE).fit(same)
+    for run in range(3):
+        rows, labels = evidence.source_logits[run].numpy(), evidence.source_labels[run].numpy()
+
+        def score(temperature):
+            scaled = torch.from_numpy(rows / temperature).softmax(-1)  # noqa: B023
+            return brier(scaled, torch.from_numpy(labels)).item()  # noqa: B023
+
+        best = optimize.minimize_scalar(score, bounds=(0.5, 8), method="bounded", options={"xatol": 1e-9})
+        assert found.temperature[run].item() == pytest.approx(best.x, rel=1e-5)
+
+
+def test_cpcs_trusts_the_source_windows_that_look_like_the_target():
+    evidence = make(windows=4000, hotter=1.0)
+    on_target_side = evidence.source_features[..., 0] > 0
+    logits = torch.where(on_target_side[..., None], 4 * evidence.source_logits, evidence.source_logits)
+    features = evidence.target_train_features.clone()
+    features[..., 0] += 1.5
+    found = CPCS().fit(change(evidence, source_logits=logits, target_train_features=features)).temperature
+    assert (found > 3).all()
+    assert (Temperature().fit(change(evidence, source_logits=logits)).temperature < 3).all()
+
+
+def test_cpcs_finds_the_deepest_of_several_valleys():
+    """Windows of very different margins, some right and some wrong, make scores with several minima."""
+    random, several = np.random.default_rng(0), 0
+    temperatures = np.exp(np.linspace(np.log(1e-3), np.log(1e3), 4000))
+    runs, windows = 40, 6
+    margins = np.exp(random.uniform(np.log(1e-2), np.log(1e3), (runs, windows)))
+    labels = random.integers(0, 2, (runs, windows))
+    weight = random.random((runs, windows))
+    logits = np.stack([margins, np.zeros_like(margins)], axis=-1)
+    nothing = np.zeros((runs, windows, 1))
+    found = CPCS((1e-3, 1e3)).fit(
+        Evidence(
+            source_logits=logits,
+            source_labels=labels,
+            source_weight=weight,
+            source_features=nothing,
+            source_train_features=nothing,
+            target_train_features=nothing,
+        )
+    )
+    scores = brier(found.probabilities(logits), labels, weight)
+    for run in range(runs):
+        wrong = 1 / (1 + np.exp(np.minimum(margins[run] / temperatures[:, None], 700)))  # probability of class 1
+        dense = (2 * np.where(labels[run] == 0, wrong, 1 - wrong) ** 2 * weight[run]).sum(1) / weight[run].sum()
+        around = np.concatenate([[np.inf], dense, [np.inf]])
+        several += ((dense < around[:-2] - 1e-9) & (dense < around[2:] - 1e-9)).sum() > 1
+        assert scores[run] <= dense.min() + 1e-9
+    assert several >= 5, "the cases are not hard"
+
+
+# -- the fitted map --------------------------------------------------------------------------------------------------
+
+
+@every_calibrator
+def test_a_calibration_survives_being_taken_apart(name):
+    evidence = make()
+    calibration = CALIBRATORS[name]().fit(evidence)
+    state = calibration.state()
+    assert all(one.is_contiguous() for one in state.values())
+    logits = evidence.source_logits
+    assert torch.equal(Calibration.from_state(state).apply(logits), calibration.apply(logits))
+    assert torch.equal(calibration.select([2, 0]).apply(logits[[2, 0]]), calibration.apply(logits)[[2, 0]])
+    assert torch.equal(calibration.select(torch.tensor([1])).apply(logits[1]), calibration.apply(logits)[1])
+
+
+@every_calibrator
+def test_numpy_torch_float32_and_float64_agree(name):
+    evidence, calibrator = make(shift=0.5), CALIBRATORS[name]()
+    small = evidence.source_logits.float()  # numbers that both types hold
+    assert evidence.oracle is not None
+    target = (evidence.oracle[0].float(), evidence.oracle[1], None)
+    single = change(evidence, source_logits=small, oracle=target)
+    double = change(evidence, source_logits=small.double(), oracle=(target[0].double(), target[1], None))
+    arrays_ = {key: value.numpy() for key, value in vars(double).items() if isinstance(value, Tensor)}
+    numpy = change(double, **arrays_, oracle=(target[0].numpy(), target[1].numpy(), None))
+    fitted = calibrator.fit(double)
+    assert_same(calibrator.fit(single), fitted, 1e-14)
+    assert_same(calibrator.fit(numpy), fitted, 1e-14)
+    result = fitted.probabilities(small.numpy())
+    assert isinstance(result, np.ndarray)
+    assert result.dtype == np.float32
+    np.testing.assert_allclose(result, fitted.probabilities(small.double()).numpy(), atol=2e-6)
+    assert fitted.apply(small.half()).dtype == torch.float32
+
+
+def test_gradients_flow_through_a_calibration():
+    logits = make().source_logits.requires_grad_()
+    Temperature().fit(make()).probabilities(logits)[..., 0].sum().backward()
+    assert logits.grad is not None
+    assert logits.grad.abs().sum() > 0
+
+
+extreme_logits = arrays(
+    np.float64,
+    st.tuples(st.integers(1, 3), st.integers(1, 10), st.integers(1, 4)),
+    elements=st.one_of(st.sampled_from([-1e4, 0.0, 1.0, 1e4]), st.floats(-20, 20)),
+)
+
+
+@quick
+@given(
+    logits=extreme_logits,
+    kind=st.sampled_from(["any", "all correct", "all wrong", "one class"]),
+    bounds=st.sampled_from([(1.0, 100.0), WIDE, (0.7, 1.3)]),
+    seed=st.integers(0, 99),
+)
+def test_any_logits_give_finite_fits_within_bounds_and_temperatures_keep_the_argmax(logits, kind, bounds, seed):
+    runs, windows, classes = logits.shape
+    random = np.random.default_rng(seed)
+    labels = {
+        "any": random.integers(0, classes, (runs, windows)), "all correct": logits.argmax(-1),
+        "all wrong": logits.argmin(-1), "one class": np.zeros((runs, windows), dtype=int),
+    }[kind]  # fmt: skip
+    evidence = Evidence(
+        source_logits=logits, source_labels=labels, source_features=random.standard_normal((runs, windows, 2)),
+        source_train_features=random.standard_normal((runs, 5, 2)),
+        target_train_features=random.standard_normal((runs, 4, 2)),
+    )  # fmt: skip
+    for calibrator in (Temperature(bounds), CPCS(bounds)):
+        fitted = calibrator.fit(evidence)
+        assert (fitted.temperature >= bounds[0] * (1 - 1e-15)).all()
+        assert (fitted.temperature <= bounds[1] * (1 + 1e-15)).all()
+        for result in (fitted.apply(logits), fitted.probabilities(logits)):
+            np.testing.assert_array_equal(result.argmax(-1), logits.argmax(-1))
+        np.testing.assert_array_equal(accuracy(fitted.apply(logits), labels), accuracy(logits, labels))
+    before = nll_from_logits(logits, labels)
+    for regression in (Vector(), Matrix()):
+        fitted = regression.fit(evidence)
+        likely = fitted.probabilities(logits)
+        assert np.isfinite(likely).all()
+        np.testing.assert_allclose(likely.sum(-1), 1)
+        assert (nll_from_logits(fitted.apply(logits), labels) <= before + 1e-9).all()
+
+
+# -- errors ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [Temperature, CPCS])
+@pytest.mark.parametrize(
+    "bounds", [(2.0, 1.0), (1.0, 1.0), (0.0, 1.0), (-1.0, 1.0), (1.0, np.inf), (np.nan, 2.0), (1.0,)]
+)
+def test_impossible_bounds_are_refused(kind, bounds):
+    with pytest.raises(InputError, match="bounds must be two positive temperatures"):
+        kind(bounds=bounds)
+
+
+@pytest.mark.parametrize("kind", [Vector, Matrix, CPCS])
+@pytest.mark.parametrize("ridge", [0.0, -1.0, np.nan])
+def test_a_ridge_must_be_positive(kind, ridge):
+    with pytest.raises(InputError, match="ridge must be a positive number"):
+        kind(ridge=ridge)
+
+
+@pytest.mark.parametrize(
+    ("calibrator", "fields", "message"),
+    [
+        (Oracle(), {"oracle": None}, "oracle is missing"),
+        (CPCS(), {"source_features": None}, "source_features is missing"),
+        (CPCS(), {"target_train_features": None}, "target_train_features is missing"),
+        (CPCS(), {"source_train_features": torch.zeros(3, 9, 2)}, "must agree in runs and width"),
+        (CPCS(), {"source_features": torch.zeros(3, 9, 5)}, "must be of the same windows"),
+        (CPCS(), {"seeds": torch.zeros(2)}, "seeds must hold one whole number per run, 3, not 2"),
+        (CPCS(), {"target_train_weight": torch.ones(3, 2)}, "target_train_weight must hold one value per window"),
+        (Temperature(), {"source_labels": torch.zeros(2, 2).long()}, "source_labels must hold one value per window"),
+        (Matrix(), {"source_labels": torch.full((3, 150), 4)}, "source_labels must lie in 0 … 3"),
+        (Vector(), {"source_weight": -torch.ones(3, 150)}, "source_weight must be finite and not negative"),
+        (Identity(), {"source_logits": torch.zeros(3)}, "source_logits must have the axes"),
+    ],
+)
+def test_missing_or_misshapen_evidence_is_named(calibrator, fields, message):
+    with pytest.raises(InputError, match=message):
+        calibrator.fit(change(make(), **fields))
+
+
+def test_a_calibration_refuses_logits_and_states_of_another_kind():
+    with pytest.raises(InputError, match=r"logits must have the shape \(3, window, 4\)"):
+        Calibration.identity(3, 4).apply(torch.zeros(150, 4))
+    with pytest.raises(InputError, match="a calibration is made of"):
+        Calibration.from_state({"scale": torch.ones(1, 2)})
+    with pytest.raises(InputError, match="needs no features"):
+        Oracle(CPCS())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@every_calibrator
+def test_a_gpu_finds_what_the_cpu_finds_without_waiting(name):
+    evidence, calibrator = make(shift=0.5), CALIBRATORS[name]()
+    fields = {key: value.cuda() for key, value in vars(evidence).items() if isinstance(value, Tensor)}
+    assert evidence.oracle is not None
+    on_device = change(evidence, **fields, oracle=(evidence.oracle[0].cuda(), evidence.oracle[1].cuda(), None))
+    calibrator.fit(on_device)
+    try:
+        with warnings.catch_warnings(action="ignore"):  # that the mode is a prototype
+            torch.cuda.set_sync_debug_mode("error")
+        fitted = calibrator.fit(on_device)
+        result = fitted.probabilities(fields["source_logits"])
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    expected = calibrator.fit(evidence)
+    assert_same(Calibration.from_state({key: one.cpu() for key, one in fitted.state().items()}), expected, 1e-9)
+    torch.testing.assert_close(result.cpu(), expected.probabilities(fields["source_logits"].cpu()))
