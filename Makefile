@@ -5,14 +5,14 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 .PHONY: demo test check bench clean
 
-# A picture of four simulated operating conditions, and the table of what is in them.
+# Simulated bearings: adapts to another operating condition, with source-only beside it, and draws the shift.
 demo: .venv/demo
-	$(BIN)/bearcat data check simulated
 	$(BIN)/bearcat data show simulated --domain N15_M07_F10 --domain N09_M07_F10 --out demo/shift.png
-	@echo "Open demo/shift.png: the same faults at 1500 and at 900 rpm, and how they shift."
+	$(BIN)/bearcat adapt --beside source-only --out demo/adapt
+	@echo "Look at demo/adapt/reliability.png (how far to trust the confidence) and demo/shift.png (what changed)."
 
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --durations=5
 
 check: .venv/dev
 	$(BIN)/ruff check .

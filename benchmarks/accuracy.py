@@ -23,10 +23,10 @@ import torch
 
 from bearcat.adapt import with_settings
 from bearcat.data import Preparation, Recording, Split, SplitTask, Task, load, open_dataset, prepare, split_task
-from bearcat.evaluate import predict, scores
+from bearcat.evaluate import EpochEnd, predict, scores
 from bearcat.recipe import RECIPES, recipe_named
 from bearcat.settings import pairs
-from bearcat.train import EpochEnd, Run, train
+from bearcat.train import Run, train
 
 
 def parsed() -> argparse.Namespace:
@@ -39,7 +39,9 @@ def parsed() -> argparse.Namespace:
     options.add_argument("--input", default="time")
     options.add_argument("--epochs", type=int, default=300)
     options.add_argument("--set", action="append", default=[])
-    options.add_argument("--windows", type=int, help="use this many windows of each recording; equal shapes stack better")
+    options.add_argument(
+        "--windows", type=int, help="use this many windows of each recording; equal shapes stack better"
+    )
     options.add_argument("--device", default="cpu")
     options.add_argument("--stack", type=int, default=60, help="runs in a stack at most")
     options.add_argument("--out", type=Path, default=Path("results.csv"))
@@ -54,10 +56,14 @@ def splits_of(told: argparse.Namespace) -> dict[tuple[str, int], SplitTask]:
     """The split of every task and seed, each domain read and prepared once."""
     catalogue = open_dataset(told.data, told.root).catalogue()
     preparation = Preparation(input=told.input)
-    pairs_ = permutations(catalogue.domains, 2) if told.tasks == "all" else [t.split(":") for t in told.tasks.split(",")]
+    pairs_ = (
+        permutations(catalogue.domains, 2) if told.tasks == "all" else [t.split(":") for t in told.tasks.split(",")]
+    )
     tasks = [Task(source, target) for source, target in pairs_]
     names = {one for task in tasks for one in (*task.sources, task.target)}
-    windows = {name: prepare([shortened(one, told.windows) for one in load(catalogue, [name])], preparation) for name in names}
+    windows = {
+        name: prepare([shortened(one, told.windows) for one in load(catalogue, [name])], preparation) for name in names
+    }
     return {
         (str(task), seed): split_task(task, windows[task.sources[0]], windows[task.target], Split(), seed)
         for task in tasks
@@ -71,7 +77,9 @@ def main() -> None:
     splits = splits_of(told)
     groups = defaultdict(list)
     for key, split in splits.items():
-        groups[len(split.training.source_train), len(split.training.target_train), len(split.held_back.target_test)].append(key)
+        groups[
+            len(split.training.source_train), len(split.training.target_train), len(split.held_back.target_test)
+        ].append(key)
     stacks = [keys[at : at + told.stack] for keys in groups.values() for at in range(0, len(keys), told.stack)]
     found = defaultdict(list)
     for name in map(recipe_named, told.recipes.split(",")):
@@ -79,11 +87,16 @@ def main() -> None:
         for keys in stacks:
             start = time.perf_counter()
 
-            def progress(end: EpochEnd, start: float = start, name: str = name, keys: list[tuple[str, int]] = keys) -> None:
+            def progress(
+                end: EpochEnd, start: float = start, name: str = name, keys: list[tuple[str, int]] = keys
+            ) -> None:
                 if end.epoch % 20 == 19:
                     seconds = time.perf_counter() - start
                     steps = (end.epoch + 1) * end.batches.iterations
-                    print(f"{name} × {len(keys)}: epoch {end.epoch + 1}, {1e3 * seconds / steps:.1f} ms a step", flush=True)
+                    print(
+                        f"{name} × {len(keys)}: epoch {end.epoch + 1}, {1e3 * seconds / steps:.1f} ms a step",
+                        flush=True,
+                    )
 
             trained = train([Run(recipe, splits[key].training, key[1]) for key in keys], device, progress=progress)
             target = torch.from_numpy(np.stack([splits[key].held_back.target_test.values for key in keys])).to(device)
@@ -91,7 +104,9 @@ def main() -> None:
             of_target = scores(predict(trained.network, target)[0], trained.calibration, labels)
             of_student = scores(predict(trained.student, target)[0], None, labels)
             of_source = scores(
-                predict(trained.network, trained.batches.source_test)[0], trained.calibration, trained.batches.source_test_labels
+                predict(trained.network, trained.batches.source_test)[0],
+                trained.calibration,
+                trained.batches.source_test_labels,
             )
             seconds = time.perf_counter() - start
             write_header = not told.out.exists()
@@ -104,7 +119,9 @@ def main() -> None:
                          "finite", "stack", "seconds", "device", "torch"]
                     )  # fmt: skip
                 for number, (task, seed) in enumerate(keys):
-                    temperature = "" if trained.calibration is None else f"{float(trained.calibration.temperature[number]):.4f}"
+                    temperature = (
+                        "" if trained.calibration is None else f"{float(trained.calibration.temperature[number]):.4f}"
+                    )
                     cells = [
                         of_target["accuracy"], of_student["accuracy"], of_source["accuracy"], of_target["ece"],
                         of_target["ece_uncalibrated"], of_target["ece15"], of_target["ece15_uncalibrated"],
@@ -115,13 +132,17 @@ def main() -> None:
                          *(f"{100 * float(cell[number]):.2f}" for cell in cells), temperature, bool(trained.finite[number]),
                          len(keys), f"{seconds:.1f}", device_name, torch.__version__]
                     )  # fmt: skip
-                    found[name, task].append((100 * float(of_target["accuracy"][number]), 100 * float(of_target["ece15"][number])))
+                    found[name, task].append(
+                        (100 * float(of_target["accuracy"][number]), 100 * float(of_target["ece15"][number]))
+                    )
             del trained
     for (name, task), values in found.items():
         accuracy, error = (mean(column) for column in zip(*values, strict=True))
         print(f"{name:<20} {task:<22} accuracy {accuracy:5.1f}  ECE(15) {error:5.1f}  n = {len(values)}")
     for name in dict.fromkeys(name for name, _ in found):
-        print(f"{name:<20} average over tasks: {mean(v[0] for key, vs in found.items() if key[0] == name for v in vs):.1f}")
+        print(
+            f"{name:<20} average over tasks: {mean(v[0] for key, vs in found.items() if key[0] == name for v in vs):.1f}"
+        )
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from bearcat.data.recording import Recording
 
@@ -43,3 +44,9 @@ def make_recording(
         signal=np.asarray(signal, dtype=np.float32), rate=rate, label=label, domain=domain, channel="1",
         origin=origin or f"{domain}/{label}/{seed}.npy",
     )  # fmt: skip
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _patient_threads() -> None:
+    """Small tensors gain nothing from a second thread, and a thread that waits for a busy core loses a lot."""
+    torch.set_num_threads(1)

@@ -13,9 +13,12 @@ ROOT = Path(bearcat.__file__).parent
 # Each layer may import from itself and from those above it. docs/design.md shows the same list.
 LAYERS = [
     {"errors"},
-    {"settings"},
-    {"data"},
-    {"report"},
+    {"settings", "recipe"},
+    {"data", "calibration", "losses", "thresholds", "models", "checkpoint"},
+    {"stepping", "batches", "evaluate", "report"},
+    {"train"},
+    {"artefact"},
+    {"adapt"},
     {"cli"},
 ]
 # Inside data/: the same rule.
@@ -53,6 +56,15 @@ def test_imports_point_upwards_only():
             continue
         for other in imported(path) - {"bearcat"}:
             assert layer_of(other.split(".")[1], LAYERS) <= layer_of(name, LAYERS), f"{path.name} imports {other}"
+
+
+def test_models_losses_thresholds_calibration_and_data_are_strangers_to_each_other():
+    strangers = {"data", "calibration", "losses", "thresholds", "models"}
+    for path in ROOT.rglob("*.py"):
+        name = path.relative_to(ROOT).with_suffix("").parts[0]
+        if name in strangers:
+            others = {other.split(".")[1] for other in imported(path) - {"bearcat"}} - {name}
+            assert not others & strangers, f"{path.name} imports {others}"
 
 
 def test_inside_data_too_and_datasets_are_strangers_to_each_other():

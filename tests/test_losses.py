@@ -7,8 +7,16 @@ import torch
 from torch.nn import functional
 
 from bearcat import losses, thresholds
-from bearcat.stepping import climb, follow, gradient_norm, learning_rate, put_back, reversal_coefficient, reverse_gradient
 from bearcat.recipe import Schedule
+from bearcat.stepping import (
+    climb,
+    follow,
+    gradient_norm,
+    learning_rate,
+    put_back,
+    reversal_coefficient,
+    reverse_gradient,
+)
 from tests.reference import loop as reference
 
 LOGITS = torch.randn(3, 12, 5, generator=torch.Generator().manual_seed(0)) * 3

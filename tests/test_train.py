@@ -11,20 +11,22 @@ import numpy as np
 import pytest
 import torch
 
+from bearcat.batches import stack_data
 from bearcat.calibration import CALIBRATORS, Evidence
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
 from bearcat.evaluate import predict
 from bearcat.recipe import RECIPES, Adversarial, Recipe, Schedule, Sharpness
 from bearcat.train import Run, Trained, _new_state, train
-from bearcat.batches import stack_data
 from tests.reference import loop as reference
 
 CPU = torch.device("cpu")
 SHORT = Schedule(epochs=12, batch=16, align_from=2, label_from=4, calibrate_from=7, drops=(6, 10))
 
 
-def toy(seed: int = 0, windows: int = 16, target: int = 16, classes: int = 3, length: int = 96, dtype: Any = np.float32) -> TrainingData:
+def toy(
+    seed: int = 0, windows: int = 16, target: int = 16, classes: int = 3, length: int = 96, dtype: Any = np.float32
+) -> TrainingData:
     """Sines of a pitch per class in noise; the target is shifted in pitch."""
     random = np.random.default_rng(seed)
 
@@ -32,13 +34,13 @@ def toy(seed: int = 0, windows: int = 16, target: int = 16, classes: int = 3, le
         labels = np.arange(count) % classes
         time = np.arange(length)
         pitch = (0.05 + 0.06 * labels + shift)[:, None]
-        waves = np.sin(2 * np.pi * (pitch * time + random.random((count, 1)))) + 0.3 * random.standard_normal((count, length))
+        waves = np.sin(2 * np.pi * (pitch * time + random.random((count, 1)))) + 0.3 * random.standard_normal(
+            (count, length)
+        )
         return waves[:, None].astype(dtype), labels.astype(np.int64)
 
     train_, test, unlabelled = make(windows, 0.0), make(13, 0.0), make(target, 0.01)
-    return TrainingData(
-        tuple("abcdefgh"[:classes]), Labelled(*train_), Labelled(*test), Unlabelled(unlabelled[0])
-    )
+    return TrainingData(tuple("abcdefgh"[:classes]), Labelled(*train_), Labelled(*test), Unlabelled(unlabelled[0]))
 
 
 def still(recipe: Recipe, schedule: Schedule = SHORT, **changes: Any) -> Recipe:
@@ -111,11 +113,15 @@ def assert_equal_to_twin(recipe: Recipe, data: TrainingData, seed: int = 3) -> N
             expected = float(sum(step[theirs] for step in steps)) / len(steps)
             found = float(trained.history[ours][epoch, 0]) if ours in trained.history else 0.0
             assert np.nan_to_num(found) == pytest.approx(expected, rel=1e-4, abs=1e-6), (epoch, ours)
-    pairs = [(trained.student, twin.student)] + ([(trained.teacher, twin.teacher)] if trained.teacher is not None else [])
+    pairs = [(trained.student, twin.student)] + (
+        [(trained.teacher, twin.teacher)] if trained.teacher is not None else []
+    )
     for ours, theirs in pairs:
         expected_state = theirs.state_dict()
         for name, value in ours.state_dict().items():
-            torch.testing.assert_close(value[0], expected_state[name], rtol=1e-4, atol=1e-7, msg=lambda text, name=name: f"{name}: {text}")
+            torch.testing.assert_close(
+                value[0], expected_state[name], rtol=1e-4, atol=1e-7, msg=lambda text, name=name: f"{name}: {text}"
+            )
     if trained.teacher is not None:
         assert (trained.teacher.head.weight != trained.student.head.weight).any()
 
@@ -145,7 +151,9 @@ def test_several_batches_an_epoch_with_smaller_last_ones_are_the_twins(name):
 def test_every_option_is_the_twins(change):
     recipe = RECIPES["CAT*-Temperature"]
     for part, value in change.items():
-        recipe = replace(recipe, **{part: replace(getattr(recipe, part), **value) if isinstance(value, dict) else value})
+        recipe = replace(
+            recipe, **{part: replace(getattr(recipe, part), **value) if isinstance(value, dict) else value}
+        )
     assert_equal_to_twin(still(recipe), toy(dtype=np.float64))
 
 
@@ -161,7 +169,11 @@ def test_float32_follows_float64():
 
 
 def weights(trained: Trained) -> dict[str, torch.Tensor]:
-    return {f"{part}.{name}": value for part, net in (("s", trained.student), ("n", trained.network)) for name, value in net.state_dict().items()}
+    return {
+        f"{part}.{name}": value
+        for part, net in (("s", trained.student), ("n", trained.network))
+        for name, value in net.state_dict().items()
+    }
 
 
 def same_weights(one: Trained, other: Trained, **tolerance: float) -> None:
@@ -225,14 +237,33 @@ def test_a_stack_of_three_equals_three_alone(name):
             changed = replace(changed, sharpness=Sharpness(radius=0.02 * (number + 1)))
         if recipe.labels is not None:
             changed = replace(changed, labels=replace(recipe.labels, tau=0.8 + 0.05 * number, weight=0.5 + number))
-        runs.append(Run(replace(changed, alignment=Adversarial(weight=1.0 - 0.3 * number)), toy(seed=number, dtype=np.float64), 10 + number))
+        runs.append(
+            Run(
+                replace(changed, alignment=Adversarial(weight=1.0 - 0.3 * number)),
+                toy(seed=number, dtype=np.float64),
+                10 + number,
+            )
+        )
     together = train(runs, CPU)
     for number, run in enumerate(runs):
         alone = train([run], CPU)
         for key, value in alone.history.items():
-            torch.testing.assert_close(together.history[key][:, number], value[:, 0], rtol=1e-5, atol=1e-7, equal_nan=True, msg=lambda text, key=key: f"{key}: {text}")
+            torch.testing.assert_close(
+                together.history[key][:, number],
+                value[:, 0],
+                rtol=1e-5,
+                atol=1e-7,
+                equal_nan=True,
+                msg=lambda text, key=key: f"{key}: {text}",
+            )
         for key, value in alone.network.state_dict().items():
-            torch.testing.assert_close(together.network.state_dict()[key][number], value[0], rtol=1e-6, atol=1e-9, msg=lambda text, key=key: f"{key}: {text}")
+            torch.testing.assert_close(
+                together.network.state_dict()[key][number],
+                value[0],
+                rtol=1e-6,
+                atol=1e-9,
+                msg=lambda text, key=key: f"{key}: {text}",
+            )
 
 
 def test_alone_and_alone_again_are_the_same_to_the_bit():
@@ -255,7 +286,9 @@ def test_a_run_that_turns_nan_is_marked_and_its_neighbours_go_on():
     recipe = still(RECIPES["AT*"])
     bad = toy(seed=1, dtype=np.float64)
     bad.source_train.values[3] = np.nan
-    runs = [Run(recipe, toy(seed=seed, dtype=np.float64), seed) if seed != 1 else Run(recipe, bad, 1) for seed in range(3)]
+    runs = [
+        Run(recipe, toy(seed=seed, dtype=np.float64), seed) if seed != 1 else Run(recipe, bad, 1) for seed in range(3)
+    ]
     together = train(runs, CPU)
     assert together.finite.tolist() == [True, False, True]
     alone = train([runs[2]], CPU)
@@ -306,10 +339,15 @@ def test_a_checkpoint_of_another_training_or_a_damaged_one_is_refused(tmp_path):
 
 
 def test_the_oracle_needs_its_argument():
-    recipe = live(RECIPES["CAT-Temperature"], calibration=replace(RECIPES["CAT-Temperature"].calibration, kind="Oracle"))  # type: ignore[type-var]
+    recipe = live(
+        RECIPES["CAT-Temperature"], calibration=replace(RECIPES["CAT-Temperature"].calibration, kind="Oracle")
+    )  # type: ignore[type-var]
     with pytest.raises(InputError, match="oracle calibrator needs target labels"):
         train([Run(recipe, toy(), 0)], CPU)
-    target = (torch.from_numpy(toy(seed=9).source_test.values)[None], torch.from_numpy(toy(seed=9).source_test.labels)[None])
+    target = (
+        torch.from_numpy(toy(seed=9).source_test.values)[None],
+        torch.from_numpy(toy(seed=9).source_test.labels)[None],
+    )
     assert train([Run(recipe, toy(), 0)], CPU, oracle=target).calibration is not None
 
 

@@ -48,10 +48,17 @@ from bearcat.data import (
 from bearcat.data.catalogue import domain_named
 from bearcat.data.tasks import UNKNOWN
 from bearcat.errors import InputError
-from bearcat.evaluate import predict, scores, watcher
+from bearcat.evaluate import EpochEnd, predict, scores, watcher
 from bearcat.recipe import Recipe
 from bearcat.report.plots import Bins, draw_reliability
-from bearcat.train import RESULT_VERSION, EpochEnd, Run, Trained, train
+from bearcat.train import RESULT_VERSION, Run, Trained, train
+
+# What `bearcat adapt` does when it is told nothing: three states of a bearing, seen in short spectra, so that a few
+# minutes on two cores are enough. Easy on purpose, and no evidence about real machines.
+DEMONSTRATION = ("frequency", 256, ["severities=4", "faults=inner,outer"])
+DEMONSTRATION_SENTENCE = (
+    "An easy task on simulated bearings (healthy, inner, outer; spectra of 256 samples), to see it work."
+)
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,10 @@ def adapt(
     """Trains, evaluates and writes everything into OUT; returns the record. A finished run is not run again."""
     catalogue = order.dataset.catalogue()
     task = Task(order.sources[0] if len(order.sources) == 1 else order.sources, order.target)
-    windows = {one: cached_windows(catalogue.only([one]), order.preparation, cache_folder()) for one in (*order.sources, order.target)}
+    windows = {
+        one: cached_windows(catalogue.only([one]), order.preparation, cache_folder())
+        for one in (*order.sources, order.target)
+    }
     source = windows[order.sources[0]] if len(order.sources) == 1 else join([windows[one] for one in order.sources])
     split = split_task(task, source, windows[order.target], order.split, order.seed, keep_unknown=True)
     identity = _claim(out, order, split)
@@ -129,7 +139,7 @@ def _claim(out: Path, order: Order, split: SplitTask) -> str:
     """Marks the folder as this run's, or refuses one that is another's. Returns the run's identity."""
     content = hashlib.sha256(json.dumps([RESULT_VERSION, order.told(), order.seed], sort_keys=True).encode())
     for part in (split.training.source_train, split.training.source_test, split.training.target_train):
-        content.update(np.ascontiguousarray(part.values))
+        content.update(np.ascontiguousarray(part.values).tobytes())
     identity = content.hexdigest()
     note = out / "run.json"
     try:
@@ -140,7 +150,9 @@ def _claim(out: Path, order: Order, split: SplitTask) -> str:
         elif out.exists() and (not out.is_dir() or any(not one.name.startswith("beside-") for one in out.iterdir())):
             raise InputError(f"{out}: is not empty and holds no run of bearcat; choose another --out")
         out.mkdir(parents=True, exist_ok=True)
-        _write(note, json.dumps({"identity": identity, "seed": order.seed} | order.told(), indent=1, ensure_ascii=False))
+        _write(
+            note, json.dumps({"identity": identity, "seed": order.seed} | order.told(), indent=1, ensure_ascii=False)
+        )
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
@@ -149,7 +161,13 @@ def _claim(out: Path, order: Order, split: SplitTask) -> str:
 
 
 def _record(
-    order: Order, split: SplitTask, trained: Trained, labelled: bool, device: torch.device, identity: str, seconds: float
+    order: Order,
+    split: SplitTask,
+    trained: Trained,
+    labelled: bool,
+    device: torch.device,
+    identity: str,
+    seconds: float,
 ) -> dict[str, Any]:
     held, training = split.held_back, split.training
     values = torch.from_numpy(np.ascontiguousarray(held.target_test.values))[None].to(device)
@@ -217,7 +235,13 @@ def _number(value: torch.Tensor) -> float | None:
 
 
 def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value if isinstance(value, int | float | str | None) else str(value)
+    return (
+        list(value)
+        if isinstance(value, tuple)
+        else value
+        if isinstance(value, int | float | str | None)
+        else str(value)
+    )
 
 
 def _target_probabilities(
@@ -278,10 +302,11 @@ def _draw(path: Path, split: SplitTask, network: Any, calibration: Calibration |
 
 def _bins(probabilities: np.ndarray, labels: np.ndarray) -> Bins:
     found = reliability_bins(probabilities, labels)
-    arrays = [np.asarray(one, dtype=np.float64) for one in (found.edges, found.mass, found.confidence, found.accuracy)]
-    share = arrays[1] / arrays[1].sum()
-    gap = np.abs(np.nan_to_num(arrays[2]) - np.nan_to_num(arrays[3]))
-    return Bins(*arrays, ece=float((share * gap).sum()))
+    edges, mass, confidence, accuracy = (
+        np.asarray(one, dtype=np.float64) for one in (found.edges, found.mass, found.confidence, found.accuracy)
+    )
+    gap = np.abs(np.nan_to_num(confidence) - np.nan_to_num(accuracy))
+    return Bins(edges, mass, confidence, accuracy, ece=float((mass / mass.sum() * gap).sum()))
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""A trained model as a folder: weights and calibration in safetensors, everything else in JSON. Loading executes nothing.
+"""A trained model as a folder: weights and calibration in safetensors, the rest in JSON. Loading executes nothing.
 
     model/
       weights.safetensors     the reported network (teacher, or student) and its calibration
@@ -90,7 +90,9 @@ def load_model(folder: Path) -> Model:
     except InputError:
         raise
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        raise InputError(f"{folder}: is a damaged model folder ({type(error).__name__}); train the model again") from error
+        raise InputError(
+            f"{folder}: is a damaged model folder ({type(error).__name__}); train the model again"
+        ) from error
 
 
 def _load(network: Student, tensors: dict[str, torch.Tensor], prefix: str) -> None:

@@ -1,7 +1,7 @@
 """A stack's data on the device once; a batch is an index.
 
-The order of windows in an epoch is drawn from (run's seed, epoch, pass), so it does not depend on the other runs of the stack
-nor on what was drawn before: a resumed run goes on exactly where it was.
+The order of windows in an epoch is drawn from (run's seed, epoch, pass), so it does not depend on the other runs of the
+stack nor on what was drawn before: a resumed run goes on exactly where it was.
 """
 
 from __future__ import annotations
@@ -64,9 +64,13 @@ def stack_data(data: Sequence[TrainingData], seeds: Sequence[int], size: int, de
     for one in data:
         if len(one.source_train) < size or len(one.target_train) < size:
             few = min(len(one.source_train), len(one.target_train))
-            raise InputError(f"{few} training windows are fewer than a batch of {size}; add recordings or use a smaller batch")
+            raise InputError(
+                f"{few} training windows are fewer than a batch of {size}; add recordings or use a smaller batch"
+            )
         for name in ("source_train", "source_test", "target_train"):
-            if getattr(one, name).values.shape != getattr(first, name).values.shape or len(one.classes) != len(first.classes):
+            if getattr(one, name).values.shape != getattr(first, name).values.shape or len(one.classes) != len(
+                first.classes
+            ):
                 raise InputError("runs of one stack need data of one shape; train these runs in stacks of their own")
 
     def tensor(arrays: list[np.ndarray]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Tensors and a few words in one file, written so that a reader finds the old file or the new one, never half of either.
+"""Tensors and a few words in one file, written so that a reader finds the old file or the new one, never a half.
 
 safetensors holds both: tensors by name, and JSON in its metadata. Nothing is executed on loading.
 """
@@ -22,7 +22,8 @@ def save(path: Path, tensors: dict[str, Tensor], told: dict[str, Any]) -> None:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     content = serialise(
-        {name: one.detach().cpu().contiguous().clone() for name, one in tensors.items()}, metadata={"told": json.dumps(told)}
+        {name: one.detach().cpu().contiguous().clone() for name, one in tensors.items()},
+        metadata={"told": json.dumps(told)},
     )
     handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:

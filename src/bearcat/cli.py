@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from bearcat.data import Catalogue, Dataset, Preparation
     from bearcat.data.survey import Row, Survey
-    from bearcat.train import EpochEnd
+    from bearcat.evaluate import EpochEnd
 
 app = typer.Typer(
     name="bearcat", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -76,13 +76,16 @@ def _top(version: Annotated[bool, typer.Option("--version", help="Print the vers
 def adapt(
     data_name: Annotated[str, typer.Option("--data", help="A dataset, or the path of your own folder.")] = "simulated",
     root: Root = None,
-    source: Annotated[list[str] | None, typer.Option(help="Labelled domain, by name or index; repeat for more.")] = None,
+    source: Annotated[
+        list[str] | None, typer.Option(help="Labelled domain, by name or index; repeat for more.")
+    ] = None,
     target: Annotated[str | None, typer.Option(help="The domain to adapt to.")] = None,
-    kind: Annotated[str, typer.Option("--input", help="time or frequency.")] = "time",
+    kind: Annotated[str | None, typer.Option("--input", help="time or frequency.  [default: time]")] = None,
     recipe: Annotated[str, typer.Option(help="The method; see `bearcat recipes`.")] = DEFAULT_RECIPE,
     beside: Annotated[str | None, typer.Option(help="Train this recipe too, and show both.")] = None,
     epochs: Annotated[
-        int | None, typer.Option(help="Every phase is scaled to fit.  [default: the paper's 300; 30 for simulated data]")
+        int | None,
+        typer.Option(help="Every phase is scaled to fit.  [default: the paper's 300; 40 for simulated data]"),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the split, the weights, the order of windows and dropout.")] = 0,
     split: Annotated[str, typer.Option(help="window (the paper's), block or recording.")] = "window",
@@ -90,21 +93,30 @@ def adapt(
     out: Annotated[Path | None, typer.Option(help="The folder for the results.  [default: bearcat-out]")] = None,
     channel: Channel = None,
     rate: Rate = None,
-    window: Annotated[int, typer.Option(help="Samples a window.")] = 1024,
-    stride: Annotated[int | None, typer.Option(help="Samples from one window to the next.  [default: no overlap]")] = None,
+    window: Annotated[int | None, typer.Option(help="Samples a window.  [default: 1024]")] = None,
+    stride: Annotated[
+        int | None, typer.Option(help="Samples from one window to the next.  [default: no overlap]")
+    ] = None,
     settings: Set = None,
     recipe_settings: Annotated[
         list[str] | None,
         typer.Option("--recipe-set", metavar="PART.NAME=VALUE", help="A setting of the recipe, e.g. labels.tau=0.95."),
     ] = None,
 ) -> None:
-    """Learn from labelled recordings, adapt to unlabelled ones, and say how far to trust the result."""
+    """Learn from labelled recordings, adapt to unlabelled ones, and say how far to trust the result.
+
+    With no option at all: a small, easy task between two simulated operating conditions, in a minute or two.
+    """
     from bearcat import adapt as work
     from bearcat.data import Preparation, Split
     from bearcat.recipe import QUICK_EPOCHS, RECIPES, recipe_named
     from bearcat.settings import pairs
 
-    preparation = Preparation(input=kind, length=window, stride=stride, rate=rate)
+    if data_name == "simulated" and (kind, window, settings) == (None, None, None):
+        print(work.DEMONSTRATION_SENTENCE, file=sys.stderr)
+        kind, window, settings = work.DEMONSTRATION
+    kind = kind or "time"
+    preparation = Preparation(input=kind, length=window or 1024, stride=stride, rate=rate)
     parts = Split(split)
     proper = [recipe_named(name) for name in (beside, recipe) if name is not None]
     chosen = [
@@ -166,8 +178,8 @@ def _training_bar(name: str, epochs: int) -> Iterator[Callable[[EpochEnd], None]
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("{task.fields[told]}"),
-        TimeRemainingColumn(),
+        TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(),
+        TextColumn("{task.fields[told]}"), TimeRemainingColumn(),
     )  # fmt: skip
     with Progress(*columns, console=_console(to_error=True)) as bar:
         task = bar.add_task(name, total=epochs, told="")

@@ -1,22 +1,34 @@
-"""Predictions → scores, per run. The only place that looks at target labels, and training never calls it for its own sake."""
+"""Predictions → scores, per run. The only place that looks at target labels; training does not depend on it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from bearcat.batches import Batches
 from bearcat.calibration import Calibration, accuracy, brier, ece, nll
 from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.models.networks import Student
 
-if TYPE_CHECKING:
-    from bearcat.train import EpochEnd
-
 CHUNK = 1024  # windows of all runs together that go through a network at once
+
+
+@dataclass(frozen=True, eq=False)
+class EpochEnd:
+    """What a watcher is shown after an epoch. It returns numbers (run,) for the history."""
+
+    epoch: int
+    batches: Batches
+    student: Student
+    teacher: Student | None
+    calibration: Calibration | None
+    thresholds: Tensor | None  # (run, class)
+    pseudo_labels: Tensor | None  # (run, target window), −1 where none was used in this epoch
+    history: dict[str, list[Tensor]]
 
 
 @torch.no_grad()

@@ -1,8 +1,8 @@
 """What a method is made of. The table everyone opens first is RECIPES, at the end.
 
-A recipe is a value: it says which ingredients are in and with which numbers. There is one training loop and it never asks
-for a recipe's name. Defaults are the paper's, and where its text and the published code differ, the code's, with the other as
-an option (METHOD.md names both). Nothing here imports torch.
+A recipe is a value: it says which ingredients are in and with which numbers. There is one training loop and it never
+asks for a recipe's name. Defaults are the paper's, and where its text and the published code differ, the code's, with
+the other as an option (docs/method.md names both). Nothing here imports torch.
 
 >>> recipe = RECIPES["CAT*-Temperature"].for_input("frequency").in_epochs(QUICK_EPOCHS)
 """
@@ -73,7 +73,7 @@ class Teacher:
     """An average of the student that makes pseudo-labels and, at the end, the predictions."""
 
     momentum: float = 0.999
-    # "target": parameters are averaged; normalisation statistics are the teacher's own, of target batches (authors' code).
+    # "target": parameters are averaged; normalisation statistics are its own, of target batches (authors' code).
     # "averaged": statistics are averaged too, and labels made with them, in evaluation mode.
     statistics: str = "target"
     dropout: bool = True  # live while labelling; only with statistics "target"
@@ -111,8 +111,8 @@ class Recipe:
     calibration: Calibration | None = None
     schedule: Schedule = field(default_factory=Schedule)
     dropout: float = 0.5
-    # "shared": source and target once through the student, each with its own batch statistics, and the domain classifier
-    # reads those features. "separate": the authors' way, a joint pass of both for the domain loss besides.
+    # "shared": source and target once through the student, each with its own batch statistics, and the domain
+    # classifier reads those features. "separate": the authors' way, a joint pass of both for the domain loss besides.
     passes: str = "shared"
 
     def __post_init__(self) -> None:
@@ -140,19 +140,22 @@ class Recipe:
         return replace(self, schedule=replace(self.schedule, label_from=50 if kind == "time" else 100))
 
     def in_epochs(self, epochs: int) -> Recipe:
-        """The same course in fewer or more epochs. The teacher's memory keeps its share of it: a tenth of the steps with the
-        paper's momentum would leave it where it started."""
-        teacher = self.teacher
+        """The same course in fewer or more epochs.
+
+        The teacher's memory keeps its share of it: a tenth of the steps with the paper's momentum would leave it where
+        it started.
+        """
+        schedule, teacher = self.schedule.scaled(epochs), self.teacher
         if teacher is not None:
             teacher = replace(teacher, momentum=teacher.momentum ** (self.schedule.epochs / epochs))
-        return replace(self, schedule=self.schedule.scaled(epochs), teacher=teacher)
+        return replace(self, schedule=schedule, teacher=teacher)
 
     def told(self) -> dict[str, Any]:
         """Every setting as plain values, for records."""
         return _told(self)
 
     def shape(self) -> Recipe:
-        """The recipe with the numbers that may differ between runs of one stack taken out; equal shapes can be stacked."""
+        """The recipe without the numbers that may differ between the runs of a stack; equal shapes can be stacked."""
         return replace(
             self,
             alignment=self.alignment and replace(self.alignment, weight=0),
@@ -168,7 +171,7 @@ def _told(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-QUICK_EPOCHS = 30  # a tenth of the paper's: demos and first looks
+QUICK_EPOCHS = 40  # for demos and first looks; the paper's 300 otherwise
 
 _DANN = Recipe(alignment=Adversarial())
 _AT = replace(_DANN, teacher=Teacher(), labels=PseudoLabels())

@@ -1,4 +1,4 @@
-"""The moves of a training step: gradient reversal, the climb of SAM, the teacher that follows, and the schedule's numbers."""
+"""The moves of a training step: gradient reversal, the climb of SAM, the teacher that follows, the learning rate."""
 
 from __future__ import annotations
 

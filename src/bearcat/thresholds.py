@@ -15,7 +15,7 @@ def confident_counts(probabilities: Tensor, tau: Tensor) -> Tensor:
 
 
 def per_class(counts: Tensor, tau: Tensor) -> Tensor:
-    """τ·β/(2−β) with β = count / largest count: (run, class). A class never predicted with confidence gets 0, as published."""
+    """τ·β/(2−β) with β = count / largest count: (run, class). A class of count 0 gets threshold 0, as published."""
     largest = counts.max(dim=1, keepdim=True).values
     share = counts / largest.clamp(min=1)
     return tau[:, None] * share / (2 - share)
@@ -27,6 +27,6 @@ def fixed(tau: Tensor, classes: int) -> Tensor:
 
 
 def select(probabilities: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
-    """Labels and whether each is sure enough: (run, batch, class), (run, class) → (run, batch) int64, (run, batch) bool."""
+    """Labels and whether each is sure enough: (run, batch, class), (run, class) → (run, batch) int64 and bool."""
     confidence, label = probabilities.max(dim=-1)
     return label, confidence >= thresholds.gather(1, label)

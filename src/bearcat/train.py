@@ -1,8 +1,8 @@
 """THE loop. Every method of the paper, for one run or a stack of them (METHOD §3–§7).
 
-A run gives the same result alone, in any stack, and after a resume: its initial weights, the order of its windows and its
-dropout come from its own seed, by counting rather than by drawing on. Nothing here has, or could reach, a target label;
-the exception, the oracle calibrator, is handed them in an argument of that name.
+A run gives the same result alone, in any stack, and after a resume: its initial weights, the order of its windows and
+its dropout come from its own seed, by counting rather than by drawing on. Nothing here has, or could reach, a target
+label; the exception, the oracle calibrator, is handed them in an argument of that name.
 
 >>> trained = train([Run(RECIPES["CAT*-Temperature"], split.training, seed=0)], torch.device("cpu"))
 >>> logits, features = predict(trained.network, windows)
@@ -27,10 +27,10 @@ from torch import Tensor
 from bearcat import checkpoint as checkpoints
 from bearcat import losses, thresholds
 from bearcat.batches import Batches, gather, stack_data
-from bearcat.calibration import CALIBRATORS, Calibration, Evidence
+from bearcat.calibration import CALIBRATORS, CPCS, Calibration, Calibrator, Evidence, Temperature
 from bearcat.data.tasks import TrainingData
 from bearcat.errors import InputError
-from bearcat.evaluate import predict
+from bearcat.evaluate import EpochEnd, predict
 from bearcat.models import DomainClassifier, Student, initialise
 from bearcat.models.stacked import Randomness
 from bearcat.recipe import Recipe
@@ -47,20 +47,6 @@ class Run:
     recipe: Recipe
     data: TrainingData
     seed: int
-
-
-@dataclass(frozen=True, eq=False)
-class EpochEnd:
-    """What a watcher is shown after an epoch. It returns numbers (run,) for the history."""
-
-    epoch: int
-    batches: Batches
-    student: Student
-    teacher: Student | None
-    calibration: Calibration | None
-    thresholds: Tensor | None  # (run, class)
-    pseudo_labels: Tensor | None  # (run, target window), −1 where none was used in this epoch
-    history: dict[str, list[Tensor]]
 
 
 @dataclass(eq=False)
@@ -110,7 +96,9 @@ def train(
     """
     recipe, schedule = runs[0].recipe, runs[0].recipe.schedule
     if any(run.recipe.shape() != recipe.shape() for run in runs):
-        raise InputError("runs of one stack need the same ingredients and schedule; train these runs in stacks of their own")
+        raise InputError(
+            "runs of one stack need the same ingredients and schedule; train these runs in stacks of their own"
+        )
     batches = stack_data([run.data for run in runs], [run.seed for run in runs], schedule.batch, device)
     classes = len(runs[0].data.classes)
     number = _numbers(runs, device)
@@ -173,7 +161,7 @@ def train(
             before = None
             if recipe.sharpness is not None:
                 parts, _ = task()
-                before = climb(weights, torch.autograd.grad(sum(parts.values()).sum(), weights), number["radius"])
+                before = climb(weights, torch.autograd.grad(_total(parts), weights), number["radius"])
             parts, features = task()
             if aligning and target is not None and recipe.alignment is not None:
                 done = (epoch - schedule.align_from) * iterations + step
@@ -185,7 +173,7 @@ def train(
                 parts["domain"] = _domain_loss(state, features, coefficient)
             state.student_optimiser.zero_grad(set_to_none=True)
             state.domain_optimiser.zero_grad(set_to_none=True)
-            torch.autograd.backward(sum(parts.values()).sum())
+            torch.autograd.backward(_total(parts))
             if before is not None:
                 put_back(weights, before)
             state.student_optimiser.step()
@@ -217,6 +205,11 @@ def train(
         calibration = _calibrate(recipe, state.teacher, batches, oracle)
     history = {name: torch.stack(values) for name, values in state.history.items()}
     return Trained(state.student, state.teacher, calibration, batches, history, state.finite)
+
+
+def _total(parts: dict[str, Tensor]) -> Tensor:
+    """The sum over losses and runs; a run's gradient is that of its own losses."""
+    return torch.stack(list(parts.values())).sum()
 
 
 def _pass(state: State, windows: Tensor) -> tuple[Tensor, Tensor]:
@@ -267,14 +260,13 @@ def _thresholds(
 
 
 @torch.no_grad()
-def _calibrate(
-    recipe: Recipe, teacher: Student, batches: Batches, oracle: tuple[Tensor, Tensor] | None
-) -> Calibration:
+def _calibrate(recipe: Recipe, teacher: Student, batches: Batches, oracle: tuple[Tensor, Tensor] | None) -> Calibration:
     """Fits the recipe's calibrator on the teacher's predictions of the labelled source test windows."""
     assert recipe.calibration is not None  # noqa: S101 (asked by the caller)
     kind = recipe.calibration.kind
     bounds = (recipe.calibration.lower, recipe.calibration.upper)
-    calibrator = CALIBRATORS[kind](bounds=bounds) if kind in ("Temperature", "CPCS") else CALIBRATORS[kind]()
+    bounded: dict[str, Calibrator] = {"Temperature": Temperature(bounds=bounds), "CPCS": CPCS(bounds=bounds)}
+    calibrator = bounded.get(kind) or CALIBRATORS[kind]()
     logits, features = predict(teacher, batches.source_test)
     told: dict[str, Any] = {}
     if calibrator.needs_features:
@@ -331,8 +323,10 @@ def _new_state(runs: Sequence[Run], batches: Batches, classes: int) -> State:
     )  # fmt: skip
 
 
-def _finish_epoch(state: State, totals: dict[str, Tensor], calibration: Calibration | None, limits: Tensor | None) -> None:
-    """Writes the epoch's means into the history; a run whose loss is no number is marked and stopped, the others go on."""
+def _finish_epoch(
+    state: State, totals: dict[str, Tensor], calibration: Calibration | None, limits: Tensor | None
+) -> None:
+    """Writes the epoch's means into the history; a run whose loss is no number is marked and stopped, others go on."""
     for name, value in totals.items():
         _remember(state, f"loss_{name}" if name != "share" else "pseudo_label_share", value)
     broken = ~torch.stack([value.isfinite() for value in totals.values()]).all(dim=0)
@@ -370,9 +364,9 @@ def _identity(runs: Sequence[Run]) -> str:
     for run in runs:
         content = hashlib.sha256()
         for part in (run.data.source_train, run.data.source_test):
-            content.update(np.ascontiguousarray(part.values))
-            content.update(np.ascontiguousarray(part.labels))
-        content.update(np.ascontiguousarray(run.data.target_train.values))
+            content.update(np.ascontiguousarray(part.values).tobytes())
+            content.update(np.ascontiguousarray(part.labels).tobytes())
+        content.update(np.ascontiguousarray(run.data.target_train.values).tobytes())
         words.append([RESULT_VERSION, run.recipe.told(), run.seed, run.data.classes, content.hexdigest()])
     return hashlib.sha256(json.dumps(words).encode()).hexdigest()
 
@@ -383,7 +377,9 @@ def _parts(state: State) -> dict[str, torch.nn.Module]:
 
 
 def _save(state: State, path: Path, identity: str) -> None:
-    tensors = {f"{part}.{name}": value for part, net in _parts(state).items() for name, value in net.state_dict().items()}
+    tensors = {
+        f"{part}.{name}": value for part, net in _parts(state).items() for name, value in net.state_dict().items()
+    }
     for part, optimiser in (("student", state.student_optimiser), ("domain", state.domain_optimiser)):
         for number, kept in optimiser.state_dict()["state"].items():
             tensors |= {f"adam.{part}.{number}.{name}": value for name, value in kept.items()}
@@ -396,7 +392,9 @@ def _resume(state: State, path: Path, identity: str) -> None:
     """Puts the state back to what it was when the checkpoint was written."""
     tensors, told = checkpoints.load(path)
     if told.get("identity") != identity:
-        raise InputError(f"{path}: belongs to another training (other settings, seed or data); use another --out or delete it")
+        raise InputError(
+            f"{path}: belongs to another training (other settings, seed or data); use another --out or delete it"
+        )
     if told["teacher"]:
         state.teacher = copy.deepcopy(state.student).requires_grad_(False)
     try:
@@ -416,4 +414,6 @@ def _resume(state: State, path: Path, identity: str) -> None:
         state.history.update({name: list(values.unbind(0)) for name, values in history.items()})
         state.epoch = int(told["epoch"])
     except (KeyError, RuntimeError, ValueError) as error:
-        raise InputError(f"{path}: is damaged and cannot be continued; delete it to start from the beginning") from error
+        raise InputError(
+            f"{path}: is damaged and cannot be continued; delete it to start from the beginning"
+        ) from error

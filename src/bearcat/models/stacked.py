@@ -88,7 +88,7 @@ class Randomness:
 
 
 def mixed(value: Tensor) -> Tensor:
-    """A 32-bit finaliser (two rounds of xor-shift and multiply) on int64 tensors; every input bit moves every output bit."""
+    """A 32-bit finaliser on int64 tensors (xor-shift and multiply, twice): every input bit moves every output bit."""
     value = value & MASK
     value = value ^ (value >> 16)
     value = (value * 0x7FEB352D) & MASK

@@ -19,6 +19,7 @@ from bearcat.errors import InputError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+
 @dataclass(frozen=True)
 class Bins:
     """A reliability diagram's numbers: edges (bin + 1), mass, confidence and accuracy (bin)."""
@@ -116,7 +117,7 @@ def _same_scale(left: Axes, right: Axes) -> None:
 
 
 def draw_reliability(panels: Sequence[tuple[str, Bins]], path: Path) -> None:
-    """Reliability diagrams in a row, as the paper draws them: accuracy as bars, the gap to confidence, the diagonal, ECE."""
+    """Reliability diagrams in a row, as the paper draws them: accuracy as bars, gap to confidence, diagonal, ECE."""
     drawing = figure(3.4 * len(panels), 3.6)
     axes = drawing.subplots(1, len(panels), squeeze=False)[0]
     for axis, (title, bins) in zip(axes, panels, strict=True):
@@ -124,7 +125,9 @@ def draw_reliability(panels: Sequence[tuple[str, Bins]], path: Path) -> None:
         filled = bins.mass > 0
         left, width = lower[filled], (upper - lower)[filled]
         accuracy, confidence = bins.accuracy[filled], bins.confidence[filled]
-        axis.bar(left, accuracy, width, align="edge", color=COLOURS[0], edgecolor="black", linewidth=0.6, label="accuracy")
+        axis.bar(
+            left, accuracy, width, align="edge", color=COLOURS[0], edgecolor="black", linewidth=0.6, label="accuracy"
+        )
         axis.bar(
             left, confidence - accuracy, width, bottom=accuracy, align="edge", color=COLOURS[1], alpha=0.35,
             edgecolor=COLOURS[1], hatch="//", linewidth=0.6, label="gap",

@@ -1,0 +1,240 @@
+"""`bearcat adapt` as people use it: what it writes, what it refuses, and that it goes on after being killed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bearcat.artefact import load_model
+from bearcat.data import Preparation, load, open_dataset, prepare
+from bearcat.errors import InputError
+from tests.test_cli import bearcat
+
+TINY = (
+    "adapt", "--input", "frequency", "--window", "256", "--set", "severities=4", "--set", "faults=inner,outer",
+    "--set", "seconds=1", "--device", "cpu", "--epochs", "6",
+)  # fmt: skip
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("adapt") / "out"
+    result = bearcat(*TINY, "--beside", "source-only", "--out", out)
+    assert result.returncode == 0, result.stderr
+    for words in ("target accuracy", "source-only", "CAT*-Temperature", str(out)):
+        assert words in result.stdout
+    return out
+
+
+def test_out_holds_everything_promised(finished):
+    assert {one.name for one in finished.iterdir()} == {
+        "record.json", "predictions.csv", "curves.csv", "reliability.png", "model", "run.json", "beside-source-only",
+    }  # fmt: skip
+    assert (finished / "reliability.png").read_bytes().startswith(b"\x89PNG")
+    record = json.loads((finished / "record.json").read_text())
+    for name in ("accuracy", "ece", "ece_uncalibrated"):
+        assert 0 <= record["scores"]["target"][name] <= 1
+        assert 0 <= record["scores"]["source"][name] <= 1
+    assert record["settings"]["recipe"]["name"] == "CAT*-Temperature"
+    assert record["settings"]["recipe"]["labels"]["tau"] == 0.9
+    assert record["settings"]["data"]["severities"] == [4.0]
+    assert {"seed", "data", "versions", "seconds", "settings", "warnings", "estimates"} <= record.keys()
+
+
+def test_predictions_and_record_agree(finished):
+    record = json.loads((finished / "record.json").read_text())
+    rows = rows_of(finished / "predictions.csv")
+    assert list(rows[0]) == ["recording", "start", "label", "predicted", "confidence", "confidence_uncalibrated"]
+    assert len(rows) == record["data"]["target_test"]
+    right = np.mean([row["label"] == row["predicted"] for row in rows])
+    assert right == pytest.approx(record["scores"]["target"]["accuracy"], abs=1e-6)
+
+
+def test_curves_have_a_row_per_epoch_and_every_number(finished):
+    rows = list(rows_of(finished / "curves.csv"))
+    assert [row["epoch"] for row in rows] == [str(epoch) for epoch in range(6)]
+    for name in (
+        "loss_supervised", "loss_pseudo_label", "loss_confusion", "loss_domain", "pseudo_label_share",
+        "pseudo_label_accuracy", "threshold:healthy", "temperature", "source_accuracy_teacher", "target_ece_teacher",
+        "target_accuracy_student", "source_ece_student",
+    ):  # fmt: skip
+        assert rows[-1][name] != "", name
+
+
+def test_the_saved_model_predicts_what_the_run_predicted(finished):
+    model = load_model(finished / "model")
+    texts = {"severities": "4", "faults": "inner,outer", "seconds": "1"}
+    catalogue = open_dataset("simulated", None, texts).catalogue()
+    windows = prepare(load(catalogue, ["N09_M07_F10"]), Preparation(**{**model.told["preparation"]}))
+    places = {
+        (windows.recordings[r].origin, int(s)): n
+        for n, (r, s) in enumerate(zip(windows.recording, windows.start, strict=True))
+    }
+    probabilities = model.probabilities(windows.values)
+    for row in rows_of(finished / "predictions.csv"):
+        one = probabilities[places[row["recording"], int(row["start"])]]
+        assert model.classes[int(one.argmax())] == row["predicted"]
+        assert one.max() == pytest.approx(float(row["confidence"]), abs=1e-4)
+
+
+def test_a_finished_run_is_not_run_again_and_another_is_refused(finished):
+    start = time.monotonic()
+    again = bearcat(*TINY, "--out", finished)
+    assert again.returncode == 0
+    assert time.monotonic() - start < 15
+    other = bearcat(*TINY, "--seed", "1", "--out", finished)
+    assert other.returncode == 2
+    assert "holds another run" in other.stderr
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "flip", "json", "newer"])
+def test_a_damaged_model_folder_is_refused(finished, tmp_path, damage):
+    import shutil
+
+    folder = tmp_path / "model"
+    shutil.copytree(finished / "model", folder)
+    weights, words = folder / "weights.safetensors", folder / "model.json"
+    content = bytearray(weights.read_bytes())
+    if damage == "gone":
+        weights.unlink()
+    elif damage == "cut":
+        weights.write_bytes(content[: len(content) // 2])
+    elif damage == "flip":
+        content[-10] ^= 1
+        weights.write_bytes(content)
+    elif damage == "json":
+        words.write_text("{")
+    else:
+        words.write_text(words.read_text().replace('"format": 1', '"format": 99'))
+    with pytest.raises(InputError, match=r"model: (is no model folder|is a damaged|weights|was written by a newer)"):
+        load_model(folder)
+
+
+def test_killed_and_started_again_it_ends_with_the_same_result(tmp_path):
+    words = [*TINY[:-1], "14", "--recipe", "CAT-Temperature"]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert bearcat(*words, "--out", whole).returncode == 0
+    call = [sys.executable, "-c", "from bearcat.cli import main; main()", *words, "--out", str(killed)]
+    process = subprocess.Popen(call, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 90
+    while not (killed / "checkpoint.safetensors").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert (killed / "checkpoint.safetensors").exists()
+    assert not (killed / "record.json").exists()
+    assert bearcat(*words, "--out", killed).returncode == 0
+    records = [json.loads((out / "record.json").read_text()) for out in (whole, killed)]
+    assert records[0]["scores"] == records[1]["scores"]
+    assert (whole / "predictions.csv").read_text() == (killed / "predictions.csv").read_text()
+    (killed / "record.json").unlink()
+    (killed / "checkpoint.safetensors").write_bytes(b"junk")
+    result = bearcat(*words, "--out", killed)
+    assert result.returncode == 2
+    assert "checkpoint.safetensors: is damaged" in result.stderr
+
+
+def test_an_unlabelled_target_has_no_scores(tmp_path):
+    catalogue = open_dataset(
+        "simulated", None, {"severities": "4", "faults": "inner,outer", "seconds": "1"}
+    ).catalogue()
+    for entry in catalogue.only(["0", "1"]).entries:
+        place = tmp_path / "mine" / entry.domain
+        place = place / entry.label if entry.domain == "N15_M07_F10" and entry.label else place
+        place.mkdir(parents=True, exist_ok=True)
+        np.save(place / f"{entry.label}.npy", entry.read().signal)
+    words = ("adapt", "--data", tmp_path / "mine", "--source", "N15_M07_F10", "--target", "N09_M07_F10", "--input",
+             "frequency", "--window", "256", "--epochs", "3", "--recipe", "DANN", "--out", tmp_path / "out")  # fmt: skip
+    result = bearcat(*words)
+    assert result.returncode == 0, result.stderr
+    assert "no labels" in result.stdout
+    record = json.loads((tmp_path / "out" / "record.json").read_text())
+    assert record["scores"]["target"] is None
+    assert 0 < record["estimates"]["mean_confidence"] <= 1
+    assert {row["label"] for row in rows_of(tmp_path / "out" / "predictions.csv")} == {""}
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--recipe", "CAT-Temprature"], "unknown recipe 'CAT-Temprature'; did you mean 'CAT-Temperature'?"),
+        (["--source", "N15"], "unknown domain 'N15'"),
+        (["--target", "N15_M07_F10"], "two different domains"),
+        (["--input", "tyme"], "did you mean 'time'"),
+        (["--split", "blok"], "did you mean 'block'"),
+        (["--device", "cuda"], "torch sees no CUDA device"),
+        (["--device", "tpu"], "unknown device 'tpu'"),
+        (["--epochs", "0"], "epochs must be at least 1"),
+        (["--seed", "-1"], "a seed is a whole number"),
+        (["--window", "20"], "too short for the encoder"),
+        (["--set", "seconds=0.3"], "training windows are fewer than a batch of 64"),
+        (["--set", "faults="], "only the class 'healthy'"),
+        (["--recipe-set", "teacher.statistics=avraged"], "did you mean 'averaged'"),
+        (["--out", "occupied"], "is not empty and holds no run"),
+    ],
+)
+def test_bad_words_get_one_sentence_and_status_2(tmp_path, words, sentence):
+    import torch
+
+    if "cuda" in words and torch.cuda.is_available():
+        pytest.skip("there is a CUDA device")
+    (tmp_path / "occupied").mkdir()
+    (tmp_path / "occupied" / "thesis.txt").write_text("precious")
+    result = bearcat(*TINY, "--out", "fresh", *words, folder=tmp_path)
+    assert result.returncode == 2, result.stdout
+    told = [line for line in result.stderr.splitlines() if line.startswith("bearcat: ")]
+    assert len(told) == 1, result.stderr
+    assert sentence in told[0]
+    assert (tmp_path / "occupied" / "thesis.txt").read_text() == "precious"
+
+
+def test_scrambled_target_labels_change_no_weight(tmp_path):
+    """The whole way from labels on disk to trained weights, with evaluation looking on."""
+    from dataclasses import replace
+
+    import torch
+
+    from bearcat.data import Split, Task, split_task
+    from bearcat.evaluate import watcher
+    from bearcat.recipe import RECIPES
+    from bearcat.train import Run, train
+
+    catalogue = open_dataset(
+        "simulated", None, {"severities": "4", "faults": "inner,outer", "seconds": "1"}
+    ).catalogue()
+    source, target = (prepare(load(catalogue, [one]), Preparation("frequency", 256)) for one in ("0", "1"))
+    labels = [one.label for one in target.recordings]
+    scrambled = replace(
+        target, recordings=tuple(replace(o, label=n) for o, n in zip(target.recordings, labels[::-1], strict=True))
+    )
+    found = []
+    for windows in (target, scrambled):
+        split = split_task(Task("N15_M07_F10", "N09_M07_F10"), source, windows, Split(), seed=0)
+        watch = watcher([split.held_back], torch.device("cpu"))
+        found.append(
+            train([Run(RECIPES["CAT*-Temperature"].in_epochs(4), split.training, 0)], torch.device("cpu"), watch)
+        )
+    for (name, one), other in zip(
+        found[0].network.state_dict().items(), found[1].network.state_dict().values(), strict=True
+    ):
+        assert torch.equal(one, other), name
+    assert not torch.equal(found[0].history["target_accuracy_teacher"], found[1].history["target_accuracy_teacher"])
+
+
+def test_recipes_are_listed():
+    told = bearcat("recipes").stdout
+    assert "CAT*-Temperature" in told
+    assert told.count("\n") == 25
