@@ -13,7 +13,7 @@ def supervised(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def pseudo_label(logits: Tensor, labels: Tensor, selected: Tensor, average: str) -> Tensor:
-    """Cross-entropy of the selected windows (run, batch), over the batch size as the authors do, or over their number."""
+    """Cross-entropy of the selected windows (run, batch) over the batch size, as the authors do, or their number."""
     losses = torch.where(selected, _cross_entropy(logits, labels), 0)
     if average == "batch":
         return losses.mean(dim=1)

@@ -129,7 +129,7 @@ class Recipe:
         }
         for name, (value, known) in choices.items():
             if value is not None and value not in known:
-                raise InputError(f"setting '{name}' is '{value}'{suggest(value, known)}")
+                raise InputError(f"setting '{name}' is '{value}'{suggest(str(value), known)}")
         if (self.labels or self.calibration) and not self.teacher:
             raise InputError("pseudo-labels and calibration need a teacher; add the ingredient 'teacher'")
         if not 0 <= self.dropout < 1:
@@ -152,7 +152,8 @@ class Recipe:
 
     def told(self) -> dict[str, Any]:
         """Every setting as plain values, for records."""
-        return _told(self)
+        settings: dict[str, Any] = _told(self)
+        return settings
 
     def shape(self) -> Recipe:
         """The recipe without the numbers that may differ between the runs of a stack; equal shapes can be stacked."""

@@ -43,7 +43,8 @@ def learning_rate(schedule: Schedule, epoch: int) -> float:
 def gradient_norm(gradients: Iterable[Tensor]) -> Tensor:
     """The Euclidean norm over all parameters of each run: (run,)."""
     norms = [torch.linalg.vector_norm(gradient.flatten(1), dim=1) for gradient in gradients]
-    return torch.linalg.vector_norm(torch.stack(norms), dim=0)
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(norms), dim=0)
+    return norm
 
 
 @torch.no_grad()
@@ -65,7 +66,8 @@ def put_back(parameters: Sequence[Tensor], before: Sequence[Tensor]) -> None:
 @torch.no_grad()
 def follow(teacher: nn.Module, student: nn.Module, momentum: float, statistics: bool) -> None:
     """teacher ← momentum·teacher + (1 − momentum)·student, for parameters and, if asked, normalisation statistics."""
-    theirs, ours = list(teacher.parameters()), list(student.parameters())
+    theirs: list[Tensor] = list(teacher.parameters())
+    ours: list[Tensor] = list(student.parameters())
     if statistics:
         theirs += list(teacher.buffers())
         ours += list(student.buffers())
