@@ -12,6 +12,10 @@ import torch
 
 from bearcat.data.recording import Recording
 
+# Small tensors gain nothing from a second thread, and a thread that waits for a busy core loses a lot.
+os.environ["OMP_NUM_THREADS"] = "1"  # for commands the tests start
+torch.set_num_threads(1)
+
 REAL = Path(os.environ.get("BEARCAT_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
 
@@ -44,9 +48,3 @@ def make_recording(
         signal=np.asarray(signal, dtype=np.float32), rate=rate, label=label, domain=domain, channel="1",
         origin=origin or f"{domain}/{label}/{seed}.npy",
     )  # fmt: skip
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _patient_threads() -> None:
-    """Small tensors gain nothing from a second thread, and a thread that waits for a busy core loses a lot."""
-    torch.set_num_threads(1)

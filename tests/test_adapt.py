@@ -238,3 +238,39 @@ def test_recipes_are_listed():
     told = bearcat("recipes").stdout
     assert "CAT*-Temperature" in told
     assert told.count("\n") == 25
+
+
+@pytest.mark.parametrize("trouble", ["collapse", "nan"])
+def test_a_collapsed_or_failed_run_is_marked_in_its_record(tmp_path, monkeypatch, trouble):
+    import torch
+
+    from bearcat import adapt as work
+    from bearcat.data import Split
+    from bearcat.recipe import RECIPES
+
+    honest = work.train
+
+    def spoilt(*words, **more):
+        trained = honest(*words, **more)
+        with torch.no_grad():
+            if trouble == "collapse":
+                trained.network.head.weight.zero_()
+                trained.network.head.bias.copy_(torch.tensor([[0.0, 1.0, 0.0]]))
+            else:
+                trained.finite[:] = False
+        return trained
+
+    monkeypatch.setattr(work, "train", spoilt)
+    dataset = open_dataset("simulated", None, {"severities": "4", "faults": "inner,outer", "seconds": "1"})
+    order = work.Order(
+        "simulated", dataset, ("N15_M07_F10",), "N09_M07_F10", "DANN", RECIPES["DANN"].in_epochs(1),
+        Preparation("frequency", 256), Split(), 0,
+    )  # fmt: skip
+    record = work.adapt(order, tmp_path / "out", torch.device("cpu"))
+    assert record["collapsed"] == (trouble == "collapse") or trouble == "nan"
+    assert record["failed"] == (trouble == "nan")
+    if trouble == "collapse":
+        assert record["never_predicted"] == ["healthy", "outer-1"]
+        assert any("collapsed to one class" in warning for warning in record["warnings"])
+    else:
+        assert any("NaN or infinite" in warning for warning in record["warnings"])

@@ -139,7 +139,7 @@ def draw_reliability(panels: Sequence[tuple[str, Bins]], path: Path) -> None:
         )  # fmt: skip
         axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", title=title, xlabel="confidence")
     axes[0].set_ylabel("accuracy")
-    axes[0].legend(loc="lower right", fontsize=8)
+    axes[0].legend(loc="center left", fontsize=8)
     _save(drawing, path)
 
 
