@@ -1,4 +1,4 @@
-"""METHOD's defaults are what RECIPES holds."""
+"""The published defaults are what RECIPES holds."""
 
 from __future__ import annotations
 

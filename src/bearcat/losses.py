@@ -1,4 +1,4 @@
-"""Losses as pure functions, (run, …) → (run,): one number for each run (METHOD §3)."""
+"""Losses as pure functions, (run, …) → (run,): one number for each run (docs/method.md)."""
 
 from __future__ import annotations
 

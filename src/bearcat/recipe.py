@@ -17,7 +17,7 @@ from bearcat.errors import InputError, suggest
 
 @dataclass(frozen=True)
 class Schedule:
-    """When things happen, in epochs (METHOD §7). An epoch is one pass over the source's training windows."""
+    """When things happen, in epochs (docs/method.md). An epoch is one pass over the source's training windows."""
 
     epochs: int = 300
     batch: int = 64
@@ -181,7 +181,7 @@ _VARIANTS: dict[str, dict[str, Any]] = {
     "": {}, "+MCC": {"confusion": _MCC}, "+SDAT": {"sharpness": _SDAT}, "*": {"confusion": _MCC, "sharpness": _SDAT},
 }  # fmt: skip
 
-# METHOD §8. The asterisk means MCC and SDAT.
+# The methods of the paper. The asterisk means MCC and SDAT.
 RECIPES: dict[str, Recipe] = {
     "source-only": Recipe(),
     "DANN": _DANN,

@@ -31,7 +31,7 @@ def reverse_gradient(values: Tensor, coefficient: Tensor) -> Tensor:
 
 
 def reversal_coefficient(progress: float, slope: float) -> float:
-    """2/(1+exp(−slope·p)) − 1: from 0 at p = 0 towards 1. (The paper's formula lacks the −1; METHOD §3.)"""
+    """2/(1+exp(−slope·p)) − 1: from 0 at p = 0 towards 1. (The paper's formula lacks the −1; docs/method.md.)"""
     return 2 / (1 + math.exp(-slope * progress)) - 1
 
 

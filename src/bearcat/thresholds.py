@@ -1,4 +1,4 @@
-"""How sure the teacher must be for its label to be used (METHOD §6)."""
+"""How sure the teacher must be for its label to be used (docs/method.md)."""
 
 from __future__ import annotations
 

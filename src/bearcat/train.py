@@ -1,4 +1,4 @@
-"""THE loop. Every method of the paper, for one run or a stack of them (METHOD §3–§7).
+"""THE loop. Every method of the paper, for one run or a stack of them (docs/method.md).
 
 A run gives the same result alone, in any stack, and after a resume: its initial weights, the order of its windows and
 its dropout come from its own seed, by counting rather than by drawing on. Nothing here has, or could reach, a target

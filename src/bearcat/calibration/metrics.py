@@ -2,7 +2,7 @@
 
 Probabilities have the axes (run, window, class), labels and weight (run, window); the run axis may be left out, and
 numpy in gives numpy out. A weight of 0 marks padding, which may hold anything. A run of no weight scores NaN.
-Sums are in float64. METHOD §5: ten equal bins, each without its lower and with its upper edge.
+Sums are in float64. docs/method.md: ten equal bins, each without its lower and with its upper edge.
 
 >>> ece(np.array([[0.8, 0.2], [0.6, 0.4]]), np.array([0, 1]))
 0.4

@@ -1,4 +1,4 @@
-"""Calibrators that rescale logits, fitted on labelled source windows (Guo et al., 2017; METHOD §5).
+"""Calibrators that rescale logits, fitted on labelled source windows (Guo et al., 2017; docs/method.md).
 
 A calibrator is a frozen dataclass of settings; `fit` takes Evidence, with the run as first axis, and returns a
 Calibration of all runs, each as if it were fitted alone. Fits are in float64 on the device of the logits.
@@ -43,7 +43,7 @@ class Temperature:
     bound nearest to it.
     """
 
-    bounds: tuple[float, float] = (1.0, 100.0)  # METHOD §5, for use inside self-training
+    bounds: tuple[float, float] = (1.0, 100.0)  # docs/method.md, for use inside self-training
     needs_features: ClassVar[bool] = False
     uses_target_labels: ClassVar[bool] = False
 

@@ -1,6 +1,6 @@
 """Calibrators that know the target is elsewhere: source windows that look like the target's count for more.
 
-CPCS (Park et al., AISTATS 2020; METHOD §5): a logistic regression on features tells the domains apart, its odds weigh
+CPCS (Park et al., AISTATS 2020): a logistic regression on features tells the domains apart, its odds weigh
 the labelled source windows, and the temperature of least weighted Brier score is taken.
 
 >>> calibration = CPCS().fit(evidence)                   # evidence with features, see Evidence

@@ -51,7 +51,7 @@ class Paderborn:
     root: Path
     bearings: tuple[str, ...] = ("paper",)  # names of SETS, or bearing codes
     measurements: tuple[int, ...] = (1,)  # of 1–20; the paper uses the first
-    channel: str = "vibration_1"  # the published numbers come from it (METHOD §1)
+    channel: str = "vibration_1"  # the published numbers come from it (docs/protocol.md)
     label_by: str = "bearing"  # "bearing": a class per bearing, as the paper; "damage": healthy, outer, inner, both
 
     about: ClassVar[About] = About(

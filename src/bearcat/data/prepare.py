@@ -31,7 +31,7 @@ CHUNK = 256
 
 @dataclass(frozen=True)
 class Preparation:
-    """How windows are made of recordings. The defaults are the paper's (METHOD §1)."""
+    """How windows are made of recordings. The defaults are the paper's (docs/protocol.md)."""
 
     input: str = "time"  # "time": the standardised samples; "frequency": the standardised spectrum
     length: int = 1024  # samples a window

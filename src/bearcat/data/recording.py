@@ -5,7 +5,7 @@ no sample is copied until windows are standardised, and every array is float32.
 
 >>> windows = cut(recording, length=1024)
 >>> inputs = standardise(windows.values)                 # time input
->>> inputs = standardise(spectrum(windows.values))       # frequency input (METHOD §1)
+>>> inputs = standardise(spectrum(windows.values))       # frequency input (docs/protocol.md)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Encoder, head and domain classifier of the paper (its Table 2; METHOD §2), for R runs.
+"""Encoder, head and domain classifier of the paper (its Table 2; docs/method.md), for R runs.
 
 >>> student = Student(runs=1, channels=1, length=1024, classes=13)
 >>> logits, features = student(windows, batch_statistics=True, randomness=None)   # windows (run, batch, channel, time)
