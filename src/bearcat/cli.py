@@ -51,6 +51,9 @@ Set = Annotated[
 ]
 
 
+LOSSES = ("supervised", "pseudo_label", "confusion", "domain")
+
+
 def main() -> None:
     """Runs the command line; what the user can mend is told in one sentence, without a traceback."""
     try:
@@ -174,11 +177,11 @@ def _device(name: str) -> torch.device:
 
 @contextmanager
 def _training_bar(name: str, epochs: int) -> Iterator[Callable[[EpochEnd], None]]:
-    """A bar with epoch, losses, the share of target windows selected, the temperature and the time left."""
+    """A bar with epoch, losses (in the order of LOSSES), share of target windows labelled, temperature, time left."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(),
+        TextColumn("{task.description}"), BarColumn(bar_width=5), MofNCompleteColumn(),
         TextColumn("{task.fields[told]}"), TimeRemainingColumn(),
     )  # fmt: skip
     with Progress(*columns, console=_console(to_error=True)) as bar:
@@ -186,11 +189,12 @@ def _training_bar(name: str, epochs: int) -> Iterator[Callable[[EpochEnd], None]
 
         def show(end: EpochEnd) -> None:
             last = {key: float(values[-1][0]) for key, values in end.history.items() if len(values) == end.epoch + 1}
-            short = {
-                "loss_supervised": "sup", "loss_pseudo_label": "pseudo", "loss_confusion": "mcc", "loss_domain": "dom",
-                "pseudo_label_share": "share", "temperature": "T",
-            }  # fmt: skip
-            told = " ".join(f"{sign} {last[key]:.2f}" for key, sign in short.items() if key in last)
+            parts = [f"{last[f'loss_{part}']:.2f}" for part in LOSSES if f"loss_{part}" in last]
+            told = "loss " + "+".join(parts)
+            if "pseudo_label_share" in last:
+                told += f" {last['pseudo_label_share']:.0%} labelled"
+            if "temperature" in last:
+                told += f" T {last['temperature']:.1f}"
             bar.update(task, completed=end.epoch + 1, told=told)
 
         yield show
