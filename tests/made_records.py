@@ -1,0 +1,108 @@
+"""Folders of runs as bearcat writes them, with invented numbers: for tests of what reads them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bearcat.recipe import RECIPES
+from bearcat.report.results import Cell, Result
+
+CLASSES = ("healthy", "inner", "outer")
+
+
+def made_result(
+    folder: Path, cell: Cell, accuracy: float = 0.8, classes: tuple[str, ...] = CLASSES, windows: int = 60,
+    epochs: int = 6, recipe: str | None = None, labelled: bool = True, **changes: Any,
+) -> Result:  # fmt: skip
+    """A finished run whose target accuracy is about `accuracy`; `changes` replace fields of its record."""
+    folder.mkdir(parents=True)
+    recipe = recipe or (cell.method if cell.method in RECIPES else "CAT*-Temperature")
+    settings = RECIPES[recipe].for_input(cell.input).in_epochs(epochs)
+    random = np.random.default_rng([cell.seed, sum(map(ord, cell.task + cell.method))])
+    label = random.integers(len(classes), size=windows)
+    right = np.arange(windows) < round(accuracy * windows)
+    predicted = np.where(right, label, (label + 1 + random.integers(len(classes) - 1, size=windows)) % len(classes))
+    confidence = random.uniform(1 / len(classes), 1, size=windows)
+    sharp = np.minimum(1, confidence + 0.1)
+    with (folder / "predictions.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["recording", "start", "label", "predicted", "confidence", "confidence_uncalibrated"])
+        for row in range(windows):
+            known = classes[label[row]] if labelled else ""
+            writer.writerow(
+                [
+                    f"{classes[label[row]]}.mat",
+                    1024 * row,
+                    known,
+                    classes[predicted[row]],
+                    f"{confidence[row]:.6f}",
+                    f"{sharp[row]:.6f}",
+                ]
+            )
+    calibrated = settings.calibration is not None
+    curves: dict[str, np.ndarray] = {"loss_supervised": np.linspace(1, 0.1, epochs)}
+    for network in ("student", *(["teacher"] if settings.teacher else [])):
+        for where in ("source", "target"):
+            curves[f"{where}_accuracy_{network}"] = np.linspace(0.3, accuracy, epochs)
+            curves[f"{where}_ece_{network}"] = np.linspace(0.3, 0.05, epochs)
+            curves[f"{where}_ece_uncalibrated_{network}"] = np.linspace(0.3, 0.1, epochs)
+    if settings.labels is not None:
+        late = np.arange(epochs) >= settings.schedule.label_from
+        curves["pseudo_label_accuracy"] = np.where(late, accuracy, np.nan)
+        curves["pseudo_label_share"] = np.where(late, 0.6, np.nan)
+        curves |= {
+            f"threshold:{name}": np.where(late, 0.9 - 0.1 * number, np.nan) for number, name in enumerate(classes)
+        }
+    if calibrated:
+        curves["temperature"] = np.where(np.arange(epochs) >= settings.schedule.calibrate_from, 2.0, np.nan)
+        curves["temperature_at_bound"] = curves["temperature"] * 0
+    with (folder / "curves.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["epoch", *curves])
+        for epoch in range(epochs):
+            cells = [values[epoch] for values in curves.values()]
+            writer.writerow([epoch, *("" if np.isnan(one) else f"{one:.6g}" for one in cells)])
+    found = float(np.mean(right))
+    scores = {
+        "accuracy": found, "ece": 0.05, "ece_uncalibrated": 0.1, "ece15": 0.06, "ece15_uncalibrated": 0.11,
+        "nll": 0.7, "brier": 0.3,
+    }  # fmt: skip
+    source, _, target = cell.task.partition("→")
+    record = {
+        "scores": {"source": scores | {"accuracy": 0.98}, "target": scores if labelled else None},
+        "estimates": {"mean_confidence": float(confidence.mean())},
+        "calibration": {"temperature": 2.0, "at_bound": False} if calibrated else None,
+        "reliability": {
+            "source": _reliability(found, calibrated), "target": _reliability(found, calibrated) if labelled else None,
+        },
+        "failed": False, "collapsed": False, "never_predicted": [], "warnings": [],
+        "settings": {
+            "data": {"name": cell.dataset}, "source": source.split("+"), "target": target,
+            "preparation": {"input": cell.input, "length": 1024, "stride": None, "rate": None},
+            "split": {"scheme": "window", "test": 0.2, "gap": 1}, "recipe": {"name": recipe} | settings.told(),
+        },
+        "seed": cell.seed,
+        "data": {
+            "classes": list(classes), "source_train": 240, "source_test": 60, "target_train": 240,
+            "target_test": windows, "identity": "0" * 64,
+        },
+        "device": "cpu",
+        "versions": {"bearcat": "0", "result": "1", "python": "3", "torch": "2", "numpy": "2"},
+        "seconds": 12.5,
+    } | changes  # fmt: skip
+    (folder / "record.json").write_text(json.dumps(record), encoding="utf-8")
+    return Result(cell, record, folder)
+
+
+def _reliability(accuracy: float, calibrated: bool) -> dict[str, Any]:
+    edges = np.linspace(0, 1, 11)
+    mass = [0, 0, 0, 0, 5, 5, 10, 10, 10, 20]  # windows in each bin
+    confidence = [None, None, None, None, *((edges[4:-1] + edges[5:]) / 2)]
+    right = [None, None, None, None, *np.clip((edges[4:-1] + edges[5:]) / 2 - 0.2 + 0.2 * accuracy, 0, 1)]
+    bins = {"edges": list(edges), "mass": mass, "confidence": confidence, "accuracy": right}
+    return {"uncalibrated": bins, "calibrated": bins if calibrated else None}
