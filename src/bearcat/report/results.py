@@ -1,7 +1,7 @@
 """Finished runs as a report sees them: what their folders say, and nothing else.
 
-A run's folder holds record.json, predictions.csv and curves.csv (docs/design.md); a report is made of many such folders,
-or of one. No torch here: reports are made where nothing can be trained.
+A run's folder holds record.json, predictions.csv and curves.csv (docs/design.md); a report is made of many such
+folders, or of one. No torch here: reports are made where nothing can be trained.
 
 >>> result = read_result(Path("bearcat-out"))
 >>> result.score("target", "accuracy")
@@ -101,7 +101,8 @@ def read_result(folder: Path, method: str | None = None) -> Result:
         settings = record["settings"]
         cell = Cell(
             settings["data"]["name"], settings["preparation"]["input"],
-            f"{'+'.join(settings['source'])}→{settings['target']}", method or settings["recipe"]["name"], record["seed"],
+            f"{'+'.join(settings['source'])}→{settings['target']}",
+            method or settings["recipe"]["name"], record["seed"],
         )  # fmt: skip
     except FileNotFoundError as error:
         raise InputError(f"{path}: does not exist; give the folder of a finished run") from error
