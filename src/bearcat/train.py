@@ -140,13 +140,14 @@ def train(
                 _note_labels(labelled_until_now, target_index, *pseudo)
 
             def task(
-                source: Tensor = source, labels: Tensor = labels, target: Tensor | None = target,
+                for_domain: bool, source: Tensor = source, labels: Tensor = labels, target: Tensor | None = target,
                 pseudo: tuple[Tensor, Tensor] | None = pseudo, confusing: bool = confusing,
             ) -> tuple[dict[str, Tensor], list[Tensor]]:  # fmt: skip
                 """Supervised, pseudo-label and confusion losses (run,), weighted, and the features of both domains."""
                 logits, features = _pass(state, source)
                 parts = {"supervised": losses.supervised(logits, labels)}
-                if target is None or (recipe.passes == "separate" and pseudo is None and not confusing):
+                wanted = pseudo is not None or confusing or (for_domain and recipe.passes == "shared")
+                if target is None or not wanted:
                     return parts, [features]
                 target_logits, target_features = _pass(state, target)
                 if pseudo is not None and recipe.labels is not None:
@@ -160,9 +161,9 @@ def train(
             weights = list(state.student.parameters())
             before = None
             if recipe.sharpness is not None:
-                parts, _ = task()
+                parts, _ = task(for_domain=False)
                 before = climb(weights, torch.autograd.grad(_total(parts), weights), number["radius"])
-            parts, features = task()
+            parts, features = task(for_domain=True)
             if aligning and target is not None and recipe.alignment is not None:
                 done = (epoch - schedule.align_from) * iterations + step
                 share = done / ((schedule.epochs - schedule.align_from) * iterations)

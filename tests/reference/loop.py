@@ -507,7 +507,7 @@ class Twin:
         """The losses of this phase, by name, from fresh forward passes of the student in training mode.
 
         passes="shared": source, then target; the domain loss reads the features of those two passes. The target goes
-        through whenever the phase needs it, `with_domain` or not, so that both of SAM's passes are alike.
+        through only if a loss asked for reads it.
         passes="separate": source, for the supervised loss; target, for pseudo-labels and MCC, if one of them is on;
         source and target joined, source first, for the domain loss, if it is on and asked for. Each updates the
         running statistics in this order.
@@ -521,7 +521,7 @@ class Twin:
         if target is None:
             return found
 
-        if shared or self.labelling or self.confusing:
+        if (shared and with_domain) or self.labelling or self.confusing:
             target_features = encoder(target)
             target_logits = head(target_features)
         if self.pseudo_labels is not None:
