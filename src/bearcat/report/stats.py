@@ -1,0 +1,356 @@
+"""Which method is better, and whether one may say so. docs/statistics.md has the formulas and the caveats.
+
+Methods are compared over blocks: a block is one task with one seed, where all methods had the same data. Ranks within
+blocks, Friedman's test over all methods, Wilcoxon's signed-rank test for every pair with Holm's adjustment, as in
+Demšar, "Statistical comparisons of classifiers over multiple data sets", JMLR 2006, without his normal
+approximations: the signed-rank test counts all assignments of signs, ties and zeros included.
+
+>>> comparison = compare(results, "accuracy")
+>>> comparison.best, comparison.equivalent
+('CAT*-Temperature', ('CAT*-CPCS',))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from bearcat.errors import InputError, suggest
+from bearcat.report.results import Result
+
+Floats = NDArray[np.float64]
+
+ALPHA = 0.05
+# Scores are fractions computed in float32; two that differ by less than this differ by rounding alone. Without it
+# 0.85 − 0.80 and 0.75 − 0.70 would not tie.
+SAME = 1e-6
+EXACT_UP_TO = 200  # non-zero differences; counting signs beyond takes seconds, and the normal distribution is as good
+RESAMPLES = 2000
+HIGHER_IS_BETTER = {"accuracy": True, "ece": False}
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Of the seeds of one task; `sd` (ddof 1) is nan for a single seed."""
+
+    mean: float
+    sd: float
+    n: int
+
+
+@dataclass(frozen=True)
+class Average:
+    """The mean of task means over tasks that every method has, and its bootstrap interval (nan if there is none)."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Friedman:
+    """Whether the methods differ at all; both numbers are None where the test does not exist, and `reason` says why."""
+
+    statistic: float | None
+    p: float | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two methods; `first` has the better average rank."""
+
+    first: str
+    second: str
+    difference: float  # first − second, averaged over tasks, in the score's units: below zero is better for ece
+    effect: float  # rank-biserial correlation, above zero where `first` is better: 1 is better in every block
+    p: float
+    p_holm: float
+    low: float  # bootstrap interval of the difference
+    high: float
+
+    @property
+    def significant(self) -> bool:
+        return self.p_holm < ALPHA
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Methods on the tasks of one dataset and input, by one score on the target."""
+
+    metric: str
+    over: str  # "cells" or "tasks": what a block is
+    methods: tuple[str, ...]  # best average rank first
+    average_ranks: tuple[float, ...]  # of those, in that order; nan without blocks
+    tasks: tuple[str, ...]
+    cells: Mapping[tuple[str, str], Spread]  # (method, task), where there is a result
+    averages: Mapping[str, Average]  # method
+    averaged_tasks: tuple[str, ...]
+    blocks_used: int
+    blocks_left_out: int
+    left_out: tuple[str, ...]  # methods without a single score
+    rule: str
+    warning: str  # "" or why the tests cannot say anything
+    friedman: Friedman
+    pairs: tuple[Pair, ...]
+    cliques: tuple[tuple[str, ...], ...]
+    best: str | None
+    equivalent: tuple[str, ...]  # not significantly different from `best`, which is not among them
+
+    @property
+    def higher_is_better(self) -> bool:
+        return HIGHER_IS_BETTER[self.metric]
+
+    def pair(self, one: str, other: str) -> Pair | None:
+        """The test of these two, whichever is better."""
+        return next((pair for pair in self.pairs if {pair.first, pair.second} == {one, other}), None)
+
+
+def compare(results: Sequence[Result], metric: str, over: str = "cells") -> Comparison:
+    """All of the above for results of ONE dataset and input; `metric` is "accuracy" or "ece" of the target.
+
+    `over` "tasks" ranks and tests the means of tasks in place of single cells: fewer blocks, but ones that do not share
+    their data.
+    """
+    for name, value, known in (("metric", metric, tuple(HIGHER_IS_BETTER)), ("over", over, ("cells", "tasks"))):
+        if value not in known:
+            raise InputError(f"{name} is '{value}'{suggest(value, known)}")
+    scores = target_scores(results, metric)
+    named = {result.cell.method for result in results}
+    methods = sorted({method for method, _, _ in scores})
+    every = sorted({(task, seed) for _, task, seed in scores})
+    complete = [block for block in every if all((method, *block) in scores for method in methods)]
+    values = np.array([[scores[method, *block] for method in methods] for block in complete])
+    values = values.reshape(len(complete), len(methods))
+    block_tasks = [task for task, _ in complete]
+    tested = values if over == "cells" else _task_means(values, block_tasks)
+    sign = 1 if HIGHER_IS_BETTER[metric] else -1
+    ranked = ranks(-sign * tested)
+    average_ranks = ranked.mean(axis=0) if len(tested) else np.full(len(methods), math.nan)
+    cells = spreads(scores)
+    averaged = common_tasks(cells, methods)
+    averages = {method: _average(scores, method, averaged) for method in methods}
+    # Ties in rank: the better average first, then the alphabet, so that the order of results never matters.
+    order = sorted(
+        range(len(methods)), key=lambda one: (
+            np.nan_to_num(average_ranks[one]), -sign * np.nan_to_num(averages[methods[one]].mean), methods[one],
+        ),
+    )  # fmt: skip
+    ordered = tuple(methods[one] for one in order)
+    pairs = _pairs(values[:, order], tested[:, order], block_tasks, ordered, sign) if complete else ()
+    different = {frozenset((pair.first, pair.second)) for pair in pairs if pair.significant}
+    best = ordered[0] if complete else None
+    return Comparison(
+        metric=metric, over=over, methods=ordered, average_ranks=tuple(float(average_ranks[one]) for one in order),
+        tasks=tuple(sorted({task for task, _ in every})), cells=cells, averages=averages, averaged_tasks=averaged,
+        blocks_used=len(tested), blocks_left_out=len(every) - len(complete) if over == "cells" else (
+            len({task for task, _ in every}) - len(set(block_tasks))
+        ),
+        left_out=tuple(sorted(named - set(methods))), rule=_rule(len(complete), len(every)),
+        warning=_warning(len(tested), len(pairs)), friedman=friedman(ranked), pairs=pairs,
+        cliques=cliques(ordered, different) if complete else (), best=best,
+        equivalent=tuple(one for one in ordered[1:] if best and frozenset((best, one)) not in different),
+    )  # fmt: skip
+
+
+def target_scores(results: Sequence[Result], metric: str) -> dict[tuple[str, str, int], float]:
+    """(method, task, seed) → score on the target, where there is one; two datasets or a double cell are errors."""
+    places = sorted({(result.cell.dataset, result.cell.input) for result in results})
+    if len(places) > 1:
+        told = ", ".join(f"{dataset} ({kind})" for dataset, kind in places)
+        raise InputError(f"results of {told} cannot be compared with each other; give one dataset and input at a time")
+    scores: dict[tuple[str, str, int], float] = {}
+    seen = set()
+    for result in results:
+        cell = result.cell
+        key = (cell.method, cell.task, cell.seed)
+        if key in seen:
+            raise InputError(
+                f"{result.folder}: there are two results of {cell.method} on {cell.task} with seed {cell.seed}; "
+                "give each run a name of its own"
+            )
+        seen.add(key)
+        score = result.score("target", metric)
+        if score is not None and math.isfinite(score):
+            scores[key] = float(score)
+    return scores
+
+
+def spreads(scores: Mapping[tuple[str, str, int], float]) -> dict[tuple[str, str], Spread]:
+    """(method, task) → mean, standard deviation (ddof 1) and number of its seeds."""
+    found = {}
+    for method, task in sorted({(method, task) for method, task, _ in scores}):
+        values = _of(scores, method, task)
+        sd = float(values.std(ddof=1)) if len(values) > 1 else math.nan
+        found[method, task] = Spread(float(values.mean()), sd, len(values))
+    return found
+
+
+def common_tasks(cells: Mapping[tuple[str, str], Spread], methods: Sequence[str]) -> tuple[str, ...]:
+    """Tasks in which every method has a result: an average over others would compare different tasks."""
+    return tuple(task for task in sorted({task for _, task in cells}) if all((one, task) in cells for one in methods))
+
+
+def ranks(values: Floats) -> Floats:
+    """1 for the lowest of each row, ties averaged: (block, method) → (block, method)."""
+    return np.array([stats.rankdata(_snapped(row)) for row in values]).reshape(values.shape)
+
+
+def friedman(ranked: Floats) -> Friedman:
+    """Friedman's chi-square over ranks (block, method), corrected for ties."""
+    blocks, methods = ranked.shape
+    if methods < 3:
+        return Friedman(None, None, f"Friedman's test needs three methods; there are {methods}")
+    if blocks < 2:
+        return Friedman(None, None, f"Friedman's test needs two blocks; there are {blocks}")
+    centre = (methods + 1) / 2
+    spread = float(((ranked - centre) ** 2).sum())
+    if spread == 0:
+        return Friedman(0.0, 1.0, "all methods tie in every block")
+    statistic = (methods - 1) * float(((ranked - centre).sum(axis=0) ** 2).sum()) / spread
+    return Friedman(statistic, float(stats.chi2.sf(statistic, methods - 1)))
+
+
+def signed_rank(differences: Floats) -> tuple[float, float]:
+    """Two-sided p of Wilcoxon's signed-rank test, and the rank-biserial correlation.
+
+    Zeros are ranked with the others and then left out (Pratt 1959). Given the ranks, each sign is a fair coin under the
+    hypothesis, so the distribution of the positive ranks' sum is counted, with ties as they are; beyond EXACT_UP_TO
+    its normal approximation serves. No difference at all: p = 1, correlation 0.
+    """
+    sizes = _snapped(np.abs(differences))
+    ranked = stats.rankdata(sizes)[sizes > 0]
+    positive = float(ranked[differences[sizes > 0] > 0].sum())
+    total = float(ranked.sum())
+    if total == 0:
+        return 1.0, 0.0
+    effect = (2 * positive - total) / total
+    if len(ranked) > EXACT_UP_TO:
+        return float(2 * stats.norm.sf(abs(positive - total / 2) / math.sqrt(float((ranked**2).sum()) / 4))), effect
+    doubled = np.rint(2 * ranked).astype(int)  # averaged ranks are whole or half
+    chance = np.zeros(doubled.sum() + 1)
+    chance[0] = 1
+    for rank in doubled:
+        chance /= 2
+        chance[rank:] += chance[:-rank].copy()
+    lesser = round(2 * min(positive, total - positive))  # the distribution is symmetric
+    return min(1.0, 2 * float(chance[: lesser + 1].sum())), effect
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Holm's step-down adjustment: the smallest times m, the next times m − 1, …, never falling, at most 1."""
+    adjusted, highest = [0.0] * len(p), 0.0
+    for step, one in enumerate(sorted(range(len(p)), key=lambda one: p[one])):
+        highest = max(highest, min(1.0, (len(p) - step) * p[one]))
+        adjusted[one] = highest
+    return adjusted
+
+
+def cliques(ordered: Sequence[str], different: set[frozenset[str]]) -> tuple[tuple[str, ...], ...]:
+    """Bars of the critical-difference diagram: the longest runs of neighbours in which no two methods differ.
+
+    A run is left out if it lies in another, or holds one method only.
+    """
+    found: list[tuple[str, ...]] = []
+    reached = 0
+    for start in range(len(ordered)):
+        end = start + 1
+        while end < len(ordered) and not any(frozenset((one, ordered[end])) in different for one in ordered[start:end]):
+            end += 1
+        if end > reached and end - start > 1:
+            found.append(tuple(ordered[start:end]))
+        reached = max(reached, end)
+    return tuple(found)
+
+
+def bootstrap(groups: Sequence[Floats]) -> tuple[float, float]:
+    """A 95 % percentile interval for the mean of group means; nan where there is a single value.
+
+    Tasks are drawn with replacement and then seeds within each, since seeds of one task resemble each other: drawing
+    cells as if they were independent would make the interval too narrow. One task alone: its seeds are drawn.
+    """
+    if sum(map(len, groups)) < 2:
+        return math.nan, math.nan
+    random = np.random.default_rng(0)
+    counts = np.array([len(group) for group in groups])
+    values = np.zeros((len(groups), counts.max()))
+    for row, group in zip(values, groups, strict=True):
+        row[: len(group)] = group
+    drawn = random.integers(len(groups), size=(RESAMPLES, len(groups)))
+    seeds = (random.random((*drawn.shape, counts.max())) * counts[drawn][..., None]).astype(int)
+    there = np.arange(counts.max()) < counts[drawn][..., None]
+    means = np.where(there, values[drawn[..., None], seeds], 0).sum(axis=-1) / counts[drawn]
+    low, high = np.quantile(means.mean(axis=1), [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _pairs(
+    values: Floats, tested: Floats, block_tasks: Sequence[str], methods: Sequence[str], sign: int
+) -> tuple[Pair, ...]:
+    names = [(one, other) for one in range(len(methods)) for other in range(one + 1, len(methods))]
+    found = [signed_rank(sign * (tested[:, one] - tested[:, other])) for one, other in names]
+    pairs = []
+    for (one, other), (p, effect), adjusted in zip(names, found, holm([p for p, _ in found]), strict=True):
+        groups = _grouped(values[:, one] - values[:, other], block_tasks)
+        mean = float(np.mean([group.mean() for group in groups]))
+        low, high = bootstrap(groups)
+        pairs.append(Pair(methods[one], methods[other], mean, effect, p, adjusted, low, high))
+    return tuple(pairs)
+
+
+def _average(scores: Mapping[tuple[str, str, int], float], method: str, tasks: Sequence[str]) -> Average:
+    if not tasks:
+        return Average(math.nan, math.nan, math.nan)
+    groups = [_of(scores, method, task) for task in tasks]
+    return Average(float(np.mean([group.mean() for group in groups])), *bootstrap(groups))
+
+
+def _of(scores: Mapping[tuple[str, str, int], float], method: str, task: str) -> Floats:
+    """In the order of seeds, so that the order of results never matters."""
+    return np.array([scores[key] for key in sorted(scores) if key[:2] == (method, task)])
+
+
+def _grouped(values: Floats, groups: Sequence[str]) -> list[Floats]:
+    names = np.array(groups)
+    return [values[names == name] for name in sorted(set(groups))]
+
+
+def _task_means(values: Floats, tasks: Sequence[str]) -> Floats:
+    return np.array([group.mean(axis=0) for group in _grouped(values, tasks)]).reshape(-1, values.shape[1])
+
+
+def _snapped(values: Floats) -> Floats:
+    """Values that differ by rounding alone made equal, and zero where they are next to it."""
+    values = np.where(np.abs(values) < SAME, 0.0, values)
+    order = np.argsort(values, kind="stable")
+    steps = np.diff(values[order], prepend=-np.inf) > SAME
+    snapped = np.empty_like(values)
+    snapped[order] = values[order][steps][np.cumsum(steps) - 1] if len(values) else values
+    return snapped
+
+
+def _rule(used: int, every: int) -> str:
+    return (
+        "Ranks and tests use only the cells (task and seed) in which every compared method has a result: "
+        f"{used} of {every}{f', {every - used} left out' if used < every else ''}. "
+        "The mean of a task uses all seeds there are; an average over tasks uses only the tasks in which every method "
+        "has a result."
+    )
+
+
+def _warning(blocks: int, pairs: int) -> str:
+    if blocks == 0:
+        return "No cell has a result of every method, so there are no ranks and no tests."
+    smallest = min(1.0, pairs * 2.0 ** (1 - blocks))
+    if pairs and smallest >= ALPHA:
+        return (
+            f"With {blocks} block{'s' if blocks > 1 else ''} and {pairs} pair{'s' if pairs > 1 else ''} nothing can be "
+            f"significant: the smallest adjusted p there can be is {smallest:.2g}. Equal standing here means too few "
+            "runs, not equal methods."
+        )
+    return ""
