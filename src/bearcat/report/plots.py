@@ -121,26 +121,29 @@ def draw_reliability(panels: Sequence[tuple[str, Bins]], path: Path) -> None:
     drawing = figure(3.4 * len(panels), 3.6)
     axes = drawing.subplots(1, len(panels), squeeze=False)[0]
     for axis, (title, bins) in zip(axes, panels, strict=True):
-        lower, upper = bins.edges[:-1], bins.edges[1:]
-        filled = bins.mass > 0
-        left, width = lower[filled], (upper - lower)[filled]
-        accuracy, confidence = bins.accuracy[filled], bins.confidence[filled]
-        axis.bar(
-            left, accuracy, width, align="edge", color=COLOURS[0], edgecolor="black", linewidth=0.6, label="accuracy"
-        )
-        axis.bar(
-            left, confidence - accuracy, width, bottom=accuracy, align="edge", color=COLOURS[1], alpha=0.35,
-            edgecolor=COLOURS[1], hatch="//", linewidth=0.6, label="gap",
-        )  # fmt: skip
-        axis.plot([0, 1], [0, 1], linestyle="--", color="grey", linewidth=1)
-        axis.text(
-            0.04, 0.95, f"ECE {100 * bins.ece:.1f} %", transform=axis.transAxes, va="top",
-            bbox={"facecolor": "white", "edgecolor": "grey", "boxstyle": "round"},
-        )  # fmt: skip
-        axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", title=title, xlabel="confidence")
+        reliability_panel(axis, bins)
+        axis.set(title=title, xlabel="confidence")
     axes[0].set_ylabel("accuracy")
     axes[0].legend(loc="center left", fontsize=8)
     _save(drawing, path)
+
+
+def reliability_panel(axis: Axes, bins: Bins) -> None:
+    """One reliability diagram without its labels; empty bins stay empty."""
+    filled = bins.mass > 0
+    left, width = bins.edges[:-1][filled], np.diff(bins.edges)[filled]
+    accuracy, confidence = bins.accuracy[filled], bins.confidence[filled]
+    axis.bar(left, accuracy, width, align="edge", color=COLOURS[0], edgecolor="black", linewidth=0.6, label="accuracy")
+    axis.bar(
+        left, confidence - accuracy, width, bottom=accuracy, align="edge", color=COLOURS[1], alpha=0.35,
+        edgecolor=COLOURS[1], hatch="//", linewidth=0.6, label="gap to confidence",
+    )  # fmt: skip
+    axis.plot([0, 1], [0, 1], linestyle="--", color="grey", linewidth=1)
+    axis.text(
+        0.05, 0.94, f"ECE {100 * bins.ece:.1f} %", transform=axis.transAxes, va="top",
+        bbox={"facecolor": "white", "edgecolor": "grey", "boxstyle": "round,pad=0.25", "linewidth": 0.6},
+    )  # fmt: skip
+    axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
 
 
 def _save(drawing: Any, path: Path) -> None:
