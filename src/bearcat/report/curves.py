@@ -181,7 +181,7 @@ def threshold_curves(results: Sequence[Result]) -> Picture | None:
         curves = {name: mean_and_spread([one.curves[name] for one in mine if name in one.curves]) for name in classes}
         curves = {name: curve for name, curve in curves.items() if np.isfinite(curve[0]).any()}
         draw_bands(axis, curves, style_of, 1, bands=len(classes) <= 4)
-        mark_phases(axis, mine)
+        mark_phases(axis, mine, named=False)
         axis.set_title(method)
         axis.set_ylim(-0.02, 1.02)
         last = last_values(curves)
@@ -195,6 +195,7 @@ def threshold_curves(results: Sequence[Result]) -> Picture | None:
     caption = (
         f"How sure the teacher must be for its label to count, class by class, mean over {count(len(kept), 'run')}."
         f" A class that is seldom predicted with confidence gets a low threshold. Lowest at the end: {told}."
+        f"{phases_told(kept)}"
     )
     return Picture("thresholds", "Per-class thresholds over epochs", caption, drawing)
 

@@ -9,6 +9,7 @@ than another; bands are one standard deviation over seeds.
 
 from __future__ import annotations
 
+import io
 import math
 import re
 import warnings
@@ -35,7 +36,8 @@ Floats = NDArray[np.float64]
 WIDE, NARROW = 7.0, 3.5  # inches: a page and a column in print
 RESOLUTION = 200  # dots an inch of the PNG
 
-# Okabe and Ito's colours, black as a grey on which hatches show, yellow darkened for white paper; seven dashes against eight colours repeat after 56 methods.
+# Okabe and Ito's colours; black as a grey on which hatches show, yellow darkened for white paper. Seven dashes against
+# eight colours repeat after 56 names.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666", "#B8A800")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)), (0, (8, 2)), (0, (3, 2)), "-")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
@@ -56,17 +58,25 @@ class Picture:
     caption: str
     drawing: Any
 
+    def render(self) -> tuple[bytes, bytes]:
+        """PNG and SVG; the same results give the same bytes."""
+        png, svg = io.BytesIO(), io.BytesIO()
+        with look():
+            self.drawing.draw_without_rendering()
+            self.drawing.set_layout_engine("none")  # settled; each format need not find it again
+            self.drawing.savefig(png, format="png", dpi=RESOLUTION, metadata={"Software": None})
+            self.drawing.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+        return png.getvalue(), svg.getvalue()
+
     def write(self, folder: Path) -> tuple[Path, Path]:
-        """NAME.png and NAME.svg; the same results give the same bytes."""
+        """NAME.png and NAME.svg."""
         stem = file_name(self.name)
         files = (folder / f"{stem}.png", folder / f"{stem}.svg")
+        contents = self.render()
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with look():
-                self.drawing.draw_without_rendering()
-                self.drawing.set_layout_engine("none")  # settled; each format need not find it again
-                self.drawing.savefig(files[0], dpi=RESOLUTION, metadata={"Software": None})
-                self.drawing.savefig(files[1], metadata={"Date": None, "Creator": None})
+            for path, content in zip(files, contents, strict=True):
+                path.write_bytes(content)
         except OSError as error:
             raise InputError(f"{folder}: cannot be written ({error}); choose another folder") from error
         return files
@@ -221,7 +231,9 @@ def draw_bands(
             )
     axis.grid(axis="y")
     axis.set_axisbelow(True)
-    axis.set_xlabel("epochs trained")
+    if x is None:
+        axis.set_xlim(left=0)
+        axis.set_xlabel("epochs trained")
 
 
 PHASES = {"align_from": "DA", "label_from": "PL", "calibrate_from": "cal"}
@@ -301,7 +313,8 @@ def extremes(values: Mapping[str, float], largest: bool, what: str) -> str:
     best = [name for name, value in values.items() if f"{100 * value:.1f}" == most]  # equal as far as is printed
     if len(best) == len(values):
         return f"all methods have the same {what} ({most} %)"
-    return f"{listed(best)} {'has' if len(best) == 1 else 'have'} the {'highest' if largest else 'lowest'} {what} ({most} %)"
+    verb, end = "has" if len(best) == 1 else "have", "highest" if largest else "lowest"
+    return f"{listed(best)} {verb} the {end} {what} ({most} %)"
 
 
 def listed(names: Sequence[str]) -> str:
@@ -316,7 +329,12 @@ def averaged(results: Sequence[Result]) -> str:
     """What a mean curve is a mean of."""
     tasks, seeds = len(tasks_of(results)), len({one.cell.seed for one in results})
     over = f"average of {tasks} tasks" if tasks > 1 else f"task {results[0].cell.task}"
-    return f"{over}, mean ± standard deviation over {seeds} seeds" if seeds > 1 else f"{over}, one seed"
+    told = f"{over}, mean ± standard deviation over {seeds} seeds" if seeds > 1 else f"{over}, one seed"
+    cells: dict[str, set[tuple[str, int]]] = {}
+    for one in results:
+        cells.setdefault(one.cell.method, set()).add((one.cell.task, one.cell.seed))
+    same = all(one == next(iter(cells.values())) for one in cells.values())
+    return told if same else f"{told}; methods differ in the tasks and seeds they finished, so lines do not compare"
 
 
 def count(number: int, what: str) -> str:

@@ -20,7 +20,6 @@ from bearcat.report.drawing import (
     Picture,
     Style,
     band_told,
-    complete_cells,
     count,
     extremes,
     look,
@@ -32,6 +31,7 @@ from bearcat.report.drawing import (
 )
 from bearcat.report.plots import Bins, figure, reliability_panel
 from bearcat.report.results import Result
+from bearcat.report.stats import ALPHA, Spread, common_tasks, spreads, target_scores
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,49 +39,45 @@ if TYPE_CHECKING:
 
 @look()
 def task_bars(results: Sequence[Result], score: str) -> Picture | None:
-    """Target "accuracy" or "ece" task by task, methods side by side, and their average."""
-    methods, tasks = ordered_methods(results), tasks_of(results)
-    values: dict[tuple[str, str], list[float]] = {}
-    for one in results:
-        value = one.score("target", score)
-        if value is not None:
-            values.setdefault((one.cell.method, one.cell.task), []).append(100 * value)
-    methods = tuple(method for method in methods if any((method, task) in values for task in tasks))
+    """Target "accuracy" or "ece" task by task, methods side by side, and their average over tasks that all have."""
+    from matplotlib.patches import Patch
+
+    cells = spreads(target_scores(results, score))
+    methods = tuple(name for name in ordered_methods(results) if any(name == method for method, _ in cells))
+    tasks = tasks_of([one for one in results if one.cell.method in methods])
     if not methods:
         return None
-    kept = [one for one in complete_cells(results) if one.score("target", score) is not None]
-    average = {m: _seed_averages([one for one in kept if one.cell.method == m], score) for m in methods}
-    groups = [(task, [values.get((method, task), []) for method in methods]) for task in tasks]
-    if len(tasks) > 1:
-        groups.append(("average", [average[method] for method in methods]))
+    averaged = common_tasks(cells, methods)
+    means = {one: float(np.mean([cells[one, task].mean for task in averaged])) for one in methods if averaged}
+    groups = [(task, {one: cells[one, task] for one in methods if (one, task) in cells}) for task in tasks]
+    if len(averaged) > 1:
+        groups.append(("average", {one: Spread(mean, math.nan, len(averaged)) for one, mean in means.items()}))
     rows = math.ceil(len(groups) / max(2, min(7, 56 // len(methods))))
     each = math.ceil(len(groups) / rows)
     style_of = styles(ordered_methods(results))
     drawing = figure(WIDE if each > 2 else NARROW + 1, 0.5 + 1.75 * rows)
     axes = drawing.subplots(rows, 1, squeeze=False, sharey=True)[:, 0]
     for row, axis in enumerate(axes):
-        shown = groups[row * each : (row + 1) * each]
-        _draw_bars(axis, shown, methods, style_of)
+        _draw_bars(axis, groups[row * each : (row + 1) * each], methods, style_of)
         axis.set_xlim(-0.5, each - 0.5)
-    top = max(np.mean(v) + (np.std(v, ddof=1) if len(v) > 1 else 0) for _, g in groups for v in g if v)
-    axes[0].set_ylim(0, 100 if score == "accuracy" else min(100, 1.08 * max(float(top), 1.0)))
+    top = max(one.mean + np.nan_to_num(one.sd) for _, group in groups for one in group.values())
+    axes[0].set_ylim(0, 100 if score == "accuracy" else min(100, 108 * max(float(top), 0.01)))
     name = "accuracy" if score == "accuracy" else "ECE"
     drawing.supylabel(f"target {name}, %", fontsize=8)
-    from matplotlib.patches import Patch
-
     patches = [
         Patch(facecolor=style_of[m].colour, hatch=style_of[m].hatch, edgecolor="#222222", linewidth=0.4)
         for m in methods
     ]
     drawing.legend(patches, methods, loc="outside lower center", ncols=min(len(methods), 4))
-
-    means = {method: float(np.mean(one)) / 100 for method, one in average.items() if one}
-    largest = score == "accuracy"
-    best = extremes(means, largest, name + (" over the tasks" if len(tasks) > 1 else ""))
     caption = (
         f"Target {name} at the last epoch, mean{band_told(results)} over seeds, {count(len(tasks), 'task')} and"
-        f" {count(len(methods), 'method')}; {best}. A missing bar is a missing run."
+        f" {count(len(methods), 'method')}."
     )
+    if means:
+        over = f" on average over {len(averaged)} tasks" if len(averaged) > 1 else f" on {averaged[0]}"
+        caption += f" Here {extremes(means, score == 'accuracy', name)}{over}."
+    if any(len(group) < len(methods) for _, group in groups):
+        caption += " A missing bar is a method without a score on that task."
     return Picture(f"bars-{score}", f"Target {name} on each task", caption, drawing)
 
 
@@ -149,12 +145,14 @@ def critical_difference(
         f"Average ranks of {what} over {count(cells, 'task × seed cell')}: {order[0]} is first ({rank[order[0]]:.2f})"
     )
     told += f", {order[-1]} last ({rank[order[-1]]:.2f})." if len(order) > 1 else "."
-    told += (
-        " Thick bars join methods whose difference is not significant (Wilcoxon signed-rank, Holm, level 0.05);"
-        " not joined is told apart, joined is not shown to be equal."
-        if joined
-        else " All pairs differ significantly (Wilcoxon signed-rank, Holm, level 0.05)."
-    )
+    if len(order) > 1:
+        test = f"(Wilcoxon signed-rank, Holm, level {ALPHA:g})"
+        told += (
+            f" A thick bar joins neighbours of which no two differ significantly {test};"
+            " that is no proof that they are equal."
+            if joined
+            else f" Each differs significantly from its neighbours {test}."
+        )
     return Picture(f"ranks-{what.replace(' ', '-')}", f"Critical differences: {what}", told, drawing)
 
 
@@ -259,14 +257,6 @@ def confusions(results: Sequence[Result]) -> Picture | None:
     return Picture("confusion", "Confusion matrices on the target", caption, drawing)
 
 
-def _seed_averages(results: Sequence[Result], score: str) -> list[float]:
-    """Percent: for each seed the mean over its tasks."""
-    seeds: dict[int, list[float]] = {}
-    for one in results:
-        seeds.setdefault(one.cell.seed, []).append(100 * float(one.score("target", score) or 0.0))
-    return [float(np.mean(values)) for values in seeds.values()]
-
-
 def _recorded_bins(one: Result, where: str, when: str) -> Bins | None:
     """Bins as the record has them; None where it has none."""
     recorded = ((one.record.get("reliability") or {}).get(where) or {}).get(when)
@@ -281,19 +271,21 @@ def _recorded_bins(one: Result, where: str, when: str) -> Bins | None:
 
 
 def _draw_bars(
-    axis: Axes, groups: Sequence[tuple[str, Sequence[Sequence[float]]]], methods: Sequence[str],
+    axis: Axes,
+    groups: Sequence[tuple[str, Mapping[str, Spread]]],
+    methods: Sequence[str],
     style_of: Mapping[str, Style],
-) -> None:  # fmt: skip
+) -> None:
+    """Bars of methods side by side for each group, with whiskers of one standard deviation."""
     width = 0.82 / len(methods)
-    for number, method in enumerate(methods):
-        style = style_of[method]
-        for place, (_, values) in enumerate(groups):
-            several = values[number]
-            if several:
+    for place, (_, group) in enumerate(groups):
+        for number, method in enumerate(methods):
+            if method in group:
+                style, spread = style_of[method], group[method]
                 axis.bar(
-                    place - 0.41 + (number + 0.5) * width, float(np.mean(several)), width, color=style.colour,
+                    place - 0.41 + (number + 0.5) * width, 100 * spread.mean, width, color=style.colour,
                     hatch=style.hatch, edgecolor="#222222", linewidth=0.4,
-                    yerr=float(np.std(several, ddof=1)) if len(several) > 1 else None,
+                    yerr=None if math.isnan(spread.sd) else 100 * spread.sd,
                     error_kw={"linewidth": 0.7, "ecolor": "black", "capsize": min(2.0, 18 * width)},
                 )  # fmt: skip
     axis.set_xticks(range(len(groups)), [task.replace("→", "\n→ ") for task, _ in groups])
