@@ -1,0 +1,722 @@
+"""Results as tables, and tables as Markdown, LaTeX and CSV.
+
+The shapes are the paper's: a row per method, a column per task, then the average and the average rank; its two
+ablation tables; and the UDTL benchmark's form, maximum and mean over seeds at the best and at the last epoch. Published
+figures stand beside ours where there are any. Numbers are percent; a table's note says what bold means, over how many
+runs its numbers go, and what is missing.
+
+>>> write_tables(result_tables(results, missing), Path("tables"))
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bearcat.data.paderborn import CONDITIONS
+from bearcat.errors import InputError
+from bearcat.recipe import RECIPES
+from bearcat.report.published import Published, published_figures
+from bearcat.report.results import Missing, Result
+from bearcat.report.stats import (
+    ALPHA,
+    HIGHER_IS_BETTER,
+    SAME,
+    Comparison,
+    Spread,
+    common_tasks,
+    compare,
+    spreads,
+    target_scores,
+)
+
+NOTHING = "–"
+TITLES = {
+    "accuracy": "Accuracy on the target",
+    "ece": "Expected calibration error on the target, 10 bins, lower is better",
+    "ece15": "Expected calibration error on the target, 15 bins, lower is better",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cell: what is read, and the number behind it (percent where the text is)."""
+
+    text: str
+    value: float | None = None
+    bold: bool = False
+    spread: float | None = None  # the standard deviation behind "±"
+
+
+@dataclass(frozen=True)
+class Table:
+    """`name` is the file's; `note` says what is shown, over how many runs, and what bold means."""
+
+    name: str
+    title: str
+    note: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[Entry, ...], ...]
+
+
+def result_tables(results: Sequence[Result], missing: Sequence[Missing]) -> list[Table]:
+    """For every dataset and input: scores per task, rankings and tests, UDTL's form, ablations, published figures."""
+    tables: list[Table] = []
+    for place in sorted({(result.cell.dataset, result.cell.input) for result in results}):
+        group = _Group(
+            *place,
+            tuple(one for one in results if (one.cell.dataset, one.cell.input) == place),
+            tuple(one for one in missing if (one.cell.dataset, one.cell.input) == place),
+        )
+        tables += _group_tables(group)
+    names: Counter[str] = Counter()
+    unique = []
+    for table in tables:  # two datasets' names may make the same slug
+        names[table.name] += 1
+        suffix = f"-{names[table.name]}" if names[table.name] > 1 else ""
+        unique.append(Table(table.name + suffix, table.title, table.note, table.header, table.rows))
+    return unique
+
+
+# What the tables of one dataset and input share
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    dataset: str
+    input: str
+    results: tuple[Result, ...]
+    missing: tuple[Missing, ...]
+
+    def name(self, what: str) -> str:
+        slug = re.sub(r"[^a-z0-9]+", "-", f"{self.dataset}-{self.input}".lower()).strip("-")
+        return f"{slug}-{what}" if slug else what
+
+    def title(self, what: str) -> str:
+        return f"{what}: {self.dataset}, {self.input} input"
+
+    @cached_property
+    def methods(self) -> tuple[str, ...]:
+        """In the order of the recipes, then the alphabet."""
+        known = list(RECIPES)
+        every = {one.cell.method for one in self.results}
+        return tuple(sorted(every, key=lambda one: (known.index(one) if one in known else len(known), one)))
+
+    @cached_property
+    def tasks(self) -> tuple[str, ...]:
+        cells = [one.cell for one in self.results] + [one.cell for one in self.missing]
+        return tuple(sorted({cell.task for cell in cells}, key=_task_order))
+
+    @cached_property
+    def comparisons(self) -> dict[str, Comparison]:
+        return {metric: compare(self.results, metric) for metric in HIGHER_IS_BETTER}
+
+    def heading(self, task: str) -> str:
+        """Paderborn's conditions by number, as the paper has them; other domains by name."""
+        source, _, target = task.partition("→")
+        domains = [*source.split("+"), target]
+        if not set(domains) <= set(CONDITIONS):
+            return task
+        numbers = [str(CONDITIONS.index(one)) for one in domains]
+        return f"{'+'.join(numbers[:-1])}→{numbers[-1]}"
+
+    @cached_property
+    def legend(self) -> str:
+        """What the numbers in headings and the star in names mean, where there are such."""
+        told = []
+        if any(method in RECIPES and "*" in method for method in self.methods):
+            told.append("* = with MCC and SDAT.")
+        if any(self.heading(task) != task for task in self.tasks):
+            told.append("Domains: " + ", ".join(f"{number} = {name}" for number, name in enumerate(CONDITIONS)) + ".")
+        return " ".join(told)
+
+    @cached_property
+    def absences(self) -> str:
+        """What is not there, or should not be trusted, in sentences."""
+        told = []
+        if self.missing:
+            reasons = Counter(one.reason.partition(":")[0] for one in self.missing)
+            counted = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
+            planned = len(self.results) + len(self.missing)
+            told.append(f"{len(self.missing)} of {planned} planned runs have no result ({counted}).")
+        absent = {one.cell.method for one in self.missing} - set(self.methods)
+        if absent:
+            told.append(f"Left out, without any result: {', '.join(sorted(absent))}.")
+        unlabelled = [one for one in self.results if one.record["scores"]["target"] is None]
+        if unlabelled:
+            names = sorted({f"{one.cell.method} on {one.cell.task}" for one in unlabelled})
+            told.append(f"Left out, since the target has no labels: {', '.join(names)}.")
+        for mark, meaning in (
+            ("failed", "stopped with a loss that was not finite"),
+            ("collapsed", "predicted one class alone"),
+        ):
+            names = sorted(_counted(one.cell.method for one in self.results if one.record.get(mark)))
+            if names:
+                told.append(f"Runs that {meaning}, counted with the numbers they have: {', '.join(names)}.")
+        oracles = sorted({one.cell.method for one in self.results if _calibrator(one) == "Oracle"})
+        if oracles:
+            told.append(f"Calibrated with target labels, which one does not have in practice: {', '.join(oracles)}.")
+        return " ".join(told)
+
+
+def _counted(names: Iterable[str]) -> list[str]:
+    return [f"{name} ({count})" for name, count in Counter(names).items()]
+
+
+def _recipe(result: Result) -> Mapping[str, Any]:
+    settings = result.record.get("settings") or {}
+    return settings.get("recipe") or {}
+
+
+def _calibrator(result: Result) -> str | None:
+    return (_recipe(result).get("calibration") or {}).get("kind")
+
+
+def _task_order(task: str) -> list[Any]:
+    """Paderborn's conditions in their order, numbers by size, the rest by letter."""
+    key: list[Any] = []
+    for domain in re.split(r"[→+]", task):
+        if domain in CONDITIONS:
+            key.append((0, CONDITIONS.index(domain), ""))
+        else:
+            parts = re.split(r"(\d+)", domain)
+            key += [(1, int(one), "") if one.isdecimal() else (2, 0, one) for one in parts if one]
+        key.append((-1, 0, ""))
+    return key
+
+
+def _group_tables(group: _Group) -> list[Table]:
+    tables = []
+    for metric in HIGHER_IS_BETTER:
+        comparison = group.comparisons[metric]
+        if not comparison.methods and metric != "accuracy":
+            continue
+        tables.append(_scores(group, comparison))
+        if comparison.pairs:
+            tables += [_ranking(group, comparison), _tests(group, comparison)]
+    tables += [*_thresholds(group), *_ingredients(group), *_udtl(group)]
+    for metric in TITLES:
+        tables += _beside(group, metric)
+    return tables
+
+
+# The tables
+
+
+def _scores(group: _Group, comparison: Comparison) -> Table:
+    methods = [one for one in group.methods if one in comparison.methods]
+    rows = _task_rows(group, comparison.cells, methods, comparison.averaged_tasks, comparison.higher_is_better)
+    ranks = dict(zip(comparison.methods, comparison.average_ranks, strict=True))
+    alike = _alike(comparison)
+    full = tuple(
+        (Entry(method), *row, _number(ranks[method], "{:.2f}", bold=method in alike))
+        for method, row in zip(methods, rows, strict=True)
+    )
+    note = _joined(
+        "Percent;",
+        _seeds(comparison.cells),
+        _bold_note(comparison) if len(methods) > 1 else "",
+        _average_note(group, comparison.averaged_tasks),
+        comparison.rule if len(methods) > 1 else "",
+        comparison.warning if len(methods) > 1 else "",
+        _empty_note(rows),
+        group.legend,
+        group.absences,
+    )
+    header = ("Method", *map(group.heading, group.tasks), "Average", "Average rank")
+    return Table(group.name(comparison.metric), group.title(TITLES[comparison.metric]), note, header, full)
+
+
+def _ranking(group: _Group, comparison: Comparison) -> Table:
+    rows = []
+    for method, rank in zip(comparison.methods, comparison.average_ranks, strict=True):
+        average = comparison.averages[method]
+        bold = method in _alike(comparison)
+        pair = comparison.pair(method, comparison.best) if comparison.best and method != comparison.best else None
+        tested = (
+            (
+                _signed(-100 * pair.difference, "{:+.1f}"),
+                _signed(-pair.effect, "{:+.2f}"),
+                _chance(pair.p_holm),
+            )
+            if pair
+            else (Entry(NOTHING),) * 3
+        )
+        ends = (_number(100 * one, "{:.1f}") for one in (average.mean, average.low, average.high))
+        rows.append((Entry(method, bold=bold), *ends, _number(rank, "{:.2f}", bold=bold), *tested))
+    note = _joined(
+        "Best average rank first. Average over tasks in percent with its 95 % bootstrap interval (tasks drawn with "
+        "replacement, then seeds within them); difference from the best method in percentage points; effect: "
+        "rank-biserial correlation against the best, −1 where worse in every cell.",
+        _bold_note(comparison, scores=False),
+        _used(comparison),
+        comparison.warning,
+        group.absences,
+    )
+    header = ("Method", "Average", "95 % from", "to", "Average rank", "Difference", "Effect", "p (Holm)")
+    title = group.title(f"Ranking by {comparison.metric.replace('ece', 'ECE')}")
+    return Table(group.name(f"{comparison.metric}-ranking"), title, note, header, tuple(rows))
+
+
+def _tests(group: _Group, comparison: Comparison) -> Table:
+    by_task = compare(group.results, comparison.metric, over="tasks")
+    rows = []
+    for pair in comparison.pairs:
+        stricter = by_task.pair(pair.first, pair.second)
+        rows.append(
+            (
+                Entry(pair.first), Entry(pair.second), _signed(100 * pair.difference, "{:+.1f}"),
+                _signed(100 * pair.low, "{:+.1f}"), _signed(100 * pair.high, "{:+.1f}"),
+                _signed(pair.effect, "{:+.2f}"), _chance(pair.p), _chance(pair.p_holm, pair.significant),
+                _chance(stricter.p_holm, stricter.significant) if stricter else Entry(NOTHING),
+            )
+        )  # fmt: skip
+    friedman = comparison.friedman
+    note = _joined(
+        f"Two-sided Wilcoxon signed-rank tests over {comparison.blocks_used} cells (task and seed), p adjusted by "
+        f"Holm over the {len(rows)} pairs; bold: below {ALPHA:g}. The last column tests the means of "
+        f"{by_task.blocks_used} tasks in place of cells, since the seeds of one task share its data. Difference: first "
+        "− second in percentage points, with its 95 % bootstrap interval; effect: rank-biserial correlation, +1 where "
+        "the first is better in every cell.",
+        f"Friedman's test over all methods: chi-square {friedman.statistic:.2f}, p {_chance(friedman.p).text}."
+        if friedman.statistic is not None and friedman.p is not None
+        else f"{friedman.reason}.",
+        _used(comparison),
+        comparison.warning,
+        f"Over tasks: {by_task.warning}" if by_task.warning and not comparison.warning else "",
+        group.absences,
+    )
+    header = ("First", "Second", "Difference", "95 % from", "to", "Effect", "p", "p (Holm)", "p (Holm), tasks")
+    title = group.title(f"Pairwise tests of {comparison.metric.replace('ece', 'ECE')}")
+    return Table(group.name(f"{comparison.metric}-tests"), title, note, header, tuple(rows))
+
+
+def _thresholds(group: _Group) -> list[Table]:
+    """The paper's first ablation: a fixed threshold for pseudo-labels against one per class."""
+    lead: dict[str, tuple[str, ...]] = {"AT-fixed": ("AT", "fixed"), "AT": ("AT", "adaptive")}
+    cells = group.comparisons["accuracy"].cells
+    if not all(any((method, task) in cells for task in group.tasks) for method in lead):
+        return []
+    title = group.title("Ablation: threshold of pseudo-labels, accuracy on the target")
+    return [_ablation(group, "ablation-threshold", title, ("Method", "Threshold"), [lead])]
+
+
+def _ingredients(group: _Group) -> list[Table]:
+    """The paper's second ablation: with and without MCC and SDAT, a block per method."""
+    cells = group.comparisons["accuracy"].cells
+    there = {method for method, _ in cells}
+    marks = {"": ("", ""), "+MCC": ("✓", ""), "+SDAT": ("", "✓"), "*": ("✓", "✓")}
+    families: list[dict[str, tuple[str, ...]]] = []
+    for base, kind in (("AT", ""), *(("CAT", f"-{kind}") for kind in ("Temperature", "CPCS", "Vector", "Matrix"))):
+        names = {sign: f"{base}{sign}{kind}" for sign in marks}
+        lead: dict[str, tuple[str, ...]] = {
+            name: (base + kind, *marks[sign]) for sign, name in names.items() if name in there
+        }
+        if there & {names["+MCC"], names["+SDAT"]} and len(lead) > 1:
+            families.append(lead)
+    title = group.title("Ablation: MCC and SDAT, accuracy on the target")
+    return [_ablation(group, "ablation-mcc-sdat", title, ("Method", "MCC", "SDAT"), families)] if families else []
+
+
+def _ablation(
+    group: _Group, name: str, title: str, lead: tuple[str, ...], families: list[dict[str, tuple[str, ...]]]
+) -> Table:
+    cells = group.comparisons["accuracy"].cells
+    methods = [method for family in families for method in family]
+    averaged = common_tasks(cells, methods)
+    rows = []
+    for family in families:
+        for words, row in zip(family.values(), _task_rows(group, cells, list(family), averaged, True), strict=True):
+            rows.append((*map(Entry, words), *row))
+    shown = {key: value for key, value in cells.items() if key[0] in methods}
+    note = _joined(
+        "Percent;",
+        _seeds(shown),
+        f"Bold: the best mean of a column{' within a method' if len(families) > 1 else ''}; no test is behind it.",
+        _average_note(group, averaged),
+        _empty_note(rows),
+        group.legend,
+        group.absences,
+    )
+    return Table(group.name(name), title, note, (*lead, *map(group.heading, group.tasks), "Average"), tuple(rows))
+
+
+def _udtl(group: _Group) -> list[Table]:
+    """Maximum and mean over seeds, at the best and at the last epoch."""
+    last = target_scores(group.results, "accuracy")
+    best, unread = {}, 0
+    for result in group.results:
+        cell = result.cell
+        key = (cell.method, cell.task, cell.seed)
+        if key in last:
+            found = _best_epoch(result)
+            if found is None:
+                unread += 1
+            else:
+                best[key] = max(found, last[key])  # curves are written with six digits
+    if not best:
+        return []
+    methods = [one for one in group.methods if any(one == method for method, _, _ in last)]
+    kinds: list[tuple[str, str, Mapping[tuple[str, str, int], float], Callable[[list[float]], float]]] = [
+        ("best", "max", best, max), ("best", "mean", best, lambda values: float(np.mean(values))),
+        ("last", "max", last, max), ("last", "mean", last, lambda values: float(np.mean(values))),
+    ]  # fmt: skip
+    averaged = common_tasks(spreads(best), methods)
+    rows = []
+    for method in methods:
+        for epoch, over, scores, reduce in kinds:
+            by_task = {
+                task: reduce([score for key, score in scores.items() if key[:2] == (method, task)])
+                for task in group.tasks
+                if any(key[:2] == (method, task) for key in scores)
+            }
+            entries = [_number(100 * by_task.get(task, math.nan), "{:.1f}") for task in group.tasks]
+            average = 100 * float(np.mean([by_task[task] for task in averaged])) if averaged else math.nan
+            rows.append((Entry(method), Entry(epoch), Entry(over), *entries, _number(average, "{:.1f}")))
+    seeds = {spread.n for spread in spreads(last).values()}
+    note = _joined(
+        f"Percent; maximum and mean over {_range(seeds)}, at the epoch of highest accuracy on the target and at the "
+        "last. The best epoch is chosen with the target's labels, and so is the maximum over seeds: neither is a "
+        "result one can have without labels. Only last, mean is.",
+        _average_note(group, averaged),
+        f"The curves of {unread} runs could not be read; they are missing at the best epoch." if unread else "",
+        _empty_note(rows),
+        group.legend,
+        group.absences,
+    )
+    header = ("Method", "Epoch", "Seeds", *map(group.heading, group.tasks), "Average")
+    title = group.title("Accuracy on the target in the form of the UDTL benchmark")
+    return [Table(group.name("udtl"), title, note, header, tuple(rows))]
+
+
+def _best_epoch(result: Result) -> float | None:
+    """The highest accuracy on the target over epochs, of the network that predicts in the end."""
+    try:
+        curves = result.curves
+    except InputError:
+        return None
+    values = curves.get("target_accuracy_teacher", curves.get("target_accuracy_student"))
+    if values is None or np.isnan(values).all():
+        return None
+    return float(np.nanmax(values))
+
+
+def _beside(group: _Group, metric: str) -> list[Table]:
+    """Ours, the published figures and the difference, for the methods and tasks that both have."""
+    everything = published_figures(group.dataset, group.input, metric)
+    cells = spreads(target_scores(group.results, metric)) if everything else {}
+    shared = [(one, {key for key in one.scores if key in cells}) for one in everything]
+    shared = [(one, keys) for one, keys in shared if keys]
+    if not shared:
+        return []
+    tasks = [task for task in group.tasks if any(task == other for _, keys in shared for _, other in keys)]
+    ranks = _comparable_ranks(group, metric, [one for one, _ in shared])
+    seeds = max(spread.n for spread in cells.values())
+    rows = []
+    for method in group.methods:
+        for number, (one, keys) in enumerate(
+            (one, keys) for one, keys in shared if any(method == key[0] for key in keys)
+        ):
+            there = [task for task in tasks if (method, task) in keys]
+            mine = [cells[method, task].mean for task in there]
+            theirs = [one.scores[method, task] for task in there]
+            extra: tuple[tuple[Entry, ...], ...] = ((), (), ())
+            if ranks:
+                mine_rank, their_rank = ranks[method], one.ranks.get(method, math.nan)
+                extra = (
+                    (_number(mine_rank, "{:.2f}"),), (_number(their_rank, "{:.2f}"),),
+                    (_signed(mine_rank - their_rank, "{:+.2f}"),),
+                )  # fmt: skip
+            ours = [_spread(cells.get((method, task)), seeds) for task in tasks]
+            average = _number(100 * float(np.mean(mine)), "{:.1f}")
+            if number == 0:
+                rows.append((Entry(method), Entry("ours"), *ours, average, *extra[0]))
+            figures = [_number(100 * one.scores.get((method, task), math.nan), "{:.1f}") for task in tasks]
+            rows.append(
+                (Entry(method), Entry(one.label), *figures, _number(100 * float(np.mean(theirs)), "{:.1f}"), *extra[1])
+            )
+            apart = {task: 100 * (left - right) for task, left, right in zip(there, mine, theirs, strict=True)}
+            differences = [_signed(apart.get(task, math.nan), "{:+.1f}") for task in tasks]
+            mean = _signed(float(np.mean(list(apart.values()))), "{:+.1f}")
+            rows.append((Entry(method), Entry(f"ours − {one.label}"), *differences, mean, *extra[2]))
+    note = _joined(
+        "Percent; ours:",
+        _seeds({key: spread for key, spread in cells.items() if any(key in keys for _, keys in shared)}),
+        "; ".join(one.told for one, _ in shared) + ".",
+        "Averages are over the tasks that both have. No test compares the two: single runs are not published.",
+        _protocol(group, {method for _, keys in shared for method, _ in keys}),
+        _empty_note(rows),
+        group.legend,
+        group.absences,
+    )
+    header = ("Method", "Figures", *map(group.heading, tasks), "Average", *(["Average rank"] if ranks else []))
+    title = group.title(f"{TITLES[metric]}, beside the published")
+    return [Table(group.name(f"{metric}-published"), title, note, header, tuple(rows))]
+
+
+def _comparable_ranks(group: _Group, metric: str, everything: Sequence[Published]) -> dict[str, float]:
+    """Our average ranks, if they are among the same methods and tasks as published ones; ranks mean nothing else."""
+    for one in everything:
+        comparison = group.comparisons.get(metric)
+        if one.ranks and comparison and set(one.ranks) == set(comparison.methods):
+            theirs = {task for method, task in one.scores if method in one.ranks}
+            if theirs == set(comparison.averaged_tasks) and not comparison.blocks_left_out:
+                return dict(zip(comparison.methods, comparison.average_ranks, strict=True))
+    return {}
+
+
+def _protocol(group: _Group, methods: set[str]) -> str:
+    """How ours were made, in the two things that most often differ from what is published."""
+    compared = [one for one in group.results if one.cell.method in methods]
+    splits = sorted({str(((one.record.get("settings") or {}).get("split") or {}).get("scheme")) for one in compared})
+    epochs = sorted({int((_recipe(one).get("schedule") or {}).get("epochs", 0)) for one in compared})
+    return (
+        f"Ours were trained for {', '.join(map(str, epochs))} epochs with the split '{', '.join(splits)}'; published "
+        "figures are of the split 'window' and 300 epochs."
+    )
+
+
+# Entries and sentences
+
+
+def _task_rows(
+    group: _Group, cells: Mapping[tuple[str, str], Spread], methods: Sequence[str], averaged: Sequence[str], up: bool
+) -> list[tuple[Entry, ...]]:
+    """A row per method: every task, and the average; the best of each column in bold."""
+    seeds = max((spread.n for spread in cells.values()), default=0)
+    columns = []
+    for task in group.tasks:
+        column = [_spread(cells.get((method, task)), seeds) for method in methods]
+        columns.append(_with_best(column, up))
+    averages = [
+        100 * float(np.mean([cells[method, task].mean for task in averaged])) if averaged else math.nan
+        for method in methods
+    ]
+    columns.append(_with_best([_number(average, "{:.1f}") for average in averages], up))
+    return list(zip(*columns, strict=True))
+
+
+def _with_best(column: list[Entry], up: bool) -> list[Entry]:
+    values = [entry.value for entry in column if entry.value is not None]
+    if len(values) < 2:
+        return column
+    best = max(values) if up else min(values)
+    return [
+        Entry(entry.text, entry.value, entry.value is not None and abs(entry.value - best) < 100 * SAME, entry.spread)
+        for entry in column
+    ]
+
+
+def _spread(spread: Spread | None, seeds: int) -> Entry:
+    if spread is None:
+        return Entry(NOTHING)
+    deviation = f" ± {100 * spread.sd:.1f}" if spread.n > 1 else ""
+    fewer = f" ({spread.n})" if spread.n < seeds else ""
+    value = 100 * spread.mean
+    return Entry(f"{value:.1f}{deviation}{fewer}", value, spread=100 * spread.sd if spread.n > 1 else None)
+
+
+def _number(value: float, form: str, bold: bool = False) -> Entry:
+    return Entry(form.format(value), value, bold) if math.isfinite(value) else Entry(NOTHING)
+
+
+def _signed(value: float, form: str) -> Entry:
+    if not math.isfinite(value):
+        return Entry(NOTHING)
+    text = form.format(value)
+    if float(text) == 0:
+        text = text.lstrip("+-")
+    return Entry(text.replace("-", "−"), value)
+
+
+def _chance(p: float, bold: bool = False) -> Entry:
+    return Entry("<0.001" if p < 0.001 else f"{p:.3f}", p, bold)
+
+
+def _joined(*sentences: str) -> str:
+    return " ".join(one for one in sentences if one)
+
+
+def _range(numbers: Iterable[int]) -> str:
+    least, most = min(numbers, default=0), max(numbers, default=0)
+    return f"{most} seed{'' if most == 1 else 's'}" if least == most else f"{least} to {most} seeds"
+
+
+def _seeds(cells: Mapping[tuple[str, str], Spread]) -> str:
+    numbers = {spread.n for spread in cells.values()}
+    if not numbers:
+        return "there is no result."
+    if max(numbers) == 1:
+        return "one seed per task."
+    fewer = ", in brackets where fewer" if len(numbers) > 1 else ""
+    return f"mean ± standard deviation over {max(numbers)} seeds{fewer}."
+
+
+def _alike(comparison: Comparison) -> set[str]:
+    """The best method and its equals; the best alone where no test could have told them apart."""
+    if comparison.best is None or len(comparison.methods) < 2:
+        return set()
+    return {comparison.best} if comparison.warning else {comparison.best, *comparison.equivalent}
+
+
+def _bold_note(comparison: Comparison, scores: bool = True) -> str:
+    told = "Bold: the best mean of each column; in the last column" if scores else "Bold:"
+    if comparison.best is None:
+        return "Bold: the best mean of each column." if scores else ""
+    if comparison.warning:
+        return f"{told} the best average rank alone, since there are too few runs for a test."
+    return (
+        f"{told} the best average rank and those not significantly different from it (pairwise two-sided Wilcoxon "
+        f"signed-rank tests with Holm's adjustment, level {ALPHA:g})."
+    )
+
+
+def _used(comparison: Comparison) -> str:
+    every = comparison.blocks_used + comparison.blocks_left_out
+    return f"Cells (task and seed) with a result of every method: {comparison.blocks_used} of {every}."
+
+
+def _average_note(group: _Group, averaged: Sequence[str]) -> str:
+    if len(averaged) == len(group.tasks):
+        return ""
+    names = ", ".join(group.heading(task) for task in group.tasks if task in averaged)
+    return f"Averages are over {len(averaged)} of {len(group.tasks)} tasks{f': {names}' if names else ''}."
+
+
+def _empty_note(rows: Sequence[Sequence[Entry]]) -> str:
+    empty = sum(entry.text == NOTHING for row in rows for entry in row)
+    return f"{empty} cells are empty ({NOTHING})." if empty else ""
+
+
+# Tables as text
+
+
+def markdown(table: Table) -> str:
+    """A title, a table in GitHub's form and its note."""
+
+    def told(entry: Entry) -> str:
+        text = _escaped(entry.text)
+        return f"**{text}**" if entry.bold and text else text
+
+    lines = [list(map(_escaped, table.header)), ["---:" if one else "---" for one in _numeric(table)]]
+    lines += [list(map(told, row)) for row in table.rows]
+    drawn = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"**{_escaped(table.title)}**\n\n{drawn}\n\n{_escaped(table.note)}\n"
+
+
+def latex(table: Table) -> str:
+    """A floating table with booktabs' rules, shrunk to the page where it is wider."""
+
+    def told(entry: Entry) -> str:
+        text = _latex_text(entry.text)
+        return rf"\textbf{{{text}}}" if entry.bold and text else text
+
+    def line(parts: Iterable[str]) -> str:
+        joined = " & ".join(parts)
+        # After the \\ of the line before, a star or a bracket would be taken for its argument.
+        return ("{}" if joined[:1] in ("*", "[") else "") + joined + r" \\"
+
+    return "\n".join(
+        [
+            r"% \usepackage{booktabs, graphicx, amssymb}",
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{_latex_text(table.title)}. {_latex_text(table.note)}}}",
+            rf"\label{{tab:{table.name}}}",
+            r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%",
+            rf"\begin{{tabular}}{{{''.join('r' if one else 'l' for one in _numeric(table))}}}",
+            r"\toprule",
+            line(map(_latex_text, table.header)),
+            r"\midrule",
+            *(line(map(told, row)) for row in table.rows),
+            r"\bottomrule",
+            r"\end{tabular}}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def csv_text(table: Table) -> str:
+    """Every number in full precision, empty where there is none; a column "… sd" beside means that have one."""
+    with_sd = [any(row[column].spread is not None for row in table.rows) for column in range(len(table.header))]
+    numeric = _numeric(table)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    header = []
+    for name, spread in zip(table.header, with_sd, strict=True):
+        header += [name, f"{name} sd"] if spread else [name]
+    writer.writerow(header)
+    for row in table.rows:
+        line: list[str] = []
+        for entry, number, spread in zip(row, numeric, with_sd, strict=True):
+            line.append((repr(entry.value) if entry.value is not None else "") if number else entry.text)
+            if spread:
+                line.append(repr(entry.spread) if entry.spread is not None else "")
+        writer.writerow(line)
+    return out.getvalue()
+
+
+def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
+    """NAME.md, NAME.tex and NAME.csv of every table; a reader finds the old file or the new one, never a half."""
+    written = []
+    for table in tables:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", table.name):
+            raise InputError(f"table name '{table.name}' is no file's name; use a-z, 0-9 and hyphens")
+        for ending, make in (("md", markdown), ("tex", latex), ("csv", csv_text)):
+            path = folder / f"{table.name}.{ending}"
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                _write(path, make(table))
+            except OSError as error:
+                raise InputError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
+            written.append(path)
+    return written
+
+
+def _write(path: Path, text: str) -> None:
+    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        Path(draft).chmod(0o644)
+        Path(draft).replace(path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
+
+
+def _numeric(table: Table) -> list[bool]:
+    """Which columns hold numbers."""
+    return [any(row[column].value is not None for row in table.rows) for column in range(len(table.header))]
+
+
+_MARKDOWN = str.maketrans({**{sign: f"\\{sign}" for sign in "\\`*_|<>[]"}, "\n": " ", "\r": " "})
+_LATEX = str.maketrans(
+    {
+        **{sign: f"\\{sign}" for sign in "&%$#_{}"}, "\\": r"\textbackslash{}", "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}", "|": r"\textbar{}", "<": "$<$", ">": "$>$", '"': "''", "\n": " ", "\r": " ",
+        "→": r"$\rightarrow$", "±": r"$\pm$", "−": "$-$", "–": "--", "—": "---", "…": r"\dots{}",
+        "✓": r"$\checkmark$", "×": r"$\times$", "·": r"$\cdot$",
+    }
+)  # fmt: skip
+
+
+def _escaped(text: str) -> str:
+    return text.translate(_MARKDOWN)
+
+
+def _latex_text(text: str) -> str:
+    return text.translate(_LATEX)

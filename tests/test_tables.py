@@ -1,0 +1,427 @@
+"""Tables: the right numbers in the right cells, bold where it is earned, notes that tell what is missing."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import subprocess
+import sys
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bearcat.data.paderborn import CONDITIONS
+from bearcat.errors import InputError
+from bearcat.recipe import RECIPES
+from bearcat.report.published import published_figures
+from bearcat.report.results import Cell, Missing, Result
+from bearcat.report.stats import compare
+from bearcat.report.tables import Entry, Table, csv_text, latex, markdown, result_tables, write_tables
+from tests.made_records import made_result
+
+PAIRS = list(permutations(range(4), 2))
+PADERBORN = [f"{CONDITIONS[source]}→{CONDITIONS[target]}" for source, target in PAIRS]
+EIGHT = ("source-only", "DANN", "DANN*", "AT*", "CAT*-Temperature", "CAT*-CPCS", "CAT*-Vector", "CAT*-Matrix")
+
+
+def result(
+    method: str, task: str, seed: int, accuracy: float | None, ece: float = 0.1, dataset: str = "paderborn", **record
+) -> Result:
+    """Without a folder: no curves."""
+    scores = None if accuracy is None else {"accuracy": accuracy, "ece": ece, "ece15": ece + 0.01}
+    told = {"settings": {"split": {"scheme": "window"}, "recipe": {"schedule": {"epochs": 300}}}, "seed": seed}
+    return Result(
+        Cell(dataset, "time", task, method, seed), {"scores": {"target": scores}} | told | record, Path("nowhere")
+    )
+
+
+def grid(methods=EIGHT, tasks=PADERBORN, seeds=5, dataset="paderborn") -> list[Result]:
+    """Each method two points above the one before, tasks of different difficulty, a little noise."""
+    random = np.random.default_rng(0)
+    return [
+        result(
+            method, task, seed, 0.3 + 0.02 * better + 0.03 * easier + random.normal(0, 0.003),
+            0.5 - 0.02 * better + random.normal(0, 0.003), dataset,
+        )
+        for better, method in enumerate(methods)
+        for easier, task in enumerate(tasks)
+        for seed in range(seeds)
+    ]  # fmt: skip
+
+
+def named(tables: list[Table], name: str) -> Table:
+    return next(table for table in tables if table.name == name)
+
+
+def column(table: Table, heading: str) -> dict[str, Entry]:
+    """By the words that begin the rows."""
+    place = table.header.index(heading)
+    return {" ".join(entry.text for entry in row if entry.value is None): row[place] for row in table.rows}
+
+
+def test_the_main_table_has_the_papers_form_and_the_numbers_of_the_results():
+    results = grid()
+    table = named(result_tables(results, []), "paderborn-time-accuracy")
+    assert table.header == ("Method", *(f"{source}→{target}" for source, target in PAIRS), "Average", "Average rank")
+    assert [row[0].text for row in table.rows] == [one for one in RECIPES if one in EIGHT]
+    for method in EIGHT:
+        scores = np.array([one.score("target", "accuracy") for one in results if one.cell.method == method])
+        by_task = 100 * scores.reshape(12, 5)
+        first = column(table, "0→1")[method]
+        assert first.text == f"{by_task[0].mean():.1f} ± {by_task[0].std(ddof=1):.1f}"
+        assert first.spread == pytest.approx(by_task[0].std(ddof=1))
+        assert column(table, "Average")[method].value == pytest.approx(by_task.mean(axis=1).mean())
+    assert "over 5 seeds" in table.note
+    assert "60 of 60" in table.note
+    assert "0 = N15_M07_F10, 1 = N09_M07_F10" in table.note
+
+
+def test_bold_is_the_best_of_a_column_and_the_equals_of_the_best_rank():
+    results = [one for one in grid(("DANN", "AT*")) if one.cell.method == "AT*"]
+    results += [one for one in grid(("source-only", "CAT*-CPCS")) if one.cell.method == "source-only"]
+    twin = np.random.default_rng(1)
+    results += [
+        result("CAT*-CPCS", one.cell.task, one.cell.seed, one.score("target", "accuracy") + twin.normal(0, 0.01))
+        for one in results
+        if one.cell.method == "AT*"
+    ]
+    comparison = compare(results, "accuracy")
+    assert len(comparison.equivalent) == 1, "two alike, one behind"
+    table = named(result_tables(results, []), "paderborn-time-accuracy")
+    assert {name for name, entry in column(table, "Average rank").items() if entry.bold} == {"AT*", "CAT*-CPCS"}
+    for heading in ("0→1", "Average"):
+        entries = column(table, heading)
+        best = max(entries, key=lambda name: entries[name].value)
+        assert [name for name, entry in entries.items() if entry.bold] == [best]
+
+
+def test_low_ece_is_bold():
+    table = named(result_tables(grid(), []), "paderborn-time-ece")
+    assert [name for name, entry in column(table, "Average").items() if entry.bold] == ["CAT*-Matrix"]
+    assert [name for name, entry in column(table, "Average rank").items() if entry.bold] == ["CAT*-Matrix"]
+
+
+def test_too_few_runs_make_nobody_equal_to_the_best():
+    table = named(result_tables(grid(("DANN", "AT*"), PADERBORN[:2], 2), []), "paderborn-time-accuracy")
+    assert [name for name, entry in column(table, "Average rank").items() if entry.bold] == ["AT*"]
+    assert "nothing can be significant" in table.note
+
+
+def test_the_ranking_and_the_tests_say_what_the_comparison_says():
+    results = grid()
+    tables, comparison = result_tables(results, []), compare(results, "accuracy")
+    ranking = named(tables, "paderborn-time-accuracy-ranking")
+    assert tuple(row[0].text for row in ranking.rows) == comparison.methods
+    assert ranking.rows[-1][5].value == pytest.approx(
+        100 * (comparison.averages["source-only"].mean - comparison.averages[comparison.best].mean)
+    )
+    assert ranking.rows[-1][6].text == "−1.00"
+    tests = named(tables, "paderborn-time-accuracy-tests")
+    by_task = compare(results, "accuracy", over="tasks")
+    for pair, row in zip(comparison.pairs, tests.rows, strict=True):
+        assert [entry.text for entry in row[:2]] == [pair.first, pair.second]
+        expected = [100 * pair.difference, 100 * pair.low, 100 * pair.high, pair.effect, pair.p, pair.p_holm]
+        expected.append(by_task.pair(pair.first, pair.second).p_holm)
+        assert [entry.value for entry in row[2:]] == pytest.approx(expected)
+        assert row[7].bold == (pair.p_holm < 0.05)
+    assert f"chi-square {comparison.friedman.statistic:.2f}" in tests.note
+
+
+def test_an_incomplete_grid_shows_dashes_counts_them_and_averages_over_common_tasks():
+    results = grid(("DANN", "AT*"), PADERBORN[:3], 3)
+    kept = [
+        one for one in results
+        if not (one.cell.method == "AT*" and (one.cell.task == PADERBORN[0] or one.cell.seed == 2))
+    ]  # fmt: skip
+    missing = [
+        Missing(one.cell, "failed: it did" if one.cell.seed else "not run") for one in results if one not in kept
+    ]
+    missing.append(Missing(Cell("paderborn", "time", PADERBORN[0], "DANN*", 0), "running"))
+    table = named(result_tables(kept, missing), "paderborn-time-accuracy")
+    assert column(table, "0→1")["AT* –"].text == "–"
+    assert column(table, "0→2")["AT* –"].text.endswith(" (2)")
+    expected = np.mean([column(table, heading)["DANN"].value for heading in ("0→2", "0→3")])
+    assert column(table, "Average")["DANN"].value == pytest.approx(expected)
+    assert "6 of 19 planned runs have no result (4 failed, 1 not run, 1 running)" in table.note
+    assert "Averages are over 2 of 3 tasks: 0→2, 0→3" in table.note
+    assert "1 cells are empty (–)" in table.note
+    assert "4 of 9, 5 left out" in table.note
+    assert "without any result: DANN*" in table.note
+
+
+def test_targets_without_labels_are_left_out_by_name():
+    results = [*grid(("DANN", "AT*"), PADERBORN[:2], 2), result("DANN", PADERBORN[2], 0, None)]
+    table = named(result_tables(results, []), "paderborn-time-accuracy")
+    assert f"the target has no labels: DANN on {PADERBORN[2]}" in table.note
+    only = result_tables([result("DANN", PADERBORN[0], 0, None)], [])
+    assert [(table.name, table.rows) for table in only] == [("paderborn-time-accuracy", ())]
+    assert "no labels" in only[0].note
+    assert result_tables([], []) == []
+
+
+def test_runs_that_failed_or_collapsed_and_oracles_are_told():
+    results = grid(("DANN", "AT*"), PADERBORN[:2], 2)
+    results += [result("AT*", PADERBORN[0], 7, 0.1, failed=True), result("AT*", PADERBORN[1], 7, 0.1, collapsed=True)]
+    results.append(
+        result("seer", PADERBORN[0], 0, 0.9, settings={"recipe": {"calibration": {"kind": "Oracle"}}, "split": {}})
+    )
+    note = result_tables(results, [])[0].note
+    assert "not finite, counted with the numbers they have: AT* (1)" in note
+    assert "one class alone, counted with the numbers they have: AT* (1)" in note
+    assert "target labels, which one does not have in practice: seer" in note
+
+
+def test_every_dataset_and_input_gets_its_own_tables_with_its_own_names(tmp_path: Path):
+    results = grid(("DANN", "AT*"), ["a→b"], 2, "My Data") + grid(("DANN", "AT*"), ["a→b"], 2, "my-data")
+    tables = result_tables(results, [])
+    assert len({table.name for table in tables}) == len(tables)
+    assert {"my-data-time-accuracy", "my-data-time-accuracy-2"} <= {table.name for table in tables}
+
+
+def test_tasks_stand_in_the_order_of_their_numbers():
+    tasks = ["mfs-1200→mfs-600", "mfs-600→mfs-1200", "mfs-900→mfs-600", "mfs-600→mfs-900"]
+    table = result_tables(grid(("DANN", "AT*"), tasks, 1, "hit-sm"), [])[0]
+    assert table.header[1:5] == ("mfs-600→mfs-900", "mfs-600→mfs-1200", "mfs-900→mfs-600", "mfs-1200→mfs-600")
+
+
+# Ablations
+
+
+def test_the_threshold_ablation_is_there_when_both_methods_are():
+    tables = result_tables(grid(("AT-fixed", "AT"), PADERBORN[:2], 2), [])
+    table = named(tables, "paderborn-time-ablation-threshold")
+    assert [tuple(entry.text for entry in row[:2]) for row in table.rows] == [("AT", "fixed"), ("AT", "adaptive")]
+    assert [row[-1].bold for row in table.rows] == [False, True]
+    without = {table.name for table in result_tables(grid(("DANN", "AT"), PADERBORN[:2], 2), [])}
+    assert "paderborn-time-ablation-threshold" not in without
+
+
+def test_the_ingredient_ablation_has_a_block_per_method_and_bold_within_it():
+    methods = ("AT", "AT+MCC", "AT+SDAT", "AT*", "CAT-CPCS", "CAT+SDAT-CPCS", "CAT*-Temperature", "DANN*")
+    table = named(result_tables(grid(methods, PADERBORN[:2], 2), []), "paderborn-time-ablation-mcc-sdat")
+    assert [tuple(entry.text for entry in row[:3]) for row in table.rows] == [
+        ("AT", "", ""), ("AT", "✓", ""), ("AT", "", "✓"), ("AT", "✓", "✓"), ("CAT-CPCS", "", ""), ("CAT-CPCS", "", "✓"),
+    ]  # fmt: skip
+    assert [row[-1].bold for row in table.rows] == [False, False, False, True, False, True]
+    assert "within a method" in table.note
+
+
+# UDTL's form
+
+
+def test_udtls_form_is_maximum_and_mean_at_the_best_and_the_last_epoch(tmp_path: Path):
+    results = []
+    for seed, last in enumerate((0.5, 0.8)):
+        made = made_result(tmp_path / f"{seed}", Cell("cwru", "time", "load0→load1", "AT*", seed), last)
+        curves = (tmp_path / f"{seed}" / "curves.csv").read_text().splitlines()
+        heading = curves[0].split(",")
+        place, other = heading.index("target_accuracy_teacher"), heading.index("target_accuracy_student")
+        cells = curves[3].split(",")  # a peak in mid-course
+        cells[place], cells[other] = "0.9" if seed == 0 else "0.7", "0.99"
+        (tmp_path / f"{seed}" / "curves.csv").write_text("\n".join([*curves[:3], ",".join(cells), *curves[4:]]))
+        results.append(made)
+    table = named(result_tables(results, []), "cwru-time-udtl")
+    expected = {"AT* best max": 90, "AT* best mean": 85, "AT* last max": 80, "AT* last mean": 65}
+    assert {key: entry.value for key, entry in column(table, "Average").items()} == pytest.approx(expected)
+    assert "without labels" in table.note
+
+
+def test_unreadable_curves_are_counted_not_fatal(tmp_path: Path):
+    results = [
+        made_result(tmp_path / f"{seed}", Cell("cwru", "time", "load0→load1", "DANN", seed), 0.5) for seed in (0, 1)
+    ]
+    (tmp_path / "1" / "curves.csv").write_text("epoch,target_accuracy_student\n0,many\n")
+    table = named(result_tables(results, []), "cwru-time-udtl")
+    assert "The curves of 1 runs could not be read" in table.note
+    assert "cwru-time-udtl" not in {one.name for one in result_tables(grid(), [])}, "no curves at all"
+
+
+# Published figures
+
+
+@pytest.mark.parametrize(
+    ("dataset", "kind", "metric", "label", "method", "task", "percent"),
+    [
+        ("paderborn", "time", "accuracy", "paper", "CAT*-Temperature", PADERBORN[0], 52.67),
+        ("paderborn", "time", "accuracy", "paper", "source-only", PADERBORN[3], 24.33),
+        ("paderborn", "frequency", "accuracy", "paper", "DANN*", f"{CONDITIONS[3]}→{CONDITIONS[2]}", 72.73),
+        ("paderborn", "frequency", "ece", "paper", "CAT*-CPCS", f"{CONDITIONS[1]}→{CONDITIONS[3]}", 15.61),
+        ("paderborn", "time", "accuracy", "paper", "AT-fixed", PADERBORN[0], 33.44),
+        ("paderborn", "time", "accuracy", "paper", "AT", PADERBORN[0], 38.77),
+        ("paderborn", "time", "accuracy", "paper", "AT+MCC", PADERBORN[0], 42.77),
+        ("paderborn", "time", "accuracy", "paper", "CAT+SDAT-CPCS", PADERBORN[0], 49.82),
+        ("paderborn", "time", "accuracy", "paper", "CAT*-Matrix", PADERBORN[11], 43.48),
+        ("paderborn", "time", "accuracy", "UDTL", "source-only", PADERBORN[0], 14.02),
+        ("cwru", "time", "accuracy", "UDTL", "source-only", "load3→load0", 81.1),
+        ("cwru", "frequency", "accuracy", "UDTL", "DANN", "load2→load3", 84.01),
+        ("hit-sm", "time", "ece15", "authors' code", "CAT*-Temperature", "mfs-600→mfs-1200", 8.46),
+        ("hit-sm", "time", "accuracy", "authors' code", "AT*", "mfs-1200→mfs-600", 69.08),
+    ],
+)
+def test_published_figures_are_found_by_our_names(dataset, kind, metric, label, method, task, percent):
+    figures = {one.label: one for one in published_figures(dataset, kind, metric)}
+    assert figures[label].scores[method, task] == pytest.approx(percent / 100)
+
+
+def test_published_figures_are_whole_and_name_recipes_that_exist():
+    counts = {("time", "accuracy"): 18, ("time", "ece"): 8, ("frequency", "accuracy"): 8, ("frequency", "ece"): 8}
+    for (kind, metric), methods in counts.items():
+        paper = published_figures("paderborn", kind, metric)[0]
+        assert {task for _, task in paper.scores} == set(PADERBORN)
+        assert len(paper.scores) == 12 * methods
+        assert set(paper.ranks) == set(EIGHT)
+        assert {method for method, _ in paper.scores} <= set(RECIPES)
+    assert published_figures("simulated", "time", "accuracy") == []
+
+
+def test_the_papers_averages_are_those_of_its_tasks():
+    path = Path(sys.modules["bearcat.report.published"].__file__).parent / "published" / "paper.csv"
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    averages = [row for row in rows if row["quantity"] == "average"]
+    assert len(averages) == 42
+    for row in averages:
+        same = [
+            float(one["value"]) for one in rows
+            if one["quantity"] == "task" and all(one[key] == row[key] for key in ("input", "metric", "method"))
+        ]  # fmt: skip
+        assert float(row["value"]) == pytest.approx(np.mean(same), abs=0.011), row
+
+
+def test_published_figures_stand_beside_ours_with_the_difference():
+    results = grid()
+    tables = result_tables(results, [])
+    table = named(tables, "paderborn-time-accuracy-published")
+    rows = {(row[0].text, row[1].text): row for row in table.rows}
+    ours, paper, apart = (rows["DANN", name] for name in ("ours", "paper", "ours − paper"))
+    assert paper[2].value == pytest.approx(36.96)
+    assert ours[2].value == column(named(tables, "paderborn-time-accuracy"), "0→1")["DANN"].value
+    for left, right, difference in zip(ours[2:], paper[2:], apart[2:], strict=True):
+        assert difference.value == pytest.approx(left.value - right.value)
+    assert paper[-2].value == pytest.approx(46.53, abs=0.011)
+    assert (table.header[-1], paper[-1].text) == ("Average rank", "5.49")
+    assert rows["DANN", "UDTL"][-2].value == pytest.approx(46.82, abs=0.011)
+    assert ("AT*", "UDTL") not in rows
+    assert "window" in table.note
+    assert named(tables, "paderborn-time-ece-published").rows
+
+
+def test_ranks_among_other_methods_are_not_set_beside_the_papers():
+    table = named(result_tables(grid(EIGHT[:5]), []), "paderborn-time-accuracy-published")
+    assert table.header[-1] == "Average"
+
+
+def test_averages_beside_the_published_are_over_tasks_that_both_have():
+    results = grid(("AT*", "CAT*-Temperature"), ["mfs-600→mfs-900", "mfs-600→mfs-1200"], 2, "hit-sm")
+    table = named(result_tables(results, []), "hit-sm-time-accuracy-published")
+    assert table.header == ("Method", "Figures", "mfs-600→mfs-1200", "Average")
+    assert table.rows[1][-1].value == pytest.approx(87.19)
+    assert "seed 42 alone" in table.note
+    assert named(result_tables(results, []), "hit-sm-time-ece15-published").rows[1][2].value == pytest.approx(12.38)
+
+
+# Text
+
+HOSTILE = Table(
+    "hostile", "A_b & 50 % of #1", r"note with \ and ~ ^ { } $ | <x> → ± − – ✓", ("Method", "a_b→c", "p"),
+    (
+        (Entry("*star|pipe*"), Entry("−1.0", -1.0, True), Entry("<0.001", 0.0001)),
+        (Entry("[bracket_\\"), Entry("–"), Entry("0.5", 0.5, spread=0.25)),
+    ),
+)  # fmt: skip
+
+
+def test_markdown_has_equal_rows_and_escapes_names():
+    lines = markdown(HOSTILE).splitlines()
+    drawn = [line for line in lines if line.startswith("| ")]
+    assert len(drawn) == 4
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in drawn} == {4}
+    assert drawn[1] == "| --- | ---: | ---: |"
+    assert drawn[2] == r"| \*star\|pipe\* | **−1.0** | \<0.001 |"
+
+
+def latex_problems(text: str) -> list[str]:
+    """What a compiler would refuse in a table: unbalanced braces, environments or dollars, bare specials, ragged rows."""
+    problems = []
+    body = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
+    plain = body.replace(r"\\", " ROW ").replace("{!}{%\n", "{!}{")
+    unescaped = re.sub(r"\\[&%$#_{}]", "", plain)
+    depth = 0
+    for sign in unescaped:
+        depth += (sign == "{") - (sign == "}")
+        if depth < 0:
+            problems.append("closes more than it opens")
+    if depth:
+        problems.append("braces")
+    if unescaped.count("$") % 2:
+        problems.append("dollars")
+    outside = re.sub(r"\$[^$]*\$", "", unescaped)
+    problems += [sign for sign in "%#_^~" if sign in outside]
+    if not unescaped.isascii():
+        problems.append("a sign pdflatex does not know")
+    opened = re.findall(r"\\(begin|end)\{(\w+)\}", body)
+    if opened != [("begin", "table"), ("begin", "tabular"), ("end", "tabular"), ("end", "table")]:
+        problems.append("environments")
+    columns = len(re.search(r"\\begin\{tabular\}\{([lr]+)\}", body)[1])
+    inside = unescaped.partition("\\toprule")[2].partition("\\bottomrule")[0].replace("\\midrule", "")
+    rows = [row for row in inside.split(" ROW ") if row.strip()]
+    problems += [f"ragged: {row}" for row in rows if row.count("&") != columns - 1]
+    problems += [f"argument: {row}" for row in rows if row.strip()[0] in "*["]
+    return problems
+
+
+def test_latex_is_balanced_escaped_and_even():
+    assert latex_problems(latex(HOSTILE)) == []
+    for table in result_tables(grid(("AT", "AT+MCC", "AT*", "AT-fixed"), PADERBORN[:3], 2), []):
+        assert latex_problems(latex(table)) == [], table.name
+    assert r"\textbf{$-$1.0}" in latex(HOSTILE)
+    assert r"a\_b$\rightarrow$c" in latex(HOSTILE)
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        (r"50 \%", "50 %"), (r"A\_b", "A_b"), ("p \\\\", "p & q \\\\"), (r"$\rightarrow$", "→"), ("$<$", "$<"),
+        ("{}[", "["), (r"\end{tabular}}", r"\end{tabular}"), (r"\end{table}", ""),
+    ],
+)  # fmt: skip
+def test_the_check_of_latex_finds_what_it_should(good, bad):
+    text = latex(HOSTILE)
+    assert good in text
+    assert latex_problems(text.replace(good, bad, 1))
+
+
+def test_csv_has_full_precision_and_deviations():
+    rows = list(csv.reader(io.StringIO(csv_text(HOSTILE))))
+    assert rows[0] == ["Method", "a_b→c", "p", "p sd"]
+    assert rows[1] == ["*star|pipe*", "-1.0", "0.0001", ""]
+    assert rows[2] == ["[bracket_\\", "", "0.5", "0.25"]
+    table = result_tables(grid(("DANN", "AT*"), PADERBORN[:2], 2), [])[0]
+    read = list(csv.DictReader(io.StringIO(csv_text(table))))
+    assert float(read[0]["0→1"]) == table.rows[0][1].value
+    assert float(read[0]["0→1 sd"]) == table.rows[0][1].spread
+
+
+def test_files_are_written_whole_and_again(tmp_path: Path):
+    tables = result_tables(grid(("DANN", "AT*"), PADERBORN[:2], 2), [])
+    for _ in range(2):
+        written = write_tables(tables, tmp_path / "deep" / "tables")
+        assert sorted(written) == sorted((tmp_path / "deep" / "tables").iterdir()), "no drafts are left"
+    assert len(written) == 3 * len(tables)
+    assert (tmp_path / "deep/tables/paderborn-time-accuracy.md").read_text(encoding="utf-8") == markdown(tables[0])
+
+
+def test_a_folder_that_cannot_be_and_a_name_that_leads_out_are_refused(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written"):
+        write_tables([HOSTILE], tmp_path / "file")
+    with pytest.raises(InputError, match="no file's name"):
+        write_tables([Table("../out", "", "", (), ())], tmp_path)
+
+
+def test_tables_are_made_without_torch():
+    code = "import sys, bearcat.report.tables; assert not {'torch', 'pandas', 'matplotlib'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
