@@ -14,11 +14,13 @@ ROOT = Path(bearcat.__file__).parent
 LAYERS = [
     {"errors"},
     {"settings", "recipe"},
-    {"data", "calibration", "losses", "thresholds", "models", "checkpoint"},
+    {"data", "calibration", "losses", "thresholds", "models", "checkpoint", "track"},
     {"stepping", "batches", "evaluate", "report"},
     {"train"},
     {"artefact"},
+    {"runs"},
     {"adapt"},
+    {"bench"},
     {"cli"},
 ]
 # Inside data/: the same rule.
