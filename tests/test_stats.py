@@ -116,7 +116,7 @@ def test_holm_of_a_hand_worked_example():
 
 
 @given(chances)
-@settings(deadline=None, max_examples=20)  # statsmodels takes 50 ms a call
+@settings(deadline=None, max_examples=10)  # statsmodels takes 50 ms a call
 def test_holm_is_statsmodels(p):
     assert holm(p) == pytest.approx(multipletests(p, method="holm")[1])
 

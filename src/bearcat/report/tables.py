@@ -410,11 +410,12 @@ def _beside(group: _Group, metric: str) -> list[Table]:
             theirs = [one.scores[method, task] for task in there]
             extra: tuple[tuple[Entry, ...], ...] = ((), (), ())
             if ranks:
-                mine_rank, their_rank = ranks[method], one.ranks.get(method, math.nan)
+                theirs_rank = one.ranks.get(method)
                 extra = (
-                    (_number(mine_rank, "{:.2f}"),), (_number(their_rank, "{:.2f}"),),
-                    (_signed(mine_rank - their_rank, "{:+.2f}"),),
-                )  # fmt: skip
+                    (_number(ranks[method], "{:.2f}"),),
+                    (_number(theirs_rank, "{:.2f}") if theirs_rank is not None else Entry(""),),
+                    (_signed(ranks[method] - theirs_rank, "{:+.2f}") if theirs_rank is not None else Entry(""),),
+                )
             ours = [_spread(cells.get((method, task)), seeds) for task in tasks]
             average = _number(100 * float(np.mean(mine)), "{:.1f}")
             if number == 0:
