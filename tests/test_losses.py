@@ -73,6 +73,38 @@ def test_domain_loss_is_binary_cross_entropy_over_both_batches():
         torch.testing.assert_close(losses.domain(source, target)[run], expected)
 
 
+def test_losses_of_a_padded_batch_are_those_of_its_windows():
+    """And nothing flows back into padding, whatever stands there."""
+    counts = [12, 7, 1]
+    present = torch.arange(12) < torch.tensor(counts)[:, None]
+    for name, loss in {
+        "supervised": lambda logits, here, run: losses.supervised(logits, LABELS[run], here),
+        "batch": lambda logits, here, run: losses.pseudo_label(logits, LABELS[run], SELECTED[run], "batch", here),
+        "selected": lambda logits, here, run: losses.pseudo_label(logits, LABELS[run], SELECTED[run], "selected", here),
+        "confusion": lambda logits, here, run: losses.class_confusion(logits, 2.0, here),
+        "domain": lambda logits, here, run: losses.domain(
+            logits[..., 0], logits[..., 1], None if here is None else torch.cat([here, here], dim=1)
+        ),
+    }.items():
+        logits = torch.where(present[..., None], LOGITS, 1e4).requires_grad_()
+        result = loss(logits, present, slice(None))
+        result.sum().backward()
+        assert logits.grad is not None
+        assert torch.equal(logits.grad[~present], torch.zeros(12 * 3 - sum(counts), 5)), name
+        for run, count in enumerate(counts):
+            here = (slice(run, run + 1), slice(count))
+            torch.testing.assert_close(result[run], loss(LOGITS[here], None, here)[0], msg=name)
+
+
+def test_windows_that_are_not_there_are_not_counted():
+    probabilities, tau = (LOGITS * 2).softmax(dim=-1), torch.tensor([0.5, 0.5, 0.5])
+    present = torch.arange(12) < torch.tensor([12, 7, 0])[:, None]
+    counts = thresholds.confident_counts(probabilities, tau, present)
+    assert torch.equal(counts[:1], thresholds.confident_counts(probabilities[:1], tau[:1]))
+    assert torch.equal(counts[1:2], thresholds.confident_counts(probabilities[1:2, :7], tau[1:2]))
+    assert torch.equal(counts[2], torch.zeros(5))
+
+
 def test_per_class_thresholds_are_the_twins():
     probabilities = (LOGITS * 2).softmax(dim=-1)
     tau = torch.tensor([0.9, 0.5, 0.7])

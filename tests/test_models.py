@@ -42,6 +42,42 @@ def test_every_run_of_a_stack_computes_what_torchs_layers_compute(channels, leng
             torch.testing.assert_close(value[run], twin.state_dict()[name], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("counts", [(8, 5, 1), (3, 3, 3)])
+def test_a_padded_batch_is_normalised_by_its_windows_alone_as_torch_does_it(counts):
+    torch.manual_seed(0)
+    student = Student(3, 1, 100, classes=5, probability=0.0)
+    initialise(student, [4, 5, 6], 0)
+    twins = [plain_twin(student, run, 1, 100, 5) for run in range(3)]
+    windows = torch.randn(3, 8, 1, 100)
+    present = torch.arange(8) < torch.tensor(counts)[:, None]
+    for _ in range(2):
+        logits, _ = student(windows, True, None, present)
+        logits[present].square().sum().backward()
+        for run, twin in enumerate(twins):
+            expected = twin["head"](twin["encoder"](windows[run, : counts[run]]))
+            expected.square().sum().backward()
+            torch.testing.assert_close(logits[run, : counts[run]], expected, rtol=1e-4, atol=1e-5)
+    for run, twin in enumerate(twins):
+        for name, value in student.named_buffers():
+            torch.testing.assert_close(value[run], twin.state_dict()[name], rtol=1e-5, atol=1e-6)
+        gradients = {name: one.grad for name, one in twin.named_parameters()}
+        for name, parameter in student.named_parameters():
+            torch.testing.assert_close(parameter.grad[run], gradients[name], rtol=1e-3, atol=2e-4, msg=name)
+
+
+def test_two_domains_in_a_batch_are_two_batches():
+    torch.manual_seed(0)
+    one, two = Student(2, 1, 100, 5, probability=0.0), Student(2, 1, 100, 5, probability=0.0)
+    initialise(one, [4, 5], 0)
+    initialise(two, [4, 5], 0)
+    windows = torch.randn(2, 12, 1, 100)
+    together, _ = one(windows, True, None, domains=2)
+    apart = [two(part, True)[0] for part in windows.chunk(2, dim=1)]
+    torch.testing.assert_close(together, torch.cat(apart, dim=1))
+    for name, value in one.state_dict().items():
+        torch.testing.assert_close(value, two.state_dict()[name])
+
+
 def test_gradients_of_a_stack_are_those_of_torchs_layers():
     torch.manual_seed(0)
     student = Student(2, 1, 128, classes=4, probability=0.0)

@@ -13,11 +13,12 @@ import torch
 
 from bearcat.batches import stack_data
 from bearcat.calibration import CALIBRATORS, Evidence
-from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
+from bearcat.data.recording import Windows
+from bearcat.data.tasks import HeldBack, Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
-from bearcat.evaluate import predict
+from bearcat.evaluate import predict, watcher
 from bearcat.recipe import RECIPES, Adversarial, Recipe, Schedule, Sharpness
-from bearcat.train import Run, Trained, _new_state, train
+from bearcat.train import Run, Trained, _new_state, stack_key, train
 from tests.reference import loop as reference
 
 CPU = torch.device("cpu")
@@ -46,6 +47,15 @@ def toy(
 def still(recipe: Recipe, schedule: Schedule = SHORT, **changes: Any) -> Recipe:
     """Without dropout, on a short schedule."""
     return replace(recipe, schedule=schedule, dropout=0.0, **changes)
+
+
+def changed(recipe: Recipe, change: dict[str, Any]) -> Recipe:
+    """With other options; a dict holds those of an ingredient."""
+    for part, value in change.items():
+        recipe = replace(
+            recipe, **{part: replace(getattr(recipe, part), **value) if isinstance(value, dict) else value}
+        )
+    return recipe
 
 
 def twin_of(recipe: Recipe, data: TrainingData, seed: int, run: Run) -> reference.Twin:
@@ -108,7 +118,9 @@ def assert_equal_to_twin(recipe: Recipe, data: TrainingData, seed: int = 3) -> N
              "share": "pseudo_label_share"}  # fmt: skip
     for epoch in range(recipe.schedule.epochs):
         twin.start_epoch(epoch)
-        steps = [twin.step(source[0], target[0]) for source, target in batches.epoch(epoch)]
+        order = batches.order(epoch)
+        pairs = [order.windows(0, iteration) for iteration in range(batches.iterations)]
+        steps = [twin.step(torch.from_numpy(source), torch.from_numpy(target)) for source, target in pairs]
         for theirs, ours in names.items():
             expected = float(sum(step[theirs] for step in steps)) / len(steps)
             found = float(trained.history[ours][epoch, 0]) if ours in trained.history else 0.0
@@ -126,16 +138,28 @@ def assert_equal_to_twin(recipe: Recipe, data: TrainingData, seed: int = 3) -> N
         assert (trained.teacher.head.weight != trained.student.head.weight).any()
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_ten_steps_and_more_of_every_recipe_are_the_twins(name):
+@pytest.mark.parametrize("name", ["DANN*", "AT-fixed", "AT+SDAT", "CAT*-Temperature", "CAT-CPCS"])
+def test_every_step_is_the_twins(name):
     """In float64, one step an epoch, so that every loss of every step is compared; then all weights and statistics."""
     assert_equal_to_twin(still(RECIPES[name]), toy(dtype=np.float64))
 
 
-@pytest.mark.parametrize("name", ["source-only", "AT*", "CAT*-Temperature"])
-def test_several_batches_an_epoch_with_smaller_last_ones_are_the_twins(name):
-    schedule = replace(SHORT, epochs=6, align_from=1, label_from=2, calibrate_from=3, drops=(3, 5))
-    assert_equal_to_twin(still(RECIPES[name], schedule), toy(windows=41, target=25, dtype=np.float64))
+RAGGED = replace(SHORT, epochs=4, align_from=1, label_from=2, calibrate_from=3, drops=(2, 3))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_epochs_of_several_batches_with_smaller_last_ones_are_the_twins_for_every_recipe(name):
+    """In float64, twelve steps of all phases. The twin takes the smaller batches as they are; here they are padded."""
+    assert_equal_to_twin(still(RECIPES[name], RAGGED), toy(windows=41, target=25, dtype=np.float64))
+
+
+@pytest.mark.parametrize(
+    "change", [{"passes": "separate"}, {"labels": {"average": "selected", "counts": "calibrated"}}]
+)
+def test_options_with_smaller_last_batches_are_the_twins(change):
+    assert_equal_to_twin(
+        still(changed(RECIPES["CAT*-Temperature"], change), RAGGED), toy(windows=41, target=25, dtype=np.float64)
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,12 +173,7 @@ def test_several_batches_an_epoch_with_smaller_last_ones_are_the_twins(name):
     ],
 )
 def test_every_option_is_the_twins(change):
-    recipe = RECIPES["CAT*-Temperature"]
-    for part, value in change.items():
-        recipe = replace(
-            recipe, **{part: replace(getattr(recipe, part), **value) if isinstance(value, dict) else value}
-        )
-    assert_equal_to_twin(still(recipe), toy(dtype=np.float64))
+    assert_equal_to_twin(still(changed(RECIPES["CAT*-Temperature"], change)), toy(dtype=np.float64))
 
 
 def test_float32_follows_float64():
@@ -266,6 +285,55 @@ def test_a_stack_of_three_equals_three_alone(name):
             )
 
 
+@pytest.mark.parametrize("name", ["CAT*-Temperature", "CAT-CPCS", "CAT*-Matrix", "AT-fixed"])
+def test_runs_of_unequal_sizes_stack_and_each_equals_itself_alone(name):
+    """With as many batches in an epoch, but other numbers of training, target and test windows, and dropout."""
+    recipe = replace(RECIPES[name], schedule=RAGGED)
+    sizes = [(33, 16, 13), (41, 40, 9), (48, 25, 21)]
+    runs, held = [], []
+    for number, (windows, target, test) in enumerate(sizes):
+        data = toy(number, windows, target, dtype=np.float64)
+        other = toy(number + 9, 16, max(test, 16), dtype=np.float64)
+        data = replace(data, source_test=Labelled(data.source_test.values[:test], data.source_test.labels[:test]))
+        runs.append(Run(recipe, data, 10 + number))
+        held.append(kept_back(other.target_train.values[:test], target))
+    assert len({stack_key(run) for run in runs}) == 1
+    together = train(runs, CPU, watch=watcher(held, CPU))
+    for number, run in enumerate(runs):
+        alone = train([run], CPU, watch=watcher([held[number]], CPU))
+        assert alone.history.keys() == together.history.keys()
+        for key, value in alone.history.items():
+            torch.testing.assert_close(
+                together.history[key][:, number], value[:, 0], rtol=1e-5, atol=1e-7, equal_nan=True,
+                msg=lambda text, key=key: f"{key}: {text}",
+            )  # fmt: skip
+        for key, value in alone.network.state_dict().items():
+            torch.testing.assert_close(
+                together.network.state_dict()[key][number], value[0], rtol=1e-6, atol=1e-9,
+                msg=lambda text, key=key: f"{key}: {text}",
+            )  # fmt: skip
+
+
+def kept_back(values: np.ndarray, target: int) -> HeldBack:
+    """Target windows with labels; of the training windows some have none."""
+    labels = np.arange(len(values)) % 3
+    place = np.zeros(len(values), np.int64)
+    windows = Windows(values=values, recording=place, start=place, span=values.shape[-1], recordings=())
+    return HeldBack(windows, labels, np.arange(target) % 4 - 1)
+
+
+def test_padding_is_never_looked_at():
+    """Whatever stands behind a run's windows, the result is the same: the stack's other run has more of everything."""
+    recipe = replace(RECIPES["CAT*-CPCS"], schedule=RAGGED)
+    short, loud = toy(0, 33, 17), toy(1, 48, 40)
+    for part in (loud.source_train, loud.source_test, loud.target_train):
+        part.values[:] *= 1e3
+    quiet = toy(1, 48, 40)
+    one, other = (train([Run(recipe, short, 0), Run(recipe, long, 1)], CPU) for long in (loud, quiet))
+    for key, value in one.network.state_dict().items():
+        assert torch.equal(value[0], other.network.state_dict()[key][0]), key
+
+
 def test_alone_and_alone_again_are_the_same_to_the_bit():
     run = Run(live(RECIPES["CAT*-Temperature"]), toy(), 5)
     same_weights(train([run], CPU), train([run], CPU))
@@ -276,8 +344,11 @@ def test_alone_and_alone_again_are_the_same_to_the_bit():
 def test_recipes_of_other_ingredients_or_data_of_other_shape_do_not_stack():
     with pytest.raises(InputError, match="same ingredients"):
         train([Run(live(RECIPES["AT"]), toy(), 0), Run(live(RECIPES["DANN"]), toy(), 0)], CPU)
-    with pytest.raises(InputError, match="data of one shape"):
-        train([Run(live(RECIPES["AT"]), toy(), 0), Run(live(RECIPES["AT"]), toy(windows=17), 0)], CPU)
+    for other in (toy(windows=17), toy(length=100), toy(classes=4), toy(dtype=np.float64)):
+        runs = [Run(live(RECIPES["AT"]), toy(), 0), Run(live(RECIPES["AT"]), other, 0)]
+        assert stack_key(runs[0]) != stack_key(runs[1])
+        with pytest.raises(InputError, match="windows of one shape"):
+            train(runs, CPU)
     with pytest.raises(InputError, match="10 training windows are fewer than a batch of 16"):
         train([Run(live(RECIPES["AT"]), toy(windows=10), 0)], CPU)
 

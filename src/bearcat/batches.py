@@ -2,86 +2,222 @@
 
 The order of windows in an epoch is drawn from (run's seed, epoch, pass), so it does not depend on the other runs of the
 stack nor on what was drawn before: a resumed run goes on exactly where it was.
+
+Runs of a stack may have different numbers of windows. Their data are padded to the longest, and the last, smaller batch
+of a pass to the full size: a mask says which places hold a window. A run alone is padded the same way, so that a window
+has the same place in its batch, and the same dropout, whoever its neighbours are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bearcat.data.tasks import TrainingData
+from bearcat.data.tasks import UNKNOWN, TrainingData
 from bearcat.errors import InputError
 
 SOURCE, TARGET = 10, 11  # streams of randomness, besides those of the split and of the networks
 
 
 @dataclass(frozen=True, eq=False)
+class Order:
+    """Which windows the steps of an epoch see: places (run, iteration, batch) and whether each holds a window."""
+
+    source: np.ndarray
+    source_present: np.ndarray
+    target: np.ndarray
+    target_present: np.ndarray
+
+    def windows(self, run: int, iteration: int) -> tuple[np.ndarray, np.ndarray]:
+        """The source and target windows of one run's batch, without padding."""
+        source, target = self.source[run, iteration], self.target[run, iteration]
+        return source[self.source_present[run, iteration]], target[self.target_present[run, iteration]]
+
+
+@dataclass(frozen=True, eq=False)
 class Batches:
-    """The training data of R runs of equal shape: values (run, window, channel, time), labels (run, window)."""
+    """The training data of R runs: values (run, window, channel, time), labels (run, window).
+
+    Behind a run's own windows values are 0 and labels UNKNOWN, except training labels, which are 0 there.
+    """
 
     source_train: Tensor
     source_labels: Tensor
     source_test: Tensor
     source_test_labels: Tensor
     target_train: Tensor
+    source_windows: tuple[int, ...]  # training windows of each run
+    target_windows: tuple[int, ...]
     seeds: tuple[int, ...]
     size: int
 
     @property
     def iterations(self) -> int:
         """Steps in an epoch; the last, smaller batch counts."""
-        return -(-self.source_train.shape[1] // self.size)
+        return iterations(max(self.source_windows), self.size)
 
-    def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Pairs of source and target indices (run, batch). Target batches are cycled and reshuffled."""
-        source = self._order(SOURCE, epoch, 0, self.source_train.shape[1])
-        windows = self.target_train.shape[1]
-        per_pass = -(-windows // self.size)
-        for number in range(self.iterations):
-            turn, place = divmod(number, per_pass)
-            if place == 0:
-                target = self._order(TARGET, epoch, turn, windows)
-            part = slice(number * self.size, (number + 1) * self.size)
-            yield source[:, part], target[:, place * self.size : (place + 1) * self.size]
+    @property
+    def source_present(self) -> Tensor:
+        """(run, window) bool: where source_train holds a window."""
+        return _present(self.source_windows, self.source_train)
 
-    def _order(self, stream: int, epoch: int, turn: int, windows: int) -> Tensor:
-        orders = [np.random.default_rng([seed, stream, epoch, turn]).permutation(windows) for seed in self.seeds]
-        return torch.from_numpy(np.stack(orders)).to(self.source_train.device, non_blocking=True)
+    @property
+    def target_present(self) -> Tensor:
+        """(run, window) bool: where target_train holds a window."""
+        return _present(self.target_windows, self.target_train)
+
+    def order(self, epoch: int) -> Order:
+        """The epoch's batches. Target batches are cycled and reshuffled."""
+        return Order(*self._drawn(SOURCE, epoch, self.source_windows), *self._drawn(TARGET, epoch, self.target_windows))
+
+    def _drawn(self, stream: int, epoch: int, windows: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        places = np.zeros((len(windows), self.iterations, self.size), dtype=np.int64)
+        present = np.zeros(places.shape, dtype=bool)
+        for run, (seed, count) in enumerate(zip(self.seeds, windows, strict=True)):
+            length = iterations(count, self.size)
+            for turn in range(iterations(self.iterations, length)):
+                passed = np.zeros((length, self.size), dtype=np.int64)
+                passed.flat[:count] = np.random.default_rng([seed, stream, epoch, turn]).permutation(count)
+                steps = slice(turn * length, min((turn + 1) * length, self.iterations))
+                places[run, steps] = passed[: steps.stop - steps.start]
+                filled = np.arange(passed.size).reshape(passed.shape) < count
+                present[run, steps] = filled[: steps.stop - steps.start]
+        return places, present
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """What a step sees: windows (run, batch, channel, time), labels (run, batch).
+
+    `both` is source and target, one behind the other. Masks (run, batch) are None where every place holds a window.
+    """
+
+    source: Tensor
+    labels: Tensor
+    source_present: Tensor | None
+    both: Tensor | None = None
+    target_index: Tensor | None = None  # into the stack's target windows, the number behind the last where padded
+    target_present: Tensor | None = None
+    present: Tensor | None = None  # of both
+
+
+class Feed:
+    """Hands out an epoch's batches from fixed memory on the device, counting there.
+
+    So a step depends on nothing the host knows, and a recording of one step can be replayed for every other.
+    """
+
+    def __init__(self, batches: Batches) -> None:
+        self.batches = batches
+        device, runs = batches.source_train.device, len(batches.seeds)
+        shape = (batches.iterations, runs, batches.size)
+        self.number = torch.zeros(1, dtype=torch.int64, device=device)
+        self.source_index = torch.zeros(shape, dtype=torch.int64, device=device)
+        self.target_index = torch.zeros(shape, dtype=torch.int64, device=device)
+        self.source_present = torch.zeros(shape, dtype=torch.bool, device=device)
+        self.target_present = torch.zeros(shape, dtype=torch.bool, device=device)
+        self.ramp = torch.zeros(batches.iterations, device=device)
+        self.padded: tuple[bool, ...] = ()  # for each step, whether any batch has a place without a window
+
+    def fill(self, epoch: int, ramp: Sequence[float]) -> None:
+        """Draws the epoch's order. `ramp` is a number for each step, such as the gradient reversal's."""
+        order = self.batches.order(epoch)
+        longest = self.batches.target_train.shape[1]
+        target = np.where(order.target_present, order.target, longest)
+        for kept, drawn in (
+            (self.source_index, order.source), (self.target_index, target),
+            (self.source_present, order.source_present), (self.target_present, order.target_present),
+        ):  # fmt: skip
+            kept.copy_(torch.from_numpy(np.ascontiguousarray(drawn.swapaxes(0, 1))))
+        self.ramp.copy_(torch.tensor(ramp, dtype=self.ramp.dtype))
+        full = order.source_present.all(axis=(0, 2)) & order.target_present.all(axis=(0, 2))
+        self.padded = tuple(not one for one in full)
+        self.number.fill_(-1)
+
+    def next(self, with_target: bool, padded: bool) -> Batch:
+        """The next step's batch; `padded` says that this step's batches have places without a window."""
+        self.number += 1
+        batches = self.batches
+        index = self._now(self.source_index)
+        source, labels = gather(batches.source_train, index), gather(batches.source_labels, index)
+        source_present = self._now(self.source_present) if padded else None
+        if not with_target:
+            return Batch(source, labels, source_present)
+        target_index = self._now(self.target_index)
+        target = gather(batches.target_train, target_index.clamp(max=batches.target_train.shape[1] - 1))
+        target_present = self._now(self.target_present) if padded else None
+        present = None
+        if source_present is not None and target_present is not None:
+            present = torch.cat([source_present, target_present], dim=1)
+        both = torch.cat([source, target], dim=1)
+        return Batch(both[:, : batches.size], labels, source_present, both, target_index, target_present, present)
+
+    def ramp_now(self) -> Tensor:
+        """The step's number of the ramp, (1,)."""
+        return self.ramp.index_select(0, self.number)
+
+    def _now(self, kept: Tensor) -> Tensor:
+        return kept.index_select(0, self.number)[0]
+
+
+def iterations(windows: int, size: int) -> int:
+    """Batches in a pass over so many windows; the last, smaller one counts."""
+    return -(-windows // size)
 
 
 def gather(values: Tensor, index: Tensor) -> Tensor:
     """Each run's own rows: (run, window, …), (run, batch) → (run, batch, …)."""
-    return values[torch.arange(len(values), device=values.device)[:, None], index]
+    runs, windows = values.shape[:2]
+    first = torch.arange(0, runs * windows, windows, device=values.device)
+    rows = values.flatten(0, 1).index_select(0, (index + first[:, None]).flatten())
+    return rows.view(*index.shape, *values.shape[2:])
+
+
+def padded_stack(arrays: Sequence[np.ndarray], filling: float, device: torch.device) -> Tensor:
+    """Arrays of different lengths (window, …) as one tensor (run, longest, …)."""
+    longest = max(len(one) for one in arrays)
+    together = np.full((len(arrays), longest, *arrays[0].shape[1:]), filling, dtype=arrays[0].dtype)
+    for place, one in zip(together, arrays, strict=True):
+        place[: len(one)] = one
+    return torch.from_numpy(together).to(device)
+
+
+def data_key(data: TrainingData, size: int) -> tuple[object, ...]:
+    """What runs of one stack must share of their data: the windows' shape, the classes' number, steps in an epoch."""
+    values = data.source_train.values
+    return values.shape[1:], values.dtype.str, len(data.classes), iterations(len(values), size)
 
 
 def stack_data(data: Sequence[TrainingData], seeds: Sequence[int], size: int, device: torch.device) -> Batches:
-    """Puts the data of runs of equal shape on the device."""
-    first = data[0]
+    """Puts the data of several runs on the device."""
     for one in data:
         if len(one.source_train) < size or len(one.target_train) < size:
             few = min(len(one.source_train), len(one.target_train))
             raise InputError(
                 f"{few} training windows are fewer than a batch of {size}; add recordings or use a smaller batch"
             )
-        for name in ("source_train", "source_test", "target_train"):
-            if getattr(one, name).values.shape != getattr(first, name).values.shape or len(one.classes) != len(
-                first.classes
-            ):
-                raise InputError("runs of one stack need data of one shape; train these runs in stacks of their own")
-
-    def tensor(arrays: list[np.ndarray]) -> Tensor:
-        return torch.from_numpy(np.stack(arrays)).to(device)
-
+        if data_key(one, size) != data_key(data[0], size):
+            raise InputError(
+                "runs of one stack need windows of one shape, as many classes and as many batches in an epoch; "
+                "train these runs in stacks of their own"
+            )
     return Batches(
-        source_train=tensor([one.source_train.values for one in data]),
-        source_labels=tensor([one.source_train.labels for one in data]),
-        source_test=tensor([one.source_test.values for one in data]),
-        source_test_labels=tensor([one.source_test.labels for one in data]),
-        target_train=tensor([one.target_train.values for one in data]),
+        source_train=padded_stack([one.source_train.values for one in data], 0, device),
+        source_labels=padded_stack([one.source_train.labels for one in data], 0, device),
+        source_test=padded_stack([one.source_test.values for one in data], 0, device),
+        source_test_labels=padded_stack([one.source_test.labels for one in data], UNKNOWN, device),
+        target_train=padded_stack([one.target_train.values for one in data], 0, device),
+        source_windows=tuple(len(one.source_train) for one in data),
+        target_windows=tuple(len(one.target_train) for one in data),
         seeds=tuple(seeds),
         size=size,
     )
+
+
+def _present(windows: tuple[int, ...], values: Tensor) -> Tensor:
+    count = torch.tensor(windows, device=values.device)
+    return torch.arange(values.shape[1], device=values.device) < count[:, None]

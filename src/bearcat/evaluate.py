@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bearcat.batches import Batches
+from bearcat.batches import Batches, padded_stack
 from bearcat.calibration import Calibration, accuracy, brier, ece, nll
 from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.models.networks import Student
@@ -58,13 +58,9 @@ def scores(logits: Tensor, calibration: Calibration | None, labels: Tensor) -> d
 
 def watcher(held_back: Sequence[HeldBack], device: torch.device) -> Callable[[EpochEnd], dict[str, Tensor]]:
     """Looks at the end of every epoch: source and target scores of student and teacher, accuracy of pseudo-labels."""
-
-    def tensor(arrays: list[np.ndarray]) -> Tensor:
-        return torch.from_numpy(np.stack(arrays)).to(device)
-
-    target = tensor([np.asarray(one.target_test.values) for one in held_back])
-    target_labels = tensor([one.target_test_labels for one in held_back])
-    train_labels = tensor([one.target_train_labels for one in held_back])
+    target = padded_stack([np.asarray(one.target_test.values) for one in held_back], 0, device)
+    target_labels = padded_stack([one.target_test_labels for one in held_back], UNKNOWN, device)
+    train_labels = padded_stack([one.target_train_labels for one in held_back], UNKNOWN, device)
 
     def watch(end: EpochEnd) -> dict[str, Tensor]:
         seen: dict[str, Tensor] = {}

@@ -1,4 +1,7 @@
-"""Losses as pure functions, (run, …) → (run,): one number for each run (docs/method.md)."""
+"""Losses as pure functions, (run, …) → (run,): one number for each run (docs/method.md).
+
+`present` (run, batch) says which places of a padded batch hold a window; None means all.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,24 @@ from torch import Tensor
 from torch.nn import functional
 
 
-def supervised(logits: Tensor, labels: Tensor) -> Tensor:
+def supervised(logits: Tensor, labels: Tensor, present: Tensor | None = None) -> Tensor:
     """Mean cross-entropy: logits (run, batch, class), labels (run, batch)."""
-    return _cross_entropy(logits, labels).mean(dim=1)
+    return mean(_cross_entropy(logits, labels), present)
 
 
-def pseudo_label(logits: Tensor, labels: Tensor, selected: Tensor, average: str) -> Tensor:
+def pseudo_label(
+    logits: Tensor, labels: Tensor, selected: Tensor, average: str, present: Tensor | None = None
+) -> Tensor:
     """Cross-entropy of the selected windows (run, batch) over the batch size, as the authors do, or their number."""
     losses = torch.where(selected, _cross_entropy(logits, labels), 0)
     if average == "batch":
-        return losses.mean(dim=1)
+        return mean(losses, present)
+    selected = selected if present is None else selected & present
+    losses = torch.where(selected, losses, 0)
     return losses.sum(dim=1) / selected.sum(dim=1).clamp(min=1)
 
 
-def class_confusion(logits: Tensor, temperature: float) -> Tensor:
+def class_confusion(logits: Tensor, temperature: float, present: Tensor | None = None) -> Tensor:
     """Minimum class confusion (Jin et al. 2020): how much mass pairs of classes share in the batch's predictions."""
     classes = logits.shape[-1]
     logarithms = functional.log_softmax(logits / temperature, dim=-1)
@@ -28,17 +35,28 @@ def class_confusion(logits: Tensor, temperature: float) -> Tensor:
     with torch.no_grad():  # sure windows count more; the weights sum to the batch size
         entropy = -(probabilities * logarithms).sum(dim=-1)
         weight = 1 + torch.exp(-entropy)
-        weight = weight * (logits.shape[1] / weight.sum(dim=1, keepdim=True))
+        size: int | Tensor = logits.shape[1]
+        if present is not None:
+            weight = torch.where(present, weight, 0)
+            size = present.sum(dim=1, keepdim=True)
+        weight = weight * (size / weight.sum(dim=1, keepdim=True))
     correlation = (probabilities * weight[..., None]).mT @ probabilities  # (run, class, class)
     confusion = correlation / correlation.sum(dim=2, keepdim=True)
     diagonal = confusion.diagonal(dim1=1, dim2=2).sum(dim=1)
     return (confusion.sum(dim=(1, 2)) - diagonal) / classes
 
 
-def domain(source_logits: Tensor, target_logits: Tensor) -> Tensor:
+def domain(source_logits: Tensor, target_logits: Tensor, present: Tensor | None = None) -> Tensor:
     """Binary cross-entropy of the domain classifier, source 1 and target 0, over all windows of both (run, batch)."""
     losses = torch.cat([functional.softplus(-source_logits), functional.softplus(target_logits)], dim=1)
-    return losses.mean(dim=1)
+    return mean(losses, present)
+
+
+def mean(values: Tensor, present: Tensor | None) -> Tensor:
+    """Of the windows that are there: (run, batch) → (run,)."""
+    if present is None:
+        return values.mean(dim=1)
+    return torch.where(present, values, 0).sum(dim=1) / present.sum(dim=1)
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

@@ -6,10 +6,14 @@ import torch
 from torch import Tensor
 
 
-def confident_counts(probabilities: Tensor, tau: Tensor) -> Tensor:
-    """Predictions at least `tau` (run,) sure, per class: (run, window, class) → (run, class)."""
+def confident_counts(probabilities: Tensor, tau: Tensor, present: Tensor | None = None) -> Tensor:
+    """Predictions at least `tau` (run,) sure, per class: (run, window, class) → (run, class).
+
+    `present` (run, window) says which places hold a window; None means all.
+    """
     confidence, label = probabilities.max(dim=-1)
-    sure = (confidence >= tau[:, None]).to(torch.float32)
+    sure = confidence >= tau[:, None]
+    sure = (sure if present is None else sure & present).to(torch.float32)
     counts = torch.zeros(probabilities.shape[0], probabilities.shape[2], device=probabilities.device)
     return counts.scatter_add_(1, label, sure)
 

@@ -15,8 +15,9 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +27,28 @@ from torch import Tensor
 
 from bearcat import checkpoint as checkpoints
 from bearcat import losses, thresholds
-from bearcat.batches import Batches, gather, stack_data
+from bearcat.batches import Batch, Batches, Feed, data_key, stack_data
 from bearcat.calibration import CALIBRATORS, CPCS, Calibration, Calibrator, Evidence, Temperature
-from bearcat.data.tasks import TrainingData
+from bearcat.data.tasks import UNKNOWN, TrainingData
 from bearcat.errors import InputError
 from bearcat.evaluate import EpochEnd, predict
 from bearcat.models import DomainClassifier, Student, initialise
 from bearcat.models.stacked import Randomness
 from bearcat.recipe import Recipe
-from bearcat.stepping import climb, follow, learning_rate, put_back, reversal_coefficient, reverse_gradient
+from bearcat.stepping import (
+    Recorder,
+    climb,
+    descend,
+    follow,
+    learning_rate,
+    parameters_of,
+    put_back,
+    reversal_coefficient,
+    reverse_gradient,
+    set_rate,
+)
 
-RESULT_VERSION = 2  # raise it whenever the same settings, seed and data give another result
+RESULT_VERSION = 3  # raise it whenever the same settings, seed and data give another result
 STUDENT, DOMAIN, DROPOUT = 20, 21, 22  # streams of randomness
 
 
@@ -47,6 +59,21 @@ class Run:
     recipe: Recipe
     data: TrainingData
     seed: int
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Which ingredients are on in an epoch. Steps of one phase are alike."""
+
+    aligning: bool
+    confusing: bool
+    labelling: bool
+    calibrating: bool
+
+    @property
+    def target(self) -> bool:
+        """Whether target windows are looked at."""
+        return self.aligning or self.confusing or self.labelling
 
 
 @dataclass(eq=False)
@@ -68,7 +95,7 @@ class Trained:
 
 @dataclass(eq=False)
 class State:
-    """Everything that changes while training."""
+    """Everything that changes while training. What a step reads and writes stays in one place (stepping.Recorder)."""
 
     student: Student
     domain: DomainClassifier
@@ -79,6 +106,15 @@ class State:
     finite: Tensor
     history: dict[str, list[Tensor]]
     epoch: int = 0
+    calibration: Calibration | None = None  # of this epoch
+    limits: Tensor | None = None  # (run, class), of this epoch
+    noted: Tensor | None = None  # (run, target window + 1), this epoch's pseudo-labels, −1 where none; last: padding
+    totals: dict[str, Tensor] = field(default_factory=dict)  # this epoch's sums over steps, (run,) each
+
+
+def stack_key(run: Run) -> Hashable:
+    """Runs of equal keys can be trained together: the same ingredients and schedule, windows alike, as many steps."""
+    return run.recipe.shape(), data_key(run.data, run.recipe.schedule.batch)
 
 
 def train(
@@ -107,88 +143,30 @@ def train(
     if checkpoint is not None and checkpoint.exists():
         _resume(state, checkpoint, identity)
     saved_at = time.monotonic()
-    iterations = batches.iterations
-    labelled_until_now: Tensor | None = None
-    calibration: Calibration | None = None
+    feed, recorder = Feed(batches), Recorder(device)
 
     for epoch in range(state.epoch, schedule.epochs):
-        aligning = recipe.alignment is not None and epoch >= schedule.align_from
-        confusing = recipe.confusion is not None and epoch >= schedule.align_from
-        labelling = recipe.labels is not None and epoch >= schedule.label_from
-        calibrating = recipe.calibration is not None and epoch >= schedule.calibrate_from
         for optimiser in (state.student_optimiser, state.domain_optimiser):
-            for group in optimiser.param_groups:
-                group["lr"] = learning_rate(schedule, epoch)
-
+            set_rate(optimiser, learning_rate(schedule, epoch))
         if recipe.teacher is not None and epoch >= schedule.label_from and state.teacher is None:
             state.teacher = copy.deepcopy(state.student).requires_grad_(False)
-        teacher = state.teacher
-        calibration = _calibrate(recipe, teacher, batches, oracle) if calibrating and teacher is not None else None
-        limits = _thresholds(recipe, teacher, calibration, batches, number, classes) if labelling else None
-        if labelling:
-            labelled_until_now = torch.full(batches.target_train.shape[:2], -1, dtype=torch.int64, device=device)
-        totals: dict[str, Tensor] = {}
+        phase = _phase(recipe, epoch)
+        if phase.calibrating:
+            state.calibration = _in_place(state.calibration, _calibrate(recipe, state, batches, oracle))
+        if phase.labelling:
+            _prepare_labels(recipe, state, batches, number, classes)
+        feed.fill(epoch, _reversal_ramp(recipe, epoch, batches.iterations))
+        for total in state.totals.values():
+            total.zero_()
 
-        for step, (source_index, target_index) in enumerate(batches.epoch(epoch)):
-            source, labels = gather(batches.source_train, source_index), gather(batches.source_labels, source_index)
-            target = gather(batches.target_train, target_index) if aligning or confusing or labelling else None
-            if teacher is not None and recipe.teacher is not None:
-                follow(teacher, state.student, recipe.teacher.momentum, recipe.teacher.statistics == "averaged")
-            pseudo: tuple[Tensor, Tensor] | None = None
-            if limits is not None and teacher is not None and target is not None:
-                pseudo = _pseudo_labels(recipe, teacher, target, calibration, limits, state.randomness)
-                _note_labels(labelled_until_now, target_index, *pseudo)
+        for padded in feed.padded:
+            step = partial(_step, recipe, state, feed, number, phase, padded)
+            recorder.run(step, kind=(phase, padded))
 
-            def task(
-                for_domain: bool, source: Tensor = source, labels: Tensor = labels, target: Tensor | None = target,
-                pseudo: tuple[Tensor, Tensor] | None = pseudo, confusing: bool = confusing,
-            ) -> tuple[dict[str, Tensor], list[Tensor]]:  # fmt: skip
-                """Supervised, pseudo-label and confusion losses (run,), weighted, and the features of both domains."""
-                logits, features = _pass(state, source)
-                parts = {"supervised": losses.supervised(logits, labels)}
-                wanted = pseudo is not None or confusing or (for_domain and recipe.passes == "shared")
-                if target is None or not wanted:
-                    return parts, [features]
-                target_logits, target_features = _pass(state, target)
-                if pseudo is not None and recipe.labels is not None:
-                    loss = losses.pseudo_label(target_logits, *pseudo, recipe.labels.average)
-                    parts["pseudo_label"] = number["label_weight"] * loss
-                if confusing and recipe.confusion is not None:
-                    loss = losses.class_confusion(target_logits, recipe.confusion.temperature)
-                    parts["confusion"] = number["confusion_weight"] * loss
-                return parts, [features, target_features]
-
-            weights = list(state.student.parameters())
-            before = None
-            if recipe.sharpness is not None:
-                parts, _ = task(for_domain=False)
-                before = climb(weights, torch.autograd.grad(_total(parts), weights), number["radius"])
-            parts, features = task(for_domain=True)
-            if aligning and target is not None and recipe.alignment is not None:
-                done = (epoch - schedule.align_from) * iterations + step
-                share = done / ((schedule.epochs - schedule.align_from) * iterations)
-                coefficient = number["alignment_weight"] * reversal_coefficient(share, recipe.alignment.slope)
-                if recipe.passes == "separate":
-                    joint = _pass(state, torch.cat([source, target], dim=1))[1]
-                    features = [joint[:, : source.shape[1]], joint[:, source.shape[1] :]]
-                parts["domain"] = _domain_loss(state, features, coefficient)
-            state.student_optimiser.zero_grad(set_to_none=True)
-            state.domain_optimiser.zero_grad(set_to_none=True)
-            torch.autograd.backward(_total(parts))
-            if before is not None:
-                put_back(weights, before)
-            state.student_optimiser.step()
-            if "domain" in parts:
-                state.domain_optimiser.step()
-            if pseudo is not None:
-                parts["share"] = pseudo[1].to(torch.float32).mean(dim=1)
-            for name, value in parts.items():
-                totals[name] = totals.get(name, 0) + value.detach() / iterations
-
-        _finish_epoch(state, totals, calibration, limits)
+        _finish_epoch(state)
         end = EpochEnd(
-            epoch, batches, state.student, teacher, calibration, limits,
-            labelled_until_now if labelling else None, state.history,
+            epoch, batches, state.student, state.teacher, state.calibration, state.limits,
+            None if state.noted is None else state.noted[:, :-1], state.history,
         )  # fmt: skip
         for name, value in (watch(end) if watch is not None else {}).items():
             _remember(state, name, value)
@@ -203,9 +181,77 @@ def train(
 
     calibration = None
     if recipe.calibration is not None and state.teacher is not None and schedule.epochs > schedule.calibrate_from:
-        calibration = _calibrate(recipe, state.teacher, batches, oracle)
+        calibration = _calibrate(recipe, state, batches, oracle)
     history = {name: torch.stack(values) for name, values in state.history.items()}
     return Trained(state.student, state.teacher, calibration, batches, history, state.finite)
+
+
+def _step(recipe: Recipe, state: State, feed: Feed, number: dict[str, Tensor], phase: Phase, padded: bool) -> None:
+    """One iteration of every run: the teacher follows and labels, SDAT climbs, the student descends."""
+    batch, size = feed.next(phase.target, padded), feed.batches.size
+    if state.teacher is not None and recipe.teacher is not None:
+        follow(state.teacher, state.student, recipe.teacher.momentum, recipe.teacher.statistics == "averaged")
+    pseudo = _pseudo_labels(recipe, state, batch) if phase.labelling else None
+
+    def task(for_domain: bool) -> tuple[dict[str, Tensor], Tensor]:
+        """Supervised, pseudo-label and confusion losses (run,), weighted, and the features of what was looked at."""
+        wanted = pseudo is not None or phase.confusing or (for_domain and phase.target and recipe.passes == "shared")
+        if batch.both is None or not wanted:
+            logits, features = _pass(state, batch.source, batch.source_present)
+            return {"supervised": losses.supervised(logits, batch.labels, batch.source_present)}, features
+        logits, features = _pass(state, batch.both, batch.present, domains=2)
+        source_logits, target_logits = logits[:, :size], logits[:, size:]
+        parts = {"supervised": losses.supervised(source_logits, batch.labels, batch.source_present)}
+        if pseudo is not None and recipe.labels is not None:
+            loss = losses.pseudo_label(target_logits, *pseudo, recipe.labels.average, batch.target_present)
+            parts["pseudo_label"] = number["label_weight"] * loss
+        if phase.confusing and recipe.confusion is not None:
+            loss = losses.class_confusion(target_logits, recipe.confusion.temperature, batch.target_present)
+            parts["confusion"] = number["confusion_weight"] * loss
+        return parts, features
+
+    weights, before = list(state.student.parameters()), None
+    if recipe.sharpness is not None:
+        parts, _ = task(for_domain=False)
+        before = climb(weights, torch.autograd.grad(_total(parts), weights), number["radius"])
+    parts, features = task(for_domain=True)
+    if phase.aligning and batch.both is not None:
+        if recipe.passes == "separate":
+            _, features = _pass(state, batch.both, batch.present)
+        joint = reverse_gradient(features, number["alignment_weight"] * feed.ramp_now())
+        logits = state.domain(joint, state.randomness)
+        parts["domain"] = losses.domain(logits[:, :size], logits[:, size:], batch.present)
+    optimisers = [state.student_optimiser] + ([state.domain_optimiser] if phase.aligning else [])
+    gradients = torch.autograd.grad(_total(parts), parameters_of(optimisers))
+    if before is not None:
+        put_back(weights, before)
+    descend(optimisers, gradients)
+    if pseudo is not None:
+        parts["share"] = losses.mean(pseudo[1].to(torch.float32), batch.target_present)
+    for name, value in parts.items():
+        total = state.totals.setdefault(name, torch.zeros_like(value))
+        total += value.detach() / feed.batches.iterations
+
+
+def _phase(recipe: Recipe, epoch: int) -> Phase:
+    schedule = recipe.schedule
+    taught = recipe.teacher is not None and epoch >= schedule.label_from
+    return Phase(
+        aligning=recipe.alignment is not None and epoch >= schedule.align_from,
+        confusing=recipe.confusion is not None and epoch >= schedule.align_from,
+        labelling=recipe.labels is not None and taught,
+        calibrating=recipe.calibration is not None and taught and epoch >= schedule.calibrate_from,
+    )
+
+
+def _reversal_ramp(recipe: Recipe, epoch: int, iterations: int) -> list[float]:
+    """The gradient reversal's coefficient in each step of an epoch."""
+    schedule = recipe.schedule
+    if recipe.alignment is None or epoch < schedule.align_from:
+        return [0.0] * iterations
+    done, all_of_them = (epoch - schedule.align_from) * iterations, (schedule.epochs - schedule.align_from) * iterations
+    slope = recipe.alignment.slope
+    return [reversal_coefficient((done + step) / all_of_them, slope) for step in range(iterations)]
 
 
 def _total(parts: dict[str, Tensor]) -> Tensor:
@@ -213,75 +259,83 @@ def _total(parts: dict[str, Tensor]) -> Tensor:
     return torch.stack(list(parts.values())).sum()
 
 
-def _pass(state: State, windows: Tensor) -> tuple[Tensor, Tensor]:
+def _pass(state: State, windows: Tensor, present: Tensor | None, domains: int = 1) -> tuple[Tensor, Tensor]:
     """The student in training mode: batch statistics, fresh dropout."""
     state.randomness.next()
-    logits, features = state.student(windows, batch_statistics=True, randomness=state.randomness)
+    logits, features = state.student(windows, True, state.randomness, present, domains)
     return logits, features
 
 
-def _domain_loss(state: State, features: list[Tensor], coefficient: Tensor) -> Tensor:
-    """Of both domains through the reversal layer and the domain classifier, in one call."""
-    joint = reverse_gradient(torch.cat(features, dim=1), coefficient)
-    logits = state.domain(joint, state.randomness)
-    return losses.domain(logits[:, : features[0].shape[1]], logits[:, features[0].shape[1] :])
-
-
 @torch.no_grad()
-def _pseudo_labels(
-    recipe: Recipe, teacher: Student, target: Tensor, calibration: Calibration | None, limits: Tensor, draws: Randomness
-) -> tuple[Tensor, Tensor]:
-    """The teacher's labels of a target batch and which of them are sure enough: (run, batch) each."""
-    own = recipe.teacher is not None and recipe.teacher.statistics == "target"
-    live = own and recipe.teacher is not None and recipe.teacher.dropout
-    draws.next()
-    logits, _ = teacher(target, batch_statistics=own, randomness=draws if live else None)
-    probabilities = (logits if calibration is None else calibration.apply(logits)).softmax(dim=-1)
-    return thresholds.select(probabilities, limits)
+def _pseudo_labels(recipe: Recipe, state: State, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The teacher's labels of the target batch and which of them are sure enough: (run, batch) each."""
+    assert state.teacher is not None and recipe.teacher is not None and batch.both is not None  # noqa: S101, PT018
+    assert state.limits is not None and state.noted is not None and batch.target_index is not None  # noqa: S101, PT018
+    own = recipe.teacher.statistics == "target"
+    state.randomness.next()
+    draws = state.randomness if own and recipe.teacher.dropout else None
+    target = batch.both[:, batch.source.shape[1] :]
+    logits, _ = state.teacher(target, own, draws, batch.target_present)
+    logits = logits if state.calibration is None else state.calibration.apply(logits)
+    labels, selected = thresholds.select(logits.softmax(dim=-1), state.limits)
+    state.noted.scatter_(1, batch.target_index, torch.where(selected, labels, -1))
+    return labels, selected
 
 
-def _note_labels(noted: Tensor | None, index: Tensor, labels: Tensor, selected: Tensor) -> None:
-    if noted is not None:
-        noted.scatter_(1, index, torch.where(selected, labels, -1))
-
-
-def _thresholds(
-    recipe: Recipe, teacher: Student | None, calibration: Calibration | None, batches: Batches,
-    number: dict[str, Tensor], classes: int,
-) -> Tensor | None:  # fmt: skip
+def _prepare_labels(recipe: Recipe, state: State, batches: Batches, number: dict[str, Tensor], classes: int) -> None:
     """Per-class limits from what the teacher is sure of on the target's training windows, or the fixed one."""
-    if recipe.labels is None or teacher is None:
-        return None
+    assert recipe.labels is not None and state.teacher is not None  # noqa: S101, PT018 (asked by the caller)
     if recipe.labels.threshold == "fixed":
-        return thresholds.fixed(number["tau"], classes)
-    logits, _ = predict(teacher, batches.target_train)
-    if recipe.labels.counts == "calibrated" and calibration is not None:
-        logits = calibration.apply(logits)
-    return thresholds.per_class(thresholds.confident_counts(logits.softmax(dim=-1), number["tau"]), number["tau"])
+        limits = thresholds.fixed(number["tau"], classes)
+    else:
+        logits, _ = predict(state.teacher, batches.target_train)
+        if recipe.labels.counts == "calibrated" and state.calibration is not None:
+            logits = state.calibration.apply(logits)
+        counts = thresholds.confident_counts(logits.softmax(dim=-1), number["tau"], batches.target_present)
+        limits = thresholds.per_class(counts, number["tau"])
+    if state.limits is None or state.noted is None:
+        runs, windows = batches.target_train.shape[:2]
+        state.limits = torch.empty_like(limits, memory_format=torch.contiguous_format)
+        state.noted = torch.empty(runs, windows + 1, dtype=torch.int64, device=limits.device)
+    state.limits.copy_(limits)
+    state.noted.fill_(-1)
 
 
 @torch.no_grad()
-def _calibrate(recipe: Recipe, teacher: Student, batches: Batches, oracle: tuple[Tensor, Tensor] | None) -> Calibration:
+def _calibrate(recipe: Recipe, state: State, batches: Batches, oracle: tuple[Tensor, Tensor] | None) -> Calibration:
     """Fits the recipe's calibrator on the teacher's predictions of the labelled source test windows."""
-    assert recipe.calibration is not None  # noqa: S101 (asked by the caller)
-    kind = recipe.calibration.kind
+    assert recipe.calibration is not None and state.teacher is not None  # noqa: S101, PT018 (asked by the caller)
+    teacher, kind = state.teacher, recipe.calibration.kind
     bounds = (recipe.calibration.lower, recipe.calibration.upper)
     bounded: dict[str, Calibrator] = {"Temperature": Temperature(bounds=bounds), "CPCS": CPCS(bounds=bounds)}
     calibrator = bounded.get(kind) or CALIBRATORS[kind]()
     logits, features = predict(teacher, batches.source_test)
+    labels = batches.source_test_labels
     told: dict[str, Any] = {}
     if calibrator.needs_features:
         told = {
             "source_features": features,
             "source_train_features": predict(teacher, batches.source_train)[1],
+            "source_train_weight": batches.source_present,
             "target_train_features": predict(teacher, batches.target_train)[1],
+            "target_train_weight": batches.target_present,
             "seeds": torch.tensor(batches.seeds, device=logits.device),
         }
     if calibrator.uses_target_labels:
         if oracle is None:
             raise InputError("the oracle calibrator needs target labels; it is for studies with labelled targets only")
-        told["oracle"] = (predict(teacher, oracle[0])[0], oracle[1], None)
-    return calibrator.fit(Evidence(source_logits=logits, source_labels=batches.source_test_labels, **told))
+        told["oracle"] = (predict(teacher, oracle[0])[0], oracle[1], oracle[1] != UNKNOWN)
+    evidence = Evidence(source_logits=logits, source_labels=labels, source_weight=labels != UNKNOWN, **told)
+    return calibrator.fit(evidence)
+
+
+def _in_place(kept: Calibration | None, fitted: Calibration) -> Calibration:
+    """The fitted calibration, in the memory of the one before."""
+    if kept is None:
+        return Calibration.from_state({name: value.clone() for name, value in fitted.state().items()})
+    for name, value in fitted.state().items():
+        kept.state()[name].copy_(value)
+    return kept
 
 
 def _numbers(runs: Sequence[Run], device: torch.device) -> dict[str, Tensor]:
@@ -310,9 +364,11 @@ def _new_state(runs: Sequence[Run], batches: Batches, classes: int) -> State:
     schedule = recipe.schedule
 
     def adam(network: torch.nn.Module) -> torch.optim.Adam:
+        rate = torch.tensor(schedule.rate, device=device) if device.type == "cuda" else schedule.rate
         return torch.optim.Adam(
-            network.parameters(), lr=schedule.rate, betas=(schedule.beta1, schedule.beta2),
+            network.parameters(), lr=rate, betas=(schedule.beta1, schedule.beta2),
             weight_decay=schedule.weight_decay, foreach=device.type == "cpu", fused=device.type == "cuda",
+            capturable=device.type == "cuda",
         )  # fmt: skip
 
     student.to(device, batches.source_train.dtype)
@@ -324,13 +380,11 @@ def _new_state(runs: Sequence[Run], batches: Batches, classes: int) -> State:
     )  # fmt: skip
 
 
-def _finish_epoch(
-    state: State, totals: dict[str, Tensor], calibration: Calibration | None, limits: Tensor | None
-) -> None:
+def _finish_epoch(state: State) -> None:
     """Writes the epoch's means into the history; a run whose loss is no number is marked and stopped, others go on."""
-    for name, value in totals.items():
+    for name, value in state.totals.items():
         _remember(state, f"loss_{name}" if name != "share" else "pseudo_label_share", value)
-    broken = ~torch.stack([value.isfinite() for value in totals.values()]).all(dim=0)
+    broken = ~torch.stack([value.isfinite() for value in state.totals.values()]).all(dim=0)
     for parameter in state.student.parameters():
         broken = broken | ~parameter.isfinite().flatten(1).all(dim=1)
     state.finite &= ~broken
@@ -343,12 +397,12 @@ def _finish_epoch(
                 for kept in optimiser.state.values():
                     for name in ("exp_avg", "exp_avg_sq"):
                         kept[name][~state.finite] = 0
-    if calibration is not None:
-        _remember(state, "temperature", calibration.temperature)
-        _remember(state, "temperature_at_bound", calibration.at_bound.to(torch.float32))
-    if limits is not None:
-        for label in range(limits.shape[1]):
-            _remember(state, f"threshold_{label}", limits[:, label])
+    if state.calibration is not None:
+        _remember(state, "temperature", state.calibration.temperature)
+        _remember(state, "temperature_at_bound", state.calibration.at_bound.to(torch.float32))
+    if state.limits is not None:
+        for label in range(state.limits.shape[1]):
+            _remember(state, f"threshold_{label}", state.limits[:, label])
 
 
 def _remember(state: State, name: str, value: Tensor) -> None:
@@ -356,7 +410,7 @@ def _remember(state: State, name: str, value: Tensor) -> None:
     kept = state.history.setdefault(name, [])
     missing = torch.full((len(state.finite),), math.nan)
     kept.extend(missing for _ in range(state.epoch - len(kept)))
-    kept.append(value.detach().to("cpu", torch.float32))
+    kept.append(value.detach().to("cpu", torch.float32, copy=True))  # the next epoch reuses the place
 
 
 def _identity(runs: Sequence[Run]) -> str:

@@ -35,18 +35,33 @@ class Encoder(nn.Module):
         self.norms = nn.ModuleList(StackedNorm(runs, outputs) for _, outputs, _ in sizes)
         self.dense = nn.ModuleList([StackedDense(runs, 128 * POOLED, 256), StackedDense(runs, 256, FEATURES)])
 
-    def forward(self, windows: Tensor, batch_statistics: bool, randomness: Randomness | None) -> Tensor:
-        runs, batch, channels, length = windows.shape
-        values = windows.transpose(0, 1).reshape(batch, runs * channels, length)
-        for number, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
-            values = functional.relu(norm(convolution(values), batch_statistics))
-            if number == 1:
-                values = functional.max_pool1d(values, 2, 2)
-        values = functional.adaptive_max_pool1d(values, POOLED)
-        values = values.view(batch, runs, -1).transpose(0, 1)
+    def forward(
+        self, windows: Tensor, batch_statistics: bool, randomness: Randomness | None, present: Tensor | None = None,
+        domains: int = 1,
+    ) -> Tensor:  # fmt: skip
+        """`present` (run, batch) says which places hold a window, None: all.
+
+        With several `domains` the batch is that many parts of equal size, each normalised by statistics of its own.
+        """
+        parts = windows.chunk(domains, dim=1)
+        presents = [None] * domains if present is None else present.chunk(domains, dim=1)
+        values = torch.cat(
+            [self._convolved(part, batch_statistics, here) for part, here in zip(parts, presents, strict=True)], dim=1
+        )
         for number, dense in enumerate(self.dense):
             values = dropout(functional.relu(dense(values)), self.probability, randomness, layer=number)
         return values
+
+    def _convolved(self, windows: Tensor, batch_statistics: bool, present: Tensor | None) -> Tensor:
+        """(run, batch, channel, time) → (run, batch, 128 × POOLED)."""
+        runs, batch, channels, length = windows.shape
+        values = windows.transpose(0, 1).reshape(batch, runs * channels, length)
+        for number, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
+            values = functional.relu(norm(convolution(values), batch_statistics, present))
+            if number == 1:
+                values = functional.max_pool1d(values, 2, 2)
+        values = functional.adaptive_max_pool1d(values, POOLED)
+        return values.view(batch, runs, -1).transpose(0, 1)
 
 
 class Student(nn.Module):
@@ -58,9 +73,10 @@ class Student(nn.Module):
         self.head = StackedDense(runs, FEATURES, classes)
 
     def forward(
-        self, windows: Tensor, batch_statistics: bool = False, randomness: Randomness | None = None
-    ) -> tuple[Tensor, Tensor]:
-        features = self.encoder(windows, batch_statistics, randomness)
+        self, windows: Tensor, batch_statistics: bool = False, randomness: Randomness | None = None,
+        present: Tensor | None = None, domains: int = 1,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        features = self.encoder(windows, batch_statistics, randomness, present, domains)
         return self.head(features), features
 
 

@@ -45,12 +45,35 @@ class StackedNorm(nn.Module):
         self.register_buffer("running_mean", torch.zeros(runs, channels))
         self.register_buffer("running_var", torch.ones(runs, channels))
 
-    def forward(self, values: Tensor, batch_statistics: bool) -> Tensor:
-        """With batch statistics the running ones are updated, as torch does in training mode."""
+    def forward(self, values: Tensor, batch_statistics: bool, present: Tensor | None = None) -> Tensor:
+        """With batch statistics the running ones are updated, as torch does in training mode.
+
+        `present` (run, batch) leaves padding out of the batch statistics.
+        """
+        if batch_statistics and present is not None:
+            return self._of_present(values, present)
         return functional.batch_norm(
             values, self.running_mean.view(-1), self.running_var.view(-1), self.weight.flatten(), self.bias.flatten(),
             training=batch_statistics, momentum=self.momentum, eps=self.epsilon,
         )  # fmt: skip
+
+    def _of_present(self, values: Tensor, present: Tensor) -> Tensor:
+        each = values.view(len(values), *self.weight.shape, -1)  # (batch, run, channel, time)
+        count = (present.sum(dim=1) * each.shape[3])[:, None].to(values.dtype)  # (run, 1)
+        weight = present.mT[:, :, None, None].to(values.dtype)
+        mean = (each * weight).sum(dim=(0, 3)) / count
+        centred = each - mean[:, :, None]
+        variance = (centred.square() * weight).sum(dim=(0, 3)) / count
+        self.remember(mean.detach(), variance.detach(), count)
+        scale = self.weight * torch.rsqrt(variance + self.epsilon)
+        normal: Tensor = centred * scale[:, :, None] + self.bias[:, :, None]
+        return normal.flatten(1, 2)
+
+    @torch.no_grad()
+    def remember(self, mean: Tensor, variance: Tensor, count: Tensor) -> None:
+        """Moves the running statistics towards a batch's (run, channel); theirs is the unbiased variance."""
+        self.running_mean.lerp_(mean, self.momentum)
+        self.running_var.lerp_(variance * (count / (count - 1)), self.momentum)
 
 
 class StackedDense(nn.Module):
