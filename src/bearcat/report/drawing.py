@@ -62,10 +62,17 @@ class Picture:
         """PNG and SVG; the same results give the same bytes."""
         png, svg = io.BytesIO(), io.BytesIO()
         with look():
+            from matplotlib.backends.backend_agg import FigureCanvasAgg
+            from matplotlib.backends.backend_svg import FigureCanvasSVG
+
             self.drawing.draw_without_rendering()
             self.drawing.set_layout_engine("none")  # settled; each format need not find it again
-            self.drawing.savefig(png, format="png", dpi=RESOLUTION, metadata={"Software": None})
-            self.drawing.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+            self.drawing.set_dpi(RESOLUTION)
+            # Figure.savefig would draw everything once more for each format before it draws.
+            raster: Any = FigureCanvasAgg(self.drawing)
+            raster.print_png(png, metadata={"Software": None})
+            vector: Any = FigureCanvasSVG(self.drawing)
+            vector.print_svg(svg, metadata={"Date": None, "Creator": None})
         return png.getvalue(), svg.getvalue()
 
     def write(self, folder: Path) -> tuple[Path, Path]:
@@ -98,14 +105,14 @@ class Style:
 
 
 def ordered_methods(results: Sequence[Result]) -> tuple[str, ...]:
-    """As RECIPES lists them, others after in the order met."""
+    """As RECIPES lists them, others after by the alphabet."""
     return ordered_names([one.cell.method for one in results])
 
 
 def ordered_names(methods: Sequence[str]) -> tuple[str, ...]:
-    """As RECIPES lists them, others after in the order met."""
-    met, known = dict.fromkeys(methods), list(RECIPES)
-    return tuple(sorted(met, key=lambda name: known.index(name) if name in RECIPES else len(known)))
+    """As RECIPES lists them, others after by the alphabet."""
+    known = list(RECIPES)
+    return tuple(sorted(set(methods), key=lambda name: (known.index(name) if name in RECIPES else len(known), name)))
 
 
 def styles(names: Sequence[str]) -> dict[str, Style]:
@@ -337,5 +344,6 @@ def averaged(results: Sequence[Result]) -> str:
     return told if same else f"{told}; methods differ in the tasks and seeds they finished, so lines do not compare"
 
 
-def count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def count(number: int, what: str, several: str | None = None) -> str:
+    """ "1 run", "2 runs"."""
+    return f"{number} {what if number == 1 else several or what + 's'}"

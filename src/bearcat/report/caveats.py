@@ -1,0 +1,154 @@
+"""What a reader of results must be told before believing them, found in the records themselves.
+
+>>> for caveat in caveats(results, missing):
+...     print(caveat.text)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bearcat.report.drawing import count, listed, ordered_methods
+from bearcat.report.results import Cell, Missing, Result
+
+
+@dataclass(frozen=True)
+class Caveat:
+    """A sentence, and the runs, tasks or settings it is about."""
+
+    kind: str  # one word or two, for the eye
+    text: str
+    items: tuple[str, ...] = ()
+
+
+def caveats(results: Sequence[Result], missing: Sequence[Missing] = ()) -> list[Caveat]:
+    """Everything below, worst first."""
+    found = [
+        *incomplete(results, missing), *_stopped(results), *_collapsed(results), *oracles(results),
+        *negative_transfer(results), *_at_bound(results), *_never_predicted(results), *different_versions(results),
+        *_one_seed(results),
+    ]  # fmt: skip
+    return found
+
+
+def named(cell: Cell) -> str:
+    return f"{cell.method}, {cell.task}, {cell.input}, seed {cell.seed}"
+
+
+def incomplete(results: Sequence[Result], missing: Sequence[Missing]) -> list[Caveat]:
+    """Planned runs without a result, counted by why."""
+    if not missing:
+        return []
+    why = Counter(one.reason.partition(":")[0] for one in missing)
+    reasons = ", ".join(f"{number} {reason}" for reason, number in why.most_common())
+    planned = len(results) + len(missing)
+    text = f"{len(missing)} of {planned} planned runs have no result ({reasons}). What is shown rests on the others."
+    return [Caveat("Incomplete", text, tuple(f"{named(one.cell)}: {one.reason}" for one in missing))]
+
+
+def _stopped(results: Sequence[Result]) -> list[Caveat]:
+    failed = [one for one in results if one.record["failed"]]
+    text = f"In {_runs(failed)} the loss turned NaN or infinite and training was stopped; their numbers mean nothing."
+    return [Caveat("Failed", text, _names(failed))] if failed else []
+
+
+def _collapsed(results: Sequence[Result]) -> list[Caveat]:
+    collapsed = [one for one in results if one.record["collapsed"]]
+    text = f"{_runs(collapsed)} predict one class for every target window."
+    return [Caveat("Collapsed", text, _names(collapsed))] if collapsed else []
+
+
+def oracles(results: Sequence[Result]) -> list[Caveat]:
+    """Methods that were calibrated with labels nobody has in practice."""
+    using = [one for one in results if (_recipe(one)["calibration"] or {}).get("kind") == "Oracle"]
+    text = (
+        f"{listed(ordered_methods(using))} {'was' if len(ordered_methods(using)) == 1 else 'were'} calibrated with"
+        " target labels: what calibration could reach at best, and no method one can use."
+        if using
+        else ""
+    )
+    return [Caveat("Oracle used", text)] if using else []
+
+
+def negative_transfer(results: Sequence[Result]) -> list[Caveat]:
+    """Methods below training on the source alone, by the mean over the seeds both have; told by ingredients."""
+    plain: dict[tuple[Any, ...], float] = {}
+    adapted: dict[tuple[str, ...], dict[int, float]] = {}
+    for one in results:
+        accuracy, cell = one.score("target", "accuracy"), one.cell
+        if accuracy is None:
+            continue
+        if not any(_recipe(one)[part] for part in ("alignment", "confusion", "sharpness", "teacher")):
+            plain[cell.dataset, cell.input, cell.task, cell.seed] = accuracy
+        else:
+            adapted.setdefault((cell.dataset, cell.input, cell.method, cell.task), {})[cell.seed] = accuracy
+    items = []
+    for (dataset, kind, method, task), seeds in adapted.items():
+        both = [(value, plain[key]) for seed, value in seeds.items() if (key := (dataset, kind, task, seed)) in plain]
+        if both:
+            mine, alone = np.mean(both, axis=0)
+            if mine < alone:
+                items.append(
+                    f"{method} on {task}: {100 * mine:.1f} against {100 * alone:.1f} % ({count(len(both), 'seed')})"
+                )
+    text = (
+        f"In {count(len(items), 'case')} a method is less accurate on the target than training on the source alone"
+        " (means over the seeds both have; no test is behind this)."
+    )
+    return [Caveat("Negative transfer", text, tuple(items))] if items else []
+
+
+def _at_bound(results: Sequence[Result]) -> list[Caveat]:
+    bound = [one for one in results if (one.record["calibration"] or {}).get("at_bound")]
+    text = (
+        f"In {_runs(bound)} the temperature ended at its bound: the source gives calibration too little to go by,"
+        " and the confidence on the target is not to be trusted."
+    )
+    return [Caveat("Temperature at its bound", text, _names(bound))] if bound else []
+
+
+def _never_predicted(results: Sequence[Result]) -> list[Caveat]:
+    lacking = [one for one in results if one.record["never_predicted"] and not one.record["collapsed"]]
+    text = f"{_runs(lacking)} never predict some class on the target."
+    items = tuple(f"{named(one.cell)}: {', '.join(one.record['never_predicted'])}" for one in lacking)
+    return [Caveat("Classes never predicted", text, items)] if lacking else []
+
+
+def different_versions(results: Sequence[Result]) -> list[Caveat]:
+    """Runs of one comparison made by different software or on different hardware."""
+    kinds: dict[str, Callable[[Result], str]] = {
+        name: lambda one, name=name: str(one.record["versions"].get(name, "unknown"))  # type: ignore[misc]
+        for name in sorted({name for one in results for name in one.record["versions"]})
+    }
+    kinds["device"] = lambda one: str(one.record.get("device", "unknown"))
+    items = []
+    for name, of in kinds.items():
+        values = Counter(of(one) for one in results)
+        if len(values) > 1:
+            items.append(f"{name}: " + ", ".join(f"{value} ({count(n, 'run')})" for value, n in values.most_common()))
+    text = "The runs were not all made with the same software and hardware; small differences may come from that."
+    return [Caveat("Mixed versions", text, tuple(items))] if items else []
+
+
+def _one_seed(results: Sequence[Result]) -> list[Caveat]:
+    if len(results) < 2 or len({one.cell.seed for one in results}) > 1:
+        return []
+    return [Caveat("One seed", "Every run has the same seed: differences between methods may be chance.")]
+
+
+def _recipe(one: Result) -> dict[str, Any]:
+    recipe: dict[str, Any] = one.record["settings"]["recipe"]
+    return recipe
+
+
+def _runs(results: Sequence[Result]) -> str:
+    return count(len(results), "run")
+
+
+def _names(results: Sequence[Result]) -> tuple[str, ...]:
+    return tuple(named(one.cell) for one in results)

@@ -1,0 +1,32 @@
+// Tables sort by a click on a heading: numbers by size, words by the alphabet, empty cells last either way.
+"use strict";
+for (const table of document.querySelectorAll("table.sortable")) {
+  const body = table.tBodies[0];
+  const headings = [...table.tHead.rows[0].cells];
+  const key = (row, column) => {
+    const cell = row.cells[column];
+    return cell.dataset.value === undefined ? cell.textContent.trim() : Number(cell.dataset.value);
+  };
+  headings.forEach((heading, column) => {
+    if ([...body.rows].some((row) => row.cells[column]?.dataset.value !== undefined)) heading.classList.add("number");
+    if (body.rows.length < 2) return;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...heading.childNodes);
+    heading.append(button);
+    button.addEventListener("click", () => {
+      const down = heading.getAttribute("aria-sort") === "ascending";
+      for (const other of headings) other.removeAttribute("aria-sort");
+      heading.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const numeric = heading.classList.contains("number");
+      const empty = (value) => (numeric ? typeof value !== "number" : value === "" || value === "–");
+      const rows = [...body.rows].map((row) => [key(row, column), row]);
+      rows.sort(([a], [b]) => {
+        if (empty(a) || empty(b)) return empty(a) - empty(b);
+        const order = numeric ? a - b : a.localeCompare(b, undefined, { numeric: true });
+        return down ? -order : order;
+      });
+      body.append(...rows.map(([, row]) => row));
+    });
+  });
+}

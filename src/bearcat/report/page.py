@@ -1,0 +1,436 @@
+"""One HTML file that tells what was run and what came out: for one run, or for a whole benchmark.
+
+The file needs nothing else: style, script and figures are inside, and it can be read without its script. Whatever comes
+from users' data (names of classes, domains, methods) goes through the template's escaping.
+
+>>> write_run_page(Path("bearcat-out"))
+PosixPath('bearcat-out/report.html')
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from bearcat.errors import InputError
+from bearcat.report.caveats import Caveat, caveats, different_versions, incomplete, negative_transfer, oracles
+from bearcat.report.curves import (
+    coverage_curves,
+    pseudo_label_curves,
+    score_curves,
+    task_curves,
+    temperature_curves,
+    threshold_curves,
+)
+from bearcat.report.drawing import Picture, count, file_name, listed, ordered_methods, tasks_of
+from bearcat.report.figures import confusions, critical_difference, reliability, task_bars
+from bearcat.report.results import Missing, Result, read_result
+from bearcat.report.stats import compare
+from bearcat.report.tables import Entry, Table, result_tables, write_tables
+
+DRAWN_AS_VECTORS = 60_000  # bytes of SVG; a larger figure goes into the page as a PNG of few colours, which is smaller
+COLOURS_KEPT = 96
+NOTHING = "–"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A figure in the page."""
+
+    title: str
+    caption: str
+    source: str  # a data: address
+    width: int  # CSS pixels
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading with what stands under it, in this order."""
+
+    title: str
+    sentences: tuple[str, ...] = ()
+    caveats: tuple[Caveat, ...] = ()
+    tables: tuple[Table, ...] = ()
+    figures: tuple[Shown, ...] = ()
+    folded: tuple[Table, ...] = ()  # tables behind a click
+    level: int = 2
+
+    @property
+    def anchor(self) -> str:
+        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-") or "section"
+
+
+@dataclass(frozen=True)
+class Page:
+    title: str
+    subtitle: str
+    numbers: tuple[tuple[str, str, str], ...]  # what, how much, and a remark
+    sections: tuple[Section, ...] = field(default=())
+
+
+def write_run_page(folder: Path, beside: Sequence[Path] = ()) -> Path:
+    """report.html of the run in this folder, with the runs `beside` it for comparison; its path."""
+    result, *others = (read_result(one) for one in (folder, *beside))
+    together = [*others, result]
+    record, cell = result.record, result.cell
+    pictures = [
+        picture
+        for picture in (
+            *(reliability([one]) for one in reversed(together)), confusions(together), score_curves(together),
+            pseudo_label_curves(together), temperature_curves(together), threshold_curves(together),
+            coverage_curves(together),
+        )
+        if picture is not None
+    ]  # fmt: skip
+    warned = [Caveat(one.cell.method, warning) for one in reversed(together) for warning in one.record["warnings"]]
+    warned += [*oracles(together), *negative_transfer(together), *different_versions(together)]
+    sentences = [_scores_sentence(result)]
+    if record["scores"]["target"] is None:
+        sentences.append(
+            "The target has no labels, so nothing here says how often the predictions are right; the mean confidence"
+            " is an estimate only as far as the confidence can be trusted there."
+        )
+    page = Page(
+        title=f"{cell.method} on {cell.task}",
+        subtitle=f"{cell.dataset}, {cell.input} input, seed {cell.seed}, {_schedule(result)}",
+        numbers=_headline(result),
+        sections=(
+            Section("Scores", tuple(sentences), tuple(warned), (_score_table(together),)),
+            Section("Figures", figures=tuple(_shown(picture) for picture in pictures)),
+            Section(
+                "What was run", (_what_was_run(result),),
+                tables=(_versions_table(together),), folded=tuple(_settings_table(one) for one in reversed(together)),
+            ),
+        ),
+    )  # fmt: skip
+    return _write(folder / "report.html", page)
+
+
+def write_bench_report(title: str, results: Sequence[Result], missing: Sequence[Missing], out: Path) -> Path:
+    """OUT/report.html, OUT/tables/ (md, tex, csv) and OUT/figures/ (png, svg) of a comparison; the page's path."""
+    results = sorted(results, key=lambda one: one.cell)
+    cells = [*(one.cell for one in results), *(one.cell for one in missing)]
+    places = sorted({(cell.dataset, cell.input) for cell in cells})
+    readable, damaged = _readable(results)
+    sections, written = [], set()
+    general = [*incomplete(results, missing), *damaged, *different_versions(results)]
+    for dataset, kind in places:
+        mine, drawable = (
+            [one for one in some if (one.cell.dataset, one.cell.input) == (dataset, kind)]
+            for some in (results, readable)
+        )
+        absent = [one for one in missing if (one.cell.dataset, one.cell.input) == (dataset, kind)]
+        tables = []
+        for table in result_tables(mine, absent) if mine else ():
+            while table.name in written:
+                table = replace(table, name=f"{table.name}-2")
+            written.add(table.name)
+            tables.append(table)
+        write_tables(tables, out / "tables")
+        warned = [one for one in caveats(mine, absent) if one.kind != "Mixed versions"] + _chosen_with_labels(tables)
+        figures = []
+        for picture in _pictures(drawable):
+            picture = replace(picture, name=f"{dataset}-{kind}-{picture.name}")
+            figures.append(_shown(picture, out / "figures"))
+        sections.append(
+            Section(
+                f"{dataset}, {kind} input", _place_sentences(mine, absent), tuple(warned), tuple(tables), tuple(figures)
+            )
+        )
+    overview = Section("Overview", (_overview(results, missing),), tuple(general))
+    runs = Section(
+        "Runs",
+        ("Every finished run, as its record has it; a click on a heading sorts.",),
+        folded=(_run_table(results),),
+    )
+    if missing:
+        runs = replace(runs, folded=(*runs.folded, _missing_table(missing)))
+    sections += [runs, _settings_section(results)]
+    subtitle = f"A comparison of {count(len(ordered_methods(results)), 'method')}"
+    page = Page(title, subtitle, _bench_numbers(results, missing), (overview, *sections))
+    return _write(out / "report.html", page)
+
+
+def _pictures(results: Sequence[Result]) -> Iterator[Picture]:
+    """All figures of one dataset and input that these runs have the numbers for."""
+    if not results:
+        return
+    made = [task_bars(results, "accuracy"), task_bars(results, "ece")]
+    for metric, what in (("accuracy", "accuracy"), ("ece", "ECE")):
+        comparison = compare(results, metric)
+        if comparison.blocks_used and len(comparison.methods) > 1:
+            made.append(
+                critical_difference(
+                    comparison.methods, comparison.average_ranks, comparison.cliques, what, comparison.blocks_used
+                )
+            )
+    made += [score_curves(results), task_curves(results, "accuracy"), task_curves(results, "ece")]
+    made += [pseudo_label_curves(results), temperature_curves(results), threshold_curves(results)]
+    made += [reliability([one for one in results if one.cell.method == name]) for name in ordered_methods(results)]
+    made += [confusions(results), coverage_curves(results)]
+    yield from (picture for picture in made if picture is not None)
+
+
+def _readable(results: Sequence[Result]) -> tuple[list[Result], list[Caveat]]:
+    """The runs whose curves and predictions can be read, and a caveat that names the files that cannot."""
+    good, bad = [], []
+    for one in results:
+        try:
+            _ = one.curves, one.predictions
+            good.append(one)
+        except InputError as error:
+            bad.append(str(error))
+    text = f"{count(len(bad), 'run')} cannot be drawn, because a file is missing or damaged; tables still count them."
+    return good, [Caveat("Unreadable files", text, tuple(bad))] if bad else []
+
+
+# What the page says.
+
+
+def _headline(result: Result) -> tuple[tuple[str, str, str], ...]:
+    source, target = result.record["scores"]["source"], result.record["scores"]["target"]
+    confidence = result.record["estimates"]["mean_confidence"]
+    numbers = [("Source accuracy", _percent(source["accuracy"]), f"ECE {_percent(source['ece'])}")]
+    if target is None:
+        numbers.insert(0, ("Mean confidence on the target", _percent(confidence), "no labels there"))
+    else:
+        before = f"{_percent(target['ece_uncalibrated'])} before calibration"
+        calibrated = result.record["calibration"] is not None
+        numbers.insert(0, ("Target ECE", _percent(target["ece"]), before if calibrated else "not calibrated"))
+        numbers.insert(0, ("Target accuracy", _percent(target["accuracy"]), f"mean confidence {_percent(confidence)}"))
+    temperature = (result.record["calibration"] or {}).get("temperature")
+    if temperature is not None:
+        bound = result.record["calibration"]["at_bound"]
+        numbers.append(("Temperature", f"{temperature:.2f}", "at its bound" if bound else "within its bounds"))
+    return tuple(numbers)
+
+
+def _scores_sentence(result: Result) -> str:
+    data, cell = result.record["data"], result.cell
+    return (
+        f"{cell.method} learned from {data['source_train']} labelled windows of {' and '.join(_sources(result))} and"
+        f" {data['target_train']} windows of {result.record['settings']['target']} without their labels; scores are of"
+        f" {data['source_test']} and {data['target_test']} windows kept apart, at the last epoch."
+    )
+
+
+def _score_table(results: Sequence[Result]) -> Table:
+    scores = (("accuracy", "accuracy"), ("ece_uncalibrated", "ECE before"), ("ece", "ECE after"), ("brier", "Brier"),
+              ("nll", "NLL"))  # fmt: skip
+    rows = []
+    for one in results:
+        cells = [Entry(one.cell.method)]
+        for where in ("target", "source"):
+            for name, _ in scores:
+                value = (one.record["scores"][where] or {}).get(name)
+                cells.append(_fraction(value) if name not in ("brier", "nll") else _plain(value))
+        cells += [_fraction(one.record["estimates"]["mean_confidence"])]
+        cells += [_plain((one.record["calibration"] or {}).get("temperature"), 2), _plain(one.record["seconds"], 1)]
+        rows.append(tuple(cells))
+    header = ("method", *(f"{where} {name}" for where in ("target", "source") for _, name in scores))
+    note = (
+        "Accuracy, ECE (ten bins) and mean confidence in percent; before and after calibration; NLL and Brier after it."
+        " T: temperature."
+    )
+    return Table("scores", "Scores", note, (*header, "mean confidence", "T", "seconds"), tuple(rows))
+
+
+def _what_was_run(result: Result) -> str:
+    data, settings = result.record["data"], result.record["settings"]
+    preparation, split = settings["preparation"], settings["split"]
+    classes = f"{count(len(data['classes']), 'class', 'classes')} ({', '.join(data['classes'])})"
+    return (
+        f"Data: {result.cell.dataset}, {classes}; windows of {preparation['length']} samples as {preparation['input']}"
+        f" input, split by {split['scheme']} with a test share of {split['test']:g}; identity of settings, seed and"
+        f" data {data['identity'][:12]}…; {result.record['seconds']:.0f} s on {result.record['device']}."
+    )
+
+
+def _schedule(result: Result) -> str:
+    return count(result.record["settings"]["recipe"]["schedule"]["epochs"], "epoch")
+
+
+def _sources(result: Result) -> list[str]:
+    sources: list[str] = result.record["settings"]["source"]
+    return sources
+
+
+def _overview(results: Sequence[Result], missing: Sequence[Missing]) -> str:
+    if not results:
+        return f"No run is finished yet; {len(missing)} are planned."
+    hours = sum(one.record["seconds"] for one in results) / 3600
+    devices = listed(sorted({str(one.record["device"]) for one in results}))
+    return (
+        f"{count(len(results), 'run')} of {len(results) + len(missing)} planned: {listed(ordered_methods(results))} on"
+        f" {count(len(tasks_of(results)), 'task')} with {count(len({one.cell.seed for one in results}), 'seed')};"
+        f" {hours:.1f} hours of training in all on {devices}. Scores are those of the last epoch; no choice is made"
+        " with target labels unless a caveat says so."
+    )
+
+
+def _bench_numbers(results: Sequence[Result], missing: Sequence[Missing]) -> tuple[tuple[str, str, str], ...]:
+    return (
+        ("Runs", str(len(results)), f"of {len(results) + len(missing)} planned"),
+        ("Methods", str(len(ordered_methods(results))), ""),
+        ("Tasks", str(len({(one.cell.dataset, one.cell.task) for one in results})), ""),
+        ("Seeds", str(len({one.cell.seed for one in results})), ""),
+    )
+
+
+def _place_sentences(results: Sequence[Result], missing: Sequence[Missing]) -> tuple[str, ...]:
+    if not results:
+        return (f"None of the {len(missing)} planned runs is finished.",)
+    return tuple(dict.fromkeys(compare(results, metric).rule for metric in ("accuracy", "ece")))
+
+
+def _chosen_with_labels(tables: Sequence[Table]) -> list[Caveat]:
+    """Tables with rows of the best epoch, which somebody with target labels picked."""
+    picked = [table.title for table in tables if any(entry.text == "best" for row in table.rows for entry in row[1:])]
+    text = "Rows called “best” take the epoch with the highest target accuracy: chosen with target labels, which"
+    return [Caveat("Best epoch", f"{text} nobody has in practice.", tuple(picked))] if picked else []
+
+
+def _run_table(results: Sequence[Result]) -> Table:
+    rows = []
+    for one in results:
+        notes = [word for word in ("failed", "collapsed") if one.record[word]]
+        notes += ["T at bound"] if (one.record["calibration"] or {}).get("at_bound") else []
+        cell = one.cell
+        rows.append(
+            (
+                Entry(cell.dataset), Entry(cell.input), Entry(cell.task), Entry(cell.method),
+                Entry(str(cell.seed), cell.seed),
+                _fraction(one.score("target", "accuracy")), _fraction(one.score("target", "ece")),
+                _fraction(one.score("target", "ece_uncalibrated")), _fraction(one.score("source", "accuracy")),
+                _plain((one.record["calibration"] or {}).get("temperature"), 2), _plain(one.record["seconds"], 0),
+                Entry(", ".join(notes)),
+            )
+        )  # fmt: skip
+    header = ("dataset", "input", "task", "method", "seed", "target accuracy", "target ECE", "uncalibrated",
+              "source accuracy", "T", "seconds", "notes")  # fmt: skip
+    return Table("runs", f"All {count(len(results), 'finished run')}", "Scores in percent.", header, tuple(rows))
+
+
+def _missing_table(missing: Sequence[Missing]) -> Table:
+    rows = tuple(
+        (
+            *map(Entry, (one.cell.dataset, one.cell.input, one.cell.task, one.cell.method)),
+            Entry(str(one.cell.seed), one.cell.seed), Entry(one.reason),
+        )
+        for one in sorted(missing, key=lambda one: one.cell)
+    )  # fmt: skip
+    header = ("dataset", "input", "task", "method", "seed", "why")
+    return Table("missing", f"{count(len(missing), 'run')} without a result", "", header, rows)
+
+
+def _settings_section(results: Sequence[Result]) -> Section:
+    """Versions, and for each method its settings; where its runs differ, all the values."""
+    tables = []
+    for method in ordered_methods(results):
+        several = [_flat(one.record["settings"]) for one in results if one.cell.method == method]
+        names = dict.fromkeys(name for one in several for name in one if name not in ("source", "target"))
+        rows = tuple(
+            (Entry(name), Entry("; ".join(dict.fromkeys(one.get(name, NOTHING) for one in several)))) for name in names
+        )
+        tables.append(Table(f"settings-{file_name(method)}", f"Settings of {method}", "", ("setting", "value"), rows))
+    sentence = "A method's settings as its records have them; where its runs differ, all values are listed."
+    return Section(
+        "Settings and versions", (sentence,) if tables else (), tables=(_versions_table(results),) if results else (),
+        folded=tuple(tables),
+    )  # fmt: skip
+
+
+def _settings_table(result: Result) -> Table:
+    rows = tuple((Entry(name), Entry(value)) for name, value in _flat(result.record["settings"]).items())
+    return Table("settings", f"Settings of {result.cell.method}", "", ("setting", "value"), rows)
+
+
+def _versions_table(results: Sequence[Result]) -> Table:
+    """One row for each combination of versions and device there is."""
+    names = sorted({name for one in results for name in one.record["versions"]})
+    kinds = Counter(
+        (*(str(one.record["versions"].get(name, NOTHING)) for name in names), str(one.record["device"]))
+        for one in results
+    )
+    rows = tuple((*map(Entry, values), Entry(str(number), number)) for values, number in kinds.most_common())
+    header = (*(f"{name} version" if name == "result" else name for name in names), "device", "runs")
+    return Table("versions", "Software and hardware", "", header, rows)
+
+
+def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, str]:
+    """{"recipe": {"teacher": {"momentum": 0.9}}} → {"recipe.teacher.momentum": "0.9"}."""
+    flat: dict[str, str] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{before}{name}.")
+        else:
+            several = isinstance(value, list | tuple)
+            flat[before + name] = ", ".join(map(str, value)) if several else NOTHING if value is None else str(value)
+    return flat
+
+
+def _percent(value: float | None) -> str:
+    return NOTHING if value is None else f"{100 * value:.1f} %"
+
+
+def _fraction(value: float | None) -> Entry:
+    return Entry(NOTHING) if value is None else Entry(f"{100 * value:.1f}", 100 * value)
+
+
+def _plain(value: float | None, digits: int = 3) -> Entry:
+    return Entry(NOTHING) if value is None else Entry(f"{value:.{digits}f}", value)
+
+
+# How it becomes a file.
+
+
+def _shown(picture: Picture, folder: Path | None = None) -> Shown:
+    """A figure for the page; its files too, where a folder is given."""
+    if folder is None:
+        png, svg = picture.render()
+    else:
+        png, svg = (path.read_bytes() for path in picture.write(folder))
+    kind, content = ("svg+xml", svg) if len(svg) <= DRAWN_AS_VECTORS else ("png", _fewer_colours(png))
+    address = f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"
+    return Shown(picture.title, picture.caption, address, round(picture.drawing.get_figwidth() * 118))
+
+
+def _fewer_colours(png: bytes) -> bytes:
+    """A third of the size; matplotlib brings Pillow along."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(png)) as image:
+        few = image.convert("RGB").quantize(COLOURS_KEPT, dither=Image.Dither.NONE)
+    smaller = io.BytesIO()
+    few.save(smaller, "PNG", optimize=True)
+    return smaller.getvalue()
+
+
+def _write(path: Path, page: Page) -> Path:
+    """Whole or not at all."""
+    try:
+        import jinja2
+    except ImportError as error:
+        raise InputError("reports need an extra; pip install 'bearcat[report]'") from error
+    files = resources.files("bearcat.report")
+    parts = {name: (files / f"page.{name}").read_text(encoding="utf-8") for name in ("html", "css", "js")}
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    text = environment.from_string(parts["html"]).render(page=page, style=parts["css"], script=parts["js"])
+    draft = path.with_name(f".{path.name}.draft")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(text, encoding="utf-8")
+        os.replace(draft, path)  # noqa: PTH105
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error}); choose another folder") from error
+    return path
