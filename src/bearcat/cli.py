@@ -16,11 +16,13 @@ from bearcat.errors import InputError
 from bearcat.recipe import DEFAULT_RECIPE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import torch
     from rich.console import Console
 
+    from bearcat.bench.execute import Executor, Talk
+    from bearcat.bench.store import Job, State, Store
     from bearcat.data import Catalogue, Dataset, Preparation
     from bearcat.data.survey import Row, Survey
     from bearcat.evaluate import EpochEnd
@@ -31,6 +33,8 @@ app = typer.Typer(
 )  # fmt: skip
 data = typer.Typer(no_args_is_help=True, help="Find, fetch, check and look at recordings.")
 app.add_typer(data, name="data")
+bench = typer.Typer(no_args_is_help=True, help="Run, resume and report grids of runs (docs/benchmark.md).")
+app.add_typer(bench, name="bench")
 
 Name = Annotated[str, typer.Argument(help="A dataset (see `bearcat data list`), or the path of your own folder.")]
 Root = Annotated[
@@ -50,6 +54,8 @@ Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the dataset; repeat for more.")
 ]
 
+GridFile = Annotated[Path, typer.Argument(metavar="GRID", help="A grid's TOML file, such as grids/smoke.toml.")]
+StoreFolder = Annotated[Path, typer.Option("--store", help="The folder that keeps the runs.")]
 
 LOSSES = ("supervised", "pseudo_label", "confusion", "domain")
 
@@ -113,6 +119,7 @@ def adapt(
     from bearcat import adapt as work
     from bearcat.data import Preparation, Split
     from bearcat.recipe import QUICK_EPOCHS, RECIPES, recipe_named
+    from bearcat.runs import Order
     from bearcat.settings import pairs
 
     if data_name == "simulated" and (kind, window, settings) == (None, None, None):
@@ -123,7 +130,8 @@ def adapt(
     parts = Split(split)
     proper = [recipe_named(name) for name in (beside, recipe) if name is not None]
     chosen = [
-        work.with_settings(RECIPES[name], pairs(recipe_settings or ()) if name == proper[-1] else {}) for name in proper
+        work.with_settings(RECIPES[name].for_input(kind), pairs(recipe_settings or ()) if name == proper[-1] else {})
+        for name in proper
     ]
     place = _device(device)
     dataset = _dataset(data_name, root, channel, settings)
@@ -131,15 +139,16 @@ def adapt(
     if epochs is None:
         epochs = QUICK_EPOCHS if data_name == "simulated" else RECIPES[proper[-1]].schedule.epochs
     out = out or Path("bearcat-out")
-    records = []
+    records: list[tuple[str, dict[str, Any]]] = []
     for name, one in zip(proper, chosen, strict=True):
         folder = out / f"beside-{name}" if name != proper[-1] else out
-        method = one.for_input(kind).in_epochs(epochs)
-        order = work.Order(data_name, dataset, sources, to, name, method, preparation, parts, seed)
+        order = Order(data_name, dataset, sources, to, name, one.in_epochs(epochs), preparation, parts, seed)
         with _training_bar(name, epochs) as progress:
-            records.append((name, work.adapt(order, folder, place, progress)))
+            others = [out / f"beside-{other}" for other, _ in records]
+            records.append((name, work.adapt(order, folder, place, progress, others, page=folder == out)))
     _print_scores(f"{'+'.join(sources)} → {to}", records)
     print(f"Results are in {out}: record.json, predictions.csv, curves.csv, reliability.png, model/")
+    print(f"All of it on one page: {out / 'report.html'}")
 
 
 @app.command()
@@ -221,6 +230,188 @@ def _print_scores(title: str, records: Sequence[tuple[str, dict[str, Any]]]) -> 
     for name, record in records:
         for warning in record["warnings"]:
             print(f"warning: {name}: {warning}", file=sys.stderr)
+
+
+@bench.command("run")
+def bench_run(
+    grid: GridFile,
+    store: StoreFolder = Path("bench-store"),
+    root: Root = None,
+    executor: Annotated[
+        str, typer.Option(help="stack (runs trained together), local (processes) or ray (a cluster).")
+    ] = "stack",
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes at once, for local and ray.  [default: one a core]")
+    ] = None,
+    stack: Annotated[
+        int | None, typer.Option(min=1, help="Runs trained together.  [default: what the memory allows]")
+    ] = None,
+    address: Annotated[str | None, typer.Option(help="An existing Ray cluster.  [default: a local one]")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try runs that failed once more.")] = False,
+    only_method: Annotated[
+        list[str] | None, typer.Option("--only-method", metavar="NAME", help="Only this method; repeat for more.")
+    ] = None,
+    limit_seconds: Annotated[
+        float | None, typer.Option(min=0, help="After this time stop at the next checkpoint; for time-limited queues.")
+    ] = None,
+) -> None:
+    """Run what a grid asks for and has no result yet; interrupted at any moment, the same command goes on."""
+    from bearcat.bench.execute import execute
+
+    placed, jobs_of_grid = _opened(grid, store, root, only_method, create=True)
+    chosen = _executor(executor, jobs, stack, address, device)
+    with _bench_bar(jobs_of_grid) as talk:
+        complete = execute(jobs_of_grid, placed, chosen, talk, retry_failed, limit_seconds)
+    states = {job.run: placed.state(job.run) for job in jobs_of_grid}
+    _print_states(jobs_of_grid, states)
+    if not complete:
+        print("the time limit was reached; run the same command again to go on", file=sys.stderr)
+    print(f"The report: bearcat bench report {grid} --store {store}")
+
+
+@bench.command("status")
+def bench_status(grid: GridFile, store: StoreFolder = Path("bench-store"), root: Root = None) -> None:
+    """What of a grid is done, running, failed and missing, and how long the rest may take."""
+    placed, jobs = _opened(grid, store, root, None, create=False)
+    _print_states(jobs, {job.run: placed.state(job.run) for job in jobs})
+
+
+@bench.command("report")
+def bench_report(
+    grid: GridFile,
+    store: StoreFolder = Path("bench-store"),
+    root: Root = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder for tables, figures and the page.  [default: bench-report/GRID]")
+    ] = None,
+) -> None:
+    """Tables, statistics and figures of what is done, on one page."""
+    from bearcat.bench.plan import read_grid
+    from bearcat.bench.store import results
+    from bearcat.report.page import write_bench_report
+
+    placed, jobs = _opened(grid, store, root, None, create=False)
+    found, missing = results(jobs, placed)
+    if not found:
+        raise InputError(f"{store}: holds no finished run of {grid}; start with bearcat bench run {grid}")
+    page = write_bench_report(read_grid(grid).title, found, missing, out or Path("bench-report") / grid.stem)
+    print(f"{len(found)} runs, {len(missing)} without a result: {page}")
+
+
+def _opened(
+    grid: Path, store: Path, root: Path | None, methods: Sequence[str] | None, create: bool
+) -> tuple[Store, list[Job]]:
+    """The store, and the grid's runs by the names they have in it."""
+    from bearcat.bench.plan import only_methods, plan, read_grid
+    from bearcat.bench.store import identify, open_store
+
+    asked = read_grid(grid)
+    planned = plan(only_methods(asked, methods) if methods else asked, root)
+    placed = open_store(store, create)
+    return placed, identify(planned, placed)
+
+
+def _executor(name: str, jobs: int | None, stack: int | None, address: str | None, device: str) -> Executor:
+    import os
+
+    from bearcat.bench.cluster import Cluster
+    from bearcat.bench.execute import Local, Stack
+    from bearcat.errors import suggest
+
+    known = ("stack", "local", "ray")
+    if name not in known:
+        raise InputError(f"unknown executor '{name}'{suggest(name, known)}")
+    for option, value, fits in (
+        ("jobs", jobs, ("local", "ray")),
+        ("stack", stack, ("stack",)),
+        ("address", address, ("ray",)),
+    ):
+        if value is not None and name not in fits:
+            raise InputError(f"--{option} is for the executor {' and '.join(fits)}, not for {name}; leave it out")
+    if name == "stack":
+        return Stack(_device(device), stack)
+    if name == "local":
+        return Local(_device(device), jobs or os.cpu_count() or 1)
+    return Cluster(device, jobs, address)
+
+
+@contextmanager
+def _bench_bar(jobs: Sequence[Job]) -> Iterator[Talk]:
+    """A bar that counts runs, and shares of those being trained; notes are printed above it."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    from bearcat.bench.execute import Talk
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(bar_width=20), TextColumn("{task.fields[told]}"),
+        TimeElapsedColumn(), TextColumn("ETA"), TimeRemainingColumn(elapsed_when_finished=False),
+    )  # fmt: skip
+    runs, settled, shares = {job.run: job for job in jobs}, set[str](), dict[str, float]()
+    with Progress(*columns, console=_console(to_error=True)) as bar:
+        task = bar.add_task("runs", total=len(runs), told=f"0/{len(runs)}")
+
+        def show(now: str = "") -> None:
+            done = len(settled) + sum(shares.values())
+            bar.update(task, completed=done, told=f"{len(settled)}/{len(runs)} {now}")
+
+        def finish(run: str) -> None:
+            settled.add(run)
+            shares.pop(run, None)
+            show()
+
+        def epoch(members: Sequence[str], done: int, epochs: int) -> None:
+            shares.update({run: done / epochs for run in members if run not in settled})
+            many = f" × {len(members)}" if len(members) > 1 else ""
+            show(f"{runs[members[0]].cell.method}{many}: epoch {done}/{epochs}")
+
+        yield Talk(settled=finish, epoch=epoch, note=lambda sentence: print(f"note: {sentence}", file=sys.stderr))
+
+
+def _print_states(jobs: Sequence[Job], states: Mapping[str, State]) -> None:
+    """A row for each method, the failed runs with their sentences, and an estimate of the time that is left."""
+    from collections import Counter
+
+    from rich.table import Table
+
+    kinds = ("done", "running", "failed", "missing")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("method", *kinds):
+        table.add_column(column, justify="left" if column == "method" else "right")
+    seconds: dict[str, list[float]] = {}
+    left: Counter[str] = Counter()
+    for name in dict.fromkeys(job.cell.method for job in jobs):
+        counts: Counter[str] = Counter()
+        for job in jobs:
+            if job.cell.method == name:
+                state = states[job.run]
+                counts["missing" if state.kind == "damaged" else state.kind] += 1
+                if state.record is not None:
+                    seconds.setdefault(name, []).append(state.record["seconds"] / state.record["stack"])
+        left[name] = counts["running"] + counts["missing"]
+        table.add_row(name, *(str(counts[kind]) for kind in kinds))
+    _console().print(table)
+    counts = Counter(states[job.run].kind for job in jobs)
+    print(f"{len(jobs)} cells: " + ", ".join(f"{counts[kind]} {kind}" for kind in (*kinds, "damaged") if counts[kind]))
+    if sum(left.values()) and seconds:
+        every = [one for values in seconds.values() for one in values]
+        means = {name: sum(values) / len(values) for name, values in seconds.items()}
+        rest = sum(count * means.get(name, sum(every) / len(every)) for name, count in left.items())
+        print(f"ETA: about {_duration(rest)} of computing by one process, as the finished runs went")
+    for job in jobs:
+        state, cell = states[job.run], job.cell
+        where = f"{cell.method}, {cell.task}, {cell.input}, seed {cell.seed}"
+        if state.kind in ("failed", "damaged"):
+            print(f"{state.kind}: {where}: {state.told}", file=sys.stderr)
+        elif state.kind == "running":
+            print(f"running: {where}: {state.told}", file=sys.stderr)
+
+
+def _duration(seconds: float) -> str:
+    for size, name in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {name}"
+    return f"{seconds:.0f} seconds"
 
 
 @data.command("list")

@@ -1,0 +1,456 @@
+"""Orders in, folders of results out: a stack of runs trained together, each with a folder of its own.
+
+    FOLDER/
+      record.json        scores, reliability, settings, seed, data, versions, seconds; written last: it says "finished"
+      predictions.csv    one row per target test window
+      curves.csv         one row per epoch
+      run.json           what this folder is for, so that another run does not overwrite it
+      model/             the trained model, if wanted
+      reliability.png    source and target, before and after calibration, if wanted
+
+This is the only place that writes such a folder: `bearcat adapt` is a stack of one, a benchmark is many stacks.
+
+>>> records = adapt_all([order], [Path("out")], torch.device("cpu"))
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import math
+import os
+import platform
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import bearcat
+from bearcat.artefact import Model, save_model
+from bearcat.batches import padded_stack
+from bearcat.calibration import Calibration, reliability_bins
+from bearcat.data import (
+    Catalogue,
+    Dataset,
+    Preparation,
+    Split,
+    SplitTask,
+    Task,
+    Windows,
+    cache_folder,
+    cached_windows,
+    join,
+    split_task,
+)
+from bearcat.data.tasks import UNKNOWN
+from bearcat.errors import InputError
+from bearcat.evaluate import EpochEnd, predict, scores, watcher
+from bearcat.models import Student
+from bearcat.recipe import Recipe
+from bearcat.report.plots import Bins, draw_reliability
+from bearcat.train import RESULT_VERSION, Run, Trained, stack_key, train
+
+RECORD, PREDICTIONS, CURVES, NOTE = "record.json", "predictions.csv", "curves.csv", "run.json"
+KEPT = ("model", "picture")  # what a folder may hold besides
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be trained on what."""
+
+    dataset_name: str
+    dataset: Dataset
+    sources: tuple[str, ...]
+    target: str
+    recipe_name: str
+    recipe: Recipe
+    preparation: Preparation
+    split: Split
+    seed: int
+
+    @property
+    def task(self) -> Task:
+        return Task(self.sources[0] if len(self.sources) == 1 else self.sources, self.target)
+
+    def told(self) -> dict[str, Any]:
+        """Every setting, as plain values."""
+        settings = {one.name: getattr(self.dataset, one.name) for one in fields(self.dataset)}  # type: ignore[arg-type]
+        return {
+            "data": {"name": self.dataset_name} | {k: _plain(v) for k, v in settings.items() if k != "root"},
+            "source": list(self.sources),
+            "target": self.target,
+            "preparation": asdict(self.preparation),
+            "split": asdict(self.split),
+            "recipe": {"name": self.recipe_name} | self.recipe.told(),
+        }
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Runs of equal shape can be trained together."""
+
+    recipe: Recipe  # without the numbers that may differ
+    window: tuple[int, ...]  # channel, time
+    key: Hashable  # what the loop asks for besides (train.stack_key)
+    windows: int = field(compare=False)  # of all parts together: how much memory the data need
+
+
+class Library:
+    """Catalogues and prepared windows, each read once however many runs want them."""
+
+    def __init__(self) -> None:
+        self._catalogues: dict[Dataset, Catalogue] = {}
+        self._windows: dict[tuple[Dataset, str, Preparation], Windows] = {}
+
+    def catalogue(self, dataset: Dataset) -> Catalogue:
+        if dataset not in self._catalogues:
+            self._catalogues[dataset] = dataset.catalogue()
+        return self._catalogues[dataset]
+
+    def windows(self, dataset: Dataset, domain: str, preparation: Preparation) -> Windows:
+        key = (dataset, domain, preparation)
+        if key not in self._windows:
+            part = self.catalogue(dataset).only([domain])
+            self._windows[key] = cached_windows(part, preparation, cache_folder())
+        return self._windows[key]
+
+    def split(self, order: Order) -> SplitTask:
+        return self._split(order, slice(None))
+
+    def shape(self, order: Order) -> Shape:
+        """What decides which runs go together; windows are parted for it, but their values are not copied."""
+        split = self._split(order, slice(1))
+        parts = (split.training.source_train, split.training.source_test, split.training.target_train)
+        return Shape(
+            order.recipe.shape(), self.windows(order.dataset, order.target, order.preparation).values.shape[1:],
+            stack_key(Run(order.recipe, split.training, order.seed)),
+            sum(len(part) for part in (*parts, split.held_back.target_test)),
+        )  # fmt: skip
+
+    def _split(self, order: Order, samples: slice) -> SplitTask:
+        parts = [self.windows(order.dataset, one, order.preparation) for one in (*order.sources, order.target)]
+        *source, target = (replace(part, values=part.values[..., samples]) for part in parts)
+        joint = source[0] if len(source) == 1 else join(source)
+        return split_task(order.task, joint, target, order.split, order.seed, keep_unknown=True)
+
+
+def adapt_all(
+    orders: Sequence[Order],
+    folders: Sequence[Path],
+    device: torch.device,
+    progress: Callable[[EpochEnd], None] | None = None,
+    checkpoint: Path | None = None,
+    keep: Sequence[str] = (),
+    library: Library | None = None,
+) -> list[dict[str, Any]]:
+    """Trains these runs of one shape together and writes a folder for each; returns their records.
+
+    Folders that hold their record already are left alone, and where all do nothing is trained. `keep` is of KEPT.
+    """
+    library = library or Library()
+    splits = [library.split(order) for order in orders]
+    identities = [_claim(*one) for one in zip(folders, orders, splits, strict=True)]
+    open_ones = [number for number, folder in enumerate(folders) if not (folder / RECORD).exists()]
+    if open_ones:
+        started = time.monotonic()
+        runs = [Run(order.recipe, split.training, order.seed) for order, split in zip(orders, splits, strict=True)]
+        trained = train(runs, device, watcher([one.held_back for one in splits], device), progress, checkpoint)
+        seen = _look(trained, splits, device)
+        seconds = time.monotonic() - started
+        for number in open_ones:
+            order, split, folder = orders[number], splits[number], folders[number]
+            record = _record(order, split, trained, seen, number, device, identities[number], seconds)
+            _write_predictions(folder / PREDICTIONS, split, seen, number)
+            _write_curves(folder / CURVES, trained, number, split.training.classes)
+            if "model" in keep:
+                rate = library.windows(order.dataset, order.target, order.preparation).recordings[0].rate
+                save_model(folder / "model", _model(trained, number, order, split, rate))
+            if "picture" in keep:
+                _draw(folder / "reliability.png", record["reliability"])
+            write_whole(folder / RECORD, _sealed(folder, record))
+    return [json.loads((folder / RECORD).read_text(encoding="utf-8")) for folder in folders]
+
+
+def checked_record(folder: Path) -> dict[str, Any]:
+    """The record of a finished run, held against its own checksum and those of the files beside it.
+
+    ValueError says which file is damaged; FileNotFoundError, that there is no record.
+    """
+    try:
+        record: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        told = record.pop("checksums")
+        intact = told[RECORD] == _digest(_text(record))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{folder / RECORD}: is damaged ({type(error).__name__})") from error
+    if not intact:
+        raise ValueError(f"{folder / RECORD}: is damaged (it does not match its checksum)")
+    for name in (PREDICTIONS, CURVES):
+        try:
+            content = (folder / name).read_bytes()
+        except FileNotFoundError as error:
+            raise ValueError(f"{folder / name}: is missing") from error
+        if _digest(content) != told[name]:
+            raise ValueError(f"{folder / name}: is damaged (it does not match its checksum)")
+    return record | {"checksums": told}
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Whole on disk or not at all; what was there stays until then."""
+    draft = path.with_name(f".{path.name}.draft")
+    try:
+        with draft.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)  # noqa: PTH105
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """What the final networks say of the test windows: (run, window, class) and (run, …).
+
+    Behind a run's own windows, where others of its stack have more, stands nothing of meaning.
+    """
+
+    target: Tensor  # calibrated probabilities, on the CPU as is what follows
+    target_plain: Tensor
+    scores: dict[str, dict[str, Tensor]]
+    reliability: dict[str, dict[str, list[dict[str, Any]] | None]]
+    labelled: list[bool]
+    calibration: Calibration | None
+
+
+def _look(trained: Trained, splits: Sequence[SplitTask], device: torch.device) -> _Seen:
+    calibration = trained.calibration
+    values = padded_stack([np.asarray(one.held_back.target_test.values) for one in splits], 0, device)
+    labels = padded_stack([one.held_back.target_test_labels for one in splits], UNKNOWN, device)
+    logits = {
+        "source": predict(trained.network, trained.batches.source_test)[0],
+        "target": predict(trained.network, values)[0],
+    }
+    truth = {"source": trained.batches.source_test_labels, "target": labels}
+    plain = {where: one.softmax(dim=-1) for where, one in logits.items()}
+    calibrated = {
+        where: plain[where] if calibration is None else calibration.apply(one).softmax(dim=-1)
+        for where, one in logits.items()
+    }
+    return _Seen(
+        target=calibrated["target"].cpu(),
+        target_plain=plain["target"].cpu(),
+        scores={where: scores(one, calibration, truth[where]) for where, one in logits.items()},
+        reliability={
+            where: {
+                "uncalibrated": _bins(plain[where], truth[where]),
+                "calibrated": None if calibration is None else _bins(calibrated[where], truth[where]),
+            }
+            for where in logits
+        },
+        labelled=(labels != UNKNOWN).any(dim=1).tolist(),
+        calibration=calibration and Calibration.from_state({k: v.cpu() for k, v in calibration.state().items()}),
+    )
+
+
+def _bins(probabilities: Tensor, labels: Tensor) -> list[dict[str, Any]]:
+    """Per run what a reliability diagram draws; `mass` counts windows, None stands where a bin has none."""
+    known = labels != UNKNOWN
+    found = reliability_bins(probabilities, labels.clamp(min=0), known.to(probabilities.dtype))
+    windows = known.sum(dim=1).tolist()
+    return [
+        {
+            "edges": found.edges[number].tolist(),
+            "mass": [round(one) for one in (found.mass[number].nan_to_num() * windows[number]).tolist()],
+            "confidence": [_number(one) for one in found.confidence[number]],
+            "accuracy": [_number(one) for one in found.accuracy[number]],
+        }
+        for number in range(len(labels))
+    ]  # fmt: skip
+
+
+def _claim(folder: Path, order: Order, split: SplitTask) -> str:
+    """Marks the folder as this run's, or refuses one that is another's. Returns the run's identity."""
+    content = hashlib.sha256(json.dumps([RESULT_VERSION, order.told(), order.seed], sort_keys=True).encode())
+    for part in (split.training.source_train, split.training.source_test, split.training.target_train):
+        content.update(np.ascontiguousarray(part.values).tobytes())
+    identity = content.hexdigest()
+    note = folder / NOTE
+    try:
+        if note.exists():
+            there = json.loads(note.read_text(encoding="utf-8")).get("identity")
+            if there != identity:
+                raise InputError(f"{folder}: holds another run (other settings, seed or data); choose another --out")
+        elif folder.exists() and (
+            not folder.is_dir() or any(not one.name.startswith(("beside-", f".{NOTE}")) for one in folder.iterdir())
+        ):
+            raise InputError(f"{folder}: is not empty and holds no run of bearcat; choose another --out")
+        folder.mkdir(parents=True, exist_ok=True)
+        told = {"identity": identity, "seed": order.seed} | order.told()
+        write_whole(note, json.dumps(told, indent=1, ensure_ascii=False).encode())
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{folder}: cannot be used ({type(error).__name__}: {error}); choose another --out") from error
+    return identity
+
+
+def _record(
+    order: Order, split: SplitTask, trained: Trained, seen: _Seen, number: int, device: torch.device, identity: str,
+    seconds: float,
+) -> dict[str, Any]:  # fmt: skip
+    training, calibration, labelled = split.training, seen.calibration, seen.labelled[number]
+    probabilities = seen.target[number][: len(split.held_back.target_test)]
+    predicted = probabilities.argmax(dim=-1).bincount(minlength=len(training.classes))
+    never = [name for name, count in zip(training.classes, predicted.tolist(), strict=True) if count == 0]
+    at_bound = calibration is not None and bool(calibration.at_bound[number])
+    warnings = [f"class '{name}' is never predicted on the target" for name in never]
+    if not bool(trained.finite[number]):
+        warnings.append("the loss turned NaN or infinite; the run was stopped there and its numbers mean nothing")
+    if int((predicted > 0).sum()) == 1:
+        warnings.append("the predictions on the target collapsed to one class")
+    if at_bound:
+        warnings.append("the temperature is at its bound; the source is classified too well to calibrate on")
+
+    def of(where: str) -> dict[str, Any] | None:
+        """The scores of the source, and of the target where it has labels."""
+        if where == "target" and not labelled:
+            return None
+        return {name: _number(score[number]) for name, score in seen.scores[where].items()}
+
+    def bins(where: str) -> dict[str, Any] | None:
+        if where == "target" and not labelled:
+            return None
+        return {when: found and found[number] for when, found in seen.reliability[where].items()}
+
+    return {
+        "scores": {"source": of("source"), "target": of("target")},
+        "estimates": {"mean_confidence": _number(probabilities.max(dim=-1).values.mean())},
+        "calibration": None if calibration is None else {
+            "temperature": _number(calibration.temperature[number]), "at_bound": at_bound,
+        },
+        "reliability": {"source": bins("source"), "target": bins("target")},
+        "failed": not bool(trained.finite[number]),
+        "collapsed": int((predicted > 0).sum()) == 1,
+        "never_predicted": never,
+        "warnings": warnings,
+        "settings": order.told(),
+        "seed": order.seed,
+        "data": {
+            "classes": list(training.classes),
+            "source_train": len(training.source_train),
+            "source_test": len(training.source_test),
+            "target_train": len(training.target_train),
+            "target_test": len(split.held_back.target_test),
+            "identity": identity,
+        },
+        "device": str(device) if device.type == "cpu" else torch.cuda.get_device_name(device),
+        "versions": _versions(),
+        "seconds": round(seconds, 2),
+        "stack": len(trained.finite),  # runs that shared these seconds
+    }  # fmt: skip
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "bearcat": bearcat.__version__,
+        "result": str(RESULT_VERSION),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
+
+
+def _number(value: Tensor) -> float | None:
+    """A plain number; None for nan, which JSON does not know."""
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    return value if isinstance(value, int | float | str | None) else str(value)
+
+
+def _sealed(folder: Path, record: dict[str, Any]) -> bytes:
+    """The record as it is written, with checksums of itself and of the files beside it."""
+    files = {name: _digest((folder / name).read_bytes()) for name in (PREDICTIONS, CURVES)}
+    plain = json.loads(_text(record))
+    return json.dumps(
+        plain | {"checksums": {RECORD: _digest(_text(plain))} | files}, indent=1, ensure_ascii=False
+    ).encode()
+
+
+def _text(record: dict[str, Any]) -> bytes:
+    return json.dumps(record, sort_keys=True, allow_nan=False).encode()
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _model(trained: Trained, number: int, order: Order, split: SplitTask, rate: float | None) -> Model:
+    """One run of the stack as a model of its own."""
+    state = {name: value[number : number + 1].cpu() for name, value in trained.network.state_dict().items()}
+    channels, points = split.held_back.target_test.values.shape[1:]
+    network = Student(1, channels, points, len(split.training.classes))
+    network.load_state_dict(state)
+    calibration = trained.calibration and Calibration.from_state(
+        {name: value[number : number + 1].cpu() for name, value in trained.calibration.state().items()}
+    )
+    told = {"recipe": order.recipe_name, "task": str(order.task), "versions": _versions()}
+    return Model(network, calibration, split.training.classes, order.preparation, rate, told)
+
+
+def _write_predictions(path: Path, split: SplitTask, seen: _Seen, number: int) -> None:
+    calibrated, plain = seen.target[number].numpy(), seen.target_plain[number].numpy()
+    test: Windows = split.held_back.target_test
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["recording", "start", "label", "predicted", "confidence", "confidence_uncalibrated"])
+        for row in np.lexsort((test.start, test.recording)):
+            one = test.recordings[int(test.recording[row])]
+            best = int(calibrated[row].argmax())
+            writer.writerow(
+                [one.origin, int(test.start[row]), one.label or "", split.training.classes[best],
+                 f"{calibrated[row].max():.6f}", f"{plain[row].max():.6f}"]
+            )  # fmt: skip
+
+
+def _write_curves(path: Path, trained: Trained, number: int, classes: Sequence[str]) -> None:
+    names = {f"threshold_{place}": f"threshold:{label}" for place, label in enumerate(classes)}
+    columns = {names.get(name, name): values[:, number].tolist() for name, values in trained.history.items()}
+    epochs = max(len(values) for values in columns.values())
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["epoch", *columns])
+        for epoch in range(epochs):
+            cells = [values[epoch] if epoch < len(values) else math.nan for values in columns.values()]
+            writer.writerow([epoch, *("" if math.isnan(cell) else f"{cell:.6g}" for cell in cells)])
+
+
+def _draw(path: Path, reliability: dict[str, Any]) -> None:
+    """Source and target before and after calibration; without target labels the source alone."""
+    panels = []
+    for where, found in reliability.items():
+        for when, key in (("before", "uncalibrated"), ("after", "calibrated")):
+            if found is not None and found[key] is not None:
+                title = f"{where}, {when} calibration" if found["calibrated"] is not None else where
+                panels.append((title, _drawn(found[key])))
+    draw_reliability(panels, path)
+
+
+def _drawn(bins: dict[str, Any]) -> Bins:
+    edges, mass, confidence, accuracy = (
+        np.array([math.nan if one is None else one for one in bins[name]], dtype=np.float64)
+        for name in ("edges", "mass", "confidence", "accuracy")
+    )
+    gap = np.abs(np.nan_to_num(confidence) - np.nan_to_num(accuracy))
+    return Bins(edges, mass, confidence, accuracy, ece=float((mass / mass.sum() * gap).sum()))
