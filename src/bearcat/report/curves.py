@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from bearcat.report.drawing import (
     NARROW,
+    WIDE,
     Floats,
     Picture,
     averaged,
@@ -174,7 +175,8 @@ def threshold_curves(results: Sequence[Result]) -> Picture | None:
     classes = tuple(dict.fromkeys(n for one in kept for n in one.curves if n.startswith("threshold:")))
     methods = ordered_methods(kept)
     style_of = styles(classes)
-    drawing, axes = panels_of(len(methods), len(classes), columns=min(3, len(methods)), height=2.0)
+    width = WIDE if len(methods) > 1 else NARROW + 1
+    drawing, axes = panels_of(len(methods), len(classes), columns=min(3, len(methods)), width=width, height=2.0)
     lowest: dict[str, tuple[str, float]] = {}
     for axis, method in zip(axes, methods, strict=True):
         mine = [one for one in kept if one.cell.method == method]

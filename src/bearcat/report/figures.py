@@ -187,7 +187,7 @@ def reliability(results: Sequence[Result]) -> Picture | None:
     calibrator = (results[0].record["settings"]["recipe"]["calibration"] or {}).get("kind")
     caption = (
         f"{method}{f' ({calibrator})' if calibrator else ''}: bars below the diagonal mean too much confidence."
-        f" ECE of {count(len(results), 'run')} pooled: {told}."
+        f" ECE{f' of {len(results)} runs pooled' if len(results) > 1 else ''}: {told}."
     )
     return Picture(f"reliability-{method}", f"Reliability of {method}", caption, drawing)
 

@@ -120,7 +120,9 @@ def write_bench_report(title: str, results: Sequence[Result], missing: Sequence[
     cells = [*(one.cell for one in results), *(one.cell for one in missing)]
     places = sorted({(cell.dataset, cell.input) for cell in cells})
     readable, damaged = _readable(results)
-    sections, written = [], set()
+    sections: list[Section] = []
+    written: set[str] = set()
+    drawn: set[str] = set()
     general = [*incomplete(results, missing), *damaged, *different_versions(results)]
     for dataset, kind in places:
         mine, drawable = (
@@ -138,7 +140,11 @@ def write_bench_report(title: str, results: Sequence[Result], missing: Sequence[
         warned = [one for one in caveats(mine, absent) if one.kind != "Mixed versions"] + _chosen_with_labels(tables)
         figures = []
         for picture in _pictures(drawable):
-            picture = replace(picture, name=f"{dataset}-{kind}-{picture.name}")
+            name = file_name(f"{dataset}-{kind}-{picture.name}")
+            while name.lower() in drawn:  # two methods' names may make the same file's
+                name += "-2"
+            drawn.add(name.lower())
+            picture = replace(picture, name=name)
             figures.append(_shown(picture, out / "figures"))
         sections.append(
             Section(
