@@ -1,0 +1,256 @@
+"""Grids: what a file asks for, and what is said where it cannot be meant."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bearcat.bench.plan import Method, only_methods, plan, read_grid
+from bearcat.bench.store import identify, open_store
+from bearcat.cli import main
+from bearcat.errors import InputError
+
+GRIDS = Path(__file__).parents[1] / "grids"
+SMALL = """
+title = "small"
+methods = ["source-only", "DANN"]
+tasks = ["N15_M07_F10:N09_M07_F10"]
+inputs = ["frequency"]
+seeds = 2
+epochs = 2
+preparation = { length = 256 }
+
+[data]
+name = "simulated"
+settings = { severities = [4], faults = ["inner", "outer"], seconds = 1.0 }
+"""
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "grid.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "methods", "tasks", "inputs", "seeds"),
+    [
+        ("smoke", 3, 2, 1, 2),
+        ("paper", 8, 12, 2, 5),
+        ("ablation-threshold", 2, 12, 1, 5),
+        ("ablation-mcc-sdat", 12, 12, 1, 5),
+        ("hit-sm", 8, 6, 2, 5),
+        ("cwru", 8, 12, 2, 5),
+    ],
+)
+def test_the_grids_have_the_cells_they_promise_without_looking_at_data(tmp_path, name, methods, tasks, inputs, seeds):
+    cells = [one.cell for one in plan(read_grid(GRIDS / f"{name}.toml"), tmp_path / "nowhere")]
+    assert len(set(cells)) == len(cells) == methods * tasks * inputs * seeds
+    assert len({cell.task for cell in cells}) == tasks
+    assert len({cell.method for cell in cells}) == methods
+
+
+def test_the_paper_is_960_runs_and_every_grid_is_tested():
+    assert len(plan(read_grid(GRIDS / "paper.toml"))) == 960
+    assert {one.stem for one in GRIDS.glob("*.toml")} == {
+        "smoke", "paper", "ablation-threshold", "ablation-mcc-sdat", "hit-sm", "cwru",
+    }  # fmt: skip
+
+
+def test_the_domains_of_the_grids_are_those_of_the_datasets(real_data):
+    for name in ("cwru", "hit-sm"):
+        planned = plan(read_grid(GRIDS / f"{name}.toml"), real_data(name))
+        known = planned[0].order.dataset.catalogue().domains
+        assert {domain for one in planned for domain in (*one.order.sources, one.order.target)} == {*known}
+
+
+def test_frequency_runs_label_later_and_shorter_runs_keep_their_phases():
+    schedules = {one.cell.input: one.order.recipe.schedule for one in plan(read_grid(GRIDS / "paper.toml"))}
+    assert (schedules["time"].label_from, schedules["frequency"].label_from) == (50, 100)
+    assert Method("AT", "AT", (("schedule.label_from", "70"),)).recipe("frequency", None).schedule.label_from == 70
+    assert Method("AT", "AT").recipe("frequency", 30).schedule.label_from == 10
+
+
+def test_a_method_can_have_a_name_and_settings_of_its_own(tmp_path):
+    text = SMALL.replace('methods = ["source-only", "DANN"]', "") + (
+        '[[method]]\nname = "AT, τ=0.95"\nrecipe = "at"\nset = { "labels.tau" = 0.95 }\n'
+        '[[method]]\nname = "AT, averaged"\nrecipe = "AT"\nset.teacher.statistics = "averaged"\nset.dropout = 0\n'
+    )
+    first, _, other, _ = plan(read_grid(written(tmp_path, text)))
+    assert (first.cell.method, first.order.recipe_name, first.order.recipe.labels.tau) == ("AT, τ=0.95", "AT", 0.95)
+    assert (other.order.recipe.teacher.statistics, other.order.recipe.dropout) == ("averaged", 0.0)
+
+
+def test_domains_go_by_index_too_and_without_any_all_pairs_are_meant(tmp_path):
+    by_index = written(tmp_path, SMALL.replace('["N15_M07_F10:N09_M07_F10"]', '[["0", "1"], [["0", "2"], "1"]]'))
+    tasks = {one.cell.task for one in plan(read_grid(by_index))}
+    assert tasks == {"N15_M07_F10→N09_M07_F10", "N15_M07_F10+N15_M01_F10→N09_M07_F10"}
+    everything = plan(read_grid(written(tmp_path, SMALL.replace('["N15_M07_F10:N09_M07_F10"]', '"all"'))))
+    assert len({one.cell.task for one in everything}) == 12
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (("seeds = 2", "sedes = 2"), "unknown key 'sedes'; did you mean 'seeds'?"),
+        (("length = 256", "lenght = 256"), "unknown key 'preparation.lenght'; did you mean 'length'?"),
+        (("length = 256", 'length = "256"'), "'preparation.length' must be a whole number, not '256'"),
+        (("length = 256", "length = true"), "'preparation.length' must be a whole number, not True"),
+        (("length = 256", 'input = "time"'), "unknown key 'preparation.input'"),
+        (('name = "simulated"', 'nme = "simulated"'), "unknown key 'data.nme'; did you mean 'name'?"),
+        (('name = "simulated"', ""), "'data.name' must be a text, not None"),
+        (("severities = [4]", "severity = [4]"), "unknown setting 'severity'; did you mean 'severities'?"),
+        (("severities = [4]", 'severities = ["x"]'), "setting 'severities': 'x' is not a list"),
+        (("severities = [4]", 'root = "x"'), "belongs on the command line"),
+        (('"DANN"', '"DAN"'), "unknown recipe 'DAN'; did you mean 'DANN'?"),
+        (('"DANN"', '"dann", "DANN"'), "'methods' has 'DANN' twice"),
+        (('"DANN"', "3"), "'methods' must be a text, not 3"),
+        (('["source-only", "DANN"]', '"DANN"'), "'methods' must be a list of texts, not 'DANN'"),
+        (("seeds = 2", "seeds = -1"), "'seeds' must be a number of seeds"),
+        (("seeds = 2", "seeds = [1, 1]"), "'seeds' has '1' twice"),
+        (("epochs = 2", "epochs = 0"), "'epochs' must be a whole number from 1 on, not 0"),
+        (("epochs = 2", "epochs = 2.5"), "'epochs' must be a whole number from 1 on, not 2.5"),
+        (('["frequency"]', '["frequenzy"]'), "unknown input 'frequenzy'; did you mean 'frequency'?"),
+        (('["N15_M07_F10:N09_M07_F10"]', '"some"'), "'tasks' must be \"all\" or a list"),
+        (('["N15_M07_F10:N09_M07_F10"]', '["N15_M07_F10"]'), 'task 1 must be "A:B" or ["A", "B"]'),
+        (('["N15_M07_F10:N09_M07_F10"]', '["a:a"]'), "choose two different domains"),
+        (("title", "split = { scheme = 'blok' }\ntitle"), "unknown split 'blok'; did you mean 'block'?"),
+        (("title", "method = 3\ntitle"), "open each with [[method]]"),
+        (("title", "method = [{ recipe = 'AT', sett = 1 }]\ntitle"), "unknown key 'method 1: sett'; did you mean 'set'?"),
+        (("title", "method = [{ recipe = 'AT', set.labels.ta = 1 }]\ntitle"), "method 'AT': unknown setting 'ta'; did"),
+        (("title", "method = [{ name = 'x' }]\ntitle"), "method 1: 'recipe' is missing"),
+        (("title = ", "title "), "cannot be read as TOML"),
+    ],
+)  # fmt: skip
+def test_what_a_grid_cannot_mean_is_told_in_one_sentence_that_names_it(tmp_path, change, sentence):
+    assert change[0] in SMALL
+    path = written(tmp_path, SMALL.replace(*change, 1))
+    with pytest.raises(InputError) as caught:
+        plan(read_grid(path))
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (("seeds = 2", "seeds = 0"), "add seeds"), (('["frequency"]', "[]"), "add inputs"),
+        (('["source-only", "DANN"]', "[]"), "add methods"), (('["N15_M07_F10:N09_M07_F10"]', "[]"), "add tasks"),
+        (("tasks = ", 'domains = ["N15_M07_F10"]\ntasks = "all" # '), "add tasks"),
+    ],
+)  # fmt: skip
+def test_a_grid_without_cells_is_an_error(tmp_path, change, what):
+    with pytest.raises(InputError, match=f"has no cells .*{what}"):
+        plan(read_grid(written(tmp_path, SMALL.replace(*change, 1))))
+
+
+def test_the_command_line_tells_the_same_and_exits_with_2(tmp_path, monkeypatch, capsys):
+    grid = written(tmp_path, SMALL)
+    empty = tmp_path / "empty.toml"
+    empty.write_text(SMALL.replace("seeds = 2", "seeds = 0"))
+    for words, sentence in (
+        (("run", empty), "has no cells"),
+        (("run", tmp_path / "grit.toml"), "there is no such file; did you mean 'grid'?"),
+        (("run", grid, "--only-method", "DAN"), "the grid has no method 'DAN'; did you mean 'DANN'?"),
+        (("run", grid, "--executor", "stak"), "unknown executor 'stak'; did you mean 'stack'?"),
+        (("run", grid, "--jobs", "2"), "--jobs is for the executor local and ray, not for stack"),
+        (("run", grid, "--executor", "local", "--stack", "2"), "--stack is for the executor stack, not for local"),
+        (("report", grid), "holds no finished run"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["bearcat", "bench", *map(str, words), "--store", str(tmp_path / "store")])
+        with pytest.raises(SystemExit) as status:
+            main()
+        told = capsys.readouterr().err
+        assert status.value.code == 2
+        assert sentence in told
+        assert told.count("\n") == 1
+
+
+def names(path: Path, root: Path | None = None) -> list[str]:
+    return [job.run for job in identify(plan(read_grid(path), root), open_store(Path("nowhere")))]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("epochs = 2", "epochs = 3"),
+        ("length = 256", "length = 200"),
+        ("length = 256", "length = 256, stride = 128"),
+        ('inputs = ["frequency"]', 'inputs = ["time"]'),
+        ("seconds = 1.0", "seconds = 1.5"),
+        ('"inner", "outer"', '"inner", "both"'),
+        ("N15_M07_F10:N09_M07_F10", "N15_M07_F10:N15_M01_F10"),
+        ("seeds = 2", "seeds = [2, 3]"),
+        ("title", "split = { test = 0.3 }\ntitle"),
+        ('methods = ["source-only", "DANN"]', 'methods = ["DANN*", "AT"]'),
+        (
+            'methods = ["source-only", "DANN"]',
+            'method = [{ recipe = "source-only", set.dropout = 0.4 }, { recipe = "DANN", set.alignment.weight = 2 }]',
+        ),
+    ],
+)
+def test_a_changed_setting_changes_every_run_s_name(tmp_path, change):
+    assert change[0] in SMALL
+    before = names(written(tmp_path, SMALL))
+    after = names(written(tmp_path, SMALL.replace(*change, 1)))
+    assert len({*before}) == 4
+    assert not {*before} & {*after}
+
+
+def test_what_does_not_determine_a_result_does_not_change_a_run_s_name(tmp_path):
+    before = names(written(tmp_path, SMALL))
+    other = SMALL.replace('"small"', '"another title"').replace(
+        'methods = ["source-only", "DANN"]',
+        'method = [{ name = "plain", recipe = "source-only" }, { name = "mine", recipe = "DANN" }]',
+    )
+    assert names(written(tmp_path, other)) == before
+    assert names(written(tmp_path, SMALL.replace("seeds = 2", "seeds = [0, 1]"))) == before
+    more = names(written(tmp_path, SMALL.replace("seeds = 2", "seeds = 3")))
+    assert {*before} < {*more}
+
+
+def test_a_new_result_version_changes_every_name(tmp_path, monkeypatch):
+    before = names(written(tmp_path, SMALL))
+    monkeypatch.setattr("bearcat.bench.store.RESULT_VERSION", 10_000)
+    assert not {*before} & {*names(written(tmp_path, SMALL))}
+
+
+def recorded(root: Path, domains: str) -> Path:
+    """A folder of noise, two classes to a domain."""
+    for number, place in enumerate(root / domain / label for domain in domains for label in ("one", "two")):
+        place.mkdir(parents=True)
+        np.save(place / "x.npy", np.random.default_rng(number).standard_normal(1000))
+    return root
+
+
+def test_a_changed_file_changes_the_names_of_its_domain_s_runs_alone(tmp_path):
+    root = recorded(tmp_path / "mine", "abc")
+    path = written(tmp_path, 'data = "folder"\ntasks = ["a:b", "b:c"]\nmethods = ["DANN"]\nseeds = 1\n')
+    before = names(path, root)
+    moved = root.rename(tmp_path / "elsewhere")
+    assert names(path, moved) == before
+    np.save(moved / "a" / "one" / "x.npy", np.zeros(1000))
+    after = names(path, moved)
+    assert after[0] != before[0]
+    assert after[1] == before[1]
+
+
+def test_a_store_remembers_data_that_are_not_on_this_machine(tmp_path):
+    root = recorded(tmp_path / "mine", "ab")
+    planned = plan(read_grid(written(tmp_path, 'data = "folder"\ntasks = ["a:b"]\nmethods = ["DANN"]\n')), root)
+    store = open_store(tmp_path / "store", create=True)
+    here = [job.run for job in identify(planned, store)]
+    root.rename(tmp_path / "gone")
+    assert [job.run for job in identify(planned, store)] == here
+    with pytest.raises(InputError, match="there is no such folder"):
+        identify(planned, open_store(tmp_path / "other", create=True))
+
+
+def test_only_methods_keeps_the_order_and_the_rest(tmp_path):
+    grid = read_grid(written(tmp_path, SMALL))
+    assert [one.name for one in only_methods(grid, ["DANN"]).methods] == ["DANN"]
+    assert replace(only_methods(grid, ["DANN"]), methods=grid.methods) == grid
