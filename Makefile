@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench browser clean
 
 # Simulated bearings: adapts to another operating condition, with source-only beside it, and draws the shift.
 demo: .venv/demo
@@ -11,13 +11,20 @@ demo: .venv/demo
 	$(BIN)/bearcat adapt --beside source-only --out demo/adapt
 	@echo "Look at demo/adapt/reliability.png (how far to trust the confidence) and demo/shift.png (what changed)."
 
-test: check
+test: check browser
 	$(BIN)/python -m pytest --durations=5
 
 check: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The tests of report.html want a Chromium; where there is none and none can be installed they are skipped, and say so.
+browser:
+	@if command -v chromium || command -v chromium-browser || command -v google-chrome; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get; then \
+		apt-get update -qq && apt-get install -y -qq chromium || echo "Chromium could not be installed; tests in a browser are skipped"; \
+	else echo "No Chromium here and no right to install it; tests in a browser are skipped"; fi >&2
 
 bench: .venv/dev
 	$(BIN)/python benchmarks/data_speed.py

@@ -47,7 +47,9 @@ def incomplete(results: Sequence[Result], missing: Sequence[Missing]) -> list[Ca
     why = Counter(one.reason.partition(":")[0] for one in missing)
     reasons = ", ".join(f"{number} {reason}" for reason, number in why.most_common())
     planned = len(results) + len(missing)
-    text = f"{len(missing)} of {planned} planned runs have no result ({reasons}). What is shown rests on the others."
+    verb = "has" if len(missing) == 1 else "have"
+    text = f"{len(missing)} of {count(planned, 'planned run')} {verb} no result ({reasons})."
+    text += " What is shown rests on the others." if results else ""
     return [Caveat("Incomplete", text, tuple(f"{named(one.cell)}: {one.reason}" for one in missing))]
 
 
@@ -59,7 +61,7 @@ def _stopped(results: Sequence[Result]) -> list[Caveat]:
 
 def _collapsed(results: Sequence[Result]) -> list[Caveat]:
     collapsed = [one for one in results if one.record["collapsed"]]
-    text = f"{_runs(collapsed)} predict one class for every target window."
+    text = f"{_runs(collapsed)} predict{_s(collapsed)} one class for every target window."
     return [Caveat("Collapsed", text, _names(collapsed))] if collapsed else []
 
 
@@ -114,7 +116,7 @@ def _at_bound(results: Sequence[Result]) -> list[Caveat]:
 
 def _never_predicted(results: Sequence[Result]) -> list[Caveat]:
     lacking = [one for one in results if one.record["never_predicted"] and not one.record["collapsed"]]
-    text = f"{_runs(lacking)} never predict some class on the target."
+    text = f"{_runs(lacking)} never predict{_s(lacking)} some class on the target."
     items = tuple(f"{named(one.cell)}: {', '.join(one.record['never_predicted'])}" for one in lacking)
     return [Caveat("Classes never predicted", text, items)] if lacking else []
 
@@ -148,6 +150,10 @@ def _recipe(one: Result) -> dict[str, Any]:
 
 def _runs(results: Sequence[Result]) -> str:
     return count(len(results), "run")
+
+
+def _s(results: Sequence[Result]) -> str:
+    return "s" if len(results) == 1 else ""
 
 
 def _names(results: Sequence[Result]) -> tuple[str, ...]:

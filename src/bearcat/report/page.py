@@ -78,6 +78,7 @@ class Page:
 
 def write_run_page(folder: Path, beside: Sequence[Path] = ()) -> Path:
     """report.html of the run in this folder, with the runs `beside` it for comparison; its path."""
+    environment = _environment()
     result, *others = (read_result(one) for one in (folder, *beside))
     together = [*others, result]
     record, cell = result.record, result.cell
@@ -111,11 +112,12 @@ def write_run_page(folder: Path, beside: Sequence[Path] = ()) -> Path:
             ),
         ),
     )  # fmt: skip
-    return _write(folder / "report.html", page)
+    return _write(folder / "report.html", page, environment)
 
 
 def write_bench_report(title: str, results: Sequence[Result], missing: Sequence[Missing], out: Path) -> Path:
     """OUT/report.html, OUT/tables/ (md, tex, csv) and OUT/figures/ (png, svg) of a comparison; the page's path."""
+    environment = _environment()
     results = sorted(results, key=lambda one: one.cell)
     cells = [*(one.cell for one in results), *(one.cell for one in missing)]
     places = sorted({(cell.dataset, cell.input) for cell in cells})
@@ -162,7 +164,7 @@ def write_bench_report(title: str, results: Sequence[Result], missing: Sequence[
     sections += [runs, _settings_section(results)]
     subtitle = f"A comparison of {count(len(ordered_methods(results)), 'method')}"
     page = Page(title, subtitle, _bench_numbers(results, missing), (overview, *sections))
-    return _write(out / "report.html", page)
+    return _write(out / "report.html", page, environment)
 
 
 def _pictures(results: Sequence[Result]) -> Iterator[Picture]:
@@ -420,17 +422,21 @@ def _fewer_colours(png: bytes) -> bytes:
     return smaller.getvalue()
 
 
-def _write(path: Path, page: Page) -> Path:
-    """Whole or not at all."""
+def _environment() -> Any:
+    """The templates' machinery, with escaping on; a sentence where it is missing, before anything is drawn."""
     try:
         import jinja2
     except ImportError as error:
         raise InputError("reports need an extra; pip install 'bearcat[report]'") from error
+    return jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )  # fmt: skip
+
+
+def _write(path: Path, page: Page, environment: Any) -> Path:
+    """Whole or not at all."""
     files = resources.files("bearcat.report")
     parts = {name: (files / f"page.{name}").read_text(encoding="utf-8") for name in ("html", "css", "js")}
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
     text = environment.from_string(parts["html"]).render(page=page, style=parts["css"], script=parts["js"])
     draft = path.with_name(f".{path.name}.draft")
     try:

@@ -1,0 +1,341 @@
+"""The report page, read by a real browser where there is one (`make browser`), and as text."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bearcat.errors import InputError
+from bearcat.report.caveats import caveats
+from bearcat.report.page import write_bench_report, write_run_page
+from bearcat.report.results import Cell, Missing, read_result
+from tests.made_records import made_result
+
+ATTACK = "<script>document.title='taken'</script>"
+METHODS = ("source-only", "DANN", "CAT*-Temperature", "DANN*")
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync",
+)  # fmt: skip
+
+
+def made_grid(folder: Path):
+    """Four methods × two tasks × three seeds, two of the methods with the other input too: some trouble, two gaps."""
+    results, missing = [], []
+    for kind in ("time", "frequency"):
+        for m, method in enumerate(METHODS):
+            for t, task in enumerate(("600rpm→900rpm", "900rpm→600rpm")):
+                for seed in range(3) if kind == "time" or m in (0, 3) else ():
+                    cell = Cell("rig", kind, task, method, seed)
+                    if (method, t, seed) == ("DANN*", 1, 2):
+                        missing.append(
+                            Missing(cell, "failed: InputError: no recordings" if kind == "time" else "not run")
+                        )
+                        continue
+                    accuracy = (0.6, 0.55, 0.9, 0.7)[m] + 0.02 * seed  # DANN below source-only everywhere
+                    changes = {}
+                    if (method, t, seed) == ("CAT*-Temperature", 0, 0):
+                        changes["calibration"] = {"temperature": 100.0, "at_bound": True}
+                    if (method, t, seed) == ("DANN", 0, 1):
+                        changes["collapsed"] = True
+                    classes = ("healthy", "inner", ATTACK)
+                    results.append(made_result(folder / f"{kind}{m}{t}{seed}", cell, accuracy, classes, **changes))
+    return results, missing
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bench")
+    results, missing = made_grid(folder / "runs")
+    return write_bench_report("A rig, four methods", results, missing, folder / "out")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("no Chromium on this machine; `make browser` installs it where it can")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
+        yield started
+        started.close()
+
+
+class Opened:
+    """A page in the browser, with what it said and whom it asked."""
+
+    def __init__(self, browser, path: Path, **options) -> None:
+        self.context = browser.new_context(**options)
+        self.page = self.context.new_page()
+        self.errors: list[str] = []
+        self.requests: list[str] = []
+        self.page.on(
+            "console", lambda said: self.errors.append(said.text) if said.type in ("error", "warning") else None
+        )
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda one: self.requests.append(one.url))
+        self.context.route(re.compile("^(?!file:|data:)"), lambda route: route.abort())
+        self.page.goto(path.as_uri())
+
+    def __enter__(self) -> Opened:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.context.close()
+
+
+def column(page, table: int, number: int) -> list[str]:
+    return page.locator("table").nth(table).locator(f"tbody tr td:nth-child({number})").all_inner_texts()
+
+
+def test_the_page_is_quiet_asks_nobody_and_shows_every_figure(browser, report: Path):
+    with Opened(browser, report) as opened:
+        sizes = opened.page.eval_on_selector_all(
+            "img", "all => all.map(one => [one.complete, one.naturalWidth, one.alt])"
+        )
+        assert opened.errors == []
+        assert [one for one in opened.requests if not one.startswith(("file:", "data:"))] == []
+        assert len([one for one in opened.requests if one.startswith("file:")]) == 1
+        files = {path.stem for path in (report.parent / "figures").glob("*.svg")}
+        assert len(sizes) == len(files) > 25
+        assert all(complete and width > 100 and alt for complete, width, alt in sizes)
+        assert opened.page.title() == "A rig, four methods"
+
+
+def test_names_from_data_are_text_and_never_run(browser, report: Path):
+    with Opened(browser, report) as opened:
+        assert opened.page.title() == "A rig, four methods"
+        assert opened.page.locator("script").count() == 1
+        assert ATTACK in opened.page.locator("body").inner_text(), "the class's name is shown as it is"
+
+
+def test_tables_sort_both_ways_by_number_and_by_word_with_mouse_and_keyboard(browser, report: Path):
+    with Opened(browser, report) as opened:
+        page = opened.page
+        page.eval_on_selector_all("details", "all => all.forEach(one => one.open = true)")
+        titles = page.locator(".scroll").evaluate_all("all => all.map(one => one.getAttribute('aria-label'))")
+        runs = next(number for number, title in enumerate(titles) if title.startswith("All "))
+        heads = page.locator("table").nth(runs).locator("thead th")
+        names = [one.split()[0] + " " + " ".join(one.split()[1:]) for one in heads.all_inner_texts()]
+        accuracy, method = (
+            next(i for i, one in enumerate(names) if one.strip() == name) for name in ("target accuracy", "method")
+        )
+        before = column(page, runs, method + 1)
+        heads.nth(accuracy).locator("button").click()
+        values = [float(one) for one in column(page, runs, accuracy + 1)]
+        assert values == sorted(values)
+        assert len(set(values)) > 3
+        assert heads.nth(accuracy).get_attribute("aria-sort") == "ascending"
+        heads.nth(accuracy).locator("button").press("Enter")
+        values = [float(one) for one in column(page, runs, accuracy + 1)]
+        assert values == sorted(values, reverse=True)
+        assert heads.nth(accuracy).get_attribute("aria-sort") == "descending"
+        heads.nth(method).locator("button").press("Space")
+        words = column(page, runs, method + 1)
+        assert words == page.evaluate(
+            "all => [...all].sort((a, b) => a.localeCompare(b, undefined, {numeric: true}))", words
+        )
+        assert sorted(words) == sorted(before)
+        assert heads.nth(accuracy).get_attribute("aria-sort") is None
+        temperature = next(i for i, one in enumerate(names) if one.strip() == "T")
+        for _ in range(2):  # no temperature is neither small nor large
+            heads.nth(temperature).locator("button").click()
+            values = column(page, runs, temperature + 1)
+            filled = [one for one in values if one != "–"]
+            assert 0 < len(filled) < len(values)
+            assert values[: len(filled)] == filled
+
+
+@pytest.mark.parametrize("width", [375, 768, 1280])
+def test_the_page_never_scrolls_sideways(browser, report: Path, width: int):
+    with Opened(browser, report, viewport={"width": width, "height": 800}) as opened:
+        opened.page.eval_on_selector_all("details", "all => all.forEach(one => one.open = true)")
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+        boxes = opened.page.locator(".scroll").evaluate_all("all => all.map(one => [one.scrollWidth, one.clientWidth])")
+        if width == 375:
+            assert any(inner > outer for inner, outer in boxes), "tables scroll in their own boxes"
+
+
+def test_it_is_dark_where_people_want_it_dark_and_figures_stay_on_white(browser, report: Path):
+    colours = {}
+    for scheme in ("light", "dark"):
+        with Opened(browser, report, color_scheme=scheme) as opened:
+            colours[scheme] = opened.page.evaluate(
+                "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color,"
+                " getComputedStyle(document.querySelector('.frame')).backgroundColor]"
+            )
+    light, dark = (
+        [sum(map(int, re.findall(r"\d+", one)[:3])) for one in colours[scheme]] for scheme in ("light", "dark")
+    )
+    assert light[0] > 700
+    assert light[1] < 150
+    assert dark[0] < 100
+    assert dark[1] > 600
+    assert light[2] == dark[2] == 3 * 255
+
+
+def test_it_can_be_read_without_its_script(browser, report: Path):
+    with Opened(browser, report, java_script_enabled=False) as opened:
+        assert opened.page.locator("table").first.is_visible()
+        assert opened.page.locator("th button").count() == 0
+        assert opened.page.locator("nav a").count() > 10
+
+
+def test_links_of_the_contents_lead_somewhere(browser, report: Path):
+    with Opened(browser, report) as opened:
+        lost = opened.page.evaluate(
+            "[...document.querySelectorAll('nav a')].filter(a => !document.getElementById(a.hash.slice(1))).length"
+        )
+        doubled = opened.page.evaluate(
+            "(ids => ids.length - new Set(ids).size)([...document.querySelectorAll('[id]')].map(one => one.id))"
+        )
+        assert (lost, doubled) == (0, 0)
+
+
+def test_the_report_warns_of_everything_that_is_wrong(browser, report: Path):
+    with Opened(browser, report) as opened:
+        opened.page.eval_on_selector_all("details", "all => all.forEach(one => one.open = true)")
+        told = "\n".join(opened.page.locator(".warnings").all_inner_texts())
+    assert "2 of 36 planned runs have no result (1 failed, 1 not run)" in told
+    assert "DANN*, 900rpm→600rpm, time, seed 2: failed: InputError: no recordings" in told
+    assert "DANN on 600rpm→900rpm: 56.7 against 61.7 % (3 seeds)" in told
+    assert "CAT*-Temperature on" not in told, "no negative transfer where there is none"
+    assert "In 1 run the temperature ended at its bound" in told
+    assert "CAT*-Temperature, 600rpm→900rpm, time, seed 0" in told
+    assert "1 run predicts one class for every target window" in told
+    assert "chosen with target labels" in told
+    assert "Mixed versions" not in told
+    assert "Oracle" not in told
+
+
+def test_tables_and_figures_are_files_too(report: Path):
+    tables = {path.stem for path in (report.parent / "tables").iterdir()}
+    for stem in tables:
+        assert {path.suffix for path in (report.parent / "tables").glob(f"{stem}.*")} == {".md", ".tex", ".csv"}
+    figures = {path.stem for path in (report.parent / "figures").iterdir()}
+    for stem in figures:
+        assert (report.parent / "figures" / f"{stem}.png").exists()
+        assert (report.parent / "figures" / f"{stem}.svg").exists()
+    for kind in ("time", "frequency"):
+        for name in ("bars-accuracy", "bars-ece", "ranks-accuracy", "ranks-ECE", "curves", "curves-accuracy-tasks",
+                     "pseudo-labels", "temperature", "thresholds", "confusion", "coverage",
+                     "reliability-CATstar-Temperature"):  # fmt: skip
+            teaching = name in ("pseudo-labels", "temperature", "thresholds") or "CAT" in name
+            assert (f"rig-{kind}-{name}" in figures) == (kind == "time" or not teaching), name
+
+
+def test_a_page_of_figures_stays_small(report: Path):
+    assert report.stat().st_size < 3_000_000
+
+
+def test_versions_that_differ_and_oracles_are_named(tmp_path: Path):
+    versions = {"bearcat": "1", "result": "9", "python": "3", "torch": "2", "numpy": "2"}
+    one = made_result(tmp_path / "a", Cell("rig", "time", "a→b", "DANN", 0))
+    other = made_result(tmp_path / "b", Cell("rig", "time", "a→b", "AT*", 0), versions=versions, device="NVIDIA H200")
+    oracle = made_result(tmp_path / "c", Cell("rig", "time", "a→b", "CAT*-Temperature", 0))
+    settings = json.loads(json.dumps(oracle.record["settings"]))
+    settings["recipe"]["calibration"]["kind"] = "Oracle"
+    (tmp_path / "c" / "record.json").write_text(json.dumps({**oracle.record, "settings": settings}))
+    found = {one.kind: one for one in caveats([one, other, read_result(tmp_path / "c")])}
+    assert "result: 1 (2 runs), 9 (1 run)" in found["Mixed versions"].items
+    assert "device: cpu (2 runs), NVIDIA H200 (1 run)" in found["Mixed versions"].items
+    assert "target labels" in found["Oracle used"].text
+    assert "CAT*-Temperature" in found["Oracle used"].text
+    assert "One seed" in found
+
+
+def test_failed_runs_are_named(tmp_path: Path):
+    failed = made_result(tmp_path / "a", Cell("rig", "time", "a→b", "DANN", 3), failed=True)
+    found = {one.kind: one for one in caveats([failed])}
+    assert found["Failed"].items == ("DANN, a→b, time, seed 3",)
+
+
+def test_the_page_of_a_run_tells_what_was_run_and_shows_the_run_beside_it(browser, tmp_path: Path):
+    made_result(tmp_path / "run", Cell("simulated", "frequency", "N15→N09", "CAT*-Temperature", 4), 0.9)
+    made_result(tmp_path / "beside", Cell("simulated", "frequency", "N15→N09", "source-only", 4), 0.95)
+    path = write_run_page(tmp_path / "run", [tmp_path / "beside"])
+    assert path == tmp_path / "run" / "report.html"
+    with Opened(browser, path) as opened:
+        text = opened.page.locator("body").inner_text()
+        assert opened.errors == []
+        assert opened.page.locator("h1").inner_text() == "CAT*-Temperature on N15→N09"
+        for part in ("90.0 %", "10.0 % before calibration", "simulated, frequency input, seed 4", "healthy, inner, outer",
+                     "Negative transfer", "CAT*-Temperature on N15→N09: 90.0 against 95.0 % (1 seed)"):  # fmt: skip
+            assert part in text, part
+        opened.page.eval_on_selector_all("details", "all => all.forEach(one => one.open = true)")
+        text = opened.page.locator("body").inner_text()
+        assert "recipe.teacher.momentum" in text
+        assert "Settings of source-only" in text
+        widths = opened.page.eval_on_selector_all("img", "all => all.map(one => one.naturalWidth)")
+        assert len(widths) == 8
+        assert min(widths) > 100
+
+
+def test_the_page_of_a_run_without_target_labels_says_so_and_shows_the_confidence(tmp_path: Path):
+    result = made_result(tmp_path / "run", Cell("folder", "time", "old→new", "CAT*-Temperature", 0), labelled=False)
+    header, *rows = (tmp_path / "run" / "curves.csv").read_text().splitlines()
+    known = [i for i, name in enumerate(header.split(",")) if not name.startswith("target_")]
+    lines = [",".join(line.split(",")[i] for i in known) for line in (header, *rows)]
+    (tmp_path / "run" / "curves.csv").write_text("\n".join(lines))
+    text = write_run_page(tmp_path / "run").read_text()
+    assert "The target has no labels" in text
+    assert f"{100 * result.record['estimates']['mean_confidence']:.1f} %" in text
+    assert "Target accuracy</dt>" not in text
+    assert "Confusion matrices" not in text
+
+
+def test_a_warning_of_the_record_is_on_the_page_escaped(tmp_path: Path):
+    made_result(
+        tmp_path / "run", Cell("folder", "time", "a→b", "DANN", 0), warnings=[f"class '{ATTACK}' is never predicted"]
+    )
+    text = write_run_page(tmp_path / "run").read_text()
+    assert "&lt;script&gt;document.title" in text
+    assert ATTACK not in text
+
+
+def test_a_damaged_file_is_named_and_the_rest_is_drawn(tmp_path: Path):
+    results, _ = made_grid(tmp_path / "runs")
+    results = [one for one in results if one.cell.input == "time" and one.cell.method in ("DANN", "source-only")]
+    (results[0].folder / "curves.csv").write_text("epoch,target_accuracy_student\n0,broken\n")
+    text = write_bench_report(
+        "Damaged", [read_result(one.folder, one.cell.method) for one in results], [], tmp_path / "out"
+    ).read_text()
+    assert "1 run cannot be drawn" in text
+    assert str(results[0].folder / "curves.csv") in text
+    assert (tmp_path / "out" / "figures" / "rig-time-curves.svg").exists()
+
+
+def test_a_benchmark_of_which_nothing_is_finished_has_a_page_that_says_so(tmp_path: Path):
+    cells = [Cell("rig", "time", "a→b", "DANN", seed) for seed in range(2)]
+    text = write_bench_report("Soon", [], [Missing(cell, "not run") for cell in cells], tmp_path).read_text()
+    assert "No run is finished yet" in text
+    assert "2 of 2 planned runs have no result (2 not run)" in text
+
+
+def test_without_jinja_a_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    made_result(tmp_path / "run", Cell("rig", "time", "a→b", "source-only", 0))
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(InputError, match=r"pip install 'bearcat\[report\]'"):
+        write_run_page(tmp_path / "run")
+    assert not (tmp_path / "run" / "report.html").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path):
+    (tmp_path / "out").write_text("a file, where a folder should be")
+    with pytest.raises(InputError, match=re.escape(str(tmp_path / "out"))):
+        write_bench_report("Nowhere", [], [Missing(Cell("rig", "time", "a→b", "DANN", 0), "not run")], tmp_path / "out")
+
+
+def test_pages_are_made_without_torch():
+    subprocess.run(
+        [sys.executable, "-c", "import sys, bearcat.report.page; assert 'torch' not in sys.modules"], check=True
+    )
