@@ -13,7 +13,7 @@ import pytest
 from bearcat.errors import InputError
 from bearcat.recipe import RECIPES
 from bearcat.report import curves, figures
-from bearcat.report.drawing import complete_cells, extremes, file_name, mean_and_spread, styles
+from bearcat.report.drawing import complete_cells, extremes, file_name, mean_and_spread, styles, tasks_of
 from bearcat.report.plots import Bins
 from bearcat.report.results import Cell
 from bearcat.report.stats import compare
@@ -197,6 +197,19 @@ def test_a_critical_difference_diagram_has_one_bar_for_each_clique_from_its_best
     assert bars[0].get_ydata()[0] != bars[1].get_ydata()[0], "cliques that share a method are drawn apart"
     assert "no proof that they are equal" in picture.caption
     assert "9 task × seed cells" in picture.caption
+
+
+def test_methods_that_tie_in_rank_are_not_called_first_and_last():
+    picture = figures.critical_difference(["a", "b"], [1.5, 1.5], [("a", "b")], "ECE", 4)
+    assert "all at 1.50" in picture.caption
+    assert "first" not in picture.caption
+    picture = figures.critical_difference(["a", "b", "c"], [1.5, 1.5, 3.0], [("a", "b")], "ECE", 4)
+    assert "a and b are first (1.50), c last (3.00)" in picture.caption
+
+
+def test_tasks_are_in_the_order_of_their_numbers(tmp_path: Path):
+    results = made(tmp_path, methods=("DANN",), tasks=("1200rpm→600rpm", "900rpm→600rpm", "600rpm→1200rpm"), seeds=(0,))
+    assert tasks_of(results) == ("600rpm→1200rpm", "900rpm→600rpm", "1200rpm→600rpm")
 
 
 def test_styles_of_twelve_methods_differ_without_their_colours():

@@ -197,7 +197,12 @@ def mean_and_spread(curves: Sequence[Floats]) -> Curve:
 
 
 def tasks_of(results: Sequence[Result]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(one.cell.task for one in results))
+    """Each task once, numbers in names by size: 600rpm before 1200rpm."""
+    return tuple(sorted({one.cell.task for one in results}, key=_numbers_by_size))
+
+
+def _numbers_by_size(text: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", text)]
 
 
 def panels_of(

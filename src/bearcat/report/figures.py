@@ -22,6 +22,7 @@ from bearcat.report.drawing import (
     band_told,
     count,
     extremes,
+    listed,
     look,
     ordered_methods,
     ordered_names,
@@ -141,10 +142,17 @@ def critical_difference(
             ends = [place(rank[clique[0]]) - 0.05, place(rank[clique[-1]]) + 0.05]
             axis.plot(ends, [y, y], color="black", linewidth=3, solid_capstyle="butt")
 
-    told = (
-        f"Average ranks of {what} over {count(cells, 'task × seed cell')}: {order[0]} is first ({rank[order[0]]:.2f})"
+    places: dict[str, list[str]] = {}
+    for name in order:
+        places.setdefault(f"{rank[name]:.2f}", []).append(name)
+    (best, first_names), (worst, last_names) = next(iter(places.items())), list(places.items())[-1]
+    told = f"Average ranks of {what} over {count(cells, 'task × seed cell')}: "
+    told += (
+        f"{listed(first_names)} {'is' if len(first_names) == 1 else 'are'} first ({best}), {listed(last_names)} last"
+        f" ({worst})."
+        if best != worst
+        else f"all at {best}."
     )
-    told += f", {order[-1]} last ({rank[order[-1]]:.2f})." if len(order) > 1 else "."
     if len(order) > 1:
         test = f"(Wilcoxon signed-rank, Holm, level {ALPHA:g})"
         told += (

@@ -140,6 +140,7 @@ def write_bench_report(title: str, results: Sequence[Result], missing: Sequence[
             tables.append(table)
         write_tables(tables, out / "tables")
         warned = [one for one in caveats(mine, absent) if one.kind != "Mixed versions"] + _chosen_with_labels(tables)
+        warned += _too_few(mine)
         figures = []
         for picture in _pictures(drawable):
             name = file_name(f"{dataset}-{kind}-{picture.name}")
@@ -297,6 +298,12 @@ def _place_sentences(results: Sequence[Result], missing: Sequence[Missing]) -> t
     if not results:
         return (f"None of the {len(missing)} planned runs is finished.",)
     return tuple(dict.fromkeys(compare(results, metric).rule for metric in ("accuracy", "ece")))
+
+
+def _too_few(results: Sequence[Result]) -> list[Caveat]:
+    """Where there are not enough cells for any test to find anything."""
+    told = dict.fromkeys(compare(results, metric).warning for metric in ("accuracy", "ece"))
+    return [Caveat("Too few runs", text) for text in told if text]
 
 
 def _chosen_with_labels(tables: Sequence[Table]) -> list[Caveat]:
