@@ -22,7 +22,18 @@ import numpy as np
 import torch
 
 from bearcat.adapt import with_settings
-from bearcat.data import Preparation, Recording, Split, SplitTask, Task, load, open_dataset, prepare, split_task
+from bearcat.data import (
+    Preparation,
+    Recording,
+    Split,
+    SplitTask,
+    Task,
+    load,
+    open_dataset,
+    prepare,
+    resample,
+    split_task,
+)
 from bearcat.evaluate import EpochEnd, predict, scores
 from bearcat.recipe import RECIPES, recipe_named
 from bearcat.settings import pairs
@@ -36,11 +47,17 @@ def parsed() -> argparse.Namespace:
     options.add_argument("--tasks", default="all", help="A:B,C:D or all")
     options.add_argument("--recipes", default="source-only,DANN")
     options.add_argument("--seeds", type=int, default=5)
+    options.add_argument("--first-seed", type=int, default=0)
     options.add_argument("--input", default="time")
     options.add_argument("--epochs", type=int, default=300)
     options.add_argument("--set", action="append", default=[])
     options.add_argument(
         "--windows", type=int, help="use this many windows of each recording; equal shapes stack better"
+    )
+    options.add_argument(
+        "--normal-rate",
+        type=float,
+        help="cut the class 'normal' at this rate in Hz, the others at theirs (docs/results.md)",
     )
     options.add_argument("--device", default="cpu")
     options.add_argument("--stack", type=int, default=60, help="runs in a stack at most")
@@ -48,7 +65,11 @@ def parsed() -> argparse.Namespace:
     return options.parse_args()
 
 
-def shortened(recording: Recording, windows: int | None) -> Recording:
+def as_cut(recording: Recording, windows: int | None, normal_rate: float | None) -> Recording:
+    """The first so many windows; "normal", if asked, resampled and then called by the others' rate, as published."""
+    if normal_rate is not None and recording.label == "normal" and recording.rate is not None:
+        windows = None if windows is None else round(windows * normal_rate / recording.rate)
+        recording = replace(resample(recording, normal_rate), rate=recording.rate)
     return recording if windows is None else replace(recording, signal=recording.signal[: 1024 * windows])
 
 
@@ -62,12 +83,13 @@ def splits_of(told: argparse.Namespace) -> dict[tuple[str, int], SplitTask]:
     tasks = [Task(source, target) for source, target in pairs_]
     names = {one for task in tasks for one in (*task.sources, task.target)}
     windows = {
-        name: prepare([shortened(one, told.windows) for one in load(catalogue, [name])], preparation) for name in names
+        name: prepare([as_cut(one, told.windows, told.normal_rate) for one in load(catalogue, [name])], preparation)
+        for name in names
     }
     return {
         (str(task), seed): split_task(task, windows[task.sources[0]], windows[task.target], Split(), seed)
         for task in tasks
-        for seed in range(told.seeds)
+        for seed in range(told.first_seed, told.first_seed + told.seeds)
     }
 
 
