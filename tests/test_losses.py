@@ -81,8 +81,8 @@ def test_losses_of_a_padded_batch_are_those_of_its_windows():
         "supervised": lambda logits, here, run: losses.supervised(logits, LABELS[run], here),
         "batch": lambda logits, here, run: losses.pseudo_label(logits, LABELS[run], SELECTED[run], "batch", here),
         "selected": lambda logits, here, run: losses.pseudo_label(logits, LABELS[run], SELECTED[run], "selected", here),
-        "confusion": lambda logits, here, run: losses.class_confusion(logits, 2.0, here),
-        "domain": lambda logits, here, run: losses.domain(
+        "confusion": lambda logits, here, _: losses.class_confusion(logits, 2.0, here),
+        "domain": lambda logits, here, _: losses.domain(
             logits[..., 0], logits[..., 1], None if here is None else torch.cat([here, here], dim=1)
         ),
     }.items():

@@ -135,7 +135,7 @@ class Feed:
             kept.copy_(torch.from_numpy(np.ascontiguousarray(drawn.swapaxes(0, 1))))
         self.ramp.copy_(torch.tensor(ramp, dtype=self.ramp.dtype))
         full = order.source_present.all(axis=(0, 2)) & order.target_present.all(axis=(0, 2))
-        self.padded = tuple(not one for one in full)
+        self.padded = tuple(not one for one in np.atleast_1d(full))
         self.number.fill_(-1)
 
     def next(self, with_target: bool, padded: bool) -> Batch:

@@ -6,7 +6,8 @@ And `Recorder`, which runs a step: as it is on a CPU, as a recorded CUDA graph o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -98,6 +99,25 @@ def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
             group["lr"].fill_(rate)
         else:
             group["lr"] = rate
+
+
+@contextmanager
+def matrix_products(precision: str, device: torch.device) -> Iterator[None]:
+    """Torch's own products on a GPU: of float32 as they are, or rounded to TF32 first. As before, afterwards.
+
+    "bfloat16" means TF32 here: outside the convolutions there is little to gain.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("highest" if precision == "float32" else "high")
+    torch.backends.cudnn.allow_tf32 = precision != "float32"
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
 
 
 class Recorder:

@@ -30,9 +30,9 @@ from bearcat import losses, thresholds
 from bearcat.batches import Batch, Batches, Feed, data_key, stack_data
 from bearcat.calibration import CALIBRATORS, CPCS, Calibration, Calibrator, Evidence, Temperature
 from bearcat.data.tasks import UNKNOWN, TrainingData
-from bearcat.errors import InputError
+from bearcat.errors import InputError, suggest
 from bearcat.evaluate import EpochEnd, predict
-from bearcat.models import DomainClassifier, Student, initialise
+from bearcat.models import PRECISIONS, DomainClassifier, Student, fast_path, initialise, use_path
 from bearcat.models.stacked import Randomness
 from bearcat.recipe import Recipe
 from bearcat.stepping import (
@@ -41,6 +41,7 @@ from bearcat.stepping import (
     descend,
     follow,
     learning_rate,
+    matrix_products,
     parameters_of,
     put_back,
     reversal_coefficient,
@@ -86,6 +87,8 @@ class Trained:
     batches: Batches
     history: dict[str, Tensor]
     finite: Tensor  # (run,) bool: the loss never turned NaN or infinite
+    path: str  # "plain" or "triton": which kernels did the work
+    precision: str  # "float32", "tf32" or "bfloat16": of the convolutions' products and stored activations
 
     @property
     def network(self) -> Student:
@@ -125,11 +128,38 @@ def train(
     checkpoint: Path | None = None,
     checkpoint_seconds: float = 20.0,
     oracle: tuple[Tensor, Tensor] | None = None,
+    precision: str | None = None,
+    path: str | None = None,
 ) -> Trained:
     """Trains all runs to the last epoch. `oracle` (target windows and labels) is for the oracle calibrator alone.
 
     With a checkpoint, an interrupted training goes on from its last one to the same result.
+
+    `precision` is "float32", "tf32" or "bfloat16" (GPUs; weights and statistics are float32 always), `path` "plain" or
+    "triton"; by default the best this device has, which the result tells.
     """
+    path = path or (fast_path(device) if runs[0].data.source_train.values.dtype == np.float32 else "plain")
+    precision = _precision(precision, path, device)
+    with matrix_products(precision, device):
+        return _train(runs, device, watch, progress, checkpoint, checkpoint_seconds, oracle, precision, path)
+
+
+def _precision(wanted: str | None, path: str, device: torch.device) -> str:
+    """What this path can do nearest to what is wanted."""
+    if wanted is not None and wanted not in PRECISIONS:
+        raise InputError(f"setting 'precision' is '{wanted}'{suggest(wanted, PRECISIONS)}")
+    if device.type == "cpu":
+        return "float32"
+    best = "bfloat16" if path == "triton" else "tf32"
+    return best if wanted is None or (path == "plain" and wanted == "bfloat16") else wanted
+
+
+def _train(
+    runs: Sequence[Run], device: torch.device, watch: Callable[[EpochEnd], dict[str, Tensor]] | None,
+    progress: Callable[[EpochEnd], None] | None, checkpoint: Path | None, checkpoint_seconds: float,
+    oracle: tuple[Tensor, Tensor] | None, precision: str, path: str,
+) -> Trained:  # fmt: skip
+    """`train`, once path and precision are decided."""
     recipe, schedule = runs[0].recipe, runs[0].recipe.schedule
     if any(run.recipe.shape() != recipe.shape() for run in runs):
         raise InputError(
@@ -139,7 +169,8 @@ def train(
     classes = len(runs[0].data.classes)
     number = _numbers(runs, device)
     state = _new_state(runs, batches, classes)
-    identity = _identity(runs)
+    use_path([state.student, state.domain], path, precision)
+    identity = _identity(runs, precision)
     if checkpoint is not None and checkpoint.exists():
         _resume(state, checkpoint, identity)
     saved_at = time.monotonic()
@@ -183,7 +214,7 @@ def train(
     if recipe.calibration is not None and state.teacher is not None and schedule.epochs > schedule.calibrate_from:
         calibration = _calibrate(recipe, state, batches, oracle)
     history = {name: torch.stack(values) for name, values in state.history.items()}
-    return Trained(state.student, state.teacher, calibration, batches, history, state.finite)
+    return Trained(state.student, state.teacher, calibration, batches, history, state.finite, path, precision)
 
 
 def _step(recipe: Recipe, state: State, feed: Feed, number: dict[str, Tensor], phase: Phase, padded: bool) -> None:
@@ -413,7 +444,7 @@ def _remember(state: State, name: str, value: Tensor) -> None:
     kept.append(value.detach().to("cpu", torch.float32, copy=True))  # the next epoch reuses the place
 
 
-def _identity(runs: Sequence[Run]) -> str:
+def _identity(runs: Sequence[Run], precision: str) -> str:
     """Of everything that determines the result, so that a checkpoint is never continued by another training."""
     words = []
     for run in runs:
@@ -422,7 +453,7 @@ def _identity(runs: Sequence[Run]) -> str:
             content.update(np.ascontiguousarray(part.values).tobytes())
             content.update(np.ascontiguousarray(part.labels).tobytes())
         content.update(np.ascontiguousarray(run.data.target_train.values).tobytes())
-        words.append([RESULT_VERSION, run.recipe.told(), run.seed, run.data.classes, content.hexdigest()])
+        words.append([RESULT_VERSION, precision, run.recipe.told(), run.seed, run.data.classes, content.hexdigest()])
     return hashlib.sha256(json.dumps(words).encode()).hexdigest()
 
 

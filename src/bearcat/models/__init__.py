@@ -1,5 +1,5 @@
 """The paper's networks, for a stack of runs at once."""
 
-from bearcat.models.networks import DomainClassifier, Encoder, Student, initialise
+from bearcat.models.networks import PRECISIONS, DomainClassifier, Encoder, Student, fast_path, initialise, use_path
 
-__all__ = ["DomainClassifier", "Encoder", "Student", "initialise"]
+__all__ = ["PRECISIONS", "DomainClassifier", "Encoder", "Student", "fast_path", "initialise", "use_path"]

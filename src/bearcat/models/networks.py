@@ -1,5 +1,8 @@
 """Encoder, head and domain classifier of the paper (its Table 2; docs/method.md), for R runs.
 
+There are two ways to the same numbers: "plain", torch's own layers, which run everywhere, and "triton", kernels of our
+own for NVIDIA GPUs (models/fused.py). `fast_path` says which a device can go.
+
 >>> student = Student(runs=1, channels=1, length=1024, classes=13)
 >>> logits, features = student(windows, batch_statistics=True, randomness=None)   # windows (run, batch, channel, time)
 """
@@ -7,6 +10,10 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Iterable
+from importlib.util import find_spec
+from typing import cast
 
 import numpy as np
 import torch
@@ -20,6 +27,10 @@ FEATURES = 256
 POOLED = 4  # points left of the time axis
 SHORTEST = 15 + 2 + 2 * (2 + 2 + POOLED)  # samples, so that adaptive pooling has POOLED points to choose from
 
+PRECISIONS = ("float32", "tf32", "bfloat16")
+# Triton's kernels run on a CPU too, by its interpreter, which is for looking for mistakes.
+TRITON_DEVICES = {"cuda", "cpu"} if os.environ.get("TRITON_INTERPRET") == "1" else {"cuda"}
+
 
 class Encoder(nn.Module):
     """Four convolutions and two dense layers: windows (run, batch, channel, time) → features (run, batch, 256)."""
@@ -30,6 +41,7 @@ class Encoder(nn.Module):
             raise InputError(f"windows of {length} points are too short for the encoder; use at least {SHORTEST}")
         self.runs = runs
         self.probability = probability
+        self.path, self.precision = "plain", "float32"  # see use_path
         sizes = [(channels, 16, 15), (16, 32, 3), (32, 64, 3), (64, 128, 3)]
         self.convolutions = nn.ModuleList(StackedConvolution(runs, *size) for size in sizes)
         self.norms = nn.ModuleList(StackedNorm(runs, outputs) for _, outputs, _ in sizes)
@@ -43,14 +55,29 @@ class Encoder(nn.Module):
 
         With several `domains` the batch is that many parts of equal size, each normalised by statistics of its own.
         """
-        parts = windows.chunk(domains, dim=1)
-        presents = [None] * domains if present is None else present.chunk(domains, dim=1)
-        values = torch.cat(
-            [self._convolved(part, batch_statistics, here) for part, here in zip(parts, presents, strict=True)], dim=1
-        )
+        if self.path == "triton" and windows.device.type in TRITON_DEVICES:
+            values = self._fused(windows, batch_statistics, present, domains)
+        else:
+            parts = windows.chunk(domains, dim=1)
+            presents = [None] * domains if present is None else present.chunk(domains, dim=1)
+            pairs = zip(parts, presents, strict=True)
+            values = torch.cat([self._convolved(part, batch_statistics, here) for part, here in pairs], dim=1)
         for number, dense in enumerate(self.dense):
-            values = dropout(functional.relu(dense(values)), self.probability, randomness, layer=number)
+            values = rectified_dropout(dense(values), self.probability, randomness, number, self.path)
         return values
+
+    def _fused(self, windows: Tensor, batch_statistics: bool, present: Tensor | None, domains: int) -> Tensor:
+        """What _convolved computes, by kernels of our own."""
+        from bearcat.models import fused  # needs Triton
+
+        runs, number = windows.shape[:2]
+        if present is None:
+            count = torch.full((runs, domains), number // domains, dtype=torch.int64, device=windows.device)
+        else:
+            count = present.view(runs, domains, -1).sum(dim=2)
+        convolutions = cast("list[StackedConvolution]", list(self.convolutions))
+        norms = cast("list[StackedNorm]", list(self.norms))
+        return fused.convolved(windows.contiguous(), count, convolutions, norms, self.precision, batch_statistics)
 
     def _convolved(self, windows: Tensor, batch_statistics: bool, present: Tensor | None) -> Tensor:
         """(run, batch, channel, time) → (run, batch, 128 × POOLED)."""
@@ -86,15 +113,44 @@ class DomainClassifier(nn.Module):
     def __init__(self, runs: int, probability: float = 0.5) -> None:
         super().__init__()
         self.probability = probability
+        self.path = "plain"
         sizes = [(FEATURES, 1024), (1024, 1024), (1024, 1)]
         self.dense = nn.ModuleList(StackedDense(runs, *size) for size in sizes)
 
     def forward(self, features: Tensor, randomness: Randomness | None) -> Tensor:
         first, second, last = self.dense
-        values = dropout(functional.relu(first(features)), self.probability, randomness, layer=2)
-        values = dropout(functional.relu(second(values)), self.probability, randomness, layer=3)
+        values = rectified_dropout(first(features), self.probability, randomness, 2, self.path)
+        values = rectified_dropout(second(values), self.probability, randomness, 3, self.path)
         logits: Tensor = last(values)
         return logits[..., 0]
+
+
+def fast_path(device: torch.device) -> str:
+    """ "triton" where the device and the installed packages allow it, "plain" elsewhere."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0) or find_spec("triton") is None:
+        return "plain"
+    return "triton"
+
+
+def use_path(networks: Iterable[nn.Module], path: str, precision: str) -> None:
+    """Sends these networks (and copies of them made later) along a path, in a precision."""
+    for network in networks:
+        for module in network.modules():
+            if isinstance(module, Encoder):
+                module.path, module.precision = path, precision
+            elif isinstance(module, DomainClassifier):
+                module.path = path
+
+
+def rectified_dropout(
+    values: Tensor, probability: float, randomness: Randomness | None, layer: int, path: str
+) -> Tensor:
+    """ReLU, then dropout."""
+    if path == "triton" and values.device.type in TRITON_DEVICES and randomness is not None and probability > 0:
+        from bearcat.models import fused  # needs Triton
+
+        return fused.rectified_dropout(values, probability, randomness, layer)
+    return dropout(functional.relu(values), probability, randomness, layer)
 
 
 def initialise(network: nn.Module, seeds: list[int], stream: int) -> None:

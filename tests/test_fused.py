@@ -1,0 +1,161 @@
+"""The fused kernels against the plain layers: values, gradients, statistics; odd sizes, one run, padded batches.
+
+They need a GPU and Triton. With TRITON_INTERPRET=1 they run, slowly, on a CPU that has Triton.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from bearcat.models import Student, initialise
+from bearcat.models.networks import SHORTEST
+from bearcat.models.stacked import Randomness, dropout
+
+pytest.importorskip("triton")
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not (torch.cuda.is_available() or INTERPRETED), reason="needs a GPU")]
+DEVICE = torch.device("cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu")
+# Of the largest number: rounding of sums; of 11 bits in products; of 8 bits in everything stored.
+TOLERANCE = {"float32": 2e-5, "tf32": 4e-3, "bfloat16": 4e-2}
+
+
+def far(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """The distance as a share of the expected one's norm, (run, …) → the largest over runs. NaN is infinitely far."""
+    found, expected = found.detach().double().flatten(1), expected.detach().double().flatten(1)
+    share = (found - expected).norm(dim=1) / expected.norm(dim=1).clamp(min=1e-12)
+    return float(share.nan_to_num(float("inf")).max())
+
+
+def made(runs: int, channels: int, length: int) -> Student:
+    student = Student(runs, channels, length, classes=5, probability=0.0)
+    initialise(student, list(range(3, 3 + runs)), 0)
+    with torch.no_grad():  # any sign of a scale, and channels that are almost off
+        for norm in student.encoder.norms:
+            norm.weight.uniform_(-1.5, 1.5)
+            norm.bias.uniform_(-0.5, 0.5)
+    return student.to(DEVICE)
+
+
+CASES = [
+    # runs, domains, batch, channels, length, windows that are there
+    pytest.param(1, 1, 4, 1, 128, None, id="one run"),
+    pytest.param(3, 2, 6, 1, 101, None, id="odd length"),
+    pytest.param(2, 1, 3, 2, SHORTEST, None, id="two channels, shortest"),
+    pytest.param(2, 2, 5, 1, 90, [[5, 2], [1, 5]], id="padded"),
+]
+
+
+@pytest.mark.parametrize("precision", ["float32"] if INTERPRETED else ["float32", "tf32", "bfloat16"])
+@pytest.mark.parametrize(("runs", "domains", "batch", "channels", "length", "counts"), CASES)
+def test_fused_blocks_are_the_plain_ones_forward_and_backward(
+    runs, domains, batch, channels, length, counts, precision
+):
+    torch.manual_seed(length)
+    plain, fused = made(runs, channels, length), made(runs, channels, length)
+    fused.load_state_dict(plain.state_dict())
+    fused.encoder.path, fused.encoder.precision = "triton", precision
+    exact = plain.double()
+    windows = torch.randn(runs, domains * batch, channels, length, device=DEVICE)
+    there = torch.tensor(counts or [[batch] * domains] * runs, device=DEVICE)
+    present = (torch.arange(batch, device=DEVICE) < there[..., None]).flatten(1)
+    goal = torch.randn(runs, domains * batch, 256, device=DEVICE) * present[..., None]
+    tolerance = TOLERANCE[precision]
+    results = {}
+    for name, student, values in (("plain", exact, windows.double()), ("fused", fused, windows)):
+        features = student.encoder(values, True, None, present if counts else None, domains)
+        features = torch.where(present[..., None], features, 0)
+        (features * goal.to(features.dtype)).sum().backward()
+        results[name] = features
+    assert far(results["fused"], results["plain"]) < tolerance
+    for (name, one), (_, other) in zip(fused.encoder.named_parameters(), exact.encoder.named_parameters(), strict=True):
+        if name.startswith("convolutions") and name.endswith("bias"):  # nothing, to rounding
+            assert one.grad.abs().max() == 0
+            assert other.grad.abs().max() < 1e-10
+        else:
+            assert far(one.grad, other.grad) < 3 * tolerance, name
+    for (name, one), (_, other) in zip(fused.named_buffers(), exact.named_buffers(), strict=True):
+        assert far(one, other) < tolerance, name
+    with torch.no_grad():  # evaluation: by the running statistics
+        assert far(fused(windows)[0], exact(windows.double())[0]) < tolerance
+
+
+def test_the_same_call_gives_the_same_bits():
+    student = made(2, 1, 128)
+    student.encoder.path, student.encoder.precision = "triton", "float32" if INTERPRETED else "bfloat16"
+    windows = torch.randn(2, 8, 1, 128, device=DEVICE)
+    gradients = []
+    for _ in range(2):
+        features = student.encoder(windows, True, None)
+        gradients.append(torch.autograd.grad(features.square().sum(), list(student.encoder.parameters())))
+    assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
+
+
+def test_a_run_is_the_same_alone_and_in_a_stack():
+    stack, alone = made(3, 1, 128), made(1, 1, 128)
+    alone.load_state_dict({name: value[1:2] for name, value in stack.state_dict().items()})
+    windows = torch.randn(3, 8, 1, 128, device=DEVICE)
+    for student in (stack, alone):
+        student.encoder.path, student.encoder.precision = "triton", "float32" if INTERPRETED else "bfloat16"
+    assert far(stack.encoder(windows, True, None)[1:2], alone.encoder(windows[1:2], True, None)) < 1e-6
+
+
+@pytest.mark.parametrize("probability", [0.3, 0.5])
+def test_fused_dropout_zeroes_the_units_the_plain_one_zeroes(probability):
+    from bearcat.models.fused import rectified_dropout
+
+    draws = Randomness(torch.tensor([11, 2**31 + 5, 33], device=DEVICE))
+    for layer in range(4):
+        draws.next()
+        values = torch.randn(3, 5, 200, device=DEVICE, requires_grad=True)
+        found = rectified_dropout(values, probability, draws, layer)
+        expected = dropout(values.relu(), probability, draws, layer)
+        torch.testing.assert_close(found, expected)
+        goal = torch.randn_like(found)
+        ours, theirs = (torch.autograd.grad((one * goal).sum(), values)[0] for one in (found, expected))
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.skipif(INTERPRETED, reason="recorded steps need a GPU")
+@pytest.mark.parametrize("path", ["plain", "triton"])
+def test_training_on_a_gpu_follows_training_on_a_cpu(path):
+    """With dropout, recorded steps, all phases, and runs of unequal sizes whose last batches are padded."""
+    from dataclasses import replace
+
+    from bearcat.recipe import RECIPES
+    from bearcat.train import Run, train
+    from tests.test_train import RAGGED, toy
+
+    schedule = replace(RAGGED, epochs=6, rate=1e-4)
+    runs = [
+        Run(replace(RECIPES["CAT*-Temperature"], schedule=schedule), toy(seed, windows, target), seed)
+        for seed, (windows, target) in enumerate([(65, 64), (80, 50), (66, 49)])
+    ]
+    slow = train(runs, torch.device("cpu"))
+    fast = train(runs, torch.device("cuda"), path=path, precision="float32")
+    assert (fast.path, fast.precision, slow.path) == (path, "float32", "plain")
+    for name in ("loss_supervised", "loss_domain", "loss_confusion"):
+        torch.testing.assert_close(fast.history[name], slow.history[name], rtol=5e-3, atol=5e-3, equal_nan=True)
+    for name, value in slow.student.state_dict().items():
+        assert far(fast.student.state_dict()[name].cpu(), value) < 0.02, name
+
+
+@pytest.mark.skipif(INTERPRETED, reason="recorded steps need a GPU")
+def test_a_run_that_turns_nan_on_a_gpu_leaves_its_neighbours_alone():
+    from dataclasses import replace
+
+    from bearcat.recipe import RECIPES
+    from bearcat.train import Run, train
+    from tests.test_train import RAGGED, toy
+
+    recipe, bad = replace(RECIPES["AT*"], schedule=RAGGED), toy(1, 48, 40)
+    bad.source_train.values[3] = float("nan")
+    trained = train([Run(recipe, toy(0, 48, 40), 0), Run(recipe, bad, 1)], torch.device("cuda"))
+    assert trained.finite.tolist() == [True, False]
+    assert trained.path == "triton"
+    alone = train([Run(recipe, toy(0, 48, 40), 0)], torch.device("cuda"))
+    torch.testing.assert_close(
+        alone.history["loss_supervised"][:, 0], trained.history["loss_supervised"][:, 0], rtol=2e-2, atol=2e-2
+    )
