@@ -292,3 +292,10 @@ def test_without_matplotlib_a_sentence_says_what_to_install(tmp_path: Path, monk
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(InputError, match=r"pip install 'bearcat\[report\]'"):
         curves.score_curves(results)
+
+
+def test_the_gap_is_hatched_in_a_colour_of_its_own_in_the_svg_too(tmp_path: Path):
+    picture = figures.reliability(made(tmp_path, methods=("CAT*-Temperature",)))
+    (face, line) = re.search(rb'<pattern.*?fill="([^"]+)".*?stroke: (#\w+)', picture.render()[1], re.DOTALL).groups()
+    assert line == b"#d55e00"
+    assert face != line, "a hatch in its face's colour cannot be seen"

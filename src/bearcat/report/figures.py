@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -180,16 +180,16 @@ def reliability(results: Sequence[Result]) -> Picture | None:
     method = results[0].cell.method
     drawing = figure(1.75 * len(panels) + (0.3 if len(panels) < 4 else 0), 2.3)
     axes = drawing.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    legend: dict[str, Any] = {}
     for axis, (title, bins) in zip(axes, panels, strict=True):
-        reliability_panel(axis, bins)
+        legend = reliability_panel(axis, bins)
         axis.set_title(title, fontsize=7.5)
         axis.set_xlabel("confidence")
         axis.set_xticks([0, 0.5, 1])
         for text in axis.texts:
             text.set_fontsize(7)
     axes[0].set_ylabel("accuracy")
-    handles, labels = axes[0].get_legend_handles_labels()
-    drawing.legend(handles, labels, loc="outside lower center", ncols=2)
+    drawing.legend(list(legend.values()), list(legend), loc="outside lower center", ncols=2)
 
     told = ", ".join(f"{title} {100 * bins.ece:.1f} %" for title, bins in panels)
     calibrator = (results[0].record["settings"]["recipe"]["calibration"] or {}).get("kind")

@@ -32,6 +32,7 @@ class Bins:
 
 
 COLOURS = ("#0072B2", "#D55E00")
+GAP = "#D55E0040"  # see-through, so that a gap below the bar's top shows as well as one above
 WAVEFORM = 2048  # samples shown of a waveform
 WINDOW = 1024  # samples of the windows whose spectra are averaged
 ENVELOPE_TO = 500.0  # Hz; fault frequencies of most machines and their first multiples lie below
@@ -118,32 +119,40 @@ def _same_scale(left: Axes, right: Axes) -> None:
 
 def draw_reliability(panels: Sequence[tuple[str, Bins]], path: Path) -> None:
     """Reliability diagrams in a row, as the paper draws them: accuracy as bars, gap to confidence, diagonal, ECE."""
-    drawing = figure(3.4 * len(panels), 3.6)
+    drawing = figure(3.4 * len(panels), 3.8)
     axes = drawing.subplots(1, len(panels), squeeze=False)[0]
+    legend: dict[str, Any] = {}
     for axis, (title, bins) in zip(axes, panels, strict=True):
-        reliability_panel(axis, bins)
+        legend = reliability_panel(axis, bins)
         axis.set(title=title, xlabel="confidence")
     axes[0].set_ylabel("accuracy")
-    axes[0].legend(loc="center left", fontsize=8)
+    drawing.legend(list(legend.values()), list(legend), loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     _save(drawing, path)
 
 
-def reliability_panel(axis: Axes, bins: Bins) -> None:
-    """One reliability diagram without its labels; empty bins stay empty."""
+def reliability_panel(axis: Axes, bins: Bins) -> dict[str, Any]:
+    """One reliability diagram without its labels; empty bins stay empty. Returns what a legend shows, by name."""
     filled = bins.mass > 0
     left, width = bins.edges[:-1][filled], np.diff(bins.edges)[filled]
     accuracy, confidence = bins.accuracy[filled], bins.confidence[filled]
-    axis.bar(left, accuracy, width, align="edge", color=COLOURS[0], edgecolor="black", linewidth=0.6, label="accuracy")
-    axis.bar(
-        left, confidence - accuracy, width, bottom=accuracy, align="edge", color=COLOURS[1], alpha=0.35,
-        edgecolor=COLOURS[1], hatch="//", linewidth=0.6, label="gap to confidence",
-    )  # fmt: skip
+    bars = axis.bar(left, accuracy, width, align="edge", color=COLOURS[0], edgecolor="black", linewidth=0.6)
+    gap: dict[str, Any] = {
+        "x": left,
+        "height": confidence - accuracy,
+        "width": width,
+        "bottom": accuracy,
+        "align": "edge",
+    }
+    # Two layers, because matplotlib's SVG paints a hatch over a see-through face in the face's colour.
+    tint = axis.bar(**gap, facecolor=GAP, edgecolor="none")
+    hatch = axis.bar(**gap, facecolor="none", edgecolor=COLOURS[1], hatch="////", linewidth=0.6)
     axis.plot([0, 1], [0, 1], linestyle="--", color="grey", linewidth=1)
     axis.text(
         0.05, 0.94, f"ECE {100 * bins.ece:.1f} %", transform=axis.transAxes, va="top",
         bbox={"facecolor": "white", "edgecolor": "grey", "boxstyle": "round,pad=0.25", "linewidth": 0.6},
     )  # fmt: skip
     axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    return {"accuracy": bars, "gap to confidence": (tint, hatch)}
 
 
 def _save(drawing: Any, path: Path) -> None:
