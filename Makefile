@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 demo: .venv/demo
 	$(BIN)/bearcat data show simulated --domain N15_M07_F10 --domain N09_M07_F10 --out demo/shift.png
 	$(BIN)/bearcat adapt --beside source-only --out demo/adapt
-	@echo "Look at demo/adapt/reliability.png (how far to trust the confidence) and demo/shift.png (what changed)."
+	@echo "Open demo/adapt/report.html in a browser; demo/shift.png shows what changed between the two conditions."
 
 test: check browser
 	$(BIN)/python -m pytest --durations=5

@@ -18,6 +18,7 @@ from bearcat.report.page import write_bench_report, write_run_page
 from bearcat.report.results import Cell, Missing, read_result
 from tests.made_records import made_result
 
+pytestmark = pytest.mark.xdist_group("page")  # one report and one browser for all of them
 ATTACK = "<script>document.title='taken'</script>"
 METHODS = ("source-only", "DANN", "CAT*-Temperature", "DANN*")
 FLAGS = (
