@@ -261,13 +261,13 @@ def bench_run(
 
     placed, jobs_of_grid = _opened(grid, store, root, only_method, create=True)
     chosen = _executor(executor, jobs, stack, address, device)
-    with _bench_bar(jobs_of_grid) as talk:
+    trained: set[str] = set()
+    with _bench_bar(jobs_of_grid, trained) as talk:
         complete = execute(jobs_of_grid, placed, chosen, talk, retry_failed, limit_seconds)
-    states = {job.run: placed.state(job.run) for job in jobs_of_grid}
-    _print_states(jobs_of_grid, states)
+    _print_states(jobs_of_grid, {job.run: placed.state(job.run) for job in jobs_of_grid})
     if not complete:
         print("the time limit was reached; run the same command again to go on", file=sys.stderr)
-    print(f"The report: bearcat bench report {grid} --store {store}")
+    print(f"{len(trained)} trained by this process; the report: bearcat bench report {grid} --store {store}")
 
 
 @bench.command("status")
@@ -337,8 +337,11 @@ def _executor(name: str, jobs: int | None, stack: int | None, address: str | Non
 
 
 @contextmanager
-def _bench_bar(jobs: Sequence[Job]) -> Iterator[Talk]:
-    """A bar that counts runs, and shares of those being trained; notes are printed above it."""
+def _bench_bar(jobs: Sequence[Job], trained: set[str]) -> Iterator[Talk]:
+    """A bar that counts runs, and shares of those being trained; notes are printed above it.
+
+    Runs that were trained here are added to `trained`.
+    """
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     from bearcat.bench.execute import Talk
@@ -355,8 +358,9 @@ def _bench_bar(jobs: Sequence[Job]) -> Iterator[Talk]:
             done = len(settled) + sum(shares.values())
             bar.update(task, completed=done, told=f"{len(settled)}/{len(runs)} {now}")
 
-        def finish(run: str) -> None:
+        def finish(run: str, here: bool) -> None:
             settled.add(run)
+            trained.update([run] if here else [])
             shares.pop(run, None)
             show()
 

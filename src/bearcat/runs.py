@@ -146,6 +146,7 @@ def adapt_all(
     device: torch.device,
     progress: Callable[[EpochEnd], None] | None = None,
     checkpoint: Path | None = None,
+    checkpoint_seconds: float = 20.0,
     keep: Sequence[str] = (),
     library: Library | None = None,
 ) -> list[dict[str, Any]]:
@@ -160,7 +161,8 @@ def adapt_all(
     if open_ones:
         started = time.monotonic()
         runs = [Run(order.recipe, split.training, order.seed) for order, split in zip(orders, splits, strict=True)]
-        trained = train(runs, device, watcher([one.held_back for one in splits], device), progress, checkpoint)
+        watch = watcher([one.held_back for one in splits], device)
+        trained = train(runs, device, watch, progress, checkpoint, checkpoint_seconds)
         seen = _look(trained, splits, device)
         seconds = time.monotonic() - started
         for number in open_ones:

@@ -9,6 +9,7 @@ or machine is lost is handed out again; where the workers see the store's folder
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import time
@@ -62,8 +63,8 @@ class Cluster:
         out: dict[Any, tuple[Job, Lock]] = {}
 
         def hand_out(job: Job, lock: Lock) -> None:
-            left = None if bench.deadline is None else bench.deadline - time.monotonic()
-            out[remote.remote(job, device, str(store.path.resolve()), _identity(store), left)] = (job, lock)
+            place = (str(store.path.resolve()), _identity(store))
+            out[remote.remote(job, device, place, bench.left, bench.checkpoint_seconds)] = (job, lock)
 
         try:
             while waiting or out:
@@ -100,19 +101,21 @@ class Cluster:
             raise Stopped
 
 
-def work(job: Job, device: str, store: str, identity: str, left: float | None) -> dict[str, bytes] | str | None:
+def work(
+    job: Job, device: str, store: tuple[str, str], left: float | None, checkpoint_seconds: float
+) -> dict[str, bytes] | str | None:
     """On a worker: trains one run and gives back its folder's files, or why there are none; None: the time was up."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="bearcat-") as place:
         folder, checkpoint = Path(place) / job.run, Path(place) / CHECKPOINT
-        shared = Store(Path(store))
-        if identity and _identity(shared) == identity:  # the very store, and not a folder that happens to be called so
+        shared = Store(Path(store[0]))
+        if store[1] and _identity(shared) == store[1]:  # the very store, and not a folder that happens to be called so
             checkpoint = shared.stack([job.run]) / CHECKPOINT
         bench = Bench(shared, Talk(), None if left is None else time.monotonic() + left)
         progress = watched([job.run], job.order.recipe.schedule.epochs, checkpoint, bench)
         for resumed in (checkpoint.exists(), False):
             try:
-                adapt_all([job.order], [folder], torch.device(device), progress, checkpoint)
+                adapt_all([job.order], [folder], torch.device(device), progress, checkpoint, checkpoint_seconds)
                 return {name: (folder / name).read_bytes() for name in FILES}
             except Stopped:
                 return None
@@ -132,14 +135,12 @@ def _take(found: dict[str, bytes] | str | None, job: Job, bench: Bench) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name in FILES:
             write_whole(folder / name, found[name])
-        bench.talk.settled(job.run)
+        bench.talk.settled(job.run, True)
     if found is not None:
         bench.store.drop_stack([job.run])
 
 
 def _identity(store: Store) -> str:
-    import json
-
     try:
         return str(json.loads((store.path / "store.json").read_text(encoding="utf-8")).get("identity", ""))
     except (OSError, ValueError, AttributeError):

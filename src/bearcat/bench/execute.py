@@ -47,7 +47,7 @@ class Stopped(Exception):  # noqa: N818 (it is no error)
 class Talk:
     """Whom an execution tells how it goes on."""
 
-    settled: Callable[[str], None] = lambda run: None  # noqa: ARG005
+    settled: Callable[[str, bool], None] = lambda run, here: None  # noqa: ARG005 (here: by this execution)
     epoch: Callable[[Sequence[str], int, int], None] = lambda runs, done, epochs: None  # noqa: ARG005
     note: Callable[[str], None] = lambda sentence: None  # noqa: ARG005
 
@@ -59,7 +59,13 @@ class Bench:
     store: Store
     talk: Talk = field(default_factory=Talk)
     deadline: float | None = None  # on the monotonic clock
+    checkpoint_seconds: float = 20.0  # how much work a killed process loses
     library: Library = field(default_factory=Library)
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until the deadline, which mean the same on every machine."""
+        return None if self.deadline is None else self.deadline - time.monotonic()
 
     @property
     def late(self) -> bool:
@@ -81,9 +87,11 @@ def execute(
     talk: Talk | None = None,
     retry_failed: bool = False,
     limit_seconds: float | None = None,
+    checkpoint_seconds: float = 20.0,
 ) -> bool:
     """Runs what is missing, waits for what other processes are running; False where the time limit came first."""
-    bench = Bench(store, talk or Talk(), None if limit_seconds is None else time.monotonic() + limit_seconds)
+    deadline = None if limit_seconds is None else time.monotonic() + limit_seconds
+    bench = Bench(store, talk or Talk(), deadline, checkpoint_seconds)
     known = {job.run: job for job in jobs}
     waiting = False
     try:
@@ -107,7 +115,7 @@ def execute(
             raise
         raise InputError(sentence) from error
     for run in known:
-        bench.talk.settled(run)  # those of other processes too
+        bench.talk.settled(run, False)  # those of other processes too
     return True
 
 
@@ -125,7 +133,7 @@ def _make_ready(known: Mapping[str, Job], bench: Bench, retry_failed: bool) -> N
                 store.forget_failure(run)
                 lock.release()
         if store.settled(run):
-            bench.talk.settled(run)
+            bench.talk.settled(run, False)
 
 
 @contextmanager
@@ -223,6 +231,8 @@ def settle(jobs: Sequence[Job], device: torch.device, bench: Bench) -> int:
     """
     runs, store = [job.run for job in jobs], bench.store
     resumed = (store.stack(runs) / CHECKPOINT).exists()
+    if resumed:
+        bench.talk.note(f"{len(jobs)} runs of {jobs[0].cell.method} go on from their checkpoint")
     trouble = _train_together(jobs, device, bench)
     if trouble is not None and resumed:  # perhaps it is the checkpoint that cannot be used: from the beginning
         bench.talk.note(f"a stack of {len(jobs)} could not go on from its checkpoint ({trouble[1]}) and starts again")
@@ -256,7 +266,10 @@ def _train_together(jobs: Sequence[Job], device: torch.device, bench: Bench) -> 
     progress = watched(runs, jobs[0].order.recipe.schedule.epochs, checkpoint, bench)
     folders = [store.folder(run) for run in runs]
     try:
-        adapt_all([job.order for job in jobs], folders, device, progress, checkpoint, library=bench.library)
+        adapt_all(
+            [job.order for job in jobs], folders, device, progress, checkpoint, bench.checkpoint_seconds,
+            library=bench.library,
+        )  # fmt: skip
     except Stopped:
         raise
     except Exception as error:
@@ -265,7 +278,7 @@ def _train_together(jobs: Sequence[Job], device: torch.device, bench: Bench) -> 
         trouble = out_of_memory(error), sentence_of(error)
     else:
         for run in runs:
-            bench.talk.settled(run)
+            bench.talk.settled(run, True)
         return None
     if trouble[0] and device.type == "cuda":
         torch.cuda.empty_cache()
@@ -277,7 +290,7 @@ def note_failure(job: Job, sentence: str, bench: Bench) -> None:
     bench.store.fail(job.run, sentence)
     cell = job.cell
     bench.talk.note(f"{cell.method}, {cell.task}, {cell.input}, seed {cell.seed}: failed: {sentence}")
-    bench.talk.settled(job.run)
+    bench.talk.settled(job.run, True)
 
 
 def sentence_of(error: BaseException) -> str:
@@ -341,7 +354,7 @@ class Local:
                     waiting.clear()  # those at work stop at their next checkpoint
                 for worker in workers:
                     if worker.job is None and waiting:
-                        worker.give(waiting.popleft(), bench.deadline)
+                        worker.give(waiting.popleft(), bench)
                 ready = wait([worker.pipe for worker in workers if worker.job])
                 for worker in [one for one in workers if one.pipe in ready]:
                     lost = _heard(worker, bench)
@@ -380,10 +393,10 @@ class _Worker:
         theirs.close()
         return cls(process, ours)
 
-    def give(self, job: Job, deadline: float | None) -> None:
+    def give(self, job: Job, bench: Bench) -> None:
         self.job = job
         with suppress(BrokenPipeError):  # it died; the next read says so
-            self.pipe.send((job, None if deadline is None else deadline - time.monotonic()))
+            self.pipe.send((job, bench.left, bench.checkpoint_seconds))
 
     def end(self) -> None:
         self.process.terminate()
@@ -431,17 +444,17 @@ def _work(pipe: Connection, store: Store, device: str, threads: int | None) -> N
             os._exit(1)  # nobody listens any more; an error raised here would be taken for the run's own
 
     talk = Talk(
-        settled=lambda run: say("settled", run),
+        settled=lambda run, here: say("settled", run, here),
         epoch=lambda _, done, epochs: say("epoch", done, epochs),
         note=lambda sentence: say("note", sentence),
     )
     library = Library()
     while True:
         try:
-            job, left = pipe.recv()
+            job, left, checkpoint_seconds = pipe.recv()
         except EOFError:
             return
-        bench = Bench(store, talk, None if left is None else time.monotonic() + left, library)
+        bench = Bench(store, talk, None if left is None else time.monotonic() + left, checkpoint_seconds, library)
         try:
             with holding(store, [job]) as held, suppress(Stopped):
                 if held:

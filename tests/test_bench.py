@@ -1,0 +1,538 @@
+"""Benchmarks as they go in practice: interrupted, shared, damaged, short of room; and the same whoever runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bearcat.bench import execute as executing
+from bearcat.bench.execute import Local, Stack, Talk, bytes_of_run, execute, stack_size
+from bearcat.bench.plan import plan, read_grid
+from bearcat.bench.store import CHECKPOINT, Job, Store, identify, open_store, results
+from bearcat.errors import InputError
+from bearcat.runs import Library
+from tests.test_adapt import rows_of
+from tests.test_cli import bearcat
+
+CPU = torch.device("cpu")
+TOLERANCE = 1e-3  # of scores between executors, on a CPU; docs/benchmark.md states it
+GRID = """
+title = "tiny"
+data = "folder"
+tasks = ["a:b"]
+seeds = 2
+epochs = 4
+methods = ["source-only", "CAT*-Temperature"]
+preparation = { length = 64 }
+"""
+
+
+@pytest.fixture(scope="session")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three tones in noise for classes, shifted from domain to domain; domain c is too short for a batch."""
+    root = tmp_path_factory.mktemp("recordings")
+    for domain, shift, samples in (("a", 0.0, 2304), ("b", 0.02, 2304), ("c", 0.0, 320)):
+        for number, label in enumerate(("one", "two", "three")):
+            random = np.random.default_rng([number, int(100 * shift), samples])
+            tone = np.sin(2 * np.pi * (0.05 + 0.1 * number + shift) * np.arange(samples))
+            (root / domain / label).mkdir(parents=True)
+            np.save(root / domain / label / "x.npy", tone + 0.5 * random.standard_normal(samples))
+    return root
+
+
+@dataclass
+class Site:
+    """A grid, a store and what was said about them."""
+
+    grid: Path
+    root: Path
+    store: Store
+    jobs: list[Job]
+    told: list[str] = field(default_factory=list)
+    epochs: list[tuple[int, int]] = field(default_factory=list)  # (runs in the stack, epoch)
+
+    def talk(self) -> Talk:
+        return Talk(
+            epoch=lambda runs, done, _: self.epochs.append((len(runs), done)),
+            note=self.told.append,
+        )
+
+    def execute(self, executor: executing.Executor | None = None, **more: object) -> bool:
+        return execute(self.jobs, self.store, executor or Stack(CPU), self.talk(), **more)
+
+    def words(self, *more: object) -> list[str]:
+        return ["bench", "run", *map(str, (self.grid, "--store", self.store.path, "--root", self.root, *more))]
+
+    def kinds(self) -> list[str]:
+        return [self.store.state(job.run).kind for job in self.jobs]
+
+    def record(self, number: int) -> dict:
+        return json.loads((self.store.folder(self.jobs[number].run) / "record.json").read_text())
+
+    def times(self) -> dict[str, int]:
+        return {one.parent.name: one.stat().st_mtime_ns for one in self.store.path.glob("runs/*/record.json")}
+
+
+@pytest.fixture
+def make(tmp_path: Path, recordings: Path) -> Callable[..., Site]:
+    def made(text: str = GRID, name: str = "store") -> Site:
+        grid = tmp_path / f"{name}.toml"
+        grid.write_text(text)
+        store = open_store(tmp_path / name, create=True)
+        return Site(grid, recordings, store, identify(plan(read_grid(grid), recordings), store))
+
+    return made
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, recordings: Path) -> Site:
+    """The grid as it comes out when nothing disturbs it."""
+    place = tmp_path_factory.mktemp("whole")
+    (place / "grid.toml").write_text(GRID)
+    store = open_store(place / "store", create=True)
+    site = Site(
+        place / "grid.toml", recordings, store, identify(plan(read_grid(place / "grid.toml"), recordings), store)
+    )
+    assert site.execute()
+    return site
+
+
+def agree(one: Site, other: Site, tolerance: float) -> None:
+    """Every cell of both has the same scores, and the same predictions to within the tolerance."""
+    assert [job.cell for job in one.jobs] == [job.cell for job in other.jobs]
+    for number in range(len(one.jobs)):
+        mine, theirs = one.record(number), other.record(number)
+        assert mine["settings"] == theirs["settings"]
+        assert mine["data"] == theirs["data"]
+        for where in ("source", "target"):
+            for score, value in mine["scores"][where].items():
+                assert theirs["scores"][where][score] == pytest.approx(value, abs=tolerance), (where, score)
+        tables = [
+            rows_of(site.store.folder(site.jobs[number].run) / "predictions.csv")
+            for site in (one, other)
+        ]
+        for left, right in zip(*tables, strict=True):
+            assert (left["recording"], left["start"]) == (right["recording"], right["start"])
+            assert float(left["confidence"]) == pytest.approx(float(right["confidence"]), abs=tolerance)
+
+
+def start(site: Site, *more: object) -> subprocess.Popen[str]:
+    call = [sys.executable, "-c", "from bearcat.cli import main; main()", *site.words(*more)]
+    return subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 90) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happened in time"
+        time.sleep(0.01)
+
+
+# What comes out.
+
+
+def test_every_cell_gets_a_folder_like_adapt_writes_it(whole):
+    assert whole.kinds() == ["done"] * 4
+    for number, job in enumerate(whole.jobs):
+        folder = whole.store.folder(job.run)
+        assert {one.name for one in folder.iterdir()} == {"record.json", "run.json", "predictions.csv", "curves.csv"}
+        record = whole.record(number)
+        assert record["settings"] == job.order.told()
+        assert record["stack"] == 2
+        rows = rows_of(folder / "curves.csv")
+        assert len(rows) == 4
+        for where in ("source", "target"):
+            found = record["reliability"][where]
+            assert (found["calibrated"] is None) == (job.cell.method == "source-only")
+            for bins, score in (("uncalibrated", "ece_uncalibrated"), ("calibrated", "ece")):
+                if found[bins] is not None:
+                    mass = np.array(found[bins]["mass"])
+                    gap = [abs(a - c) if n else 0.0 for n, a, c in
+                           zip(mass, found[bins]["accuracy"], found[bins]["confidence"], strict=True)]  # fmt: skip
+                    assert mass.sum() == record["data"][f"{where}_test"]
+                    assert (mass / mass.sum()) @ gap == pytest.approx(record["scores"][where][score], abs=1e-6)
+    assert not list((whole.store.path / "stacks").iterdir())
+
+
+def test_a_finished_grid_is_not_run_again(whole):
+    before = whole.times()
+    whole.epochs.clear()
+    assert whole.execute()
+    assert whole.times() == before
+    assert whole.epochs == []
+
+
+def test_results_carry_the_grid_s_names_and_what_is_missing_its_reason(make, whole):
+    text = GRID.replace('methods = ["source-only", "CAT*-Temperature"]', "seeds_ = 0").replace("seeds_ = 0\n", "")
+    site = make(text + '[[method]]\nname = "mine"\nrecipe = "source-only"\n[[method]]\nname = "new"\nrecipe = "DANN"\n')
+    shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
+    found, missing = results(site.jobs, site.store)
+    assert [one.cell.method for one in found] == ["mine", "mine"]
+    assert [(one.cell.method, one.reason) for one in missing] == [("new", "not run")] * 2
+    assert found[0].score("target", "accuracy") == whole.record(0)["scores"]["target"]["accuracy"]
+    assert len(found[0].predictions.label) == whole.record(0)["data"]["target_test"]
+
+
+# The same, whoever runs it.
+
+
+def test_a_stack_and_runs_alone_agree(make, whole):
+    alone = make()
+    assert alone.execute(Stack(CPU, size=1))
+    assert alone.record(0)["stack"] == 1
+    agree(whole, alone, TOLERANCE)
+
+
+def test_processes_agree_with_the_stack_and_a_dead_one_is_replaced(make, whole):
+    site = make()
+    process = start(site, "--executor", "local", "--jobs", "2", "--device", "cpu")
+    wait_until(lambda: list(site.store.path.glob("stacks/*/checkpoint.safetensors")))
+    victim = next(pid for pid in descendants(process.pid) if b"spawn_main" in command(pid))
+    os.kill(victim, signal.SIGKILL)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert "a worker died (SIGKILL); its run is tried again" in errors
+    assert "4 done" in output
+    agree(whole, site, TOLERANCE)
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes a process has started, and those they have started."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+        except (OSError, ProcessLookupError):
+            continue
+        children.setdefault(parent, []).append(int(stat.parent.name))
+    found, fresh = [], [pid]
+    while fresh:
+        fresh = [child for one in fresh for child in children.get(one, [])]
+        found += fresh
+    return found
+
+
+def command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_a_cluster_agrees_with_the_stack_and_a_killed_worker_s_run_is_repeated(make, whole):
+    pytest.importorskip("ray")
+    site = make()
+    process = start(site, "--executor", "ray", "--jobs", "2", "--device", "cpu")
+    wait_until(lambda: list(site.store.path.glob("stacks/*/checkpoint.safetensors")))
+    victims = [pid for pid in descendants(process.pid) if command(pid).startswith(b"ray::work")]
+    os.kill(victims[0], signal.SIGKILL)
+    output, errors = process.communicate(timeout=180)
+    assert process.returncode == 0, errors
+    assert len(victims) == 2
+    assert "a worker was lost (WorkerCrashedError); its run is tried again" in errors
+    assert "4 done" in output
+    assert not list((site.store.path / "stacks").iterdir())
+    agree(whole, site, TOLERANCE)
+
+
+# Interruptions.
+
+
+def test_killed_in_mid_grid_it_keeps_what_is_finished_and_goes_on_from_the_checkpoint(make, whole):
+    text = GRID.replace("epochs = 4", "epochs = 40")
+    quiet, site = make(text, "quiet"), make(text, "killed")
+    assert quiet.execute()
+    process = start(site, "--device", "cpu")
+    wait_until(lambda: len(site.times()) == 2 and list(site.store.path.glob("stacks/*/checkpoint.safetensors")))
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert site.kinds() == ["done", "done", "missing", "missing"]
+    before = site.times()
+    again = bearcat(*site.words("--device", "cpu"))
+    assert again.returncode == 0, again.stderr
+    assert "2 runs of CAT*-Temperature go on from their checkpoint" in again.stderr
+    assert site.kinds() == ["done"] * 4
+    assert before.items() <= site.times().items()
+    agree(quiet, site, 0)
+
+
+@pytest.mark.parametrize("executor", [Stack(CPU), Local(CPU, 1)], ids=["stack", "local"])
+def test_a_time_limit_stops_at_a_checkpoint_and_nothing_is_trained_twice(make, whole, executor):
+    site = make()
+    assert not site.execute(executor, limit_seconds=0)
+    assert site.kinds() == ["missing"] * 4
+    begun = []
+    site.talk = lambda: Talk(epoch=lambda runs, done, _: begun.append((runs[0], done)) or time.sleep(0.3))
+    rounds = 0
+    while not site.execute(executor, limit_seconds=0.5, checkpoint_seconds=0):
+        rounds += 1
+        assert rounds < 60
+    assert rounds > 1
+    assert len(begun) == len({*begun}), "an epoch was trained twice"
+    assert site.kinds() == ["done"] * 4
+    agree(whole, site, TOLERANCE)
+
+
+def test_an_interrupted_stack_goes_on_where_its_checkpoint_was(make, whole):
+    site = make()
+
+    def interrupt(runs, done, epochs):
+        site.epochs.append((len(runs), done))
+        if done == 3:
+            raise KeyboardInterrupt
+
+    talk, site.talk = site.talk, lambda: Talk(epoch=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        site.execute()
+    assert site.kinds() == ["missing"] * 4, "the locks must be free again"
+    site.talk = talk
+    site.epochs.clear()
+    assert site.execute()
+    assert site.epochs[0] == (2, 2), "the first epoch was in the checkpoint"
+    agree(whole, site, 0)
+
+
+def test_a_damaged_checkpoint_costs_only_time(make, whole):
+    site = make()
+    folder = site.store.stack([job.run for job in site.jobs[:2]])
+    (folder / CHECKPOINT).write_bytes(b"junk")
+    assert site.execute()
+    assert any("is damaged" in one and "starts again" in one for one in site.told)
+    agree(whole, site, 0)
+
+
+def test_two_processes_on_one_store_train_each_run_once(make, whole):
+    site = make()
+    both = [start(site, "--stack", "1", "--device", "cpu") for _ in range(2)]
+    outputs = [process.communicate(timeout=120) for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
+    trained = [int(output.split(" trained by this process")[0].split()[-1]) for output, _ in outputs]
+    assert sum(trained) == 4
+    assert all(trained), "one of them did nothing"
+    agree(whole, site, TOLERANCE)
+
+
+def test_what_another_process_runs_is_told_as_running_and_waited_for(make):
+    site = make()
+    lock = site.store.lock(site.jobs[0].run)
+    assert lock is not None
+    assert site.store.lock(site.jobs[0].run) is None
+    state = site.store.state(site.jobs[0].run)
+    assert (state.kind, f"process {os.getpid()}" in state.told) == ("running", True)
+    assert not site.execute(limit_seconds=8)
+    assert site.kinds() == ["running", "done", "done", "done"]
+    assert any("waiting for 1 runs of another process" in one for one in site.told)
+    lock.release()
+    assert site.execute()
+    assert site.kinds() == ["done"] * 4
+
+
+# Faults.
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "predictions", "curves gone"])
+def test_a_damaged_run_is_set_aside_named_and_repeated(make, whole, damage):
+    site = make()
+    shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
+    folder, before = site.store.folder(site.jobs[0].run), site.times()
+    record = folder / "record.json"
+    if damage == "cut":
+        record.write_bytes(record.read_bytes()[:1000])
+    elif damage == "flip":
+        record.write_text(record.read_text().replace('"seed": 0', '"seed": 1'))
+    elif damage == "predictions":
+        lines = (folder / "predictions.csv").read_text().splitlines()
+        (folder / "predictions.csv").write_text("\n".join(lines[:-1]))
+    else:
+        (folder / "curves.csv").unlink()
+    assert site.kinds() == ["damaged", "done", "done", "done"]
+    assert results(site.jobs, site.store)[1][0].reason == "not run"
+    assert site.execute()
+    assert site.kinds() == ["done"] * 4
+    assert (folder / "record.corrupt-1.json").exists()
+    assert any("record.corrupt-1.json" in one and str(folder) in one for one in site.told)
+    assert {name: when for name, when in site.times().items() if name != folder.name}.items() <= before.items()
+    agree(whole, site, TOLERANCE)
+
+
+def test_a_store_of_a_newer_version_is_refused_and_not_touched(make):
+    site = make()
+    (site.store.path / "store.json").write_text('{"version": 99}')
+    before = {one: one.stat().st_mtime_ns for one in site.store.path.rglob("*")}
+    for words in (site.words(), ["bench", "status", *site.words()[2:]]):
+        result = bearcat(*words)
+        assert result.returncode == 2
+        assert (
+            result.stderr
+            == f"bearcat: {site.store.path}: was written by a newer bearcat (store version 99); upgrade bearcat\n"
+        )
+    assert {one: one.stat().st_mtime_ns for one in site.store.path.rglob("*")} == before
+
+
+def test_a_folder_of_something_else_or_a_damaged_store_is_refused(tmp_path):
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(InputError, match="is not empty and holds no store"):
+        open_store(tmp_path, create=True)
+    store = open_store(tmp_path / "store", create=True)
+    (store.path / "store.json").write_text("[")
+    with pytest.raises(InputError, match=r"store.json: is damaged"):
+        open_store(store.path)
+
+
+def test_a_full_disk_is_one_sentence_and_the_store_stays_whole(make, whole):
+    """/dev/full says what a full disk says, to whoever writes there."""
+    site = make()
+    folder = site.store.folder(site.jobs[2].run)
+    folder.mkdir()
+    (folder / ".run.json.draft").symlink_to("/dev/full")
+    with pytest.raises(InputError, match="the disk is full; free some space and run the same command again"):
+        site.execute()
+    assert site.kinds() == ["done", "done", "missing", "missing"]
+    assert site.execute()
+    agree(whole, site, 0)
+
+
+def test_a_file_that_may_not_grow_stops_a_process_the_same_way(make, whole):
+    site = make()
+    call = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, -1)); from bearcat.cli import main; main()"
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == -1
+    for executor in (("--executor", "stack"), ("--executor", "local", "--jobs", "1")):
+        words = [sys.executable, "-c", call, *site.words("--device", "cpu", *executor)]
+        result = subprocess.run(words, capture_output=True, text=True, timeout=120)
+        assert result.returncode == 2, result.stderr
+        assert result.stderr.count(f"bearcat: {site.store.path}: the disk is full") == 1
+        assert "Traceback" not in result.stderr
+    assert site.kinds() == ["missing"] * 4
+    assert site.execute()
+    agree(whole, site, 0)
+
+
+def test_where_nothing_can_be_written_is_one_sentence(make, tmp_path):
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file" / "store", Path("/proc/store")):
+        with pytest.raises(InputError, match=r"cannot be used as a store \(.*\); choose another --store"):
+            open_store(place, create=True)
+
+
+def test_a_read_only_store_can_be_read_but_not_run(make, whole):
+    """In a process that is not root, for whom permissions mean nothing."""
+    site = make()
+    shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
+    places = [site.store.path, *(one for one in site.store.path.rglob("*") if one.is_dir())]
+    for one in places:
+        one.chmod(0o555)
+    for one in site.store.path.parents:
+        if one.stat().st_uid == os.getuid() and one.name.startswith(("pytest", "test_")):
+            one.chmod(0o755)
+    child = os.fork()
+    if child == 0:  # what is printed here is lost; the exit status tells
+        status = 1
+        try:
+            if os.getuid() == 0:
+                os.setuid(65534)
+            assert len(results(site.jobs, open_store(site.store.path))[0]) == 4
+            try:
+                open_store(site.store.path, create=True)
+            except InputError as error:
+                status = 0 if "cannot be used as a store (Permission denied)" in str(error) else 2
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    for one in places:
+        one.chmod(0o755)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_cells_that_cannot_work_fail_by_name_and_the_rest_completes(make):
+    text = (
+        GRID.replace('tasks = ["a:b"]', 'tasks = ["a:b", "a:c"]')
+        .replace('"CAT*-Temperature"', "")
+        .replace("= 4", "= 2")
+    )
+    site = make(text + '[[method]]\nname = "oracle"\nrecipe = "CAT-Temperature"\nset.calibration.kind = "Oracle"\n')
+    assert site.execute()
+    assert site.kinds() == ["done", "done", *["failed"] * 6]
+    few = "12 training windows are fewer than a batch of 64"
+    sentences = [site.store.state(job.run).told for job in site.jobs]
+    assert all(few in sentences[number] for number in (2, 3, 6, 7))
+    assert all("oracle calibrator needs target labels" in sentences[number] for number in (4, 5))
+    assert results(site.jobs, site.store)[1][0].reason.startswith(f"failed: {few}")
+    status = bearcat("bench", "status", *site.words()[2:])
+    assert status.returncode == 0
+    assert "8 cells: 2 done, 6 failed" in status.stdout
+    assert f"failed: source-only, a→c, time, seed 0: {few}" in status.stderr
+    site.told.clear()
+    assert site.execute()
+    assert site.told == [], "failed runs are left alone"
+    assert site.execute(retry_failed=True)
+    assert sum("failed" in one for one in site.told) == 6
+
+
+def test_one_bad_run_does_not_take_its_stack_with_it(make, whole):
+    site = make()
+    folder = site.store.folder(site.jobs[1].run)
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("precious")
+    assert site.execute()
+    assert site.kinds() == ["done", "failed", "done", "done"]
+    assert "holds no run of bearcat" in site.store.state(site.jobs[1].run).told
+
+
+def test_where_memory_is_short_stacks_are_halved(make, monkeypatch):
+    """Only the shortage is played; what fits is really trained."""
+    site = make(GRID.replace("seeds = 2", "seeds = 8").replace(', "CAT*-Temperature"', "").replace("= 4", "= 2"))
+    honest, sizes = executing.adapt_all, []
+
+    def scarce(orders, *words, **more):
+        sizes.append(len(orders))
+        if len(orders) > 2:
+            raise torch.OutOfMemoryError
+        return honest(orders, *words, **more)
+
+    monkeypatch.setattr(executing, "adapt_all", scarce)
+    assert site.execute(Stack(CPU, size=5))
+    assert sizes == [4, 2, 2, 2, 2], "having learnt it, the second stack starts small"
+    assert site.kinds() == ["done"] * 8
+
+    def nothing_fits(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr(executing, "adapt_all", nothing_fits)
+    other = make(GRID.replace("seeds = 2", "seeds = 1"), "other")
+    assert other.execute()
+    assert other.kinds() == ["failed", "failed"]
+
+
+def test_the_automatic_size_of_a_stack_fits_the_memory_and_longer_windows_need_more(make, monkeypatch):
+    site = make()
+    shape = Library().shape(site.jobs[0].order)
+    monkeypatch.setattr(executing, "free_memory", lambda _: 5 * bytes_of_run(shape))
+    assert stack_size(shape, CPU) == 3
+    monkeypatch.setattr(executing, "free_memory", lambda _: 0)
+    assert stack_size(shape, CPU) == 1
+    longer = make(GRID.replace("= 64", "= 128"), "longer")
+    assert bytes_of_run(Library().shape(longer.jobs[0].order)) > bytes_of_run(shape)
+    assert executing.free_memory(CPU) > 1e8
+
+
+def test_status_counts_and_estimates(make, whole):
+    site = make(GRID.replace("seeds = 2", "seeds = 3"))
+    shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
+    status = bearcat("bench", "status", *site.words()[2:])
+    assert "6 cells: 4 done, 2 missing" in status.stdout
+    rows = [line.split() for line in status.stdout.splitlines()]
+    assert ["source-only", "2", "0", "0", "1"] in rows
+    assert "ETA: about" in status.stdout
