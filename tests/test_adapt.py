@@ -34,14 +34,15 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("adapt") / "out"
     result = bearcat(*TINY, "--beside", "source-only", "--out", out)
     assert result.returncode == 0, result.stderr
-    for words in ("target accuracy", "source-only", "CAT*-Temperature", str(out)):
+    for words in ("target accuracy", "source-only", "CAT*-Temperature", str(out), str(out / "report.html")):
         assert words in result.stdout
     return out
 
 
 def test_out_holds_everything_promised(finished):
     assert {one.name for one in finished.iterdir()} == {
-        "record.json", "predictions.csv", "curves.csv", "reliability.png", "model", "run.json", "beside-source-only",
+        "record.json", "predictions.csv", "curves.csv", "reliability.png", "model", "run.json", "report.html",
+        "beside-source-only",
     }  # fmt: skip
     assert (finished / "reliability.png").read_bytes().startswith(b"\x89PNG")
     record = json.loads((finished / "record.json").read_text())
@@ -52,6 +53,28 @@ def test_out_holds_everything_promised(finished):
     assert record["settings"]["recipe"]["labels"]["tau"] == 0.9
     assert record["settings"]["data"]["severities"] == [4.0]
     assert {"seed", "data", "versions", "seconds", "settings", "warnings", "estimates"} <= record.keys()
+
+
+def test_the_page_shows_the_run_and_the_one_beside_it(finished):
+    page = (finished / "report.html").read_text(encoding="utf-8")
+    assert "CAT*-Temperature" in page
+    assert "source-only" in page
+
+
+def test_the_reliability_in_the_record_is_that_of_the_predictions(finished):
+    record = json.loads((finished / "record.json").read_text())
+    rows = rows_of(finished / "predictions.csv")
+    confidence = np.array([float(row["confidence"]) for row in rows])
+    right = np.array([row["label"] == row["predicted"] for row in rows])
+    bins = record["reliability"]["target"]["calibrated"]
+    for number, (lower, upper) in enumerate(zip(bins["edges"][:-1], bins["edges"][1:], strict=True)):
+        inside = (confidence > lower) & (confidence <= upper)
+        assert bins["mass"][number] == inside.sum()
+        if inside.any():
+            assert bins["confidence"][number] == pytest.approx(confidence[inside].mean(), abs=1e-5)
+            assert bins["accuracy"][number] == pytest.approx(right[inside].mean())
+        else:
+            assert bins["confidence"][number] is bins["accuracy"][number] is None
 
 
 def test_predictions_and_record_agree(finished):
@@ -163,6 +186,7 @@ def test_an_unlabelled_target_has_no_scores(tmp_path):
     assert "no labels" in result.stdout
     record = json.loads((tmp_path / "out" / "record.json").read_text())
     assert record["scores"]["target"] is None
+    assert record["reliability"]["target"] is None
     assert 0 < record["estimates"]["mean_confidence"] <= 1
     assert {row["label"] for row in rows_of(tmp_path / "out" / "predictions.csv")} == {""}
 
@@ -244,7 +268,7 @@ def test_recipes_are_listed():
 def test_a_collapsed_or_failed_run_is_marked_in_its_record(tmp_path, monkeypatch, trouble):
     import torch
 
-    from bearcat import adapt as work
+    from bearcat import runs as work
     from bearcat.data import Split
     from bearcat.recipe import RECIPES
 
@@ -266,7 +290,7 @@ def test_a_collapsed_or_failed_run_is_marked_in_its_record(tmp_path, monkeypatch
         "simulated", dataset, ("N15_M07_F10",), "N09_M07_F10", "DANN", RECIPES["DANN"].in_epochs(1),
         Preparation("frequency", 256), Split(), 0,
     )  # fmt: skip
-    record = work.adapt(order, tmp_path / "out", torch.device("cpu"))
+    (record,) = work.adapt_all([order], [tmp_path / "out"], torch.device("cpu"))
     assert record["collapsed"] == (trouble == "collapse") or trouble == "nan"
     assert record["failed"] == (trouble == "nan")
     if trouble == "collapse":

@@ -220,8 +220,12 @@ class Stack:
                 store.drop_stack(members)
             elif wanted & {*left} and {*members} <= known.keys():
                 with holding(store, [known[run] for run in left]) as held:
-                    if len(held) == len(left):
+                    if len(held) < len(left):
+                        continue
+                    if (store.stack(members) / CHECKPOINT).exists():
                         settle([known[run] for run in members], self.device, bench)
+                    else:
+                        store.drop_stack(members)
 
 
 def settle(jobs: Sequence[Job], device: torch.device, bench: Bench) -> int:
