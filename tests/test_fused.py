@@ -18,8 +18,10 @@ pytest.importorskip("triton")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not (torch.cuda.is_available() or INTERPRETED), reason="needs a GPU")]
 DEVICE = torch.device("cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu")
-# Of the largest number: rounding of sums; of 11 bits in products; of 8 bits in everything stored.
-TOLERANCE = {"float32": 2e-5, "tf32": 4e-3, "bfloat16": 4e-2}
+# Allowed distance of values, and of gradients. Where a value near a maximum is rounded, another place wins it and its
+# gradient goes elsewhere: with torch's own layers rounded like this, gradients on noise are 6–9 % (TF32) and 16–32 %
+# (bfloat16) away from exact ones, values 0.07 and 0.7 %. That the kernels are right is what float32 shows.
+TOLERANCE = {"float32": (1e-5, 1e-4), "tf32": (3e-3, 0.2), "bfloat16": (2e-2, 0.6)}
 
 
 def far(found: torch.Tensor, expected: torch.Tensor) -> float:
@@ -62,24 +64,24 @@ def test_fused_blocks_are_the_plain_ones_forward_and_backward(
     there = torch.tensor(counts or [[batch] * domains] * runs, device=DEVICE)
     present = (torch.arange(batch, device=DEVICE) < there[..., None]).flatten(1)
     goal = torch.randn(runs, domains * batch, 256, device=DEVICE) * present[..., None]
-    tolerance = TOLERANCE[precision]
+    near, near_gradients = TOLERANCE[precision]
     results = {}
     for name, student, values in (("plain", exact, windows.double()), ("fused", fused, windows)):
         features = student.encoder(values, True, None, present if counts else None, domains)
         features = torch.where(present[..., None], features, 0)
         (features * goal.to(features.dtype)).sum().backward()
         results[name] = features
-    assert far(results["fused"], results["plain"]) < tolerance
+    assert far(results["fused"], results["plain"]) < near
     for (name, one), (_, other) in zip(fused.encoder.named_parameters(), exact.encoder.named_parameters(), strict=True):
         if name.startswith("convolutions") and name.endswith("bias"):  # nothing, to rounding
             assert one.grad.abs().max() == 0
             assert other.grad.abs().max() < 1e-10
         else:
-            assert far(one.grad, other.grad) < 3 * tolerance, name
+            assert far(one.grad, other.grad) < near_gradients, name
     for (name, one), (_, other) in zip(fused.named_buffers(), exact.named_buffers(), strict=True):
-        assert far(one, other) < tolerance, name
+        assert far(one, other) < near, name
     with torch.no_grad():  # evaluation: by the running statistics
-        assert far(fused(windows)[0], exact(windows.double())[0]) < tolerance
+        assert far(fused(windows)[0], exact(windows.double())[0]) < near
 
 
 def test_the_same_call_gives_the_same_bits():

@@ -87,7 +87,7 @@ def parameters_of(optimisers: Iterable[torch.optim.Optimizer]) -> list[Tensor]:
 def descend(optimisers: Sequence[torch.optim.Optimizer], gradients: Sequence[Tensor]) -> None:
     """A step of each optimiser along these gradients of its parameters."""
     for parameter, gradient in zip(parameters_of(optimisers), gradients, strict=True):
-        parameter.grad = gradient
+        parameter.grad = gradient.contiguous()  # fused Adam wants the parameter's own strides
     for optimiser in optimisers:
         optimiser.step()
 

@@ -20,14 +20,29 @@ from bearcat.models import kernels
 from bearcat.models.stacked import Randomness, StackedConvolution, StackedNorm
 
 STORED = {"float32": torch.float32, "tf32": torch.float32, "bfloat16": torch.bfloat16}
-PRODUCTS = {"float32": "ieee", "tf32": "tf32", "bfloat16": "ieee"}  # what Triton calls it; bfloat16 goes by its type
+# What Triton calls it; bfloat16 goes by its type. "float32" is three TF32 products that make up for each other's
+# rounding: Triton's own float32 product uses no matrix units, and took minutes to compile.
+PRODUCTS = {"float32": "tf32x3", "tf32": "tf32", "bfloat16": "ieee"}
 PARTS = 4  # of time that are left
 WIDTH = 16  # the first layer's 15 taps and a zero: products want multiples of 16
 
-# Tiles of time and warps of a program, by layer; found by trying (docs/speed.md).
-FORWARD = {1: (128, 4), 2: (128, 4), 3: (128, 4), 4: (128, 8)}
-BACKWARD_INPUT = {2: (128, 4), 3: (128, 4), 4: (128, 8)}
-BACKWARD_WEIGHT = {1: (128, 4), 2: (128, 4), 3: (128, 4), 4: (64, 4)}
+# By layer: tile of time, tile of channels, warps of a program, stages of prefetching; found by trying (docs/speed.md).
+Tiles = dict[int, tuple[int, int, int, int]]
+FORWARD: dict[str, Tiles] = {
+    "bfloat16": {1: (128, 16, 4, 1), 2: (64, 32, 2, 1), 3: (32, 64, 4, 1), 4: (64, 128, 2, 1)},
+    "tf32": {1: (128, 16, 4, 1), 2: (64, 32, 4, 1), 3: (64, 64, 4, 1), 4: (64, 64, 4, 1)},
+    "float32": {1: (128, 16, 4, 1), 2: (64, 32, 4, 1), 3: (64, 32, 4, 1), 4: (64, 32, 4, 1)},
+}
+BACKWARD_INPUT: dict[str, Tiles] = {
+    "bfloat16": {2: (64, 16, 2, 1), 3: (64, 32, 2, 1), 4: (128, 64, 4, 1)},
+    "tf32": {2: (64, 16, 4, 1), 3: (64, 32, 4, 1), 4: (64, 64, 4, 1)},
+    "float32": {2: (64, 16, 4, 1), 3: (64, 32, 4, 1), 4: (64, 32, 4, 1)},
+}
+BACKWARD_WEIGHT: dict[str, Tiles] = {
+    "bfloat16": {1: (32, 16, 4, 1), 2: (64, 32, 4, 3), 3: (64, 64, 4, 1), 4: (64, 64, 4, 1)},
+    "tf32": {1: (32, 16, 4, 1), 2: (64, 32, 4, 1), 3: (64, 64, 4, 1), 4: (64, 64, 4, 1)},
+    "float32": {1: (32, 16, 4, 1), 2: (64, 32, 4, 1), 3: (64, 32, 4, 1), 4: (32, 64, 4, 1)},
+}
 
 
 @dataclass(frozen=True)
@@ -124,20 +139,21 @@ def _forward(
         outputs, inputs, taps = weight.shape[1:]
         y = torch.empty(runs, number, shape.times[layer], outputs, dtype=stored, device=device)
         partial = torch.empty(runs, number, 2, outputs, device=device)
-        block, warps = FORWARD[layer]
-        common = {"OUTPUTS": outputs, "BLOCK": block, "PRECISION": PRODUCTS[precision], "num_warps": warps}
+        tiles = _tiles(FORWARD, layer, precision)
+        common = {"OUTPUTS": outputs, "PRECISION": PRODUCTS[precision], **tiles}
         if layer == 1:
             padded = torch.zeros(runs, inputs, WIDTH, outputs, dtype=stored, device=device)
             padded[:, :, :taps] = weight.permute(0, 2, 3, 1)
+            del common["BLOCK_N"]
             kernels.convolve_first[grid](
                 windows, padded, y, partial, count, number, shape.batch, domains, channels, length, shape.times[1],
                 WIDTH=WIDTH, **common,
             )  # fmt: skip
         else:
             turned = weight.permute(0, 3, 2, 1).to(stored, memory_format=torch.contiguous_format).contiguous()
-            kernels.convolve[grid](
+            kernels.convolve[(*grid, outputs // tiles["BLOCK_N"])](
                 raw[-1], applied[-1].scale, applied[-1].shift, turned, y, partial, count, number, shape.batch, domains,
-                shape.times[layer - 1], shape.times[layer], INPUTS=inputs, TAPS=taps, POOL=layer == 3, **common,
+                shape.times[layer - 1], shape.times[layer], INPUTS=inputs, POOL=layer == 3, **common,
             )  # fmt: skip
         raw.append(y)
         norm, bias = norms[layer - 1], biases[layer - 1]
@@ -195,17 +211,17 @@ def _backward(
     )  # fmt: skip
     of_norms, of_weights = [of_norm], [_of_weight(4, change, coefficient, kept, weights[3], precision)]
     for layer in (4, 3, 2):
-        outputs, inputs, taps = weights[layer - 1].shape[1:]
+        outputs, inputs, _ = weights[layer - 1].shape[1:]
         before = kept.applied[layer - 2]
         turned = weights[layer - 1].permute(0, 3, 1, 2).to(stored, memory_format=torch.contiguous_format).contiguous()
         found = torch.empty_like(kept.raw[layer - 2])
         partial = torch.empty(shape.runs, number, 2, inputs, device=device)
-        block, warps = BACKWARD_INPUT[layer]
-        kernels.backward_input[grid](
+        tiles = _tiles(BACKWARD_INPUT, layer, precision)
+        kernels.backward_input[(*grid, inputs // tiles["BLOCK_N"])](
             change, kept.raw[layer - 1], coefficient, turned, kept.raw[layer - 2], before.scale, before.shift,
             before.mean, before.deviation, found, partial, count, *sizes, shape.times[layer - 1], shape.times[layer],
-            INPUTS=inputs, OUTPUTS=outputs, TAPS=taps, POOL=layer == 3, READY=layer == 4, BLOCK=block,
-            PRECISION=PRODUCTS[precision], num_warps=warps,
+            INPUTS=inputs, OUTPUTS=outputs, POOL=layer == 3, READY=layer == 4,
+            PRECISION=PRODUCTS[precision], **tiles,
         )  # fmt: skip
         change = found
         coefficient, *of_norm = _statistics_backward(partial, kept, layer - 1)
@@ -230,28 +246,32 @@ def _statistics_backward(partial: Tensor, kept: Kept, layer: int) -> tuple[Tenso
 def _of_weight(layer: int, change: Tensor, coefficient: Tensor, kept: Kept, weight: Tensor, precision: str) -> Tensor:
     shape = kept.shape
     outputs, inputs, taps = weight.shape[1:]
-    block, warps = BACKWARD_WEIGHT[layer]
     each = max(1, min(16, shape.windows * shape.runs // 1024))  # windows a program adds up
     splits = -(-shape.windows // each)
-    common = {"OUTPUTS": outputs, "BLOCK": block, "PRECISION": PRODUCTS[precision], "num_warps": warps}
+    tiles = _tiles(BACKWARD_WEIGHT, layer, precision)
+    common = {"OUTPUTS": outputs, "PRECISION": PRODUCTS[precision], **tiles}
     sizes = (shape.windows, shape.batch, shape.domains, each)
     raw = kept.raw[layer - 1]
     if layer == 1:
         partial = torch.empty(shape.runs, splits, inputs, WIDTH, outputs, device=weight.device)
+        del common["BLOCK_N"]
         kernels.backward_weight_first[(splits, shape.runs, inputs)](
             kept.windows, change, raw, coefficient, partial, kept.count, *sizes, inputs, shape.times[0], shape.times[1],
             WIDTH=WIDTH, **common,
         )  # fmt: skip
         return partial.sum(dim=1)[:, :, :taps].permute(0, 3, 1, 2).contiguous()
-    columns = min(outputs, 64)
     before = kept.applied[layer - 2]
     partial = torch.empty(shape.runs, splits, taps, inputs, outputs, device=weight.device)
-    kernels.backward_weight[(splits, shape.runs, outputs // columns)](
+    kernels.backward_weight[(splits, shape.runs, outputs // tiles["BLOCK_N"])](
         kept.raw[layer - 2], before.scale, before.shift, change, raw, coefficient, partial, kept.count, *sizes,
-        shape.times[layer - 1], shape.times[layer], INPUTS=inputs, BLOCK_N=columns, POOL=layer == 3, READY=layer == 4,
+        shape.times[layer - 1], shape.times[layer], INPUTS=inputs, POOL=layer == 3, READY=layer == 4,
         **common,
     )  # fmt: skip
     return partial.sum(dim=1).permute(0, 3, 2, 1).contiguous()
+
+
+def _tiles(table: dict[str, Tiles], layer: int, precision: str) -> dict[str, int]:
+    return dict(zip(("BLOCK", "BLOCK_N", "num_warps", "num_stages"), table[precision][layer], strict=True))
 
 
 class _RectifiedDropout(torch.autograd.Function):

@@ -77,27 +77,33 @@ def convolve_first(
 @triton.jit
 def convolve(
     x, scale, shift, weight, y, partial, count, windows, batch, domains, time_in, time_out,
-    INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, TAPS: tl.constexpr, POOL: tl.constexpr, BLOCK: tl.constexpr,
+    INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, POOL: tl.constexpr, BLOCK: tl.constexpr, BLOCK_N: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """x, the raw output before (run, window, time_in, INPUTS), weight (run, TAPS, INPUTS, OUTPUTS) → y and its sums."""
+    """x, the raw output before (run, window, time_in, INPUTS), weight (run, 3, INPUTS, OUTPUTS) → y and its sums.
+
+    A program makes BLOCK_N of the outputs.
+    """
     window, run = tl.program_id(0), tl.program_id(1)
     whole = (run * windows + window).to(tl.int64)
     group = run * domains + window // batch
-    output, channel = tl.arange(0, OUTPUTS), tl.arange(0, INPUTS)
+    output, channel = tl.program_id(2) * BLOCK_N + tl.arange(0, BLOCK_N), tl.arange(0, INPUTS)
     scales, shifts = tl.load(scale + group * INPUTS + channel), tl.load(shift + group * INPUTS + channel)
     end = _end(count, run, window, batch, domains, time_out)
-    total, squares = tl.zeros([OUTPUTS], tl.float32), tl.zeros([OUTPUTS], tl.float32)
-    factors = weight + run * TAPS * INPUTS * OUTPUTS + channel[:, None] * OUTPUTS + output[None, :]
+    total, squares = tl.zeros([BLOCK_N], tl.float32), tl.zeros([BLOCK_N], tl.float32)
+    factors = weight + run * 3 * INPUTS * OUTPUTS + channel[:, None] * OUTPUTS + output[None, :]
+    tap_0, tap_1 = tl.load(factors), tl.load(factors + INPUTS * OUTPUTS)
+    tap_2 = tl.load(factors + 2 * INPUTS * OUTPUTS)
     before = x + whole * time_in * INPUTS
     for start in range(0, end, BLOCK):
         time = start + tl.arange(0, BLOCK)
         inside = time < time_out
-        sums = tl.zeros([BLOCK, OUTPUTS], tl.float32)
-        for tap in tl.static_range(TAPS):
-            value = _activation(before, time + tap, inside, scales, shifts, INPUTS, POOL)
-            factor = tl.load(factors + tap * INPUTS * OUTPUTS)
-            sums = tl.dot(value.to(factor.dtype), factor, sums, input_precision=PRECISION)
+        value = _activation(before, time, inside, scales, shifts, INPUTS, POOL).to(tap_0.dtype)
+        sums = tl.dot(value, tap_0, input_precision=PRECISION)
+        value = _activation(before, time + 1, inside, scales, shifts, INPUTS, POOL).to(tap_0.dtype)
+        sums = tl.dot(value, tap_1, sums, input_precision=PRECISION)
+        value = _activation(before, time + 2, inside, scales, shifts, INPUTS, POOL).to(tap_0.dtype)
+        sums = tl.dot(value, tap_2, sums, input_precision=PRECISION)
         at = time[:, None] * OUTPUTS + output[None, :]
         tl.store(y + whole * time_out * OUTPUTS + at, sums.to(y.dtype.element_ty), mask=inside[:, None])
         total += tl.sum(sums, axis=0)
@@ -159,20 +165,22 @@ def pool(
     for part in tl.static_range(PARTS):
         first = part * end // PARTS
         last = ((part + 1) * end + PARTS - 1) // PARTS
-        best, best_at = tl.full([CHANNELS], -float("inf"), tl.float32), tl.zeros([CHANNELS], tl.int32)
+        best = tl.full([BLOCK, CHANNELS], -float("inf"), tl.float32)
+        best_at = tl.zeros([BLOCK, CHANNELS], tl.int32)
         for start in range(first, last, BLOCK):
-            times = start + tl.arange(0, BLOCK)
-            inside = (times < last)[:, None]
-            value = tl.load(rows + times[:, None] * CHANNELS + channel[None, :], mask=inside, other=0.0)
-            value = tl.where(inside, value.to(tl.float32) * scales[None, :] + shifts[None, :], -float("inf"))
-            most, most_at = tl.max(value, axis=0, return_indices=True)
-            better = most > best
-            best_at = tl.where(better, start + most_at, best_at)
-            best = tl.where(better, most, best)
+            times = (start + tl.arange(0, BLOCK))[:, None]
+            value = tl.load(rows + times * CHANNELS + channel[None, :], mask=times < last, other=0.0)
+            value = tl.where(times < last, value.to(tl.float32) * scales[None, :] + shifts[None, :], -float("inf"))
+            better = value > best
+            best_at = tl.where(better, times, best_at)
+            best = tl.where(better, value, best)
+        most = tl.max(best, axis=0)
+        most_at = tl.min(tl.where(best == most[None, :], best_at, time), axis=0)  # the first of equals
+        most_at = tl.where(most_at < end, most_at, 0)  # nothing is equal to NaN
         at = (whole * CHANNELS + channel) * PARTS + part
-        found = tl.load(rows + best_at * CHANNELS + channel, mask=channel < CHANNELS * (end > 0), other=0.0)
-        tl.store(pooled + at, tl.maximum(best, 0.0))
-        tl.store(place + at, best_at)
+        found = tl.load(rows + most_at * CHANNELS + channel, mask=channel < CHANNELS * (end > 0), other=0.0)
+        tl.store(pooled + at, tl.maximum(most, 0.0))
+        tl.store(place + at, most_at)
         tl.store(raw + at, found.to(tl.float32))
 
 
@@ -244,24 +252,29 @@ def pool_backward(
     slope = tl.load(coefficient + group + 2 * CHANNELS)
     end = _end(count, run, window, batch, domains, time)
     rows = y + whole * time * CHANNELS
-    for start in range(0, end, BLOCK):
-        times = start + tl.arange(0, BLOCK)
-        inside = (times < time)[:, None]
-        at = rows + times[:, None] * CHANNELS + channel[None, :]
-        change = tl.load(at, mask=inside, other=0.0).to(tl.float32) * slope[None, :] + level[None, :]
-        for part in tl.static_range(PARTS):
-            chosen = (whole * CHANNELS + channel) * PARTS + part
-            given = tl.where(tl.load(pooled + chosen) > 0, tl.load(gradient + chosen) * factor, 0.0)
-            change += tl.where(times[:, None] == tl.load(place + chosen)[None, :], given[None, :], 0.0)
-        tl.store(at, change.to(y.dtype.element_ty), mask=inside)
+    earlier_at, earlier = tl.zeros([CHANNELS], tl.int32) - 1, tl.zeros([CHANNELS], tl.float32)
+    for part in tl.static_range(PARTS):  # a part may begin with the row the one before ends with
+        chosen = (whole * CHANNELS + channel) * PARTS + part
+        given = tl.where(tl.load(pooled + chosen) > 0, tl.load(gradient + chosen) * factor, 0.0)
+        given_at = tl.load(place + chosen)
+        last = (part + 1) * end // PARTS
+        for start in range(part * end // PARTS, last, BLOCK):
+            times = (start + tl.arange(0, BLOCK))[:, None]
+            at = rows + times * CHANNELS + channel[None, :]
+            change = tl.load(at, mask=times < last, other=0.0).to(tl.float32) * slope[None, :] + level[None, :]
+            change += tl.where(times == given_at[None, :], given[None, :], 0.0)
+            change += tl.where(times == earlier_at[None, :], earlier[None, :], 0.0)
+            tl.store(at, change.to(y.dtype.element_ty), mask=times < last)
+        earlier_at, earlier = given_at, given
 
 
 @triton.jit
 def _change(
-    dz, y, places, inside, factor, level, slope, first, CHANNELS: tl.constexpr, BLOCK_N: tl.constexpr,
+    dz, y, places, end, factor, level, slope, first, CHANNELS: tl.constexpr, BLOCK_N: tl.constexpr,
     READY: tl.constexpr,
 ):  # fmt: skip
-    """dy of rows, for BLOCK_N channels from `first` on: as it lies there, or made of dz and y."""
+    """dy of rows, BLOCK_N channels from `first` on: as it lies there, or made of dz and y; 0 outside 0 … end − 1."""
+    inside = (places >= 0) & (places < end)
     channel = first + tl.arange(0, BLOCK_N)
     at = places[:, None] * CHANNELS + channel[None, :]
     change = tl.load(dz + at, mask=inside[:, None], other=0.0)
@@ -275,34 +288,38 @@ def _change(
 @triton.jit
 def backward_input(
     dz, y, coefficient, weight, x, scale, shift, mean, deviation, dx, partial, count, windows, batch, domains, time_in,
-    time_out, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, TAPS: tl.constexpr, POOL: tl.constexpr,
-    READY: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
+    time_out, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, POOL: tl.constexpr, READY: tl.constexpr,
+    BLOCK: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dz of the layer before, from this layer's; and its sums. weight (run, TAPS, OUTPUTS, INPUTS)."""
+    """dz of the layer before, from this layer's; and its sums. weight (run, 3, OUTPUTS, INPUTS).
+
+    A program makes BLOCK_N of the layer before's channels.
+    """
     window, run = tl.program_id(0), tl.program_id(1)
     whole = (run * windows + window).to(tl.int64)
     group = run * domains + window // batch
-    output, channel = tl.arange(0, OUTPUTS), tl.arange(0, INPUTS)
+    output, channel = tl.arange(0, OUTPUTS), tl.program_id(2) * BLOCK_N + tl.arange(0, BLOCK_N)
     of_input = group * INPUTS + channel
     scales, shifts = tl.load(scale + of_input), tl.load(shift + of_input)
     means, deviations = tl.load(mean + of_input), tl.load(deviation + of_input)
     of_output = group * 3 * OUTPUTS + output
     factor, level = tl.load(coefficient + of_output), tl.load(coefficient + of_output + OUTPUTS)
     slope = tl.load(coefficient + of_output + 2 * OUTPUTS)
-    length = time_out + TAPS - 1
+    length = time_out + 2
     end = _end(count, run, window, batch, domains, length)
-    first, second = tl.zeros([INPUTS], tl.float32), tl.zeros([INPUTS], tl.float32)
-    factors = weight + run * TAPS * INPUTS * OUTPUTS + output[:, None] * INPUTS + channel[None, :]
+    first, second = tl.zeros([BLOCK_N], tl.float32), tl.zeros([BLOCK_N], tl.float32)
+    factors = weight + run * 3 * INPUTS * OUTPUTS + output[:, None] * INPUTS + channel[None, :]
+    tap_0, tap_1 = tl.load(factors), tl.load(factors + INPUTS * OUTPUTS)
+    tap_2 = tl.load(factors + 2 * INPUTS * OUTPUTS)
     out, before = whole * time_out * OUTPUTS, whole * time_in * INPUTS
     for start in range(0, end, BLOCK):
         time = start + tl.arange(0, BLOCK)
-        sums = tl.zeros([BLOCK, INPUTS], tl.float32)
-        for tap in tl.static_range(TAPS):
-            there = time - tap
-            inside = (there >= 0) & (there < time_out)
-            change = _change(dz + out, y + out, there, inside, factor, level, slope, 0, OUTPUTS, OUTPUTS, READY)
-            turned = tl.load(factors + tap * INPUTS * OUTPUTS)
-            sums = tl.dot(change.to(turned.dtype), turned, sums, input_precision=PRECISION)
+        change = _change(dz + out, y + out, time, time_out, factor, level, slope, 0, OUTPUTS, OUTPUTS, READY)
+        sums = tl.dot(change.to(tap_0.dtype), tap_0, input_precision=PRECISION)
+        change = _change(dz + out, y + out, time - 1, time_out, factor, level, slope, 0, OUTPUTS, OUTPUTS, READY)
+        sums = tl.dot(change.to(tap_0.dtype), tap_1, sums, input_precision=PRECISION)
+        change = _change(dz + out, y + out, time - 2, time_out, factor, level, slope, 0, OUTPUTS, OUTPUTS, READY)
+        sums = tl.dot(change.to(tap_0.dtype), tap_2, sums, input_precision=PRECISION)
         inside = (time < length)[:, None]
         if POOL:
             at = before + (2 * time)[:, None] * INPUTS + channel[None, :]
@@ -329,7 +346,7 @@ def backward_input(
             second += tl.sum(to_one * (one - means[None, :]) * deviations[None, :], axis=0)
     if POOL:
         if time_in > 2 * length:  # an odd row at the end was in no pair
-            tl.store(dx + before + 2 * length * INPUTS + channel, tl.zeros([INPUTS], dx.dtype.element_ty))
+            tl.store(dx + before + 2 * length * INPUTS + channel, tl.zeros([BLOCK_N], dx.dtype.element_ty))
     tl.store(partial + whole * 2 * INPUTS + channel, first)
     tl.store(partial + whole * 2 * INPUTS + INPUTS + channel, second)
 
@@ -358,7 +375,7 @@ def backward_weight(
         for start in range(0, end, BLOCK):
             time = start + tl.arange(0, BLOCK)
             inside = time < time_out
-            change = _change(dz + out, y + out, time, inside, factor, level, slope, column, OUTPUTS, BLOCK_N, READY)
+            change = _change(dz + out, y + out, time, time_out, factor, level, slope, column, OUTPUTS, BLOCK_N, READY)
             change = change.to(y.dtype.element_ty)
             value = _activation(before, time, inside, scales, shifts, INPUTS, POOL).to(change.dtype)
             tap_0 = tl.dot(tl.trans(value), change, tap_0, input_precision=PRECISION)
@@ -390,8 +407,7 @@ def backward_weight_first(
         out, before = whole * time_out * OUTPUTS, x + (whole * channels + place) * time_in
         for start in range(0, end, BLOCK):
             time = start + tl.arange(0, BLOCK)
-            inside = time < time_out
-            change = _change(dz + out, y + out, time, inside, factor, level, slope, 0, OUTPUTS, OUTPUTS, False)
+            change = _change(dz + out, y + out, time, time_out, factor, level, slope, 0, OUTPUTS, OUTPUTS, False)
             change = change.to(y.dtype.element_ty)
             at = time[None, :] + tap[:, None]
             value = tl.load(before + at, mask=at < time_in, other=0.0).to(change.dtype)

@@ -10,6 +10,8 @@ alone, in any stack, and after a resume, and nothing has to be saved or synchron
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -85,7 +87,26 @@ class StackedDense(nn.Module):
         self.bias = nn.Parameter(torch.empty(runs, outputs))
 
     def forward(self, values: Tensor) -> Tensor:
+        if torch.is_grad_enabled() and self.weight.requires_grad:
+            result: Tensor = _Dense.apply(values, self.weight, self.bias)  # type: ignore[no-untyped-call]
+            return result
         return torch.baddbmm(self.bias[:, None], values, self.weight.mT)
+
+
+class _Dense(torch.autograd.Function):
+    """As torch does it, but the weight's gradient comes out with the weight's own strides, which saves Adam a copy."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(values, weight)
+        return torch.baddbmm(bias[:, None], values, weight.mT)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+        values, weight = ctx.saved_tensors
+        (gradient,) = gradients
+        of_values = torch.bmm(gradient, weight) if ctx.needs_input_grad[0] else None
+        return of_values, torch.bmm(gradient.mT, values), gradient.sum(dim=1)
 
 
 class Randomness:
