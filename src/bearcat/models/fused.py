@@ -29,7 +29,7 @@ WIDTH = 16  # the first layer's 15 taps and a zero: products want multiples of 1
 # By layer: tile of time, tile of channels, warps of a program, stages of prefetching; found by trying (docs/speed.md).
 Tiles = dict[int, tuple[int, int, int, int]]
 FORWARD: dict[str, Tiles] = {
-    "bfloat16": {1: (128, 16, 4, 1), 2: (64, 32, 2, 1), 3: (32, 64, 4, 1), 4: (64, 128, 2, 1)},
+    "bfloat16": {1: (64, 16, 1, 1), 2: (64, 32, 2, 2), 3: (32, 64, 2, 1), 4: (64, 128, 2, 1)},
     "tf32": {1: (128, 16, 4, 1), 2: (64, 32, 4, 1), 3: (64, 64, 4, 1), 4: (64, 64, 4, 1)},
     "float32": {1: (128, 16, 4, 1), 2: (64, 32, 4, 1), 3: (64, 32, 4, 1), 4: (64, 32, 4, 1)},
 }
@@ -39,7 +39,7 @@ BACKWARD_INPUT: dict[str, Tiles] = {
     "float32": {2: (64, 16, 4, 1), 3: (64, 32, 4, 1), 4: (64, 32, 4, 1)},
 }
 BACKWARD_WEIGHT: dict[str, Tiles] = {
-    "bfloat16": {1: (32, 16, 4, 1), 2: (64, 32, 4, 3), 3: (64, 64, 4, 1), 4: (64, 64, 4, 1)},
+    "bfloat16": {1: (128, 16, 2, 1), 2: (64, 32, 4, 3), 3: (64, 64, 4, 1), 4: (64, 64, 4, 1)},
     "tf32": {1: (32, 16, 4, 1), 2: (64, 32, 4, 1), 3: (64, 64, 4, 1), 4: (64, 64, 4, 1)},
     "float32": {1: (32, 16, 4, 1), 2: (64, 32, 4, 1), 3: (64, 32, 4, 1), 4: (32, 64, 4, 1)},
 }
