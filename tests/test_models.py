@@ -65,6 +65,29 @@ def test_a_padded_batch_is_normalised_by_its_windows_alone_as_torch_does_it(coun
             torch.testing.assert_close(parameter.grad[run], gradients[name], rtol=1e-3, atol=2e-4, msg=name)
 
 
+@pytest.mark.parametrize("counts", [None, (8, 5, 1)])
+def test_runs_as_groups_of_channels_and_one_by_one_are_the_same(counts):
+    """A GPU without Triton goes the one way, a CPU the other."""
+    torch.manual_seed(0)
+    one, other = (Student(3, 2, 101, classes=5).double() for _ in range(2))
+    for student in (one, other):
+        initialise(student, [4, 5, 6], 0)
+    windows = torch.randn(3, 8, 2, 101, dtype=torch.float64)
+    present = None if counts is None else torch.arange(8) < torch.tensor(counts)[:, None]
+    for batch_statistics in (True, False):
+        looped = one.encoder._looped(windows, batch_statistics, present)
+        grouped = other.encoder._grouped(windows, batch_statistics, present)
+        there = slice(None) if present is None else present
+        torch.testing.assert_close(looped[there], grouped[there])
+        looped[there].square().sum().backward()
+        grouped[there].square().sum().backward()
+    for (name, found), (_, expected) in zip(one.named_parameters(), other.named_parameters(), strict=True):
+        if "dense" not in name and "head" not in name:
+            torch.testing.assert_close(found.grad, expected.grad, msg=name)
+    for (name, found), (_, expected) in zip(one.named_buffers(), other.named_buffers(), strict=True):
+        torch.testing.assert_close(found, expected, msg=name)
+
+
 def test_two_domains_in_a_batch_are_two_batches():
     torch.manual_seed(0)
     one, two = Student(2, 1, 100, 5, probability=0.0), Student(2, 1, 100, 5, probability=0.0)

@@ -1,7 +1,7 @@
 """Encoder, head and domain classifier of the paper (its Table 2; docs/method.md), for R runs.
 
-There are two ways to the same numbers: "plain", torch's own layers, which run everywhere, and "triton", kernels of our
-own for NVIDIA GPUs (models/fused.py). `fast_path` says which a device can go.
+There are two paths to the same numbers: "plain", torch's own layers, which run everywhere, and "triton", kernels of
+our own for NVIDIA GPUs (models/fused.py). `fast_path` says which one a device can go.
 
 >>> student = Student(runs=1, channels=1, length=1024, classes=13)
 >>> logits, features = student(windows, batch_statistics=True, randomness=None)   # windows (run, batch, channel, time)
@@ -58,16 +58,20 @@ class Encoder(nn.Module):
         if self.path == "triton" and windows.device.type in TRITON_DEVICES:
             values = self._fused(windows, batch_statistics, present, domains)
         else:
-            parts = windows.chunk(domains, dim=1)
+            way = self._looped if windows.device.type == "cpu" else self._grouped
             presents = [None] * domains if present is None else present.chunk(domains, dim=1)
-            pairs = zip(parts, presents, strict=True)
-            values = torch.cat([self._convolved(part, batch_statistics, here) for part, here in pairs], dim=1)
+            parts = zip(windows.chunk(domains, dim=1), presents, strict=True)
+            values = torch.cat([way(part, batch_statistics, here) for part, here in parts], dim=1)
         for number, dense in enumerate(self.dense):
             values = rectified_dropout(dense(values), self.probability, randomness, number, self.path)
         return values
 
+    def _layers(self) -> list[tuple[StackedConvolution, StackedNorm]]:
+        pairs = zip(self.convolutions, self.norms, strict=True)
+        return cast("list[tuple[StackedConvolution, StackedNorm]]", list(pairs))
+
     def _fused(self, windows: Tensor, batch_statistics: bool, present: Tensor | None, domains: int) -> Tensor:
-        """What _convolved computes, by kernels of our own."""
+        """What _grouped computes, by kernels of our own."""
         from bearcat.models import fused  # needs Triton
 
         runs, number = windows.shape[:2]
@@ -75,20 +79,37 @@ class Encoder(nn.Module):
             count = torch.full((runs, domains), number // domains, dtype=torch.int64, device=windows.device)
         else:
             count = present.view(runs, domains, -1).sum(dim=2)
-        convolutions = cast("list[StackedConvolution]", list(self.convolutions))
-        norms = cast("list[StackedNorm]", list(self.norms))
+        convolutions, norms = zip(*self._layers(), strict=True)
         return fused.convolved(windows.contiguous(), count, convolutions, norms, self.precision, batch_statistics)
 
-    def _convolved(self, windows: Tensor, batch_statistics: bool, present: Tensor | None) -> Tensor:
-        """(run, batch, channel, time) → (run, batch, 128 × POOLED)."""
+    def _grouped(self, windows: Tensor, batch_statistics: bool, present: Tensor | None) -> Tensor:
+        """The runs as groups of channels: (run, batch, channel, time) → (run, batch, 128 × POOLED)."""
         runs, batch, channels, length = windows.shape
         values = windows.transpose(0, 1).reshape(batch, runs * channels, length)
-        for number, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
+        for number, (convolution, norm) in enumerate(self._layers()):
             values = functional.relu(norm(convolution(values), batch_statistics, present))
             if number == 1:
                 values = functional.max_pool1d(values, 2, 2)
         values = functional.adaptive_max_pool1d(values, POOLED)
         return values.view(batch, runs, -1).transpose(0, 1)
+
+    def _looped(self, windows: Tensor, batch_statistics: bool, present: Tensor | None) -> Tensor:
+        """Run by run, with the channel as last axis in memory and without padding, which a CPU likes better."""
+        found = []
+        for run in range(self.runs):
+            values = windows[run] if present is None else windows[run][present[run]]
+            values = values[:, :, None].contiguous(memory_format=torch.channels_last)
+            for number, (convolution, norm) in enumerate(self._layers()):
+                values = norm.of_run(run, convolution.of_run(run, values), batch_statistics)
+                values = functional.relu(values, inplace=True)
+                if number == 1:
+                    values = functional.max_pool2d(values, (1, 2))
+            values = functional.adaptive_max_pool2d(values, (1, POOLED)).flatten(1)
+            if present is not None:
+                nothing = values.new_zeros(windows.shape[1], values.shape[1])
+                values = nothing.index_put((present[run],), values)
+            found.append(values)
+        return torch.stack(found)
 
 
 class Student(nn.Module):

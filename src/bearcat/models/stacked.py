@@ -2,7 +2,8 @@
 
 The first axis of every parameter and buffer is the run. Convolutions and batch normalisation see the runs as groups of
 channels, (batch, run × channel, time), which is what torch's grouped convolution and its batch normalisation take as
-they are; dense layers see (run, batch, feature) and are one batched matrix product. One model is a stack of one.
+they are, or (`of_run`) one run alone; dense layers see (run, batch, feature) and are one batched matrix product. One
+model is a stack of one.
 
 Dropout draws from a hash of (run's key, step, layer, position), not from a generator: a run drops the same units
 alone, in any stack, and after a resume, and nothing has to be saved or synchronised.
@@ -31,6 +32,11 @@ class StackedConvolution(nn.Module):
     def forward(self, values: Tensor) -> Tensor:
         return functional.conv1d(values, self.weight.flatten(0, 1), self.bias.flatten(), groups=self.runs)
 
+    def of_run(self, run: int, values: Tensor) -> Tensor:
+        """One run's: (batch, inputs, 1, time) → (batch, outputs, 1, time − width + 1), the channel last in memory."""
+        weight = self.weight[run, :, :, None].contiguous(memory_format=torch.channels_last)
+        return functional.conv2d(values, weight, self.bias[run])
+
 
 class StackedNorm(nn.Module):
     """Batch normalisation of (batch, run × channel, time), with statistics for each run and channel."""
@@ -56,6 +62,13 @@ class StackedNorm(nn.Module):
             return self._of_present(values, present)
         return functional.batch_norm(
             values, self.running_mean.view(-1), self.running_var.view(-1), self.weight.flatten(), self.bias.flatten(),
+            training=batch_statistics, momentum=self.momentum, eps=self.epsilon,
+        )  # fmt: skip
+
+    def of_run(self, run: int, values: Tensor, batch_statistics: bool) -> Tensor:
+        """One run's, of (batch, channel, 1, time)."""
+        return functional.batch_norm(
+            values, self.running_mean[run], self.running_var[run], self.weight[run], self.bias[run],
             training=batch_statistics, momentum=self.momentum, eps=self.epsilon,
         )  # fmt: skip
 
