@@ -57,6 +57,7 @@ Set = Annotated[
 GridFile = Annotated[Path, typer.Argument(metavar="GRID", help="A grid's TOML file, such as grids/smoke.toml.")]
 StoreFolder = Annotated[Path, typer.Option("--store", help="The folder that keeps the runs.")]
 
+INTERRUPTED = 130  # the exit status after Ctrl-C
 LOSSES = ("supervised", "pseudo_label", "confusion", "domain")
 
 
@@ -67,9 +68,11 @@ def main() -> None:
     except InputError as error:
         print(f"bearcat: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as stop:
+        if isinstance(stop, SystemExit) and stop.code != INTERRUPTED:  # what typer makes of Ctrl-C inside a command
+            raise
         print("bearcat: interrupted; run the same command again to go on", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
 
 
 @app.callback(invoke_without_command=True)

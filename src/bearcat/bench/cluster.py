@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import tempfile
 import time
 from collections import Counter, deque
@@ -165,7 +166,10 @@ def _connect(ray: Any, settings: Cluster) -> None:
     elif settings.jobs is not None:
         raise InputError("--jobs is for a local Ray cluster; the one at --address decides itself, leave it out")
     try:
+        host, _, port = (settings.address or "").removeprefix("ray://").rpartition(":")
+        if host and port.isdecimal():  # Ray itself tries for minutes
+            socket.create_connection((host, int(port)), timeout=10).close()
         ray.init(address=settings.address or "local", **words)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         where = f"at '{settings.address}'" if settings.address else "on this machine"
         raise InputError(f"no Ray cluster {where} could be reached ({sentence_of(error)})") from error
