@@ -120,6 +120,37 @@ def test_fused_dropout_zeroes_the_units_the_plain_one_zeroes(probability):
         torch.testing.assert_close(ours, theirs)
 
 
+def test_the_fast_path_is_taken_where_a_kernel_runs():
+    from bearcat.models import fast_path, fused
+
+    assert fused.works(DEVICE)
+    assert fast_path(DEVICE) == ("plain" if INTERPRETED else "triton")
+    assert fast_path(torch.device("cpu")) == "plain"
+
+
+@pytest.mark.skipif(INTERPRETED, reason="recorded steps need a GPU")
+def test_an_interrupted_training_goes_on_on_a_gpu(tmp_path):
+    """To the same bits: recorded and unrecorded steps are the same kernels."""
+    from dataclasses import replace
+
+    from bearcat.recipe import RECIPES
+    from bearcat.train import Run, train
+    from tests.test_train import RAGGED, Interrupted, toy
+
+    recipe = replace(RECIPES["CAT*-Temperature"], schedule=replace(RAGGED, epochs=6))
+    runs, path = [Run(recipe, toy(seed, 80, 50), seed) for seed in range(2)], tmp_path / "checkpoint.safetensors"
+
+    def interrupt(end):
+        if end.epoch == 3:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        train(runs, DEVICE, progress=interrupt, checkpoint=path, checkpoint_seconds=0)
+    resumed, whole = train(runs, DEVICE, checkpoint=path), train(runs, DEVICE)
+    for name, value in whole.network.state_dict().items():
+        assert torch.equal(resumed.network.state_dict()[name], value), name
+
+
 @pytest.mark.skipif(INTERPRETED, reason="recorded steps need a GPU")
 @pytest.mark.parametrize("path", ["plain", "triton"])
 def test_training_on_a_gpu_follows_training_on_a_cpu(path):

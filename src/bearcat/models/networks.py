@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable
+from functools import cache
 from importlib.util import find_spec
 from typing import cast
 
@@ -146,11 +147,14 @@ class DomainClassifier(nn.Module):
         return logits[..., 0]
 
 
+@cache
 def fast_path(device: torch.device) -> str:
     """ "triton" where the device and the installed packages allow it, "plain" elsewhere."""
     if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0) or find_spec("triton") is None:
         return "plain"
-    return "triton"
+    from bearcat.models import fused
+
+    return "triton" if fused.works(device) else "plain"
 
 
 def use_path(networks: Iterable[nn.Module], path: str, precision: str) -> None:

@@ -1,0 +1,64 @@
+"""Do float32, TF32 and bfloat16 give the same accuracy? Two tasks of HIT-SM, all seeds in one stack, on a GPU.
+
+    python benchmarks/precision.py --root data/hit-sm --epochs 60 --seeds 10
+
+Prints mean and standard deviation of target accuracy and ECE for each task and precision, and a paired t test over seeds
+against the first precision. docs/speed.md has what came out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.stats import ttest_rel
+
+from bearcat.batches import padded_stack
+from bearcat.data import Preparation, Split, Task, load, open_dataset, prepare, split_task
+from bearcat.data.tasks import UNKNOWN
+from bearcat.evaluate import predict, scores
+from bearcat.recipe import RECIPES
+from bearcat.train import Run, train
+
+
+def main() -> None:
+    told = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    told.add_argument("--data", default="hit-sm")
+    told.add_argument("--root", type=Path)
+    told.add_argument("--recipe", default="CAT*-Temperature")
+    told.add_argument("--epochs", type=int, default=60)
+    told.add_argument("--seeds", type=int, default=10)
+    told.add_argument("--precision", nargs="+", default=["bfloat16", "tf32", "float32"])
+    chosen = told.parse_args()
+    device = torch.device("cuda")
+    catalogue = open_dataset(chosen.data, chosen.root).catalogue()
+    one, other = catalogue.domains[:2]
+    windows = {name: prepare(load(catalogue, [name]), Preparation(input="time")) for name in (one, other)}
+    cells = [(task, seed) for task in (Task(one, other), Task(other, one)) for seed in range(chosen.seeds)]
+    splits = [split_task(t, windows[t.sources[0]], windows[t.target], Split(), seed) for t, seed in cells]
+    recipe = RECIPES[chosen.recipe].for_input("time").in_epochs(chosen.epochs)
+    runs = [Run(recipe, split.training, seed) for split, (_, seed) in zip(splits, cells, strict=True)]
+    values = padded_stack([np.asarray(one.held_back.target_test.values) for one in splits], 0, device)
+    labels = padded_stack([one.held_back.target_test_labels for one in splits], UNKNOWN, device)
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for precision in chosen.precision:
+        start = time.perf_counter()
+        trained = train(runs, device, precision=precision)
+        of_target = scores(predict(trained.network, values)[0], trained.calibration, labels)
+        found[precision] = {name: of_target[name].cpu().numpy() for name in ("accuracy", "ece")}
+        print(f"{trained.path} {precision}: {time.perf_counter() - start:.1f} s", flush=True)
+        for number, task in enumerate((cells[0][0], cells[-1][0])):
+            part = slice(number * chosen.seeds, (number + 1) * chosen.seeds)
+            for name, all_of_them in found[precision].items():
+                mine, first = all_of_them[part], found[chosen.precision[0]][name][part]
+                line = f"  {task} {name} {mine.mean():.4f} sd {mine.std(ddof=1):.4f}"
+                if precision != chosen.precision[0]:
+                    line += f", {(mine - first).mean():+.4f} from {chosen.precision[0]}, p = {ttest_rel(mine, first).pvalue:.2f}"
+                print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
