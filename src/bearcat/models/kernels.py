@@ -20,6 +20,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+# Compiled once, not anew for sizes that happen to be multiples of 16: the machine code is the same.
+SIZES = ("windows", "batch", "domains", "each", "channels", "time", "time_in", "time_out", "size", "salt", "least")
+kernel = triton.jit(do_not_specialize=SIZES)
+
 
 @triton.jit
 def _end(count, run, window, batch, domains, time):
@@ -45,7 +49,7 @@ def _activation(y, places, inside, scale, shift, CHANNELS: tl.constexpr, POOL: t
     return tl.where(inside[:, None], tl.maximum(value, 0.0), 0.0)
 
 
-@triton.jit
+@kernel
 def convolve_first(
     x, weight, y, partial, count, windows, batch, domains, channels, time_in, time_out,
     OUTPUTS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
@@ -74,7 +78,7 @@ def convolve_first(
     tl.store(partial + whole * 2 * OUTPUTS + OUTPUTS + output, squares)
 
 
-@triton.jit
+@kernel
 def convolve(
     x, scale, shift, weight, y, partial, count, windows, batch, domains, time_in, time_out,
     INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, POOL: tl.constexpr, BLOCK: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -112,7 +116,7 @@ def convolve(
     tl.store(partial + whole * 2 * OUTPUTS + OUTPUTS + output, squares)
 
 
-@triton.jit
+@kernel
 def statistics(
     partial, count, gamma, beta, bias, running_mean, running_var, scale, shift, mean_out, deviation_out, windows, batch,
     time, momentum, epsilon, DOMAINS: tl.constexpr, CHANNELS: tl.constexpr, BLOCK: tl.constexpr,
@@ -149,7 +153,7 @@ def statistics(
     tl.store(running_var + at, variance)
 
 
-@triton.jit
+@kernel
 def pool(
     y, scale, shift, pooled, place, raw, count, windows, batch, domains, time,
     CHANNELS: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
@@ -184,7 +188,7 @@ def pool(
         tl.store(raw + at, found.to(tl.float32))
 
 
-@triton.jit
+@kernel
 def pool_backward_sums(
     gradient, pooled, raw, mean, deviation, partial, windows, batch, domains, CHANNELS: tl.constexpr,
     PARTS: tl.constexpr,
@@ -205,7 +209,7 @@ def pool_backward_sums(
     tl.store(partial + whole * 2 * CHANNELS + CHANNELS + channel, second)
 
 
-@triton.jit
+@kernel
 def statistics_backward(
     partial, count, scale, mean, deviation, coefficient, gamma_gradient, beta_gradient, windows, batch, time,
     DOMAINS: tl.constexpr, CHANNELS: tl.constexpr, BLOCK: tl.constexpr,
@@ -238,7 +242,7 @@ def statistics_backward(
     tl.store(beta_gradient + run * CHANNELS + channel, of_beta.to(tl.float32))
 
 
-@triton.jit
+@kernel
 def pool_backward(
     y, gradient, pooled, place, coefficient, count, windows, batch, domains, time,
     CHANNELS: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
@@ -285,7 +289,7 @@ def _change(
     return change
 
 
-@triton.jit
+@kernel
 def backward_input(
     dz, y, coefficient, weight, x, scale, shift, mean, deviation, dx, partial, count, windows, batch, domains, time_in,
     time_out, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, POOL: tl.constexpr, READY: tl.constexpr,
@@ -351,7 +355,7 @@ def backward_input(
     tl.store(partial + whole * 2 * INPUTS + INPUTS + channel, second)
 
 
-@triton.jit
+@kernel
 def backward_weight(
     x, scale, shift, dz, y, coefficient, partial, count, windows, batch, domains, each, time_in, time_out,
     INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, BLOCK_N: tl.constexpr, POOL: tl.constexpr, READY: tl.constexpr,
@@ -389,7 +393,7 @@ def backward_weight(
     tl.store(partial + at + 2 * INPUTS * OUTPUTS, tap_2)
 
 
-@triton.jit
+@kernel
 def backward_weight_first(
     x, dz, y, coefficient, partial, count, windows, batch, domains, each, channels, time_in, time_out,
     OUTPUTS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
@@ -426,7 +430,7 @@ def _mixed(value):
     return value ^ (value >> 16)
 
 
-@triton.jit
+@kernel
 def rectified_dropout(values, out, now, salt, least, scale, size, BLOCK: tl.constexpr):
     """max(values, 0), some of them zeroed and the rest scaled; the same draw as models.stacked.dropout."""
     run = tl.program_id(1)
