@@ -18,6 +18,7 @@ from bearcat.artefact import load_model
 from bearcat.data import Preparation, load, open_dataset, prepare
 from bearcat.errors import InputError
 from tests.test_cli import bearcat
+from tests.test_track import read as read_events
 
 TINY = (
     "adapt", "--input", "frequency", "--window", "256", "--set", "severities=4", "--set", "faults=inner,outer",
@@ -32,7 +33,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("adapt") / "out"
-    result = bearcat(*TINY, "--beside", "source-only", "--out", out)
+    result = bearcat(*TINY, "--beside", "source-only", "--track", "tensorboard", "--out", out)
     assert result.returncode == 0, result.stderr
     for words in ("target accuracy", "source-only", "CAT*-Temperature", str(out), str(out / "report.html")):
         assert words in result.stdout
@@ -42,7 +43,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_out_holds_everything_promised(finished):
     assert {one.name for one in finished.iterdir()} == {
         "record.json", "predictions.csv", "curves.csv", "reliability.png", "model", "run.json", "report.html",
-        "beside-source-only",
+        "beside-source-only", "track",
     }  # fmt: skip
     assert (finished / "reliability.png").read_bytes().startswith(b"\x89PNG")
     record = json.loads((finished / "record.json").read_text())
@@ -95,6 +96,18 @@ def test_curves_have_a_row_per_epoch_and_every_number(finished):
         "target_accuracy_student", "source_ece_student",
     ):  # fmt: skip
         assert rows[-1][name] != "", name
+
+
+def test_the_tracker_was_told_what_stands_in_the_curves(finished):
+    for folder in (finished, finished / "beside-source-only"):
+        rows, events = rows_of(folder / "curves.csv"), read_events(folder / "track")
+        numbers = [f"threshold_{number}" for number in range(3)]  # told by number, written by name
+        assert {name for name in rows[0] if not name.startswith("threshold:")} - {"epoch"} == {*events} - {*numbers}
+        for name, steps in events.items():
+            if name not in numbers:
+                assert steps == {
+                    int(row["epoch"]): pytest.approx(float(row[name]), rel=1e-5) for row in rows if row[name] != ""
+                }
 
 
 def test_the_saved_model_predicts_what_the_run_predicted(finished):
@@ -207,6 +220,7 @@ def test_an_unlabelled_target_has_no_scores(tmp_path):
         (["--set", "seconds=0.3"], "training windows are fewer than a batch of 64"),
         (["--set", "faults="], "only the class 'healthy'"),
         (["--recipe-set", "teacher.statistics=avraged"], "did you mean 'averaged'"),
+        (["--track", "tensorbord"], "unknown tracker 'tensorbord'; did you mean 'tensorboard'?"),
         (["--out", "occupied"], "is not empty and holds no run"),
     ],
 )

@@ -29,6 +29,7 @@ from bearcat.errors import InputError
 from bearcat.runs import Library
 from tests.test_adapt import rows_of
 from tests.test_cli import bearcat
+from tests.test_track import read as read_events
 
 CPU = torch.device("cpu")
 TOLERANCE = 1e-3  # of scores between executors, on a CPU; docs/benchmark.md states it
@@ -202,6 +203,29 @@ def test_results_carry_the_grid_s_names_and_what_is_missing_its_reason(make, who
 
 
 # The same, whoever runs it.
+
+
+@pytest.mark.parametrize("executor", ["stack", "local"])
+def test_a_tracker_follows_every_run(make, executor):
+    site = make(GRID, executor)
+    assert site.execute(Stack(CPU) if executor == "stack" else Local(CPU, 2), track="tensorboard")
+    for number, job in enumerate(site.jobs):
+        folder = site.store.folder(job.run)
+        rows, events = rows_of(folder / "curves.csv"), read_events(folder / "track")
+        assert events["target_accuracy_student"] == {
+            int(row["epoch"]): pytest.approx(float(row["target_accuracy_student"]), rel=1e-5) for row in rows
+        }, (number, job.cell)
+
+
+def test_tracking_that_cannot_be_is_told_before_anything_is_run(make, said):
+    site = make()
+    for words, sentence in (
+        (["--track", "tensorbord"], "did you mean 'tensorboard'"),
+        (["--track", "tensorboard", "--executor", "ray"], "--track is for the executor stack and local, not for ray"),
+    ):
+        status, _, errors = said(*site.words(*words))
+        assert (status, sentence in errors) == (2, True), errors
+    assert set(site.kinds()) == {"missing"}
 
 
 def test_a_stack_and_runs_alone_agree(make, whole):

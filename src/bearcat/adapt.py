@@ -50,13 +50,14 @@ def adapt(
     progress: Callable[[EpochEnd], None] | None = None,
     beside: Sequence[Path] = (),
     page: bool = True,
+    track: str | None = None,
 ) -> dict[str, Any]:
     """Trains, evaluates and writes everything into OUT; returns the record. A finished run is not run again.
 
     `beside` are folders of other finished runs that the page compares it with.
     """
     checkpoint = out / "checkpoint.safetensors"
-    record = adapt_all([order], [out], device, progress, checkpoint, keep=KEPT)[0]
+    record = adapt_all([order], [out], device, progress, checkpoint, keep=KEPT, track=track)[0]
     checkpoint.unlink(missing_ok=True)
     if page:
         from bearcat.report.page import write_run_page

@@ -58,6 +58,8 @@ GridFile = Annotated[Path, typer.Argument(metavar="GRID", help="A grid's TOML fi
 StoreFolder = Annotated[Path, typer.Option("--store", help="The folder that keeps the runs.")]
 
 INTERRUPTED = 130  # the exit status after Ctrl-C
+Track = Annotated[str | None, typer.Option(help="Write every epoch's numbers for this tool too: tensorboard.")]
+
 LOSSES = ("supervised", "pseudo_label", "confusion", "domain")
 
 
@@ -114,6 +116,7 @@ def adapt(
         list[str] | None,
         typer.Option("--recipe-set", metavar="PART.NAME=VALUE", help="A setting of the recipe, e.g. labels.tau=0.95."),
     ] = None,
+    track: Track = None,
 ) -> None:
     """Learn from labelled recordings, adapt to unlabelled ones, and say how far to trust the result.
 
@@ -124,10 +127,13 @@ def adapt(
     from bearcat.recipe import QUICK_EPOCHS, RECIPES, recipe_named
     from bearcat.runs import Order
     from bearcat.settings import pairs
+    from bearcat.track import require_tracker
 
     if data_name == "simulated" and (kind, window, settings) == (None, None, None):
         print(work.DEMONSTRATION_SENTENCE, file=sys.stderr)
         kind, window, settings = work.DEMONSTRATION
+    if track is not None:
+        require_tracker(track)
     kind = kind or "time"
     preparation = Preparation(input=kind, length=window or 1024, stride=stride, rate=rate)
     parts = Split(split)
@@ -148,7 +154,7 @@ def adapt(
         order = Order(data_name, dataset, sources, to, name, one.in_epochs(epochs), preparation, parts, seed)
         with _training_bar(name, epochs) as progress:
             others = [out / f"beside-{other}" for other, _ in records]
-            records.append((name, work.adapt(order, folder, place, progress, others, page=folder == out)))
+            records.append((name, work.adapt(order, folder, place, progress, others, folder == out, track)))
     _print_scores(f"{'+'.join(sources)} → {to}", records)
     print(f"Results are in {out}: record.json, predictions.csv, curves.csv, reliability.png, model/")
     print(f"All of it on one page: {out / 'report.html'}")
@@ -258,15 +264,16 @@ def bench_run(
     limit_seconds: Annotated[
         float | None, typer.Option(min=0, help="After this time stop at the next checkpoint; for time-limited queues.")
     ] = None,
+    track: Track = None,
 ) -> None:
     """Run what a grid asks for and has no result yet; interrupted at any moment, the same command goes on."""
     from bearcat.bench.execute import execute
 
     placed, jobs_of_grid = _opened(grid, store, root, only_method, create=True)
-    chosen = _executor(executor, jobs, stack, address, device)
+    chosen = _executor(executor, jobs, stack, address, device, track)
     trained: set[str] = set()
     with _bench_bar(jobs_of_grid, trained) as talk:
-        complete = execute(jobs_of_grid, placed, chosen, talk, retry_failed, limit_seconds)
+        complete = execute(jobs_of_grid, placed, chosen, talk, retry_failed, limit_seconds, track=track)
     _print_states(jobs_of_grid, {job.run: placed.state(job.run) for job in jobs_of_grid})
     if not complete:
         print("the time limit was reached; run the same command again to go on", file=sys.stderr)
@@ -315,12 +322,15 @@ def _opened(
     return placed, identify(planned, placed)
 
 
-def _executor(name: str, jobs: int | None, stack: int | None, address: str | None, device: str) -> Executor:
+def _executor(
+    name: str, jobs: int | None, stack: int | None, address: str | None, device: str, track: str | None
+) -> Executor:
     import os
 
     from bearcat.bench.cluster import Cluster
     from bearcat.bench.execute import Local, Stack
     from bearcat.errors import suggest
+    from bearcat.track import require_tracker
 
     known = ("stack", "local", "ray")
     if name not in known:
@@ -329,9 +339,12 @@ def _executor(name: str, jobs: int | None, stack: int | None, address: str | Non
         ("jobs", jobs, ("local", "ray")),
         ("stack", stack, ("stack",)),
         ("address", address, ("ray",)),
+        ("track", track, ("stack", "local")),
     ):
         if value is not None and name not in fits:
             raise InputError(f"--{option} is for the executor {' and '.join(fits)}, not for {name}; leave it out")
+    if track is not None:
+        require_tracker(track)
     if name == "stack":
         return Stack(_device(device), stack)
     if name == "local":

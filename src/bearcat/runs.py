@@ -7,6 +7,7 @@
       run.json           what this folder is for, so that another run does not overwrite it
       model/             the trained model, if wanted
       reliability.png    source and target, before and after calibration, if wanted
+      track/             what a tracker wrote, if wanted
 
 This is the only place that writes such a folder: `bearcat adapt` is a stack of one, a benchmark is many stacks.
 
@@ -22,7 +23,8 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,7 @@ from bearcat.evaluate import EpochEnd, predict, scores, watcher
 from bearcat.models import Student
 from bearcat.recipe import Recipe
 from bearcat.report.plots import Bins, draw_reliability
+from bearcat.track import open_tracker
 from bearcat.train import RESULT_VERSION, Run, Trained, stack_key, train
 
 RECORD, PREDICTIONS, CURVES, NOTE = "record.json", "predictions.csv", "curves.csv", "run.json"
@@ -149,10 +152,12 @@ def adapt_all(
     checkpoint_seconds: float = 20.0,
     keep: Sequence[str] = (),
     library: Library | None = None,
+    track: str | None = None,
 ) -> list[dict[str, Any]]:
     """Trains these runs of one shape together and writes a folder for each; returns their records.
 
-    Folders that hold their record already are left alone, and where all do nothing is trained. `keep` is of KEPT.
+    Folders that hold their record already are left alone, and where all do nothing is trained. `keep` is of KEPT,
+    `track` one of track.TRACKERS, which then writes into FOLDER/track.
     """
     library = library or Library()
     splits = [library.split(order) for order in orders]
@@ -162,7 +167,8 @@ def adapt_all(
         started = time.monotonic()
         runs = [Run(order.recipe, split.training, order.seed) for order, split in zip(orders, splits, strict=True)]
         watch = watcher([one.held_back for one in splits], device)
-        trained = train(runs, device, watch, progress, checkpoint, checkpoint_seconds)
+        with _tracked(track, {number: folders[number] for number in open_ones}, progress) as told:
+            trained = train(runs, device, watch, told, checkpoint, checkpoint_seconds)
         seen = _look(trained, splits, device)
         seconds = time.monotonic() - started
         for number in open_ones:
@@ -177,6 +183,29 @@ def adapt_all(
                 _draw(folder / "reliability.png", record["reliability"])
             write_whole(folder / RECORD, _sealed(folder, record))
     return [json.loads((folder / RECORD).read_text(encoding="utf-8")) for folder in folders]
+
+
+@contextmanager
+def _tracked(
+    name: str | None, folders: Mapping[int, Path], progress: Callable[[EpochEnd], None] | None
+) -> Iterator[Callable[[EpochEnd], None] | None]:
+    """The progress, which tells a tracker of each run (by its number in the stack) the epoch's numbers besides."""
+    if name is None:
+        yield progress
+        return
+    with ExitStack() as opened:
+        trackers = {number: open_tracker(name, folder / "track") for number, folder in folders.items()}
+        for tracker in trackers.values():
+            opened.callback(tracker.close)
+
+        def both(end: EpochEnd) -> None:
+            latest = {key: values[-1].tolist() for key, values in end.history.items() if len(values) == end.epoch + 1}
+            for number, tracker in trackers.items():
+                tracker.epoch(end.epoch, {key: values[number] for key, values in latest.items()})
+            if progress is not None:
+                progress(end)
+
+        yield both
 
 
 def checked_record(folder: Path) -> dict[str, Any]:
@@ -353,6 +382,8 @@ def _record(
             "identity": identity,
         },
         "device": str(device) if device.type == "cpu" else torch.cuda.get_device_name(device),
+        "path": trained.path,
+        "precision": trained.precision,
         "versions": _versions(),
         "seconds": round(seconds, 2),
         "stack": len(trained.finite),  # runs that shared these seconds

@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,10 +30,17 @@ class Tracker(Protocol):
         """Everything told so far is kept; closing twice is no harm."""
 
 
-def open_tracker(name: str, folder: Path) -> Tracker:
-    """The tracker called so, writing into the folder, which may hold an earlier part of the same training."""
+def require_tracker(name: str) -> None:
+    """Says now, and not after the data are read, that there is no such tracker or that its package is missing."""
     if name not in TRACKERS:
         raise InputError(f"unknown tracker '{name}'{suggest(name, TRACKERS)}")
+    if find_spec(name) is None:
+        raise InputError(f"tracking with {name} needs an extra; pip install 'bearcat[track]'")
+
+
+def open_tracker(name: str, folder: Path) -> Tracker:
+    """The tracker called so, writing into the folder, which may hold an earlier part of the same training."""
+    require_tracker(name)
     return TRACKERS[name](folder)
 
 

@@ -61,6 +61,7 @@ class Bench:
     deadline: float | None = None  # on the monotonic clock
     checkpoint_seconds: float = 20.0  # how much work a killed process loses
     library: Library = field(default_factory=Library)
+    track: str | None = None  # how each run is followed, if it is (track.py)
 
     @property
     def left(self) -> float | None:
@@ -88,10 +89,11 @@ def execute(
     retry_failed: bool = False,
     limit_seconds: float | None = None,
     checkpoint_seconds: float = 20.0,
+    track: str | None = None,
 ) -> bool:
     """Runs what is missing, waits for what other processes are running; False where the time limit came first."""
     deadline = None if limit_seconds is None else time.monotonic() + limit_seconds
-    bench = Bench(store, talk or Talk(), deadline, checkpoint_seconds)
+    bench = Bench(store, talk or Talk(), deadline, checkpoint_seconds, track=track)
     known = {job.run: job for job in jobs}
     waiting = False
     try:
@@ -272,7 +274,7 @@ def _train_together(jobs: Sequence[Job], device: torch.device, bench: Bench) -> 
     try:
         adapt_all(
             [job.order for job in jobs], folders, device, progress, checkpoint, bench.checkpoint_seconds,
-            library=bench.library,
+            library=bench.library, track=bench.track,
         )  # fmt: skip
     except Stopped:
         raise
@@ -400,7 +402,7 @@ class _Worker:
     def give(self, job: Job, bench: Bench) -> None:
         self.job = job
         with suppress(BrokenPipeError):  # it died; the next read says so
-            self.pipe.send((job, bench.left, bench.checkpoint_seconds))
+            self.pipe.send((job, bench.left, bench.checkpoint_seconds, bench.track))
 
     def end(self) -> None:
         self.process.terminate()
@@ -455,10 +457,11 @@ def _work(pipe: Connection, store: Store, device: str, threads: int | None) -> N
     library = Library()
     while True:
         try:
-            job, left, checkpoint_seconds = pipe.recv()
+            job, left, checkpoint_seconds, track = pipe.recv()
         except EOFError:
             return
-        bench = Bench(store, talk, None if left is None else time.monotonic() + left, checkpoint_seconds, library)
+        deadline = None if left is None else time.monotonic() + left
+        bench = Bench(store, talk, deadline, checkpoint_seconds, library, track)
         try:
             with holding(store, [job]) as held, suppress(Stopped):
                 if held:
