@@ -220,6 +220,7 @@ def test_an_unlabelled_target_has_no_scores(tmp_path):
         (["--set", "seconds=0.3"], "training windows are fewer than a batch of 64"),
         (["--set", "faults="], "only the class 'healthy'"),
         (["--recipe-set", "teacher.statistics=avraged"], "did you mean 'averaged'"),
+        (["--precision", "bfloat61"], "did you mean 'bfloat16'"),
         (["--track", "tensorbord"], "unknown tracker 'tensorbord'; did you mean 'tensorboard'?"),
         (["--out", "occupied"], "is not empty and holds no run"),
     ],

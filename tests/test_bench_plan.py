@@ -119,6 +119,7 @@ def test_domains_go_by_index_too_and_without_any_all_pairs_are_meant(tmp_path):
         (('["N15_M07_F10:N09_M07_F10"]', '["N15_M07_F10"]'), 'task 1 must be "A:B" or ["A", "B"]'),
         (('["N15_M07_F10:N09_M07_F10"]', '["a:a"]'), "choose two different domains"),
         (("title", "split = { scheme = 'blok' }\ntitle"), "unknown split 'blok'; did you mean 'block'?"),
+        (("title", "precision = 'tf23'\ntitle"), "setting 'precision' is 'tf23'; did you mean 'tf32'?"),
         (("title", "method = 3\ntitle"), "open each with [[method]]"),
         (("title", "method = [{ recipe = 'AT', sett = 1 }]\ntitle"), "unknown key 'method 1: sett'; did you mean 'set'?"),
         (("title", "method = [{ recipe = 'AT', set.labels.ta = 1 }]\ntitle"), "method 'AT': unknown setting 'ta'; did"),
@@ -186,6 +187,7 @@ def names(path: Path, root: Path | None = None) -> list[str]:
         ("N15_M07_F10:N09_M07_F10", "N15_M07_F10:N15_M01_F10"),
         ("seeds = 2", "seeds = [2, 3]"),
         ("title", "split = { test = 0.3 }\ntitle"),
+        ("title", "precision = 'bfloat16'\ntitle"),
         ('methods = ["source-only", "DANN"]', 'methods = ["DANN*", "AT"]'),
         (
             'methods = ["source-only", "DANN"]',

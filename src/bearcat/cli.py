@@ -104,6 +104,9 @@ def adapt(
     seed: Annotated[int, typer.Option(help="Of the split, the weights, the order of windows and dropout.")] = 0,
     split: Annotated[str, typer.Option(help="window (the paper's), block or recording.")] = "window",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    precision: Annotated[
+        str | None, typer.Option(help="On a GPU: float32, tf32 or bfloat16 (docs/speed.md).  [default: tf32]")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="The folder for the results.  [default: bearcat-out]")] = None,
     channel: Channel = None,
     rate: Rate = None,
@@ -128,6 +131,7 @@ def adapt(
     from bearcat.runs import Order
     from bearcat.settings import pairs
     from bearcat.track import require_tracker
+    from bearcat.train import checked_precision
 
     if data_name == "simulated" and (kind, window, settings) == (None, None, None):
         print(work.DEMONSTRATION_SENTENCE, file=sys.stderr)
@@ -142,7 +146,7 @@ def adapt(
         work.with_settings(RECIPES[name].for_input(kind), pairs(recipe_settings or ()) if name == proper[-1] else {})
         for name in proper
     ]
-    place = _device(device)
+    place, precision = _device(device), checked_precision(precision)
     dataset = _dataset(data_name, root, channel, settings)
     sources, to = work.choose_domains(dataset.catalogue(), source or (), target)
     if epochs is None:
@@ -151,7 +155,7 @@ def adapt(
     records: list[tuple[str, dict[str, Any]]] = []
     for name, one in zip(proper, chosen, strict=True):
         folder = out / f"beside-{name}" if name != proper[-1] else out
-        order = Order(data_name, dataset, sources, to, name, one.in_epochs(epochs), preparation, parts, seed)
+        order = Order(data_name, dataset, sources, to, name, one.in_epochs(epochs), preparation, parts, seed, precision)
         with _training_bar(name, epochs) as progress:
             others = [out / f"beside-{other}" for other, _ in records]
             records.append((name, work.adapt(order, folder, place, progress, others, folder == out, track)))

@@ -76,6 +76,7 @@ class Order:
     preparation: Preparation
     split: Split
     seed: int
+    precision: str | None = None  # on a GPU: "float32", "tf32" or "bfloat16"; None is TF32
 
     @property
     def task(self) -> Task:
@@ -91,7 +92,7 @@ class Order:
             "preparation": asdict(self.preparation),
             "split": asdict(self.split),
             "recipe": {"name": self.recipe_name} | self.recipe.told(),
-        }
+        } | ({} if self.precision is None else {"precision": self.precision})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class Library:
         parts = (split.training.source_train, split.training.source_test, split.training.target_train)
         return Shape(
             order.recipe.shape(), self.windows(order.dataset, order.target, order.preparation).values.shape[1:],
-            stack_key(Run(order.recipe, split.training, order.seed)),
+            (order.precision, stack_key(Run(order.recipe, split.training, order.seed))),
             sum(len(part) for part in (*parts, split.held_back.target_test)),
         )  # fmt: skip
 
@@ -168,7 +169,9 @@ def adapt_all(
         runs = [Run(order.recipe, split.training, order.seed) for order, split in zip(orders, splits, strict=True)]
         watch = watcher([one.held_back for one in splits], device)
         with _tracked(track, {number: folders[number] for number in open_ones}, progress) as told:
-            trained = train(runs, device, watch, told, checkpoint, checkpoint_seconds)
+            trained = train(
+                runs, device, watch, told, checkpoint, checkpoint_seconds, precision=orders[0].precision
+            )  # fmt: skip
         seen = _look(trained, splits, device)
         seconds = time.monotonic() - started
         for number in open_ones:

@@ -135,8 +135,8 @@ def train(
 
     With a checkpoint, an interrupted training goes on from its last one to the same result.
 
-    `precision` is "float32", "tf32" or "bfloat16" (GPUs; weights and statistics are float32 always), `path` "plain" or
-    "triton"; by default the best this device has, which the result tells.
+    `precision` is "float32", "tf32" or "bfloat16" (GPUs; weights and statistics are float32 always; TF32 by default),
+    `path` "plain" or "triton"; by default the best this device has, which the result tells.
     """
     path = path or (fast_path(device) if runs[0].data.source_train.values.dtype == np.float32 else "plain")
     precision = _precision(precision, path, device)
@@ -144,14 +144,19 @@ def train(
         return _train(runs, device, watch, progress, checkpoint, checkpoint_seconds, oracle, precision, path)
 
 
-def _precision(wanted: str | None, path: str, device: torch.device) -> str:
-    """What this path can do nearest to what is wanted."""
+def checked_precision(wanted: str | None) -> str | None:
+    """What was wanted, if there is such a thing; None leaves it to the device."""
     if wanted is not None and wanted not in PRECISIONS:
         raise InputError(f"setting 'precision' is '{wanted}'{suggest(wanted, PRECISIONS)}")
+    return wanted
+
+
+def _precision(wanted: str | None, path: str, device: torch.device) -> str:
+    """What this path can do nearest to what is wanted. Less than TF32 is for those who ask for it (docs/speed.md)."""
+    checked_precision(wanted)
     if device.type == "cpu":
         return "float32"
-    best = "bfloat16" if path == "triton" else "tf32"
-    return best if wanted is None or (path == "plain" and wanted == "bfloat16") else wanted
+    return "tf32" if wanted is None or (path == "plain" and wanted == "bfloat16") else wanted
 
 
 def _train(

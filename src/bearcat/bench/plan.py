@@ -20,9 +20,11 @@ from bearcat.errors import InputError, suggest
 from bearcat.recipe import RECIPES, Recipe, recipe_named
 from bearcat.report.results import Cell
 from bearcat.runs import Order
+from bearcat.train import checked_precision
 
 KEYS = (
     "title", "data", "domains", "tasks", "inputs", "seeds", "epochs", "preparation", "split", "methods", "method",
+    "precision",
 )  # fmt: skip
 
 
@@ -55,6 +57,7 @@ class Grid:
     preparation: Preparation
     split: Split
     methods: tuple[Method, ...]
+    precision: str | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ def plan(grid: Grid, root: Path | None = None) -> list[Planned]:
             Cell(grid.data, kind, str(task), method.name, seed),
             Order(
                 grid.data, dataset, task.sources, task.target, method.recipe_name, method.recipe(kind, grid.epochs),
-                replace(grid.preparation, input=kind), grid.split, seed,
+                replace(grid.preparation, input=kind), grid.split, seed, grid.precision,
             ),
         )
         for method in grid.methods
@@ -163,6 +166,7 @@ def _grid(told: Mapping[str, Any], name: str) -> Grid:
         preparation=preparation,
         split=_section("split", told, Split()),
         methods=methods,
+        precision=checked_precision(_text("precision", told["precision"]) if "precision" in told else None),
     )
 
 
