@@ -1,0 +1,38 @@
+"""The smoke grid as a newcomer runs it: run, status, report, on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.test_cli import bearcat
+
+GRID = Path(__file__).parent.parent / "grids" / "smoke.toml"
+
+
+@pytest.mark.slow
+def test_the_smoke_grid_runs_and_makes_its_report(tmp_path):
+    run = bearcat("bench", "run", GRID, "--store", "store", "--device", "cpu", folder=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert "12 cells: 12 done" in run.stdout
+    assert "12 trained by this process" in run.stdout
+    status = bearcat("bench", "status", GRID, "--store", "store", folder=tmp_path)
+    assert "12 cells: 12 done" in status.stdout
+
+    records = [json.loads(one.read_text()) for one in (tmp_path / "store" / "runs").glob("*/record.json")]
+    assert len(records) == 12
+    assert not any(record["failed"] for record in records)
+    for record in records:
+        assert record["scores"]["source"]["accuracy"] > 0.9, "the source was not learnt"
+
+    report = bearcat("bench", "report", GRID, "--store", "store", "--out", "report", folder=tmp_path)
+    assert report.returncode == 0, report.stderr
+    page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+    for method in ("source-only", "DANN", "CAT*-Temperature"):
+        assert method in page
+    for suffix in ("md", "tex", "csv"):
+        assert (tmp_path / "report" / "tables" / f"simulated-frequency-accuracy.{suffix}").exists()
+    for suffix in ("png", "svg"):
+        assert len(list((tmp_path / "report" / "figures").glob(f"*.{suffix}"))) >= 5
