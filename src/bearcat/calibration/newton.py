@@ -1,7 +1,7 @@
 """Newton's method for many small convex problems at once, each as if it were alone.
 
-No value is looked at on the way (a GPU never waits): the number of rounds is fixed and a problem that has converged
-stands still. On the CPU, where looking is free, the loop ends when all have.
+A problem that has converged stands still, and the loop ends when all have. To see that, a GPU is waited for after each
+trial; fits happen once an epoch, and 5 to 10 short waits cost less than 60 rounds of 14 trials that change nothing.
 
 >>> minimise(start, objective, derivatives)              # start (run, parameter)
 """
@@ -46,13 +46,13 @@ def minimise(
             moved = torch.where(take[:, None], candidate, moved)
             lowered = torch.where(take, reached, lowered)
             accepted |= take
-            if _all(accepted | finished):
+            if bool((accepted | finished).all()):
                 break
         point = torch.where(finished[:, None], point, moved)
         value = torch.where(finished, value, lowered)
         # A decrement of 1e-10 before a step is its square after it.
         finished = finished | ~accepted | (slope.abs() <= 1e-20 * (1 + value.abs()))
-        if _all(finished):
+        if bool(finished.all()):
             break
     return point
 
@@ -66,6 +66,3 @@ def _direction(gradient: Tensor, hessian: Tensor) -> Tensor:
     newton = scale * torch.cholesky_solve((scale * gradient)[..., None], factor)[..., 0]
     return -torch.where((failed > 0)[:, None], scale * scale * gradient, newton)
 
-
-def _all(flags: Tensor) -> bool:
-    return flags.device.type == "cpu" and bool(flags.all())
