@@ -65,4 +65,3 @@ def _direction(gradient: Tensor, hessian: Tensor) -> Tensor:
     factor, failed = torch.linalg.cholesky_ex(hessian * scale[:, :, None] * scale[:, None, :] + jitter)
     newton = scale * torch.cholesky_solve((scale * gradient)[..., None], factor)[..., 0]
     return -torch.where((failed > 0)[:, None], scale * scale * gradient, newton)
-
