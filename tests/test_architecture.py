@@ -14,11 +14,11 @@ ROOT = Path(bearcat.__file__).parent
 LAYERS = [
     {"errors"},
     {"settings", "recipe"},
-    {"data", "calibration", "losses", "thresholds", "models", "checkpoint", "track"},
+    {"data", "calibration", "losses", "thresholds", "models", "checkpoint", "track", "trust"},
     {"stepping", "batches", "evaluate", "report"},
     {"train"},
     {"artefact"},
-    {"runs"},
+    {"runs", "estimator"},
     {"adapt"},
     {"bench"},
     {"cli"},
