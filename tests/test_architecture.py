@@ -14,10 +14,12 @@ ROOT = Path(bearcat.__file__).parent
 LAYERS = [
     {"errors"},
     {"settings", "recipe"},
-    {"data", "calibration", "losses", "thresholds", "models", "checkpoint", "track", "trust"},
+    {"data", "calibration", "losses", "thresholds", "models", "checkpoint", "track", "trust", "diagnose"},
     {"stepping", "batches", "evaluate", "report"},
     {"train"},
     {"artefact"},
+    {"export"},
+    {"predict"},
     {"runs", "estimator"},
     {"adapt"},
     {"bench"},

@@ -1,20 +1,38 @@
-"""Predictions → scores, per run. The only place that looks at target labels; training does not depend on it."""
+"""Predictions → scores and label-free validators, per run. Training does not depend on either.
+
+With trust.checked this is the only place that looks at target labels.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from bearcat.batches import Batches, padded_stack
-from bearcat.calibration import Calibration, accuracy, brier, ece, nll
+from bearcat.calibration import CPCS, Calibration, Evidence, accuracy, brier, ece, nll
 from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.models.networks import Student
+from bearcat.trust import (
+    KEPT_FEATURES,
+    Familiarity,
+    Source,
+    Target,
+    checked,
+    dev_risk,
+    estimates,
+    familiarity_told,
+    fit_familiarity,
+)
 
 CHUNK = {"cpu": 1024, "cuda": 8192}  # windows of all runs together that go through a network at once
+LOOKED = 256  # target training windows that validators look at after an epoch
+SHARPNESS = 0.05  # temperature of the neighbourhoods in SND (Saito et al., 2021)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +74,39 @@ def scores(logits: Tensor, calibration: Calibration | None, labels: Tensor) -> d
     }
 
 
+def validators(probabilities: Tensor, present: Tensor) -> dict[str, Tensor]:
+    """How good predictions (run, window, class) look without labels, (run,) each; higher is better (docs/trust.md).
+
+    present (run, window) says where there is a window. All lie in 0 … 1 but for entropy, in −1 … 0; nan where there is
+    no window, or no number.
+    """
+    likely = torch.where(present[..., None], probabilities.double(), 0.0)
+    windows, classes = present.sum(dim=1).double(), probabilities.shape[-1]
+    sound = likely.isfinite().flatten(1).all(dim=1) & (windows > 0)
+    likely = torch.where(sound[:, None, None], likely, 0.0)
+    entropy = torch.special.entr(likely).sum(dim=(1, 2)) / windows / math.log(classes)
+    # Singular values of a tall matrix from its small square: a nuclear norm needs no more digits than that leaves.
+    singular = torch.linalg.eigvalsh(likely.mT @ likely).clamp(min=0).sqrt().sum(dim=1)
+    bnm = singular / (windows * windows.clamp(max=classes)).sqrt()
+    found = {"entropy": -entropy, "bnm": bnm, "snd": _neighbourhood_density(likely, present)}
+    return {name: torch.where(sound, value, math.nan) for name, value in found.items()}
+
+
+def _neighbourhood_density(likely: Tensor, present: Tensor) -> Tensor:
+    """Entropy of each window's soft neighbours among the others, mean over windows, over that of all being as near."""
+    direction = likely / likely.norm(dim=-1, keepdim=True).clamp(min=1e-30)
+    near = direction @ direction.mT / SHARPNESS
+    alone = torch.eye(near.shape[1], dtype=torch.bool, device=near.device)
+    other = present[:, None] & present[..., None] & ~alone
+    share = near.masked_fill(~other, -torch.inf).softmax(dim=-1).nan_to_num()  # a row of no others is nan
+    windows = present.sum(dim=1).double()
+    return torch.special.entr(share).sum(dim=(1, 2)) / windows / (windows - 1).log()
+
+
 def watcher(held_back: Sequence[HeldBack], device: torch.device) -> Callable[[EpochEnd], dict[str, Tensor]]:
-    """Looks at the end of every epoch: source and target scores of student and teacher, accuracy of pseudo-labels."""
+    """Looks at the end of every epoch: source and target scores of student and teacher, validators of both on target
+    training windows, accuracy of pseudo-labels.
+    """
     target = padded_stack([np.asarray(one.target_test.values) for one in held_back], 0, device)
     target_labels = padded_stack([one.target_test_labels for one in held_back], UNKNOWN, device)
     train_labels = padded_stack([one.target_train_labels for one in held_back], UNKNOWN, device)
@@ -74,6 +123,11 @@ def watcher(held_back: Sequence[HeldBack], device: torch.device) -> Callable[[Ep
                 found = scores(predict(network, values)[0], calibration, labels)
                 for score in ("accuracy", "ece", "ece_uncalibrated"):
                     seen[f"{where}_{score}_{name}"] = found[score]
+            unlabelled = end.batches.target_train[:, :LOOKED]  # in random order, so the first are any
+            logits = predict(network, unlabelled)[0]
+            logits = logits if calibration is None else calibration.apply(logits)
+            found = validators(logits.softmax(dim=-1), end.batches.target_present[:, :LOOKED])
+            seen |= {f"validator_{validator}_{name}": value for validator, value in found.items()}
         if end.pseudo_labels is not None:
             chosen = (end.pseudo_labels >= 0) & (train_labels != UNKNOWN)
             right = (end.pseudo_labels == train_labels) & chosen
@@ -81,3 +135,71 @@ def watcher(held_back: Sequence[HeldBack], device: torch.device) -> Callable[[Ep
         return seen
 
     return watch
+
+
+@dataclass(frozen=True, eq=False)
+class Trust:
+    """What a run tells of itself without target labels, and how true that is where there are some."""
+
+    estimates: dict[str, Any]
+    checked: dict[str, Any] | None
+    familiarity: Familiarity
+
+
+def trust(
+    network: Student, calibration: Calibration | None, batches: Batches, held_back: Sequence[HeldBack], finite: Tensor,
+    source: tuple[Tensor, Tensor], target: tuple[Tensor, Tensor],
+) -> list[Trust]:  # fmt: skip
+    """Of every run of a stack. `source` and `target`: what `predict` says of the source and target test windows.
+
+    Of the training windows at most KEPT_FEATURES are looked at, so that a run's end stays short however long it was.
+    """
+    train_logits, train_features = predict(network, batches.target_train[:, :KEPT_FEATURES])
+    present = batches.target_present[:, :KEPT_FEATURES]
+    odds = CPCS().log_weights(
+        Evidence(
+            source_logits=source[0], source_labels=batches.source_test_labels,
+            source_weight=batches.source_test_labels != UNKNOWN, source_features=source[1],
+            source_train_features=predict(network, batches.source_train[:, :KEPT_FEATURES])[1],
+            source_train_weight=batches.source_present[:, :KEPT_FEATURES],
+            target_train_features=train_features, target_train_weight=present,
+            seeds=torch.tensor(batches.seeds, device=present.device),
+        )
+    )  # fmt: skip
+
+    def likely(logits: Tensor) -> Tensor:
+        return (logits if calibration is None else calibration.apply(logits)).double().log_softmax(dim=-1)
+
+    looked = validators(likely(train_logits).exp(), present)
+    at_hand = {
+        "validators": torch.stack(list(looked.values()), dim=1), "finite": finite, "odds": odds, "present": present,
+        "labels": batches.source_test_labels, "train": train_features,
+        "source": likely(source[0]), "source_logits": source[0], "source_features": source[1],
+        "target": likely(target[0]), "target_logits": target[0], "target_features": target[1],
+    }  # fmt: skip
+    on_host = {name: value.cpu().numpy() for name, value in at_hand.items()}
+    return [
+        _trust_of({name: value[number] for name, value in on_host.items()}, tuple(looked), held)
+        for number, held in enumerate(held_back)
+    ]
+
+
+def _trust_of(seen: dict[str, np.ndarray], names: tuple[str, ...], held: HeldBack) -> Trust:
+    """Of one run, from its own rows of what the stack saw."""
+    windows, there = len(held.target_test), seen["labels"] != UNKNOWN
+    seen = seen | {name: seen[name][there] for name in ("source", "source_logits", "source_features", "odds")}
+    seen |= {name: seen[name][:windows] for name in ("target", "target_logits", "target_features")}
+    source, target = Source(seen["source"], seen["labels"][there]), Target(seen["target"], held.target_test.recording)
+    whole = seen["target_logits"], seen["target_features"], target.recording
+    familiarity = fit_familiarity(seen["train"][seen["present"]], *whole)
+    found = dict(zip(names, seen["validators"].tolist(), strict=True))
+    found["dev"] = -dev_risk((~source.right).astype(np.float64), seen["odds"])
+    told = estimates(
+        source, target, found,
+        familiarity_told(familiarity, *whole, seen["source_logits"], seen["source_features"]),
+        failed=not bool(seen["finite"]), collapsed=len(set(seen["target"].argmax(axis=1).tolist())) == 1,
+    )  # fmt: skip
+    labels = held.target_test_labels
+    alien = (labels == UNKNOWN) & np.array([one is not None for one in held.target_test.labels], dtype=bool)
+    truth = checked(told, target, labels, alien, familiarity.unfamiliar(*whole[:2]))
+    return Trust(told, truth, familiarity)

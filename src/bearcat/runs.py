@@ -1,7 +1,7 @@
 """Orders in, folders of results out: a stack of runs trained together, each with a folder of its own.
 
     FOLDER/
-      record.json        scores, reliability, settings, seed, data, versions, seconds; written last: it says "finished"
+      record.json        scores, estimates, settings, seed, data, versions, seconds; written last: it says "finished"
       predictions.csv    one row per target test window
       curves.csv         one row per epoch
       run.json           what this folder is for, so that another run does not overwrite it
@@ -52,7 +52,7 @@ from bearcat.data import (
 )
 from bearcat.data.tasks import UNKNOWN
 from bearcat.errors import InputError
-from bearcat.evaluate import EpochEnd, predict, scores, watcher
+from bearcat.evaluate import EpochEnd, Trust, predict, scores, trust, watcher
 from bearcat.models import Student
 from bearcat.recipe import Recipe
 from bearcat.report.plots import Bins, draw_reliability
@@ -260,6 +260,7 @@ class _Seen:
     scores: dict[str, dict[str, Tensor]]
     reliability: dict[str, dict[str, list[dict[str, Any]] | None]]
     labelled: list[bool]
+    trust: list[Trust]
     calibration: Calibration | None
 
 
@@ -267,10 +268,11 @@ def _look(trained: Trained, splits: Sequence[SplitTask], device: torch.device) -
     calibration = trained.calibration
     values = padded_stack([np.asarray(one.held_back.target_test.values) for one in splits], 0, device)
     labels = padded_stack([one.held_back.target_test_labels for one in splits], UNKNOWN, device)
-    logits = {
-        "source": predict(trained.network, trained.batches.source_test)[0],
-        "target": predict(trained.network, values)[0],
+    seen = {
+        "source": predict(trained.network, trained.batches.source_test),
+        "target": predict(trained.network, values),
     }
+    logits = {where: one for where, (one, _) in seen.items()}
     truth = {"source": trained.batches.source_test_labels, "target": labels}
     plain = {where: one.softmax(dim=-1) for where, one in logits.items()}
     calibrated = {
@@ -289,8 +291,12 @@ def _look(trained: Trained, splits: Sequence[SplitTask], device: torch.device) -
             for where in logits
         },
         labelled=(labels != UNKNOWN).any(dim=1).tolist(),
+        trust=trust(
+            trained.network, calibration, trained.batches, [one.held_back for one in splits], trained.finite,
+            seen["source"], seen["target"],
+        ),
         calibration=calibration and Calibration.from_state({k: v.cpu() for k, v in calibration.state().items()}),
-    )
+    )  # fmt: skip
 
 
 def _bins(probabilities: Tensor, labels: Tensor) -> list[dict[str, Any]]:
@@ -365,7 +371,8 @@ def _record(
 
     return {
         "scores": {"source": of("source"), "target": of("target")},
-        "estimates": {"mean_confidence": _number(probabilities.max(dim=-1).values.mean())},
+        "estimates": seen.trust[number].estimates,
+        "estimates_checked": seen.trust[number].checked,
         "calibration": None if calibration is None else {
             "temperature": _number(calibration.temperature[number]), "at_bound": at_bound,
         },

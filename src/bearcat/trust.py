@@ -1,0 +1,490 @@
+"""How far to trust predictions on a target without labels: numbers a run can tell of itself (docs/trust.md).
+
+Expected accuracy, a risk weighted towards the target, when to abstain, and whether a window looks like anything seen
+before. Numpy in, numbers out, for one run; no torch, so that a served model can ask too. No function here takes target
+labels but those of the last part, which hold the estimates against the truth where there is one.
+
+>>> expected_accuracy(source, target)["confidence"]
+Estimate(value=0.84, low=0.78, high=0.9)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bearcat.errors import InputError
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Booleans = NDArray[np.bool_]
+
+LEVEL = 0.9  # of intervals
+DRAWS = 500  # of the bootstrap
+FEWEST_RECORDINGS = 5  # with fewer, windows are drawn instead: their interval is narrow, and it is said so
+KEPT_SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of the target's windows, the surest first
+ERROR_RATES = (0.01, 0.05, 0.1)  # that a confidence threshold is to reach
+MISS_RATES = (0.05, 0.1, 0.2)  # how often a conformal set may miss the class
+CERTAINTY = 0.9  # that a threshold's error rate holds, for windows like the source's
+FALSE_ALARMS = 0.05
+NEIGHBOURS = 10
+KEPT_FEATURES = 1024  # windows that stand for the target in a Familiarity
+FAR = 0.1  # estimates this far from each other, or from the truth, deserve a word
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A share of windows, with the interval it is expected in."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """The labelled source test windows: calibrated log-probabilities (window, class) and labels (window,)."""
+
+    log_probabilities: Floats
+    labels: Integers
+
+    @property
+    def right(self) -> Booleans:
+        found: Booleans = self.log_probabilities.argmax(axis=1) == self.labels
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """Target windows without labels: calibrated log-probabilities (window, class), recording (window,)."""
+
+    log_probabilities: Floats
+    recording: Integers
+
+
+# How many windows are right.
+
+
+def confidence(log_probabilities: Floats) -> Floats:
+    """Probability of the predicted class, (window,)."""
+    found: Floats = np.exp(log_probabilities.max(axis=1))
+    return found
+
+
+def negative_entropy(log_probabilities: Floats) -> Floats:
+    """Σ p log p, (window,): 0 for a sure prediction, −log(classes) for none at all."""
+    terms = np.exp(log_probabilities) * np.where(np.isneginf(log_probabilities), 0.0, log_probabilities)
+    found: Floats = terms.sum(axis=1)
+    return found
+
+
+def atc_threshold(scores: Floats, right: Booleans) -> float:
+    """The score that as many of these windows lie below as are wrong (average thresholded confidence)."""
+    wrong = int((~right).sum())
+    return math.inf if wrong == len(scores) else float(np.sort(scores)[wrong])
+
+
+def expected_accuracy(source: Source, target: Target, seed: int = 0) -> dict[str, Estimate]:
+    """The share of right predictions on the target by four means, each with a bootstrap interval."""
+    of_source, of_target = confidence(source.log_probabilities), confidence(target.log_probabilities)
+    columns = {"confidence": of_target}
+    for name, score in (("atc_confidence", confidence), ("atc_entropy", negative_entropy)):
+        threshold = atc_threshold(score(source.log_probabilities), source.right)
+        columns[name] = (score(target.log_probabilities) >= threshold).astype(np.float64)
+    found = dict(zip(columns, bootstrap(np.stack(list(columns.values())), target.recording, seed), strict=True))
+    # What the source is surer than right by, the target is taken to be too.
+    shift = float(source.right.mean() - of_source.mean())
+    doc = np.clip([one + shift for one in asdict(found["confidence"]).values()], 0, 1)
+    return found | {"doc": Estimate(*doc.tolist())}
+
+
+def bootstrap(expected: Floats, recording: Integers, seed: int = 0, draws: int = DRAWS) -> list[Estimate]:
+    """Means of rows (estimate, window) of expected hits in 0 … 1, with percentile intervals.
+
+    Windows of one recording resemble each other, so whole recordings are drawn; where there are fewer than
+    FEWEST_RECORDINGS, windows are. A draw then errs as that many coins would: a confidence of 0.7 leaves open which.
+    """
+    random = np.random.default_rng(seed)
+    _, group = np.unique(recording, return_inverse=True)
+    if group.max(initial=0) + 1 < FEWEST_RECORDINGS:
+        group = np.arange(len(recording))
+    groups = int(group.max()) + 1
+    windows = np.bincount(group, minlength=groups)
+    sums = np.stack([np.bincount(group, one, groups) for one in expected])
+    doubt = np.stack([np.bincount(group, one * (1 - one), groups) for one in expected])
+    picked = random.integers(groups, size=(draws, groups))
+    times = np.bincount((picked + groups * np.arange(draws)[:, None]).ravel(), minlength=draws * groups)
+    times = times.reshape(draws, groups).astype(np.float64)
+    counted = times @ windows
+    means = times @ sums.T / counted[:, None]
+    means += random.standard_normal(means.shape) * np.sqrt(times @ doubt.T) / counted[:, None]
+    low, high = np.quantile(means.clip(0, 1), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    values = expected.mean(axis=1)
+    columns = values, np.minimum(low, values), np.maximum(high, values)
+    return [Estimate(*row) for row in np.stack(columns, axis=1).tolist()]
+
+
+def dev_risk(errors: Floats, log_weights: Floats) -> float:
+    """Risk on the target from source errors (window,), by density ratios with a control variate (DEV).
+
+    mean(w·e) + η (mean(w) − 1) with η = −cov(w·e, w) / var(w): the weights' mean must be 1, and how far it is not says
+    how far the risk is off.
+    """
+    weights = np.exp(np.clip(log_weights, -30.0, 30.0))
+    weighted = weights * errors
+    spread = weights.var()
+    eta = -((weighted - weighted.mean()) * (weights - weights.mean())).mean() / spread if spread > 0 else 0.0
+    return float(weighted.mean() + eta * (weights.mean() - 1))
+
+
+def agreement(one: Sequence[Any] | NDArray[Any], other: Sequence[Any] | NDArray[Any]) -> float:
+    """The share of windows of which two runs predict the same."""
+    return float(np.mean(np.asarray(one) == np.asarray(other))) if len(one) else math.nan
+
+
+# When to abstain.
+
+
+def lac_scores(probabilities: Floats) -> Floats:
+    """1 − p of every class, (window, class): sets of least size on average."""
+    return 1 - probabilities
+
+
+def aps_scores(probabilities: Floats) -> Floats:
+    """The probability of this class and all likelier ones, (window, class): sets that are larger where it is harder."""
+    order = np.argsort(-probabilities, axis=1, kind="stable")
+    summed = np.cumsum(np.take_along_axis(probabilities, order, axis=1), axis=1)
+    found = np.empty_like(summed)
+    np.put_along_axis(found, order, summed, axis=1)
+    return found
+
+
+SET_SCORES = {"lac": lac_scores, "aps": aps_scores}
+
+
+def conformal_limit(scores: Floats, rate: float) -> float:
+    """The limit that a new score, exchangeable with these, exceeds with at most this probability; perhaps infinite."""
+    rank = math.ceil((len(scores) + 1) * (1 - rate) - 1e-9)
+    return math.inf if rank > len(scores) else float(np.sort(scores)[rank - 1])
+
+
+def conformal_sets(probabilities: Floats, kind: str, limit: float) -> Booleans:
+    """Which classes are in the set, (window, class). "aps" always holds the likeliest; "lac" may hold none."""
+    inside: Booleans = SET_SCORES[kind](probabilities) <= limit
+    if kind == "aps":
+        inside[np.arange(len(inside)), probabilities.argmax(axis=1)] = True
+    return inside
+
+
+def error_threshold(sure: Floats, right: Booleans, rate: float, certainty: float = CERTAINTY) -> float | None:
+    """The lowest confidence from which on at most `rate` of predictions are wrong, with this certainty; or None.
+
+    Ten thresholds are tried, those which keep the surest 10, 20 … 100 %; each is held to a tenth of the doubt
+    (Bonferroni), by Clopper's and Pearson's bound, so that the best of them can be taken.
+    """
+    best, ordered = None, np.sort(sure)[::-1]
+    for step in range(1, 11):
+        limit = ordered[max(1, round(len(sure) * step / 10)) - 1]
+        kept = sure >= limit
+        if error_bound(int((kept & ~right).sum()), int(kept.sum()), 1 - (1 - certainty) / 10) <= rate:
+            best = float(limit)
+    return best
+
+
+def error_bound(wrong: int, windows: int, certainty: float) -> float:
+    """What the error rate is below, with this certainty, when so many of so many windows are wrong."""
+    from scipy.special import betaincinv
+
+    return 1.0 if wrong >= windows else float(betaincinv(wrong + 1, windows - wrong, certainty))
+
+
+def abstention(source: Source, target: Target) -> dict[str, Any]:
+    """What is gained by leaving out unsure windows of the target, and thresholds for chosen error rates."""
+    sure, of_source = confidence(target.log_probabilities), confidence(source.log_probabilities)
+    ordered = np.sort(sure)[::-1]
+    kept = []
+    for share in KEPT_SHARES:
+        surest = ordered[: max(1, round(share * len(sure)))]
+        kept.append({"kept": share, "confidence": float(surest[-1]), "accuracy": float(surest.mean())})
+    thresholds = []
+    for rate in ERROR_RATES:
+        limit = error_threshold(of_source, source.right, rate)
+        above = sure[sure >= limit] if limit is not None else sure[:0]
+        thresholds.append(
+            {
+                "error": rate, "confidence": limit, "kept_source": _share(of_source >= limit) if limit else 0.0,
+                "kept": len(above) / len(sure), "accuracy": float(above.mean()) if len(above) else None,
+            }
+        )  # fmt: skip
+    return {"certainty": CERTAINTY, "kept": kept, "thresholds": thresholds}
+
+
+def conformal(source: Source, target: Target) -> dict[str, Any]:
+    """Split-conformal sets fitted on the source test windows, and how large they are on the target."""
+    of_source, of_target = np.exp(source.log_probabilities), np.exp(target.log_probabilities)
+    found: dict[str, Any] = {}
+    for kind, scores in SET_SCORES.items():
+        of_label = scores(of_source)[np.arange(len(of_source)), source.labels]
+        found[kind] = []
+        for rate in MISS_RATES:
+            limit = conformal_limit(of_label, rate)
+            sizes = conformal_sets(of_target, kind, limit).sum(axis=1)
+            found[kind].append(
+                {
+                    "miss": rate, "limit": limit if math.isfinite(limit) else None, "size": float(sizes.mean()),
+                    "single": _share(sizes == 1), "none": _share(sizes == 0),
+                }
+            )  # fmt: skip
+    return found
+
+
+# Whether a window looks like anything seen before.
+
+
+@dataclass(frozen=True, eq=False)
+class Familiarity:
+    """What the adapted target looks like to the network, and beyond which limits a window is no longer of its kind.
+
+    Two scores, higher is stranger: energy, −log Σ exp(logits) of uncalibrated logits, and distance, to the
+    NEIGHBOURS-th nearest feature vector of the target's training windows, all of length 1. Each has half of the rate.
+    """
+
+    features: Floats  # (kept window, feature) float32 of length 1
+    neighbours: int
+    rate: float  # of false alarms among windows
+    energy_limit: float
+    distance_limit: float
+    recording_limit: float  # the share of unfamiliar windows that recordings of the target stay within
+
+    def scores(self, logits: NDArray[Any], features: NDArray[Any]) -> tuple[Floats, Floats]:
+        """Energy and distance (window,) of windows, by their uncalibrated logits and their features."""
+        return energy(logits), distance(self.features, unit(features), self.neighbours)
+
+    def unfamiliar(self, logits: NDArray[Any], features: NDArray[Any]) -> Booleans:
+        """Which windows are beyond either limit, (window,)."""
+        strange, far = self.scores(logits, features)
+        found: Booleans = (strange > self.energy_limit) | (far > self.distance_limit)
+        return found
+
+    def alarm(self, unfamiliar: Booleans) -> bool:
+        """Whether a recording with such windows is none of the target's kind.
+
+        Its share of unfamiliar windows must exceed what recordings of the target have shown, and their number what
+        chance makes of the false-alarm rate: two windows, one of them strange, are no alarm.
+        """
+        from scipy.special import bdtrc
+
+        count, windows = int(unfamiliar.sum()), len(unfamiliar)
+        if count == 0 or count / windows <= self.recording_limit:
+            return False
+        return bool(bdtrc(count - 1, windows, self.rate) <= self.rate)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Plain arrays by name, for saving."""
+        return {name: np.asarray(value) for name, value in vars(self).items()}
+
+    @staticmethod
+    def from_state(state: Mapping[str, NDArray[Any]]) -> Familiarity:
+        """Back from `state`."""
+        names = set(Familiarity.__dataclass_fields__)
+        if set(state) != names:
+            raise InputError(f"a familiarity is made of {', '.join(sorted(names))}, not {', '.join(sorted(state))}")
+        numbers = {name: float(state[name]) for name in names - {"features", "neighbours"}}
+        return Familiarity(features=np.asarray(state["features"]), neighbours=int(state["neighbours"]), **numbers)
+
+
+def fit_familiarity(
+    train_features: NDArray[Any], logits: NDArray[Any], features: NDArray[Any], recording: Integers,
+    rate: float = FALSE_ALARMS,
+) -> Familiarity:  # fmt: skip
+    """From features of the target's training windows, and logits, features and recording of held-out target windows."""
+    if not 0 < rate < 1:
+        raise InputError(f"the rate of false alarms must lie between 0 and 1, not {rate:g}")
+    kept = unit(train_features[:KEPT_FEATURES])  # training windows stand in random order
+    neighbours = min(NEIGHBOURS, len(kept))
+    return _with_limits(kept, neighbours, rate, energy(logits), distance(kept, unit(features), neighbours), recording)
+
+
+def familiarity_told(
+    fitted: Familiarity, logits: NDArray[Any], features: NDArray[Any], recording: Integers,
+    source_logits: NDArray[Any], source_features: NDArray[Any],
+) -> dict[str, Any]:  # fmt: skip
+    """What a record says: the limits, false alarms where every second window sets them for the others, and the source.
+
+    The share of the *source's* windows that look unfamiliar says whether a change as large as that between the two
+    domains would be noticed; no label is needed for either.
+    """
+    scores = fitted.scores(logits, features)
+    order = np.argsort(recording, kind="stable")  # every recording on both sides
+    wrong, windows = 0, 0
+    for setting, asked in ((order[::2], order[1::2]), (order[1::2], order[::2])):
+        if len(setting) and len(asked):
+            half = _with_limits(
+                fitted.features, fitted.neighbours, fitted.rate, scores[0][setting], scores[1][setting],
+                recording[setting],
+            )  # fmt: skip
+            beyond = (scores[0][asked] > half.energy_limit) | (scores[1][asked] > half.distance_limit)
+            wrong, windows = wrong + int(beyond.sum()), windows + len(asked)
+    return {
+        "rate": fitted.rate,
+        "false_alarms": wrong / windows if windows else None,
+        "source_unfamiliar": _share(fitted.unfamiliar(source_logits, source_features)),
+        "energy_limit": _finite(fitted.energy_limit),
+        "distance_limit": _finite(fitted.distance_limit),
+        "recording_limit": _finite(fitted.recording_limit),
+        "recordings": len(np.unique(recording)),
+    }
+
+
+def energy(logits: NDArray[Any]) -> Floats:
+    """−log Σ exp(logits), (window,): high where no class calls."""
+    wide = logits.astype(np.float64)
+    most = wide.max(axis=1, keepdims=True)
+    found: Floats = -(most[:, 0] + np.log(np.exp(wide - most).sum(axis=1)))
+    return found
+
+
+def unit(features: NDArray[Any]) -> Floats:
+    """Rows of length 1, float32; rows of zeros stay so."""
+    length = np.linalg.norm(features, axis=1, keepdims=True)
+    found: Floats = (features / np.where(length > 0, length, 1)).astype(np.float32)
+    return found
+
+
+def distance(known: Floats, asked: Floats, neighbours: int) -> Floats:
+    """Distance (window,) from each of `asked` to its neighbours-th nearest of `known`."""
+    squared = (known**2).sum(axis=1) - 2 * (asked @ known.T) + (asked**2).sum(axis=1)[:, None]
+    nearest = np.partition(squared, neighbours - 1, axis=1)[:, neighbours - 1]
+    found: Floats = np.sqrt(np.maximum(nearest, 0)).astype(np.float64)
+    return found
+
+
+def _with_limits(
+    kept: Floats, neighbours: int, rate: float, strange: Floats, far: Floats, recording: Integers
+) -> Familiarity:
+    """Limits from the scores of held-out target windows."""
+    limits = conformal_limit(strange, rate / 2), conformal_limit(far, rate / 2)
+    beyond = (strange > limits[0]) | (far > limits[1])
+    _, group = np.unique(recording, return_inverse=True)
+    shares = np.bincount(group, beyond) / np.bincount(group)
+    # With few recordings no limit holds at this rate; the largest share seen is then the best there is.
+    limit = min(conformal_limit(shares, rate), float(shares.max()))
+    return Familiarity(kept, neighbours, rate, *limits, limit)
+
+
+# What a record says.
+
+
+def verdict(accuracy: Mapping[str, Estimate], failed: bool = False, collapsed: bool = False) -> str:
+    """One or two sentences for somebody who has to decide."""
+    if failed:
+        return "Do not use this model: its training broke down."
+    if collapsed:
+        return "Do not use this model: it gives every window of the target the same class."
+    best = accuracy["confidence"]
+    values = [one.value for one in accuracy.values()]
+    if not np.isfinite(values).all():
+        return "Nothing can be said about how often this model is right: its confidences are no numbers."
+    said = f"Expect about {100 * best.value:.0f} % ({100 * best.low:.0f}–{100 * best.high:.0f}) of windows right"
+    if max(values) - min(values) > FAR:
+        said += (
+            f"; but other estimates range from {100 * min(values):.0f} to {100 * max(values):.0f} %, so check some"
+            " windows by hand before relying on any of them."
+        )
+    else:
+        said += f"; other estimates lie between {100 * min(values):.0f} and {100 * max(values):.0f} %."
+    return f"{said} Where the target differs from the source such estimates are often too high."
+
+
+def estimates(
+    source: Source, target: Target, validators: Mapping[str, float], familiarity: Mapping[str, Any],
+    failed: bool = False, collapsed: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """All that a record's `estimates` hold. Nothing of it depends on a target label."""
+    accuracy = expected_accuracy(source, target)
+    return plain(
+        {
+            "mean_confidence": accuracy["confidence"].value,
+            "accuracy": {name: asdict(one) for name, one in accuracy.items()},
+            "validators": dict(validators),
+            "abstention": abstention(source, target),
+            "conformal": conformal(source, target),
+            "familiarity": dict(familiarity),
+            "verdict": verdict(accuracy, failed, collapsed),
+        }
+    )
+
+
+def checked(
+    told: Mapping[str, Any], target: Target, labels: Integers, unknown: Booleans, unfamiliar: Booleans
+) -> dict[str, Any] | None:
+    """The estimates against the truth, from target labels (window,), −1 where there is none; None without any.
+
+    unknown (window,): windows of a class that the source does not have.
+    """
+    known = labels >= 0
+    if not known.any():
+        return None
+    right = (target.log_probabilities.argmax(axis=1) == labels)[known]
+    sure = confidence(target.log_probabilities)[known]
+    truth = float(right.mean())
+    order = np.argsort(-sure, kind="stable")
+    guessed = {name: one for name, one in told["accuracy"].items() if None not in one.values()}
+
+    def above(limit: float | None) -> dict[str, Any]:
+        kept = sure >= limit if limit is not None else np.zeros(len(sure), dtype=bool)
+        return {"kept": _share(kept), "accuracy": float(right[kept].mean()) if kept.any() else None}
+
+    sets: dict[str, Any] = {}
+    probabilities = np.exp(target.log_probabilities[known])
+    for kind, fitted in told["conformal"].items():
+        sets[kind] = []
+        for one in fitted:
+            limit = math.inf if one["limit"] is None else one["limit"]
+            inside = conformal_sets(probabilities, kind, limit)
+            hit = inside[np.arange(len(inside)), labels[known]]
+            sets[kind].append({"miss": one["miss"], "coverage": _share(hit)})
+    return plain(
+        {
+            "accuracy": truth,
+            "too_high_by": {name: one["value"] - truth for name, one in guessed.items()},
+            "inside": {name: one["low"] <= truth <= one["high"] for name, one in guessed.items()},
+            "abstention": {
+                "kept": [
+                    {"kept": share, "accuracy": float(right[order[: max(1, round(share * len(sure)))]].mean())}
+                    for share in KEPT_SHARES
+                ],
+                "thresholds": [
+                    {"error": one["error"], **above(one["confidence"])} for one in told["abstention"]["thresholds"]
+                ],
+            },
+            "conformal": sets,
+            "familiarity": {
+                "known_unfamiliar": _share(unfamiliar[known]),
+                "unknown_unfamiliar": _share(unfamiliar[unknown]) if unknown.any() else None,
+                "wrong_unfamiliar": _share(unfamiliar[known][~right]) if (~right).any() else None,
+            },
+        }
+    )  # fmt: skip
+
+
+def plain(value: Any) -> Any:
+    """The same without what JSON does not know: None for nan and infinity."""
+    if isinstance(value, Mapping):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _share(chosen: NDArray[Any]) -> float:
+    return float(np.mean(chosen)) if len(chosen) else math.nan
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
