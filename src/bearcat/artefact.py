@@ -2,31 +2,40 @@
 
     model/
       weights.safetensors     the reported network (teacher, or student) and its calibration
-      model.json              format, classes, preprocessing, recipe, SHA-256 of the weights
+      model.json              format, classes, preprocessing, recipe; SHA-256 of the weights and of itself
+      README.md               the model card, for people; nothing reads it back, so it may be added to
+
+Format 1 is the only one so far. Readers leave fields alone that they do not know; the format's number rises when an
+old reader would misunderstand a new folder.
 
 >>> model = load_model(Path("out/model"))
 >>> model.probabilities(windows)       # prepared windows (window, channel, time) → (window, class), calibrated
+>>> model.log_probabilities(raw)       # the same of windows as recorded, and logarithms
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from bearcat import checkpoint
+from bearcat import __version__, checkpoint
 from bearcat.calibration import Calibration
 from bearcat.data.prepare import Preparation
+from bearcat.data.recording import spectrum, standardise
 from bearcat.errors import InputError
-from bearcat.evaluate import predict
 from bearcat.models import Student
 
 FORMAT = 1
+BATCH = 32  # windows at once: what lies between two layers then stays in the cache (benchmarks/predict_speed.py)
+WEIGHTS, WORDS, CARD = "weights.safetensors", "model.json", "README.md"
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,62 +47,142 @@ class Model:
     classes: tuple[str, ...]
     preparation: Preparation
     rate: float | None  # of the recordings it was trained on
-    told: dict[str, Any]  # recipe and task, for people
+    told: dict[str, Any]  # for people and the card: recipe, task, data, scores, estimates, limits, versions, …
+    pooled_temperature: float = 1.0  # of a recording's confidence (bearcat.diagnose)
+    extra: Mapping[str, Tensor] = field(default_factory=dict)  # what else belongs to the model, by name
+
+    @property
+    def channels(self) -> int:
+        return int(self.network.state_dict()["encoder.convolutions.0.weight"].shape[2])
 
     def probabilities(self, values: np.ndarray, calibrated: bool = True) -> np.ndarray:
         """(window, channel, time) prepared windows → (window, class)."""
-        logits, _ = predict(self.network, torch.from_numpy(np.ascontiguousarray(values))[None])
-        if calibrated and self.calibration is not None:
-            logits = self.calibration.apply(logits)
-        result: np.ndarray = logits.softmax(dim=-1)[0].numpy()
+        result: np.ndarray = self._logits(values, calibrated).softmax(dim=-1).numpy()
         return result
+
+    def log_probabilities(self, windows: np.ndarray) -> np.ndarray:
+        """(window, channel, sample) windows as recorded → (window, class), calibrated."""
+        values = windows if self.preparation.input == "time" else spectrum(windows)
+        result: np.ndarray = self._logits(standardise(values), True).log_softmax(dim=-1).numpy()
+        return result
+
+    @torch.no_grad()
+    def _logits(self, values: np.ndarray, calibrated: bool) -> Tensor:
+        given = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))
+        starts = range(0, max(len(given), 1), BATCH)
+        logits = torch.cat([self.network(given[None, start : start + BATCH])[0][0] for start in starts])
+        return logits if self.calibration is None or not calibrated else self.calibration.apply(logits)
 
 
 def save_model(folder: Path, model: Model) -> None:
+    """Writes the folder: weights first, then the words that vouch for them, then the card."""
     tensors = {f"network.{name}": value for name, value in model.network.state_dict().items()}
     if model.calibration is not None:
         tensors |= {f"calibration.{name}": value for name, value in model.calibration.state().items()}
-    weights = folder / "weights.safetensors"
-    _, _, channels, _ = model.network.encoder.convolutions[0].weight.shape  # type: ignore[misc]
-    checkpoint.save(weights, tensors, {"format": FORMAT})
-    told = {
+    tensors |= {f"extra.{name}": value for name, value in model.extra.items()}
+    checkpoint.save(folder / WEIGHTS, tensors, {"format": FORMAT})
+    ours = {
         "format": FORMAT,
         "classes": list(model.classes),
-        "channels": channels,
+        "channels": model.channels,
         "preparation": asdict(model.preparation),
         "rate": model.rate,
         "calibrated": model.calibration is not None,
-        "sha256": hashlib.sha256(weights.read_bytes()).hexdigest(),
-        **model.told,
+        "pooled_temperature": model.pooled_temperature,
+        "sha256": hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest(),
     }
-    (folder / "model.json").write_text(json.dumps(told, indent=1, ensure_ascii=False))
+    told = ours | {name: value for name, value in model.told.items() if name not in ours and name != "seal"}
+    sealed = told | {"seal": _seal(told)}
+    (folder / WORDS).write_text(json.dumps(sealed, indent=1, ensure_ascii=False), encoding="utf-8")
+    (folder / CARD).write_text(model_card(told), encoding="utf-8")
 
 
 def load_model(folder: Path) -> Model:
-    """The model in this folder, checked against its checksum; one sentence where anything is missing or damaged."""
+    """The model in this folder, checked against its checksums; one sentence where anything is missing or damaged."""
+    folder = Path(folder)
     try:
-        told = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-        weights = (folder / "weights.safetensors").read_bytes()
+        told = json.loads((folder / WORDS).read_text(encoding="utf-8"))
+        weights = (folder / WEIGHTS).read_bytes()
         if told["format"] > FORMAT:
             raise InputError(f"{folder}: was written by a newer bearcat (format {told['format']}); upgrade bearcat")
         if hashlib.sha256(weights).hexdigest() != told["sha256"]:
-            raise InputError(f"{folder}: weights.safetensors does not match model.json; copy or train the model again")
-        tensors, _ = checkpoint.load(folder / "weights.safetensors")
+            raise InputError(f"{folder}: {WEIGHTS} does not match {WORDS}; copy or train the model again")
+        seal = told.pop("seal", None)  # folders of the first bearcats have none
+        if seal is not None and seal != _seal(told):
+            raise InputError(f"{folder}: is a damaged model folder, {WORDS} was changed; copy or train the model again")
+        tensors, _ = checkpoint.load(folder / WEIGHTS)
         preparation = Preparation(**told["preparation"])
         network = Student(1, told["channels"], preparation.points, len(told["classes"]))
-        _load(network, tensors, "network.")
-        state = {k.removeprefix("calibration."): v for k, v in tensors.items() if k.startswith("calibration.")}
-        calibration = Calibration.from_state(state) if told["calibrated"] else None
-        return Model(network, calibration, tuple(told["classes"]), preparation, told["rate"], told)
+        network.load_state_dict(_part(tensors, "network."))
+        calibration = Calibration.from_state(_part(tensors, "calibration.")) if told["calibrated"] else None
+        pooled = float(told.get("pooled_temperature", 1.0))
+        return Model(
+            network, calibration, tuple(told["classes"]), preparation, told["rate"], told, pooled,
+            _part(tensors, "extra."),
+        )  # fmt: skip
     except FileNotFoundError as error:
         raise InputError(f"{folder}: is no model folder, {Path(str(error.filename)).name} is missing") from error
+    except NotADirectoryError as error:
+        raise InputError(f"{folder}: is a file; give the model's folder, or a file that ends in .onnx") from error
     except InputError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise InputError(
             f"{folder}: is a damaged model folder ({type(error).__name__}); train the model again"
         ) from error
 
 
-def _load(network: Student, tensors: dict[str, torch.Tensor], prefix: str) -> None:
-    network.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
+def model_card(told: Mapping[str, Any]) -> str:
+    """The card as Markdown, of what model.json holds. What nobody has told is said to be unknown, not left out."""
+    preparation = told["preparation"]
+    rate = "unknown" if told["rate"] is None else f"{told['rate']:g} Hz"
+    classes = ", ".join(told["classes"])
+    parts = [
+        f"# A bearing diagnosis model: {told.get('recipe', 'recipe unknown')}, {told.get('task', 'task unknown')}",
+        "Written by bearcat; the numbers are those of the run that made the model. Use it with `bearcat predict`,"
+        " or export it with `bearcat export`.",
+        f"## What it does\nTakes windows of {preparation['length']} samples of {told['channels']} channel(s) at {rate}"
+        f" ({preparation['input']} input) and tells {len(told['classes'])} classes apart: {classes}."
+        f" Its confidence is {'calibrated' if told['calibrated'] else 'NOT calibrated'}."
+        f" A recording's confidence is pooled from its windows with temperature {told['pooled_temperature']:.4g}.",
+        f"## Data\n{_listed(told.get('data'), 'Not told.')}",
+        f"## Recipe\n{_listed({name: told[name] for name in ('recipe', 'task', 'seed') if name in told}, 'Not told.')}",
+        f"## Scores (measured with labels)\n{_listed(told.get('scores'), 'None: no labels, or not told.')}",
+        f"## Estimates (without target labels)\n{_listed(told.get('estimates'), 'None were made.')}",
+        "## Limits\n"
+        "- It knows the classes above and no others: a fault of another kind is given one of these names.\n"
+        "- Confidence was calibrated on labelled source recordings; on another machine, speed, load or mounting it may"
+        " be too high.\n"
+        "- Recordings at another sampling rate are resampled first; nothing above half the lower rate is left then."
+        + "".join(f"\n- {one}" for one in told.get("limits", ())),
+        f"## Versions\n{_listed({'bearcat (saved by)': __version__} | dict(told.get('versions') or {}), '')}",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _listed(values: Any, nothing: str, indent: str = "") -> str:
+    """Nested values as a Markdown list."""
+    if not values:
+        return nothing
+    if not isinstance(values, Mapping):
+        return f"{indent}- {values}"
+    lines = []
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            lines.append(f"{indent}- {name}:\n{_listed(value, nothing, indent + '  ')}")
+        elif isinstance(value, list | tuple):
+            lines.append(f"{indent}- {name}: {', '.join(map(str, value))}")
+        else:
+            shown = "none" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+            lines.append(f"{indent}- {name}: {shown}")
+    return "\n".join(lines)
+
+
+def _seal(told: Mapping[str, Any]) -> str:
+    """SHA-256 of the words, however they are laid out in the file."""
+    plain = json.loads(json.dumps(told))  # tuples and the like as they will be read back
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

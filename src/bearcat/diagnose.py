@@ -1,0 +1,124 @@
+"""From the windows of a recording to one diagnosis of it; numpy only.
+
+Windows of one recording come from one bearing in one state, so their calibrated log-probabilities are averaged, and the
+softmax of the average is the recording's. The product of the windows' probabilities (the sum instead of the mean)
+would be right if the windows were independent witnesses. They are not: what misleads one misleads the next, and a
+hundred windows at 60 % would become certainty. The mean treats them as one witness heard many times, which is the
+careful end; where labelled recordings are at hand, `fit_pooled_temperature` finds the place between the two
+(temperature 1 is the mean, 1/n the product of n windows).
+
+>>> diagnosis = diagnose(tally(log_probabilities), temperature=1.0)      # (window, class)
+>>> diagnosis.index, diagnosis.confidence, diagnosis.agreement, diagnosis.windows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bearcat.errors import InputError
+
+Doubles = NDArray[np.float64]
+
+TEMPERATURES = (0.01, 100.0)  # where a pooled temperature is looked for
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """What is kept of the windows seen so far: two tallies of parts of a recording add up to that of the whole."""
+
+    sums: Doubles  # (class,) of log-probabilities
+    votes: NDArray[np.int64]  # (class,) windows whose most likely class this is
+
+    @property
+    def windows(self) -> int:
+        return int(self.votes.sum())
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.sums + other.sums, self.votes + other.votes)
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """Of one recording. `probabilities` (class,) sum to 1; `agreement` is the share of windows of the same opinion."""
+
+    probabilities: Doubles
+    agreement: float
+    windows: int
+
+    @property
+    def index(self) -> int:
+        """The class, by its place."""
+        return int(self.probabilities.argmax())
+
+    @property
+    def confidence(self) -> float:
+        return float(self.probabilities.max())
+
+
+def tally(log_probabilities: NDArray[Any]) -> Tally:
+    """Counts windows in: (window, class) calibrated log-probabilities of some windows of one recording."""
+    values = np.asarray(log_probabilities, dtype=np.float64)
+    if values.ndim != 2 or values.shape[1] == 0:
+        raise InputError(f"log-probabilities have the axes (window, class), not the shape {values.shape}")
+    if np.isnan(values).any() or (values == np.inf).any():
+        raise InputError("log-probabilities must be numbers below infinity; look for NaN in the windows")
+    # A probability that float32 has rounded to 0 would rule a class out for good, whatever the other windows say.
+    values = np.maximum(values, np.log(np.finfo(np.float64).tiny))
+    votes = np.bincount(values.argmax(axis=1), minlength=values.shape[1])
+    return Tally(values.sum(axis=0), votes.astype(np.int64))
+
+
+def diagnose(counted: Tally, temperature: float = 1.0) -> Diagnosis:
+    """The recording's diagnosis: softmax(mean log-probability / temperature)."""
+    if counted.windows == 0:
+        raise InputError("a recording without a window has no diagnosis; it must be as long as one window at least")
+    if not 0 < temperature < float("inf"):
+        raise InputError(f"temperature must be a positive number, not {temperature:g}")
+    probabilities = _softmax(counted.sums / counted.windows / temperature)
+    share = counted.votes[probabilities.argmax()] / counted.windows
+    return Diagnosis(probabilities, float(share), counted.windows)
+
+
+def fit_pooled_temperature(log_probabilities_by_recording: Sequence[NDArray[Any]], labels: Sequence[int]) -> float:
+    """The temperature that makes the pooled confidence of labelled recordings honest; 1 where there are none.
+
+    It has the least cross-entropy over recordings, each counted once however long it is. Recordings are few and are
+    often all diagnosed rightly, which would send the temperature to 0 and the confidence to certainty; so a label is
+    believed to (n + 1)/(n + 2) only, n the number of recordings (Laplace's rule of succession, as in Platt's scaling),
+    the rest being spread over the other classes. Confidence then says no more than n recordings can show.
+    """
+    if len(log_probabilities_by_recording) != len(labels):
+        raise InputError(f"{len(log_probabilities_by_recording)} recordings need as many labels, not {len(labels)}")
+    if not len(labels):
+        return 1.0
+    pooled = [tally(one) for one in log_probabilities_by_recording]
+    means = np.stack([one.sums / max(one.windows, 1) for one in pooled])  # (recording, class)
+    count, classes = means.shape
+    places = np.asarray(labels, dtype=np.int64)
+    if places.min() < 0 or places.max() >= classes:
+        raise InputError(f"labels must be whole numbers from 0 to {classes - 1}, the places of the classes")
+    if classes == 1 or np.ptp(means, axis=1).max() == 0:
+        return 1.0  # all classes alike: no temperature changes anything
+    believed = np.full(means.shape, 1 / (count + 2) / (classes - 1))
+    believed[np.arange(count), places] = (count + 1) / (count + 2)
+
+    def slope(log_scale: float) -> float:
+        """Derivative of the cross-entropy by the scale 1/T, in which it is convex."""
+        return float(((_softmax(means * np.exp(log_scale)) - believed) * means).sum())
+
+    low, high = -np.log(TEMPERATURES[1]), -np.log(TEMPERATURES[0])
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if slope(middle) > 0 else (middle, high)
+    return float(np.exp(-(low + high) / 2))
+
+
+def _softmax(values: Doubles) -> Doubles:
+    raised = np.exp(values - values.max(axis=-1, keepdims=True))
+    result: Doubles = raised / raised.sum(axis=-1, keepdims=True)
+    return result
