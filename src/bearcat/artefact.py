@@ -151,8 +151,8 @@ def model_card(told: Mapping[str, Any]) -> str:
         f"## Estimates (without target labels)\n{_listed(told.get('estimates'), 'None were made.')}",
         "## Limits\n"
         "- It knows the classes above and no others: a fault of another kind is given one of these names.\n"
-        "- Confidence was calibrated on labelled source recordings; on another machine, speed, load or mounting it may"
-        " be too high.\n"
+        "- Confidence is as good as the labelled source recordings it was fitted on; on another machine, speed, load or"
+        " mounting it may be too high.\n"
         "- Recordings at another sampling rate are resampled first; nothing above half the lower rate is left then."
         + "".join(f"\n- {one}" for one in told.get("limits", ())),
         f"## Versions\n{_listed({'bearcat (saved by)': __version__} | dict(told.get('versions') or {}), '')}",

@@ -165,6 +165,147 @@ def adapt(
 
 
 @app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model's folder, or a file that ends in .onnx.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILES", help="Recordings, or folders of them.")],
+    by: Annotated[str, typer.Option(help="A line for each recording or each window.")] = "recording",
+    form: Annotated[str, typer.Option("--format", help="table, csv or json.")] = "table",
+    rate: Annotated[float | None, typer.Option(min=1e-9, help="In Hz, of files that do not say their rate.")] = None,
+    channel: Channel = None,
+    alarm: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CLASS", help="This class is an alarm; repeat for more.  [default: all but healthy or normal]"
+        ),
+    ] = None,
+    min_confidence: Annotated[
+        float, typer.Option(min=0, max=1, help="A recording diagnosed with less confidence is no alarm.")
+    ] = 0.0,
+    batch: Annotated[int, typer.Option(min=1, help="Windows handed to the model at once.")] = 256,
+) -> None:
+    """Diagnose new recordings. Exit status: 0 nothing found, 1 an alarm, 2 no alarm but a file could not be used.
+
+    Alarms are of recordings, whatever is printed. A file that cannot be used is told of, and the others go on.
+    """
+    from math import exp
+
+    from bearcat.errors import suggest
+    from bearcat.predict import alarm_classes, at_rate_of, diagnose_stream, find_files, open_model, open_stream
+
+    for option, value, known in (("--by", by, ("recording", "window")), ("--format", form, tuple(_PRINTERS))):
+        if value not in known:
+            raise InputError(f"{option}: unknown choice '{value}'{suggest(value, known)}")
+    opened = open_model(model)
+    names = opened.classes
+    alarms = alarm_classes(names, alarm)
+    if not alarm and len(alarms) == len(names):
+        print("note: no class is called healthy or normal, so each is an alarm; choose with --alarm", file=sys.stderr)
+    alarmed, failed = 0, 0
+    with _PRINTERS[form](by) as put:
+
+        def put_window(start: int, log_probabilities: Any) -> None:
+            put({
+                "recording": stream.origin, "start": start,
+                "seconds": None if stream.rate is None else start / stream.rate,
+                "class": names[int(log_probabilities.argmax())],
+                "confidence": min(exp(log_probabilities.max()), 1.0),
+            })  # fmt: skip
+
+        for path in find_files(files):
+            try:
+                stream, note = at_rate_of(opened, open_stream(path, channel), rate)
+                if note:
+                    print(f"note: {note}", file=sys.stderr)
+                diagnosis = diagnose_stream(opened, stream, batch, put_window if by == "window" else None)
+            except InputError as error:
+                failed += 1
+                print(f"problem: {error}", file=sys.stderr)
+                continue
+            name = names[diagnosis.index]
+            is_alarm = name in alarms and diagnosis.confidence >= min_confidence
+            alarmed += is_alarm
+            if by == "recording":
+                put({
+                    "recording": stream.origin, "class": name, "confidence": diagnosis.confidence,
+                    "agreement": diagnosis.agreement, "windows": diagnosis.windows, "alarm": is_alarm,
+                    "probabilities": dict(zip(names, diagnosis.probabilities.tolist(), strict=True)),
+                })  # fmt: skip
+    if alarmed or failed:
+        raise typer.Exit(1 if alarmed else 2)
+
+
+@app.command()
+def export(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model's folder.")],
+    onnx: Annotated[Path, typer.Option("--onnx", help="The file to write; its name ends in .onnx.")],
+) -> None:
+    """Write a model as one ONNX file, from recorded windows to calibrated probabilities (docs/deploy.md)."""
+    from bearcat.artefact import load_model
+    from bearcat.export import export_onnx
+
+    written = export_onnx(load_model(model), onnx)
+    print(f"{written}: {written.stat().st_size / 1e6:.1f} MB; use it with: bearcat predict {written} FILES")
+
+
+@contextmanager
+def _put_table(by: str) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Recordings as one table at the end, whose columns then fit; windows, which may be millions, line by line."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("recording", "class", "confidence", "agreement", "windows", ""):
+        table.add_column(column, justify="left" if column in ("recording", "class", "") else "right", overflow="fold")
+    last = [""]
+
+    def put(row: dict[str, Any]) -> None:
+        if by == "recording":
+            shares = (f"{100 * row[name]:.1f} %" for name in ("confidence", "agreement"))
+            table.add_row(row["recording"], row["class"], *shares, str(row["windows"]), "ALARM" if row["alarm"] else "")
+            return
+        if last[0] != row["recording"]:
+            last[0] = row["recording"]
+            print(f"{row['recording']}\n{'start':>12} {'seconds':>12} {'confidence':>10}  class")
+        seconds = "?" if row["seconds"] is None else f"{row['seconds']:.3f}"
+        print(f"{row['start']:>12} {seconds:>12} {100 * row['confidence']:>8.1f} %  {row['class']}")
+
+    yield put
+    if table.row_count:
+        _console().print(table)
+
+
+@contextmanager
+def _put_csv(by: str) -> Iterator[Callable[[dict[str, Any]], None]]:
+    import csv
+
+    columns = {
+        "recording": ["recording", "class", "confidence", "agreement", "windows", "alarm"],
+        "window": ["recording", "start", "seconds", "class", "confidence"],
+    }[by]
+    writer = csv.DictWriter(sys.stdout, columns, extrasaction="ignore")
+    writer.writeheader()
+    yield lambda row: writer.writerow(row | ({"alarm": str(row["alarm"]).lower()} if "alarm" in row else {}))
+
+
+@contextmanager
+def _put_json(by: str) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """An object with one list, written as it grows."""
+    import json
+
+    separator = ["\n"]
+    print(f'{{"{by}s": [', end="")
+
+    def put(row: dict[str, Any]) -> None:
+        print(separator[0] + json.dumps(row, ensure_ascii=False), end="")
+        separator[0] = ",\n"
+
+    yield put
+    print("\n]}")
+
+
+_PRINTERS = {"table": _put_table, "csv": _put_csv, "json": _put_json}
+
+
+@app.command()
 def recipes() -> None:
     """The methods bearcat can run, by their ingredients."""
     from rich.table import Table
