@@ -103,9 +103,7 @@ def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
     except (ValueError, KeyError, TypeError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(
-            f"{path}: its metadata are damaged ({type(error).__name__}); export the model again"
-        ) from error
+        raise InputError(f"{path}: has damaged metadata ({type(error).__name__}); export the model again") from error
 
 
 def export_onnx(model: Model, path: Path) -> Path:

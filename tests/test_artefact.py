@@ -1,0 +1,159 @@
+"""The model folder: what is saved comes back, what is damaged is refused in one sentence, nothing is executed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bearcat.artefact import Model, load_model, save_model
+from bearcat.calibration import Calibration
+from bearcat.data import Preparation
+from bearcat.data.recording import spectrum, standardise
+from bearcat.errors import InputError
+from bearcat.evaluate import predict
+from bearcat.models import Student, initialise
+
+CLASSES = ("healthy", "inner", "outer")
+
+
+def calibration_of(kind: str | None, classes: int, seed: int = 0) -> Calibration | None:
+    """A fitted map of each form that calibrators make."""
+    if kind is None:
+        return None
+    drawn = torch.Generator().manual_seed(seed)
+    made = Calibration.identity(1, classes)
+    if kind == "temperature":
+        return replace(made, scale=made.scale / 2.5)
+    scale, bias = (
+        torch.rand(1, classes, generator=drawn).double() + 0.5,
+        torch.randn(1, classes, generator=drawn).double(),
+    )
+    if kind == "vector":
+        return replace(made, scale=scale, bias=bias)
+    matrix = torch.eye(classes).double() + 0.3 * torch.randn(1, classes, classes, generator=drawn).double()
+    return replace(made, matrix=matrix, bias=bias)
+
+
+def made_model(
+    kind: str = "time", length: int = 256, calibration: str | None = "temperature", channels: int = 1,
+    classes: tuple[str, ...] = CLASSES, seed: int = 0, rate: float | None = 12_000.0, sharp: float = 8.0, **told,
+) -> Model:  # fmt: skip
+    """An untrained network that has seen a batch, with a head sharp enough for its opinions to differ."""
+    preparation = Preparation(input=kind, length=length)
+    network = Student(1, channels, preparation.points, len(classes))
+    initialise(network, [seed], 0)
+    drawn = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for _ in range(20):
+            network(torch.randn(1, 32, channels, preparation.points, generator=drawn), batch_statistics=True)
+        network.head.weight.mul_(sharp)
+    fitted = calibration_of(calibration, len(classes), seed)
+    return Model(network, fitted, classes, preparation, rate, told)
+
+
+def raw_windows(model: Model, count: int = 40, seed: int = 3) -> np.ndarray:
+    drawn = np.random.default_rng(seed)
+    shape = (count, model.channels, model.preparation.length)
+    return (drawn.standard_normal(shape) * 10 ** drawn.uniform(-3, 3, (count, 1, 1)) + 0.5).astype(np.float32)
+
+
+@pytest.mark.parametrize("calibration", [None, "temperature", "vector", "matrix"])
+@pytest.mark.parametrize("kind", ["time", "frequency"])
+def test_a_saved_model_comes_back_and_predicts_the_same(tmp_path, kind, calibration):
+    model = replace(made_model(kind, calibration=calibration), pooled_temperature=0.4, extra={"centre": torch.ones(3)})
+    save_model(tmp_path / "model", model)
+    again = load_model(tmp_path / "model")
+    windows = raw_windows(model)
+    assert np.array_equal(again.log_probabilities(windows), model.log_probabilities(windows))
+    assert (again.classes, again.preparation, again.rate) == (model.classes, model.preparation, model.rate)
+    assert again.pooled_temperature == 0.4
+    assert torch.equal(again.extra["centre"], torch.ones(3))
+    save_model(tmp_path / "copy", again)
+    assert (tmp_path / "copy" / "model.json").read_text() == (tmp_path / "model" / "model.json").read_text()
+
+
+def test_raw_windows_give_what_prepared_ones_give_and_what_evaluation_gives():
+    model = made_model("frequency")
+    windows = raw_windows(model, 70)
+    prepared = standardise(spectrum(windows))
+    logits = model.calibration.apply(predict(model.network, torch.from_numpy(prepared)[None])[0])
+    expected = logits.softmax(-1)[0].numpy()
+    assert model.probabilities(prepared) == pytest.approx(expected, abs=1e-6)
+    assert np.exp(model.log_probabilities(windows)) == pytest.approx(expected, abs=1e-6)
+    assert np.ptp(expected, axis=0).max() > 0.1  # the windows do differ
+    assert model.log_probabilities(windows[:0]).shape == (0, 3)
+
+
+def saved(tmp_path: Path) -> tuple[Path, dict]:
+    folder = tmp_path / "model"
+    save_model(folder, made_model(recipe="CAT", task="600rpm→900rpm"))
+    return folder, json.loads((folder / "model.json").read_text())
+
+
+def test_the_first_folders_without_seal_and_pooled_temperature_still_load(tmp_path):
+    folder, told = saved(tmp_path)
+    del told["seal"], told["pooled_temperature"]
+    (folder / "model.json").write_text(json.dumps(told))
+    (folder / "README.md").unlink()
+    assert load_model(folder).pooled_temperature == 1.0
+
+
+def test_a_changed_word_a_foreign_weight_and_a_newer_format_are_refused(tmp_path):
+    folder, told = saved(tmp_path)
+    (folder / "model.json").write_text(json.dumps(told | {"classes": ["inner", "healthy", "outer"]}))
+    with pytest.raises(InputError, match="model.json was changed"):
+        load_model(folder)
+    (folder / "model.json").write_text(json.dumps(told | {"format": 2}))
+    with pytest.raises(InputError, match="written by a newer bearcat"):
+        load_model(folder)
+    (folder / "model.json").write_text(json.dumps(told))
+    load_model(folder)
+    save_model(tmp_path / "other", made_model(seed=1))
+    (folder / "weights.safetensors").write_bytes((tmp_path / "other" / "weights.safetensors").read_bytes())
+    with pytest.raises(InputError, match="weights.safetensors does not match"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", "null", '{"format": "x"}', "\x00\xff"])
+def test_any_other_words_are_a_damaged_folder(tmp_path, content):
+    folder, _ = saved(tmp_path)
+    (folder / "model.json").write_text(content)
+    with pytest.raises(InputError, match="is a damaged model folder"):
+        load_model(folder)
+
+
+def test_a_file_or_nothing_is_no_model_folder(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="is a file"):
+        load_model(tmp_path / "file")
+    with pytest.raises(InputError, match="model.json is missing"):
+        load_model(tmp_path / "nothing")
+
+
+def test_what_is_told_cannot_replace_what_the_folder_says_of_itself(tmp_path):
+    save_model(tmp_path / "model", made_model(format=99, sha256="0", seal="0", recipe="CAT"))
+    assert load_model(tmp_path / "model").told["recipe"] == "CAT"
+
+
+def test_the_card_tells_data_recipe_scores_estimates_limits_and_versions(tmp_path):
+    told = {
+        "recipe": "CAT*-CPCS", "task": "600rpm→900rpm", "data": {"name": "pump", "target windows": 120},
+        "scores": {"target": None, "source": {"accuracy": 0.98765}}, "estimates": {"accuracy": 0.81},
+        "limits": ["Not for gears."], "versions": {"torch": "2.13.0"},
+    }  # fmt: skip
+    save_model(tmp_path / "model", made_model(**told))
+    card = (tmp_path / "model" / "README.md").read_text()
+    for words in (
+        "CAT*-CPCS", "600rpm→900rpm", "target windows: 120", "accuracy: 0.9877", "accuracy: 0.81", "Not for gears.",
+        "torch: 2.13.0", "healthy, inner, outer", "12000 Hz", "target: none",
+    ):  # fmt: skip
+        assert words in card
+    save_model(tmp_path / "bare", made_model(calibration=None))
+    bare = (tmp_path / "bare" / "README.md").read_text()
+    assert "NOT calibrated" in bare
+    assert "recipe unknown" in bare

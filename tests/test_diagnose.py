@@ -1,0 +1,155 @@
+"""Windows into recordings: identities of pooling, agreement with a slow twin, and a temperature that is honest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from bearcat.diagnose import Tally, diagnose, fit_pooled_temperature, tally
+from bearcat.errors import InputError
+from tests.reference import diagnose as reference
+
+quick = settings(max_examples=60, deadline=None)
+
+
+@st.composite
+def windows(draw, least: int = 1):
+    """Log-probabilities (window, class) of a recording."""
+    shape = (draw(st.integers(least, 12)), draw(st.integers(2, 5)))
+    logits = draw(arrays(np.float64, shape, elements=st.floats(-20, 20, width=32)))
+    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+
+
+def made(seed: int, recordings: int, count: int = 30, correlation: float = 0.9, classes: int = 4):
+    """Recordings whose windows share an error, and labels; each window alone is calibrated or nearly so."""
+    drawn = np.random.default_rng(seed)
+    labels = drawn.integers(classes, size=recordings)
+    found = []
+    for label in labels:
+        evidence = 2.0 * np.eye(classes)[label]
+        shared = drawn.standard_normal(classes) * correlation
+        own = drawn.standard_normal((count, classes)) * np.sqrt(1 - correlation**2)
+        logits = evidence + np.sqrt(2) * (shared + own)
+        found.append(logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)))
+    return found, labels
+
+
+@quick
+@given(windows(), st.floats(0.1, 10))
+def test_pooling_agrees_with_its_slow_twin(one, temperature):
+    found = diagnose(tally(one), temperature)
+    probabilities, agreement = reference.pooled(one, temperature)
+    assert found.probabilities == pytest.approx(probabilities, abs=1e-9)
+    if np.ptp(np.sort(probabilities)[-2:]) > 1e-9 and (np.ptp(np.sort(one, axis=1)[:, -2:], axis=1) > 0).all():
+        assert found.agreement == pytest.approx(agreement)
+    assert found.windows == len(one)
+
+
+@quick
+@given(windows(), st.randoms(use_true_random=False))
+def test_the_order_of_windows_does_not_matter(one, random):
+    order = random.sample(range(len(one)), len(one))
+    assert diagnose(tally(one[order])).probabilities == pytest.approx(diagnose(tally(one)).probabilities, abs=1e-12)
+
+
+@quick
+@given(windows())
+def test_a_recording_of_one_window_is_the_window_itself(one):
+    found = diagnose(tally(one[:1]))
+    assert found.probabilities == pytest.approx(np.exp(one[0]), abs=1e-12)
+    assert found.agreement == 1.0
+
+
+@quick
+@given(windows(), st.integers(2, 5))
+def test_hearing_the_same_windows_again_changes_nothing(one, times):
+    again = diagnose(tally(np.tile(one, (times, 1))))
+    assert again.probabilities == pytest.approx(diagnose(tally(one)).probabilities, abs=1e-9)
+    assert (
+        again.agreement == pytest.approx(diagnose(tally(one)).agreement)
+        or np.ptp(np.sort(again.probabilities)[-2:]) < 1e-9
+    )
+
+
+@quick
+@given(windows(least=2), st.data())
+def test_a_recording_may_come_in_parts(one, data):
+    place = data.draw(st.integers(0, len(one)))
+    parts, whole = tally(one[:place]) + tally(one[place:]), tally(one)
+    assert parts.sums == pytest.approx(whole.sums)
+    assert (parts.votes == whole.votes).all()
+
+
+@quick
+@given(windows(), st.permutations(range(5)))
+def test_the_order_of_classes_does_not_matter(one, order):
+    order = [place for place in order if place < one.shape[1]]
+    assert diagnose(tally(one[:, order])).probabilities == pytest.approx(diagnose(tally(one)).probabilities[order])
+
+
+@quick
+@given(windows())
+def test_the_pooled_confidence_is_at_least_that_of_a_flat_guess_and_temperature_keeps_the_class(one):
+    found = diagnose(tally(one))
+    assert found.probabilities.sum() == pytest.approx(1)
+    assert found.confidence >= 1 / one.shape[1] - 1e-12
+    assert diagnose(tally(one), 0.5).confidence >= found.confidence - 1e-12
+    assert diagnose(tally(one), 3.0).confidence <= found.confidence + 1e-12
+
+
+def test_a_probability_that_was_rounded_to_zero_rules_no_class_out():
+    found = diagnose(tally(np.array([[-np.inf, 0.0], [-1e-6, -14.0], [-1e-6, -14.0]])))
+    assert np.isfinite(found.probabilities).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_fitted_temperature_agrees_with_its_slow_twin(seed):
+    recordings, labels = made(seed, 25, count=5)
+    assert fit_pooled_temperature(recordings, labels) == pytest.approx(
+        reference.temperature(recordings, labels), rel=0.02
+    )
+
+
+def test_recordings_that_are_all_right_make_nobody_certain():
+    """Ten recordings without a mistake show about eleven in twelve, not 100 %."""
+    sure = np.log(np.array([[0.97, 0.01, 0.02]] * 8))
+    temperature = fit_pooled_temperature([sure] * 10, [0] * 10)
+    assert diagnose(tally(sure), temperature).confidence == pytest.approx(11 / 12, abs=0.02)
+
+
+def test_the_product_of_correlated_windows_is_overconfident_and_the_fitted_temperature_is_not():
+    recordings, labels = made(0, 400)
+    fresh, truth = made(1, 2000)
+    temperature = fit_pooled_temperature(recordings, labels)
+
+    def gap(one: float) -> float:
+        """Mean confidence less accuracy."""
+        found = [diagnose(tally(values), one) for values in fresh]
+        hits = [each.index == label for each, label in zip(found, truth, strict=True)]
+        return float(np.mean([each.confidence for each in found]) - np.mean(hits))
+
+    assert gap(1 / 30) > 0.1  # the product rule
+    assert abs(gap(temperature)) < 0.03
+
+
+def test_without_labelled_recordings_or_with_windows_that_say_nothing_the_temperature_is_one():
+    assert fit_pooled_temperature([], []) == 1.0
+    assert fit_pooled_temperature([np.log(np.full((3, 4), 0.25))], [2]) == 1.0
+
+
+def test_bad_input_is_one_sentence():
+    with pytest.raises(InputError, match=r"axes \(window, class\)"):
+        tally(np.zeros(3))
+    with pytest.raises(InputError, match="NaN"):
+        tally(np.array([[0.0, np.nan]]))
+    with pytest.raises(InputError, match="without a window"):
+        diagnose(Tally(np.zeros(2), np.zeros(2, dtype=np.int64)))
+    with pytest.raises(InputError, match="positive"):
+        diagnose(tally(np.zeros((1, 2))), 0.0)
+    with pytest.raises(InputError, match="as many labels"):
+        fit_pooled_temperature([np.zeros((1, 2))], [])
+    with pytest.raises(InputError, match="from 0 to 1"):
+        fit_pooled_temperature([np.zeros((1, 2))], [2])

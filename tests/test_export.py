@@ -1,0 +1,174 @@
+"""The ONNX graph: the same probabilities as torch, on its own, wherever onnxruntime runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bearcat.calibration import Evidence, Matrix, Temperature, Vector
+from bearcat.data import Preparation, Simulated, load, open_dataset
+from bearcat.data.recording import Recording, cut
+from bearcat.errors import InputError
+from bearcat.export import export_onnx, load_onnx
+from tests.reference.windows import prepared
+from tests.test_artefact import made_model, raw_windows, save_model
+
+PARITY = 1e-5
+
+
+def raw(recordings: list[Recording], length: int, most: int = 40) -> np.ndarray:
+    """A few raw windows of each recording, (window, 1, sample)."""
+    return np.concatenate([cut(one, length).values[:most] for one in recordings])
+
+
+def assert_same(model, path, windows):
+    exported = load_onnx(export_onnx(model, path), threads=1)
+    expected = model.log_probabilities(windows)
+    assert np.abs(exported.predict(windows) - np.exp(expected)).max() <= PARITY
+    assert np.abs(exported.log_probabilities(windows) - expected).max() <= 2e-4  # of logits of some tens
+    return exported
+
+
+@pytest.mark.parametrize("calibration", [None, "temperature", "vector", "matrix"])
+@pytest.mark.parametrize("kind", ["time", "frequency"])
+def test_the_graph_says_what_torch_says(tmp_path, kind, calibration):
+    model = made_model(kind, calibration=calibration)
+    assert_same(model, tmp_path / "model.onnx", raw_windows(model))
+
+
+@pytest.mark.parametrize("length", [200, 250, 301, 2048])
+@pytest.mark.parametrize("kind", ["time", "frequency"])
+def test_windows_of_any_length_and_several_channels(tmp_path, kind, length):
+    model = made_model(kind, length, channels=2 if length == 250 else 1)
+    assert_same(model, tmp_path / "model.onnx", raw_windows(model, 8))
+
+
+@pytest.mark.parametrize("calibrator", [Temperature(), Vector(), Matrix()])
+@pytest.mark.parametrize("kind", ["time", "frequency"])
+def test_on_simulated_windows_with_each_fitted_calibrator(tmp_path, kind, calibrator):
+    check_dataset(Simulated(seconds=0.3), ["N09_M07_F10"], kind, calibrator, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["time", "frequency"])
+def test_on_real_windows(tmp_path, kind, real_data):
+    check_dataset(open_dataset("cwru", real_data("cwru")), ["load0", "load3"], kind, Vector(), tmp_path)
+
+
+def check_dataset(dataset, domains, kind, calibrator, folder):
+    """Parity on raw windows of a dataset, with a calibrator fitted on the network's logits of them."""
+    from dataclasses import replace
+
+    catalogue = dataset.catalogue()
+    recordings = load(catalogue, domains)
+    windows = raw(recordings, 1024, most=400 // len(recordings) + 1)
+    model = made_model(kind, 1024, None, classes=tuple(catalogue.classes), sharp=30.0)
+    plain = model.log_probabilities(windows)
+    labels = np.random.default_rng(0).integers(len(catalogue.classes), size=len(windows))
+    fitted = calibrator.fit(Evidence(source_logits=plain, source_labels=labels))
+    exported = assert_same(replace(model, calibration=fitted), folder / "model.onnx", windows)
+    assert len(set(exported.predict(windows).argmax(1))) > 1  # the windows are not all alike to it
+
+
+@pytest.mark.parametrize("kind", ["time", "frequency"])
+def test_preparation_inside_the_graph_is_that_of_the_slow_twin(tmp_path, kind):
+    """Windows with an offset a hundred thousand times the vibration, of all sizes, constant, and of zeros."""
+    model = made_model(kind)
+    windows = raw_windows(model, 12)
+    windows[0] += 1e3 * np.abs(windows[0]).max()
+    windows[1] *= 1e-30 / np.abs(windows[1]).max()
+    windows[2] *= 1e30 / np.abs(windows[2]).max()
+    windows[3], windows[4] = 7.3, 0.0
+    expected = np.concatenate([prepared(one[0], 256, 256, kind) for one in windows])[:, None].astype(np.float32)
+    exported = load_onnx(export_onnx(model, tmp_path / "model.onnx"), threads=1)
+    assert np.abs(exported.predict(windows) - model.probabilities(expected)).max() <= PARITY
+
+
+def test_one_window_or_many_at_once_or_none_are_the_same(tmp_path):
+    model = made_model()
+    exported = load_onnx(export_onnx(model, tmp_path / "model.onnx"))
+    windows = raw_windows(model, 70)
+    single = np.concatenate([exported.predict(windows[at : at + 1]) for at in range(70)])
+    assert np.abs(exported.predict(windows) - single).max() < 1e-6
+    assert exported.predict(windows[:0]).shape == (0, 3)
+    features, logits = exported.run(windows, ["features", "logits"])
+    assert features.shape == (70, 256)
+    assert np.exp(model.calibration.apply(logits)[:, 0]) / np.exp(model.calibration.apply(logits)).sum(
+        1
+    ) == pytest.approx(exported.predict(windows)[:, 0], abs=1e-5)
+
+
+def test_what_the_model_is_travels_in_the_file(tmp_path):
+    from dataclasses import replace
+
+    model = replace(made_model("frequency", recipe="CAT", task="a→b"), pooled_temperature=0.7)
+    exported = load_onnx(export_onnx(model, tmp_path / "deep" / "model.onnx"))
+    assert exported.classes == model.classes
+    assert exported.preparation == Preparation(input="frequency", length=256)
+    assert (exported.rate, exported.channels, exported.pooled_temperature) == (12_000.0, 1, 0.7)
+    assert exported.told["made_by"] == {"recipe": "CAT", "task": "a→b"}
+    assert (tmp_path / "deep" / "model.onnx").stat().st_size < 1.5e6  # the tables of a spectrum are computed on loading
+
+
+def test_it_runs_where_torch_and_onnx_cannot_be_imported(tmp_path):
+    model = made_model("frequency")
+    windows = raw_windows(model)
+    export_onnx(model, tmp_path / "model.onnx")
+    np.save(tmp_path / "windows.npy", windows)
+    np.save(tmp_path / "recording.npy", windows.reshape(-1))
+    code = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "onnx", "safetensors"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+import numpy as np
+from bearcat.export import load_onnx
+np.save("found.npy", load_onnx("model.onnx").predict(np.load("windows.npy")))
+sys.argv = ["bearcat", "predict", "model.onnx", "recording.npy", "--rate", "12000", "--format", "json"]
+from bearcat.cli import main
+main()
+"""
+    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode in (0, 1), result.stderr
+    assert '"windows": 40' in result.stdout
+    assert np.abs(np.load(tmp_path / "found.npy") - np.exp(model.log_probabilities(windows))).max() <= PARITY
+
+
+def test_bad_files_and_windows_are_one_sentence(tmp_path):
+    import onnx
+
+    model = made_model()
+    with pytest.raises(InputError, match="must end in .onnx"):
+        export_onnx(model, tmp_path / "model.bin")
+    with pytest.raises(InputError, match="no such file"):
+        load_onnx(tmp_path / "nothing.onnx")
+    (tmp_path / "junk.onnx").write_bytes(b"junk")
+    with pytest.raises(InputError, match="no ONNX file"):
+        load_onnx(tmp_path / "junk.onnx")
+    path = export_onnx(model, tmp_path / "model.onnx")
+    with pytest.raises(InputError, match=r"shape \(window, 1, 256\), not \(3, 1, 255\)"):
+        load_onnx(path).predict(np.zeros((3, 1, 255)))
+    graph = onnx.load(path)
+    for props, sentence in (
+        ({}, "not one of bearcat's"),
+        ({"bearcat_format": "2"}, "newer bearcat"),
+        ({"bearcat_format": "1"}, "damaged metadata"),
+    ):
+        del graph.metadata_props[:]
+        onnx.helper.set_model_props(graph, props)
+        onnx.save(graph, tmp_path / "other.onnx")
+        with pytest.raises(InputError, match=sentence):
+            load_onnx(tmp_path / "other.onnx")
+
+
+def test_a_folder_is_exported_from_the_command_line(tmp_path):
+    from tests.test_cli import bearcat
+
+    save_model(tmp_path / "model", made_model())
+    result = bearcat("export", tmp_path / "model", "--onnx", tmp_path / "model.onnx")
+    assert result.returncode == 0, result.stderr
+    assert load_onnx(tmp_path / "model.onnx").classes == ("healthy", "inner", "outer")
