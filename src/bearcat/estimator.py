@@ -1,0 +1,466 @@
+"""The scikit-learn face: a recipe as a classifier, trained on labelled source windows and unlabelled target ones.
+
+Three ways to say what is source and what is target (docs/estimator.md):
+
+>>> CATClassifier().fit(Xs, ys, X_target=Xt)                       # two arrays
+>>> CATClassifier().fit(X, y, sample_domain=domain)                # skada's: source ≥ 0, target < 0
+>>> CATClassifier(window=1024).fit(recordings, labels, X_target=others)      # whole recordings, one label each
+
+Windows are given raw: each is standardised, or made a spectrum, here. Importing this changes no setting of
+scikit-learn's, and target labels are never looked at, masked or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+
+import bearcat
+from bearcat.artefact import Model, save_model
+from bearcat.calibration import Calibration, Evidence, Temperature
+from bearcat.data.prepare import INPUTS, Preparation, prepare
+from bearcat.data.recording import Floats, Integers, Recording, spectrum, standardise
+from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
+from bearcat.errors import InputError, suggest
+from bearcat.evaluate import predict
+from bearcat.models import Student
+from bearcat.models.networks import SHORTEST
+from bearcat.recipe import DEFAULT_RECIPE, RECIPES, Recipe, recipe_named
+from bearcat.train import Run, Trained, train
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise InputError("the classifiers need an extra; pip install 'bearcat[estimator]'") from error
+
+MASK = -1  # skada's label of a window that has none
+SPLIT = 30  # a stream of randomness, besides those of the loop
+CALIBRATORS = ("Temperature", "Vector", "Matrix", "CPCS")
+
+
+@dataclass(frozen=True, eq=False)
+class _Prepared:
+    """Prepared windows (window, channel, time), and which row of X each was cut from."""
+
+    values: Floats
+    row: Integers
+    rows: int
+
+    def only(self, rows: np.ndarray) -> _Prepared:
+        """The windows of the rows marked True; rows keep their numbers."""
+        chosen = rows[self.row]
+        return replace(self, values=self.values[chosen], row=self.row[chosen])
+
+
+class _Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """All but the choice of a recipe. Subclasses store these settings and say `_named_recipe`."""
+
+    input: str
+    window: int | None
+    stride: int | None
+    epochs: int | None
+    batch_size: int
+    test_share: float
+    random_state: int | np.random.RandomState | None
+    device: str
+
+    # What scikit-learn may hand on where its metadata routing is on; nothing is switched on here.
+    __metadata_request__fit: ClassVar = {"sample_domain": True}
+    __metadata_request__predict: ClassVar = {"sample_domain": True, "allow_source": True}
+    __metadata_request__predict_proba: ClassVar = {"sample_domain": True, "allow_source": True}
+    __metadata_request__predict_log_proba: ClassVar = {"sample_domain": True, "allow_source": True}
+    __metadata_request__score: ClassVar = {"sample_domain": True, "allow_source": True}
+
+    def _named_recipe(self) -> tuple[str, Recipe]:
+        raise NotImplementedError
+
+    def fit(self, X: Any, y: Any, sample_domain: Any = None, X_target: Any = None) -> Self:  # noqa: N803
+        """Trains on labelled source windows and unlabelled target ones, then calibrates.
+
+        X is (window, samples) or (window, channel, samples); with the setting `window`, a list of recordings (samples,)
+        of any lengths. y has a label for each. Target are the rows with a negative `sample_domain`, or `X_target`;
+        with neither there is nothing to adapt to, and the source alone is learnt from.
+        """
+        if sample_domain is not None and X_target is not None:
+            raise InputError("the target is given twice; use either sample_domain or X_target")
+        self._check_settings()
+        name, recipe = self._named_recipe()
+        if sample_domain is None:
+            source, labels = self._read_labelled(X, y)
+            target = None if X_target is None else self._read_target(X_target)
+        else:
+            everything = self._read(X, first=True)
+            is_source = _source_rows(sample_domain, everything.rows)
+            labels = _source_labels(y, is_source)
+            source, target = everything.only(is_source), everything.only(~is_source)
+            target = target if len(target.values) else None
+        classes, codes = _classes(labels)
+        if target is None:
+            name, recipe = "source-only", replace(RECIPES["source-only"], schedule=recipe.schedule)
+        seed = _seed(self.random_state)
+        random = np.random.default_rng([seed, SPLIT])
+        held = _held_out(codes, source.row, self.test_share, random)
+        windows, window_codes = source.values, codes[source.row]
+        unlabelled = windows[~held] if target is None else target.values
+        data = TrainingData(
+            classes=tuple(str(one) for one in classes),
+            source_train=Labelled(windows[~held], window_codes[~held]),
+            source_test=Labelled(windows[held], window_codes[held]),
+            # In random order, since the rows' own may follow their classes; source-only never looks at it.
+            target_train=Unlabelled(random.permutation(unlabelled)),
+        )
+        batch = min(self.batch_size, len(data.source_train), len(data.target_train))
+        recipe = replace(recipe, schedule=replace(recipe.schedule, batch=batch))
+        trained = train([Run(recipe, data, seed)], _device(self.device))
+        if not bool(trained.finite.all()):
+            raise InputError("the loss turned NaN or infinite while training; look for extreme values in X")
+        self.classes_ = classes
+        self.recipe_name_, self.recipe_ = name, recipe
+        self.network_, self.calibration_ = _on_cpu(trained, data)
+        self.history_ = {name: values[:, 0].numpy() for name, values in trained.history.items()}
+        return self
+
+    def predict(self, X: Any, sample_domain: Any = None, allow_source: bool = False) -> np.ndarray:  # noqa: N803
+        """The most likely class of each row of X, a window or a recording.
+
+        `sample_domain` and `allow_source` are there for skada: one network serves source and target.
+        """
+        likely = self.predict_log_proba(X, sample_domain, allow_source)
+        labels: np.ndarray = self.classes_[likely.argmax(axis=1)]
+        return labels
+
+    def predict_proba(self, X: Any, sample_domain: Any = None, allow_source: bool = False) -> np.ndarray:  # noqa: N803
+        """Calibrated probabilities (row, class), in the order of `classes_`."""
+        likely: np.ndarray = np.exp(self.predict_log_proba(X, sample_domain, allow_source))
+        return likely
+
+    def predict_log_proba(
+        self, X: Any, sample_domain: Any = None, allow_source: bool = False  # noqa: ARG002, N803
+    ) -> np.ndarray:  # fmt: skip
+        """Their logarithms. Those of a recording are the mean over its windows, made to sum to 1 again."""
+        check_is_fitted(self)
+        prepared = self._read(X, first=False)
+        if sample_domain is not None:
+            _source_rows(sample_domain, prepared.rows)
+        logits, _ = predict(self.network_, torch.from_numpy(prepared.values)[None])
+        likely = self.calibration_.apply(logits).double().log_softmax(dim=-1)[0].numpy()
+        if self.window is None:
+            return _normal(likely)
+        total = np.zeros((prepared.rows, likely.shape[1]))
+        np.add.at(total, prepared.row, likely)
+        return _normal(total / np.bincount(prepared.row, minlength=prepared.rows)[:, None])
+
+    def score(
+        self, X: Any, y: Any, sample_weight: Any = None, sample_domain: Any = None, allow_source: bool = False  # noqa: N803
+    ) -> float:  # fmt: skip
+        """The share of rows whose class is right."""
+        from sklearn.metrics import accuracy_score
+
+        found = self.predict(X, sample_domain, allow_source)
+        return float(accuracy_score(y, found, sample_weight=sample_weight))
+
+    def save(self, folder: str | Path, rate: float | None = None) -> None:
+        """Writes the model folder the rest of bearcat works with; `rate` is the recordings', in samples per second."""
+        check_is_fitted(self)
+        _, samples = self.window_shape_
+        if samples != self._points(samples):
+            raise InputError(
+                f"windows of {samples} samples are shorter than the {self._points(samples)} the network needs and were"
+                " padded, which a model folder cannot tell; use longer windows"
+            )
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        told = {"recipe": self.recipe_name_, "versions": {"bearcat": bearcat.__version__, "torch": torch.__version__}}
+        preparation = Preparation(input=self.input, length=samples, stride=self.stride)
+        classes = tuple(str(one) for one in self.classes_)
+        save_model(
+            folder,
+            Model(
+                network=self.network_, calibration=self.calibration_, classes=classes, preparation=preparation,
+                rate=rate, told=told,
+            ),
+        )  # fmt: skip
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
+
+    def _check_settings(self) -> None:
+        if self.input not in INPUTS:
+            raise InputError(f"unknown input '{self.input}'{suggest(str(self.input), INPUTS)}")
+        if not 0 < self.test_share < 1:
+            raise InputError(f"test_share must lie between 0 and 1, not {self.test_share:g}")
+        if self.batch_size < 1:
+            raise InputError(f"batch_size must be at least 1, not {self.batch_size}")
+        if self.window is None and self.stride is not None:
+            raise InputError("stride is for cutting recordings; set window too, or leave stride out")
+
+    def _read_labelled(self, X: Any, y: Any) -> tuple[_Prepared, np.ndarray]:  # noqa: N803
+        """Windows and labels, y checked as scikit-learn does."""
+        if self.window is None:
+            flat, shape = _flattened(X)
+            values, labels = validate_data(self, flat, y, dtype=np.float32)
+            return self._windows(values, shape, first=True), labels
+        labels = column_or_1d(y, warn=True)
+        check_consistent_length(X, labels)
+        return self._read(X, first=True), labels
+
+    def _read(self, X: Any, *, first: bool) -> _Prepared:  # noqa: N803
+        """Checks X and prepares its windows. The `first` time is remembered; others must look like it."""
+        if self.window is None:
+            flat, shape = _flattened(X)
+            return self._windows(validate_data(self, flat, dtype=np.float32, reset=first), shape, first)
+        if first:
+            self.n_features_in_, self.window_shape_ = self.window, (1, self.window)
+        return self._cut(X)
+
+    def _windows(self, values: Floats, shape: tuple[int, int] | None, first: bool) -> _Prepared:
+        """Prepared windows of checked values (window, channel × samples)."""
+        shape = shape or (1, values.shape[1])
+        if first:
+            self.window_shape_ = shape
+        elif shape != self.window_shape_:
+            raise InputError(f"windows of shape {shape} were given, but those of fit had {self.window_shape_}")
+        return self._prepared(values.reshape(-1, *shape))
+
+    def _read_target(self, X: Any) -> _Prepared:  # noqa: N803
+        """The windows of X_target, which must look like the source's."""
+        if self.window is not None:
+            return self._cut(X)
+        flat, shape = _flattened(X)
+        there = shape or (1, np.shape(flat)[-1] if np.ndim(flat) == 2 else 0)
+        if there != self.window_shape_:
+            raise InputError(
+                f"X_target has windows of shape {there}, but the source's have {self.window_shape_};"
+                " cut both to the same length"
+            )
+        return self._read(X, first=False)
+
+    def _points(self, samples: int) -> int:
+        """How long a window must be before it is transformed: as it is, or padded to the encoder's shortest."""
+        return max(samples, SHORTEST if self.input == "time" else 2 * SHORTEST)
+
+    def _prepared(self, values: Floats) -> _Prepared:
+        """Standardised windows or spectra of raw ones. Short ones get zeros behind."""
+        samples = values.shape[-1]
+        padded = np.pad(values, ((0, 0), (0, 0), (0, self._points(samples) - samples)))
+        inputs = standardise(padded if self.input == "time" else spectrum(padded))
+        return _Prepared(inputs, np.arange(len(inputs)), len(inputs))
+
+    def _cut(self, X: Any) -> _Prepared:  # noqa: N803
+        """The prepared windows of whole recordings."""
+        if self.window is None or len(X) == 0:
+            raise InputError("X holds no recordings; give a list of signals, each with one axis")
+        recordings = [
+            Recording(signal=signal, domain="", label=None, rate=None, channel="", origin=f"recording {number} of X")
+            for number, signal in enumerate(X)
+        ]
+        windows = prepare(recordings, Preparation(input=self.input, length=self.window, stride=self.stride))
+        return _Prepared(windows.values, windows.recording, len(recordings))
+
+
+class AdaptedClassifier(_Classifier):
+    """A recipe of bearcat's as a scikit-learn classifier.
+
+    Parameters
+    ----------
+    recipe : a name of `bearcat recipes`, or a Recipe. Recipes without a calibrator get a temperature at the end.
+    input : "time" or "frequency", what the network sees of a window.
+    window, stride : samples, for X of whole recordings; None where X is windows.
+    epochs : None is the recipe's own number; the phases keep their shares.
+    batch_size : windows of each domain in a step; fewer where there are fewer.
+    test_share : of the source, held out to calibrate on.
+    random_state : a whole number, a RandomState, or None for another training each time.
+    device : "auto", "cpu" or "cuda".
+
+    Attributes
+    ----------
+    classes_, n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
+    window_shape_ : (channel, samples) of a window.
+    recipe_name_, recipe_ : what was trained; "source-only" where fit was given no target.
+    network_, calibration_ : what predicts, a stack of one.
+    history_ : losses and the like, one number an epoch.
+    """
+
+    def __init__(
+        self,
+        recipe: str | Recipe = DEFAULT_RECIPE,
+        *,
+        input: str = "time",
+        window: int | None = None,
+        stride: int | None = None,
+        epochs: int | None = None,
+        batch_size: int = 64,
+        test_share: float = 0.2,
+        random_state: int | np.random.RandomState | None = 0,
+        device: str = "auto",
+    ) -> None:
+        self.recipe = recipe
+        self.input = input
+        self.window = window
+        self.stride = stride
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.test_share = test_share
+        self.random_state = random_state
+        self.device = device
+
+    def _named_recipe(self) -> tuple[str, Recipe]:
+        if isinstance(self.recipe, Recipe):
+            return "custom", self.recipe if self.epochs is None else self.recipe.in_epochs(self.epochs)
+        return _recipe(self.recipe, self.input, self.epochs)
+
+
+class CATClassifier(_Classifier):
+    """The Calibrated Adaptive Teacher, with MCC and SDAT, as a scikit-learn classifier.
+
+    Parameters
+    ----------
+    calibrator : "Temperature", "Vector", "Matrix" or "CPCS".
+    The others, and the attributes (classes_, n_features_in_, feature_names_in_, …), are those of AdaptedClassifier.
+    """
+
+    def __init__(
+        self,
+        calibrator: str = "Temperature",
+        *,
+        input: str = "time",
+        window: int | None = None,
+        stride: int | None = None,
+        epochs: int | None = None,
+        batch_size: int = 64,
+        test_share: float = 0.2,
+        random_state: int | np.random.RandomState | None = 0,
+        device: str = "auto",
+    ) -> None:
+        self.calibrator = calibrator
+        self.input = input
+        self.window = window
+        self.stride = stride
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.test_share = test_share
+        self.random_state = random_state
+        self.device = device
+
+    def _named_recipe(self) -> tuple[str, Recipe]:
+        if self.calibrator not in CALIBRATORS:
+            raise InputError(f"unknown calibrator '{self.calibrator}'{suggest(str(self.calibrator), CALIBRATORS)}")
+        return _recipe(f"CAT*-{self.calibrator}", self.input, self.epochs)
+
+
+def _recipe(name: str, kind: str, epochs: int | None) -> tuple[str, Recipe]:
+    name = recipe_named(name)
+    recipe = RECIPES[name].for_input(kind)
+    return name, recipe if epochs is None else recipe.in_epochs(epochs)
+
+
+def _flattened(X: Any) -> tuple[Any, tuple[int, int] | None]:  # noqa: N803
+    """Windows with a channel axis as (window, channel × samples) and their shape; anything else as it is."""
+    try:
+        axes = np.ndim(X) if isinstance(X, Sequence) else getattr(X, "ndim", 2)
+    except ValueError as error:
+        raise InputError("the rows of X have different lengths; to cut recordings into windows set window") from error
+    if axes != 3:
+        return X, None
+    values = np.asarray(X)
+    rows, channels, samples = values.shape
+    return values.reshape(rows, channels * samples), (channels, samples)
+
+
+def _source_rows(sample_domain: Any, rows: int) -> np.ndarray:
+    """(row,) bool: source where the domain's number is not negative, as skada has it."""
+    domain = np.asarray(sample_domain)
+    if domain.shape != (rows,):
+        raise InputError(f"sample_domain must hold one whole number for each of {rows} rows, not {domain.shape}")
+    if not np.issubdtype(domain.dtype, np.number) or (domain != np.round(domain)).any():
+        raise InputError("sample_domain must hold whole numbers: source domains from 0 on, target domains below 0")
+    return np.asarray(domain >= 0)
+
+
+def _source_labels(y: Any, is_source: np.ndarray) -> np.ndarray:
+    """Labels (row,) of the source; the target's are replaced by one of the source's before anybody looks at them."""
+    labels = column_or_1d(y, warn=True)
+    check_consistent_length(labels, is_source)
+    if not is_source.any():
+        raise InputError("sample_domain names no source; source domains are numbered from 0 on, target domains below 0")
+    of_source = labels[is_source]
+    masked = np.array([str(one) in (str(MASK), str(float(MASK)), "nan") for one in of_source])
+    if masked.any():
+        row = int(np.flatnonzero(is_source)[masked.argmax()])
+        raise InputError(f"row {row} of X is source but its label is masked ({labels[row]}); label it or leave it out")
+    return np.where(is_source, labels, of_source[0])
+
+
+def _classes(labels: np.ndarray) -> tuple[np.ndarray, Integers]:
+    """The classes, sorted, and the code of each label."""
+    check_classification_targets(labels)
+    classes, codes = np.unique(labels, return_inverse=True)
+    if len(classes) < 2:
+        raise InputError(f"the source has one class only, '{classes[0]}'; a classifier needs at least two")
+    return classes, codes.astype(np.int64)
+
+
+def _held_out(codes: Integers, row: Integers, share: float, random: np.random.Generator) -> np.ndarray:
+    """(window,) bool: a share of every class, to calibrate on; `codes` (row of X,), `row` (window,).
+
+    Whole recordings where every class has two or more, since windows of one recording are much alike; else windows.
+    """
+    there = np.unique(row)
+    alone = np.bincount(codes[there])[np.unique(codes[there])].min() < 2
+    units = np.arange(len(row)) if alone else row
+    of_unit = dict(zip(units.tolist(), codes[row].tolist(), strict=True))
+    members = np.array(list(of_unit))
+    kinds = np.array(list(of_unit.values()))
+    chosen: list[int] = []
+    for code in np.unique(kinds):
+        mine = random.permutation(members[kinds == code])
+        chosen += mine[: min(max(1, round(share * len(mine))), len(mine) - 1)].tolist()
+    if not chosen:
+        raise InputError(f"{len(members)} samples, one of each class, leave none to calibrate on; give more windows")
+    return np.isin(units, chosen)
+
+
+def _on_cpu(trained: Trained, data: TrainingData) -> tuple[Student, Calibration]:
+    """The network that predicts, and its calibration: the recipe's, or a temperature where the recipe has none."""
+    calibration = trained.calibration
+    if calibration is None:
+        logits, _ = predict(trained.network, trained.batches.source_test)
+        evidence = Evidence(source_logits=logits, source_labels=trained.batches.source_test_labels)
+        calibration = Temperature().fit(evidence)
+    channels, points = data.source_train.values.shape[1:]
+    network = Student(1, channels, points, len(data.classes)).requires_grad_(False)
+    network.load_state_dict({name: value.cpu() for name, value in trained.network.state_dict().items()})
+    return network, Calibration.from_state({name: value.cpu() for name, value in calibration.state().items()})
+
+
+def _normal(likely: np.ndarray) -> np.ndarray:
+    """Log-probabilities (row, class) whose exponentials sum to 1."""
+    normal: np.ndarray = likely - np.logaddexp.reduce(likely, axis=1, keepdims=True)
+    return normal
+
+
+def _seed(random_state: int | np.random.RandomState | None) -> int:
+    """A whole number is the seed itself, so that it means the same as elsewhere in bearcat."""
+    if isinstance(random_state, int | np.integer):
+        if random_state < 0:
+            raise InputError(f"random_state is a whole number from 0 on, not {random_state}")
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def _device(name: str) -> torch.device:
+    if name not in ("auto", "cpu", "cuda"):
+        raise InputError(f"unknown device '{name}'; choose from auto, cpu, cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("device 'cuda' was asked for, but torch sees no CUDA device; use device='cpu'")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")

@@ -1,0 +1,392 @@
+"""The scikit-learn face: scikit-learn's own checks, skada's conventions with the real skada, and what is refused."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sklearn
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import bearcat
+from bearcat import AdaptedClassifier, CATClassifier
+from bearcat.artefact import load_model
+from bearcat.data.prepare import prepare
+from bearcat.data.recording import Recording
+from bearcat.errors import InputError
+from bearcat.estimator import _held_out
+from bearcat.recipe import RECIPES
+
+with sklearn.config_context():  # skada switches metadata routing on for everybody; put back what was there
+    from skada import make_da_pipeline
+    from skada.metrics import DeepEmbeddedValidation, MixValScorer, PredictionEntropyScorer, SoftNeighborhoodDensity
+    from skada.model_selection import StratifiedDomainShuffleSplit
+
+LENGTH = 80
+QUICK = {"input": "frequency", "epochs": 2, "batch_size": 16}
+DOCUMENT = Path(__file__).parents[1] / "docs" / "estimator.md"
+
+
+def signals(labels, bins, noise, random, length=LENGTH):
+    """Tones in noise: the class is the frequency."""
+    frequency = np.array([bins[label] for label in labels])[:, None] / LENGTH
+    phase = random.uniform(0, 2 * np.pi, (len(labels), 1))
+    tone = np.sin(2 * np.pi * frequency * np.arange(length) + phase)
+    return tone + noise * random.standard_normal((len(labels), length))
+
+
+@pytest.fixture(scope="module")
+def shift():
+    """Source and target windows of three classes, the tones a little apart: Xs, ys, Xt, yt."""
+    random = np.random.default_rng(7)
+    ys, yt = np.arange(90) % 3, random.permutation(np.arange(60) % 3)
+    Xs = signals(ys, (6, 16, 28), 0.3, random)
+    return Xs, ys, signals(yt, (7, 18, 30), 0.6, random), yt
+
+
+@pytest.fixture(scope="module")
+def packed(shift):
+    """The same as skada has it: X, y, sample_domain, in mixed order."""
+    Xs, ys, Xt, _ = shift
+    order = np.random.default_rng(0).permutation(len(Xs) + len(Xt))
+    X, y = np.concatenate([Xs, Xt]), np.concatenate([ys, np.full(len(Xt), -1)])
+    return X[order], y[order], np.repeat([1, -2], [len(Xs), len(Xt)])[order]
+
+
+@pytest.fixture
+def routing():
+    with sklearn.config_context(enable_metadata_routing=True):
+        yield
+
+
+# No check is exempt. A few epochs of small batches are enough for those that ask for a good score on blobs.
+@parametrize_with_checks([CATClassifier(epochs=3, batch_size=16), AdaptedClassifier("DANN", epochs=3, batch_size=16)])
+def test_scikit_learns_estimator_checks_pass(estimator, check):
+    check(estimator)
+
+
+def test_cat_learns_the_shift_and_its_predictions_are_its_likeliest_classes(shift):
+    Xs, ys, Xt, yt = shift
+    model = CATClassifier(input="frequency", epochs=15, batch_size=16).fit(Xs, ys, X_target=Xt)
+    assert model.score(Xt, yt) > 0.9
+    assert model.score(Xs, ys) > 0.9
+    assert model.recipe_name_ == "CAT*-Temperature"
+    likely = model.predict_proba(Xt)
+    assert np.array_equal(model.classes_[likely.argmax(axis=1)], model.predict(Xt))
+    assert np.allclose(likely.sum(axis=1), 1)
+    assert np.allclose(np.log(likely), model.predict_log_proba(Xt))
+    assert len(model.history_["loss_domain"]) == 15
+
+
+def test_source_and_target_of_a_packed_array_are_those_of_two_arrays(packed):
+    X, y, domain = packed
+    model = CATClassifier(**QUICK).fit(X, y, sample_domain=domain)
+    alike = CATClassifier(**QUICK).fit(X[domain >= 0], y[domain >= 0], X_target=X[domain < 0])
+    assert np.array_equal(model.predict_proba(X), alike.predict_proba(X))
+    assert np.array_equal(model.predict_proba(X), model.predict_proba(X, sample_domain=domain, allow_source=True))
+
+
+def test_no_label_of_the_target_changes_anything(packed):
+    X, y, domain = packed
+    names = np.array(["healthy", "inner", "outer"])
+    expected = AdaptedClassifier("DANN", **QUICK).fit(X, y, sample_domain=domain)
+    with_words = np.where(domain < 0, "-1", names[y])
+    unmasked = np.where(domain < 0, "cage", names[y])
+    not_a_number = np.where(domain < 0, np.nan, y.astype(float))
+    mixed = names[y].astype(object)
+    mixed[domain < 0] = -1
+    for labels, classes in (
+        (with_words, list(names)), (unmasked, list(names)), (mixed, list(names)), (not_a_number, [0.0, 1.0, 2.0]),
+        (np.where(domain < 0, 1, y), [0, 1, 2]),
+    ):  # fmt: skip
+        model = AdaptedClassifier("DANN", **QUICK).fit(X, labels, sample_domain=domain)
+        assert list(model.classes_) == classes
+        assert np.array_equal(model.predict_proba(X), expected.predict_proba(X))
+        assert set(model.predict(X)) <= set(classes)
+
+
+def test_several_source_domains_are_one_source_and_zero_is_one_of_them(packed):
+    X, y, domain = packed
+    several = np.where(domain > 0, np.arange(len(X)) % 3, -5)
+    one, other = (AdaptedClassifier("DANN", **QUICK).fit(X, y, sample_domain=told) for told in (domain, several))
+    assert np.array_equal(one.predict_proba(X), other.predict_proba(X))
+
+
+def test_without_a_target_the_source_alone_is_learnt_from(shift):
+    Xs, ys, Xt, _ = shift
+    plain = CATClassifier(**QUICK).fit(Xs, ys)
+    assert plain.recipe_name_ == "source-only"
+    alike = AdaptedClassifier("source-only", **QUICK).fit(Xs, ys, X_target=Xt)
+    assert np.array_equal(plain.predict_proba(Xt), alike.predict_proba(Xt))
+    assert not np.array_equal(
+        plain.predict_proba(Xt), CATClassifier(**QUICK).fit(Xs, ys, X_target=Xt).predict_proba(Xt)
+    )
+    everything_source = CATClassifier(**QUICK).fit(Xs, ys, sample_domain=np.ones(len(Xs)))
+    assert np.array_equal(plain.predict_proba(Xt), everything_source.predict_proba(Xt))
+
+
+def test_recipes_without_a_calibrator_get_a_temperature(shift):
+    Xs, ys, Xt, _ = shift
+    random = np.random.default_rng(0)
+    wrong = np.where(random.random(len(ys)) < 0.4, random.integers(0, 3, len(ys)), ys)  # nobody can be sure of these
+    model = AdaptedClassifier("source-only", input="frequency", epochs=30, batch_size=16).fit(Xs, wrong, X_target=Xt)
+    assert float(model.calibration_.temperature) > 1.05
+
+
+def test_a_channel_axis_of_one_changes_nothing_and_two_channels_are_learnt_from(shift):
+    Xs, ys, Xt, _ = shift
+    flat = AdaptedClassifier("DANN", **QUICK).fit(Xs, ys, X_target=Xt)
+    deep = AdaptedClassifier("DANN", **QUICK).fit(Xs[:, None], ys, X_target=Xt[:, None])
+    assert np.array_equal(flat.predict_proba(Xt), deep.predict_proba(Xt[:, None]))
+    two = AdaptedClassifier("DANN", **QUICK).fit(np.stack([Xs, Xs**2], axis=1), ys)
+    assert two.window_shape_ == (2, LENGTH)
+    assert two.n_features_in_ == 2 * LENGTH
+    assert two.predict(np.stack([Xt, Xt**2], axis=1)).shape == (60,)
+
+
+def test_the_seed_decides_the_training(shift):
+    Xs, ys, Xt, _ = shift
+
+    def likely(random_state):
+        return AdaptedClassifier("DANN", **QUICK, random_state=random_state).fit(Xs, ys, X_target=Xt).predict_proba(Xt)
+
+    assert np.array_equal(likely(3), likely(3))
+    assert not np.array_equal(likely(3), likely(4))
+    assert np.array_equal(likely(np.random.RandomState(1)), likely(np.random.RandomState(1)))
+    assert not np.array_equal(likely(None), likely(None))
+
+
+def test_an_adapted_model_survives_clone_and_pickle(shift):
+    Xs, ys, Xt, _ = shift
+    recipe = RECIPES["DANN"].in_epochs(2)
+    model = AdaptedClassifier(recipe, input="frequency", batch_size=16).fit(Xs, ys, X_target=Xt)
+    assert np.array_equal(pickle.loads(pickle.dumps(model)).predict_proba(Xt), model.predict_proba(Xt))
+    copied = clone(model)
+    assert copied.recipe == recipe
+    with pytest.raises(NotFittedError):
+        copied.predict(Xt)
+    assert np.array_equal(copied.fit(Xs, ys, X_target=Xt).predict_proba(Xt), model.predict_proba(Xt))
+
+
+# Whole recordings
+
+
+@pytest.fixture(scope="module")
+def recordings():
+    """Source recordings of different lengths with a label each, and target ones."""
+    random = np.random.default_rng(3)
+    labels = np.array(["inner", "outer"] * 4)
+    bins = {"inner": 6, "outer": 20}
+    source = [signals([label], bins, 0.3, random, 400 + 37 * number)[0] for number, label in enumerate(labels)]
+    target = [signals([label], bins, 0.6, random, 300 + 53 * number)[0] for number, label in enumerate(labels[:5])]
+    return source, labels, target, labels[:5]
+
+
+def test_recordings_are_cut_and_each_gets_one_label(recordings):
+    source, labels, target, truth = recordings
+    model = CATClassifier(input="frequency", window=LENGTH, stride=40, epochs=8, batch_size=16)
+    model.fit(source, labels, X_target=target)
+    assert list(model.predict(target)) == list(truth)
+    assert model.score(source, labels) == 1
+    assert model.n_features_in_ == LENGTH
+
+
+def test_recordings_of_both_domains_may_stand_in_one_list(recordings):
+    source, labels, target, _ = recordings
+    model = AdaptedClassifier("DANN", window=LENGTH, **QUICK).fit(source, labels, X_target=target)
+    mixed, domain = np.array(["-1"] * 5 + list(labels)), np.repeat([-1, 1], [5, 8])
+    packed = clone(model).fit([*target, *source], mixed, sample_domain=domain)
+    assert np.array_equal(packed.predict_proba(target), model.predict_proba(target))
+
+
+def test_a_recordings_probabilities_are_pooled_from_the_logarithms_of_its_windows(recordings):
+    source, labels, target, _ = recordings
+    model = AdaptedClassifier("DANN", window=LENGTH, **QUICK).fit(source, labels, X_target=target)
+    for one in target:
+        windows = [one[start : start + LENGTH] for start in range(0, len(one) - LENGTH + 1, LENGTH)]
+        product = np.prod(model.predict_proba(windows), axis=0) ** (1 / len(windows))
+        assert np.allclose(model.predict_proba([one])[0], product / product.sum(), atol=1e-6)
+
+
+def test_whole_recordings_are_held_out_where_every_class_has_two():
+    codes, row = np.array([0, 0, 1, 1, 1]), np.repeat(np.arange(5), 10)
+    for seed in range(10):
+        held = _held_out(codes, row, 0.2, np.random.default_rng(seed))
+        sides = [set(held[row == number]) for number in range(5)]
+        assert all(len(side) == 1 for side in sides)
+        assert all(set(held[codes[row] == code]) == {True, False} for code in (0, 1))
+
+
+def test_windows_are_held_out_where_a_class_has_one_recording():
+    codes, row = np.array([0, 0, 1]), np.repeat(np.arange(3), 10)
+    held = _held_out(codes, row, 0.2, np.random.default_rng(0))
+    assert [held[codes[row] == code].sum() for code in (0, 1)] == [4, 2]
+
+
+# Other people's tools
+
+
+def test_in_a_pipeline_the_target_is_scaled_with_the_source(packed, routing):
+    X, y, domain = packed
+    pipeline = make_pipeline(StandardScaler(), AdaptedClassifier("DANN", **QUICK)).fit(X, y, sample_domain=domain)
+    scaled = StandardScaler().fit(X)
+    alone = AdaptedClassifier("DANN", **QUICK).fit(scaled.transform(X), y, sample_domain=domain)
+    assert np.array_equal(pipeline.predict_proba(X), alone.predict_proba(scaled.transform(X)))
+    assert np.array_equal(clone(pipeline).fit(X, y, sample_domain=domain).predict(X), pipeline.predict(X))
+
+
+def test_skadas_own_pipeline_gives_the_same(packed, routing):
+    X, y, domain = packed
+    ours = make_pipeline(StandardScaler(), AdaptedClassifier("DANN", **QUICK)).fit(X, y, sample_domain=domain)
+    theirs = make_da_pipeline(StandardScaler(), AdaptedClassifier("DANN", **QUICK)).fit(X, y, sample_domain=domain)
+    target = domain < 0
+    assert np.allclose(
+        theirs.predict_proba(X[target], sample_domain=domain[target]), ours.predict_proba(X[target]), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("scorer", [PredictionEntropyScorer, SoftNeighborhoodDensity, MixValScorer])
+def test_a_grid_is_searched_with_skadas_label_free_scorers(packed, routing, scorer):
+    X, y, domain = packed
+    search = GridSearchCV(
+        AdaptedClassifier(**QUICK), {"recipe": ["source-only", "DANN"]}, scoring=scorer(),
+        cv=StratifiedDomainShuffleSplit(n_splits=1, test_size=0.4, random_state=0), error_score="raise",
+    ).fit(X, y, sample_domain=domain)  # fmt: skip
+    scores = search.cv_results_["mean_test_score"]
+    assert np.isfinite(scores).all()
+    assert search.best_params_["recipe"] == ["source-only", "DANN"][int(np.argmax(scores))]
+    assert search.best_estimator_.recipe_name_ == search.best_params_["recipe"]
+    assert search.predict(X[domain < 0]).shape == (60,)
+
+
+def test_skadas_scorers_see_the_targets_calibrated_probabilities(packed, routing):
+    X, y, domain = packed
+    model = CATClassifier(**QUICK).fit(X, y, sample_domain=domain)
+    likely = model.predict_proba(X[domain < 0])
+    score = PredictionEntropyScorer()(model, X, y, sample_domain=domain)
+    assert score == pytest.approx((likely * np.log(likely)).mean())
+
+
+def test_scorers_that_look_for_layers_work_on_a_pipeline(packed, routing):
+    X, y, domain = packed
+    pipeline = make_pipeline(StandardScaler(), AdaptedClassifier("DANN", **QUICK)).fit(X, y, sample_domain=domain)
+    assert np.isfinite(DeepEmbeddedValidation(random_state=0)(pipeline, X, y, sample_domain=domain))
+
+
+def test_importing_changes_no_setting_of_scikit_learns_and_bearcat_itself_loads_nothing():
+    code = (
+        "import sys, bearcat\n"
+        "found = {'numpy', 'torch', 'sklearn', 'scipy'} & set(sys.modules); assert not found, found\n"
+        "import sklearn; before = sklearn.get_config()\n"
+        "bearcat.CATClassifier()\n"
+        "assert sklearn.get_config() == before; assert 'skada' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_scikit_learn_the_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.base", None)
+    monkeypatch.delitem(sys.modules, "bearcat.estimator")
+    with pytest.raises(InputError, match=re.escape("pip install 'bearcat[estimator]'")):
+        bearcat.CATClassifier  # noqa: B018
+
+
+def test_bearcat_has_no_other_names():
+    with pytest.raises(AttributeError, match="no attribute 'DOGClassifier'"):
+        bearcat.DOGClassifier  # noqa: B018
+
+
+# The model folder
+
+
+def test_a_saved_model_gives_the_same_probabilities(tmp_path, recordings):
+    source, labels, target, _ = recordings
+    model = CATClassifier(window=LENGTH, **QUICK).fit(source, labels, X_target=target)
+    model.save(tmp_path / "deep" / "model", rate=12_000)
+    loaded = load_model(tmp_path / "deep" / "model")
+    assert loaded.classes == ("inner", "outer")
+    assert loaded.rate == 12_000
+    one = Recording(signal=target[0][:LENGTH], domain="", label=None, rate=None, channel="", origin="a window")
+    likely = loaded.probabilities(prepare([one], loaded.preparation).values)
+    assert np.allclose(likely, model.predict_proba([target[0][:LENGTH]]), atol=1e-6)
+
+
+def test_windows_that_were_padded_cannot_be_saved(tmp_path):
+    random = np.random.default_rng(0)
+    model = AdaptedClassifier(epochs=1).fit(random.standard_normal((12, 20)), np.arange(12) % 2)
+    with pytest.raises(InputError, match="windows of 20 samples are shorter than the 33"):
+        model.save(tmp_path)
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("settings", "given", "sentence"),
+    [
+        ({}, {"X_target": np.ones((5, 70))}, r"X_target has windows of shape \(1, 70\), but the source's have \(1, 80\)"),
+        ({}, {"X_target": np.ones((5, 80)), "sample_domain": np.ones(90)}, "the target is given twice"),
+        ({}, {"X_target": np.full((5, 80), np.nan)}, "NaN"),
+        ({}, {"sample_domain": np.ones(3)}, "one whole number for each of 90 rows"),
+        ({}, {"sample_domain": np.full(90, 0.5)}, "whole numbers"),
+        ({}, {"sample_domain": np.array(["a"] * 90)}, "whole numbers"),
+        ({}, {"sample_domain": np.full(90, -1)}, "names no source"),
+        ({}, {"y": np.full(90, -1), "sample_domain": np.ones(90)}, r"row 0 of X is source but its label is masked \(-1\)"),
+        ({}, {"y": ["healthy"] * 90}, "one class only, 'healthy'"),
+        ({}, {"X": np.eye(12, 80), "y": np.arange(12)}, "one of each class, leave none to calibrate on"),
+        ({}, {"y": np.linspace(0, 1, 90)}, "Unknown label type"),
+        ({}, {"X": [np.ones(70), np.ones(80)], "y": [0, 1]}, "different lengths; to cut recordings into windows set window"),
+        ({"recipe": "CAD"}, {}, "unknown recipe 'CAD'"),
+        ({"input": "wavelet"}, {}, "unknown input 'wavelet'"),
+        ({"test_share": 1.0}, {}, "test_share must lie between 0 and 1"),
+        ({"batch_size": 0}, {}, "batch_size must be at least 1"),
+        ({"epochs": 0}, {}, "epochs must be at least 1"),
+        ({"stride": 10}, {}, "stride is for cutting recordings"),
+        ({"random_state": -1}, {}, "whole number from 0 on"),
+        ({"device": "tpu"}, {}, "unknown device 'tpu'"),
+        ({"window": 100}, {}, "recording 0 of X: 80 samples are fewer than one window of 100"),
+        ({"window": 20}, {}, "windows of 20 points are too short"),
+        ({"window": 40}, {"X": [], "y": []}, "X holds no recordings"),
+        ({"window": 40}, {"y": np.zeros(3)}, "inconsistent numbers of samples"),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_refused_in_a_sentence(shift, settings, given, sentence):
+    Xs, ys, _, _ = shift
+    with pytest.raises(ValueError, match=sentence):
+        AdaptedClassifier(**({"recipe": "DANN", "epochs": 1} | settings)).fit(**({"X": Xs, "y": ys} | given))
+
+
+def test_an_unknown_calibrator_gets_a_suggestion(shift):
+    with pytest.raises(InputError, match="unknown calibrator 'Temprature'; did you mean 'Temperature'?"):
+        CATClassifier("Temprature").fit(*shift[:2])
+
+
+def test_windows_of_another_shape_are_refused_when_predicting(shift):
+    Xs, ys, Xt, _ = shift
+    model = AdaptedClassifier("source-only", epochs=1).fit(Xs, ys)
+    with pytest.raises(ValueError, match="X has 70 features"):
+        model.predict(Xt[:, :70])
+    with pytest.raises(InputError, match=r"windows of shape \(2, 40\) were given, but those of fit had \(1, 80\)"):
+        model.predict(Xt.reshape(-1, 2, 40))
+
+
+def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
+    code = "\n".join(re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL))
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    with sklearn.config_context():  # the page switches metadata routing on
+        exec(code, names)
+    assert load_model(tmp_path / "model").classes == ("inner", "outer")
+    assert "{'recipe': " in capsys.readouterr().out
+    assert names["model"].recipe_name_ == "CAT*-Temperature"
