@@ -16,6 +16,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bearcat
@@ -29,7 +30,13 @@ from bearcat.recipe import RECIPES
 
 with sklearn.config_context():  # skada switches metadata routing on for everybody; put back what was there
     from skada import make_da_pipeline
-    from skada.metrics import DeepEmbeddedValidation, MixValScorer, PredictionEntropyScorer, SoftNeighborhoodDensity
+    from skada.metrics import (
+        DeepEmbeddedValidation,
+        MaNoScorer,
+        MixValScorer,
+        PredictionEntropyScorer,
+        SoftNeighborhoodDensity,
+    )
     from skada.model_selection import StratifiedDomainShuffleSplit
 
 LENGTH = 80
@@ -73,6 +80,27 @@ def routing():
 @parametrize_with_checks([CATClassifier(epochs=3, batch_size=16), AdaptedClassifier("DANN", epochs=3, batch_size=16)])
 def test_scikit_learns_estimator_checks_pass(estimator, check):
     check(estimator)
+
+
+class AdaptsToItself(CATClassifier):
+    """The checks know no target; so that they see a whole adaptation, here the target is X."""
+
+    def fit(self, X, y):
+        return super().fit(X, y, X_target=X)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        estimator_checks.check_dict_unchanged,
+        estimator_checks.check_estimators_pickle,
+        estimator_checks.check_fit_idempotent,
+        estimator_checks.check_methods_sample_order_invariance,
+        estimator_checks.check_methods_subset_invariance,
+    ],
+)
+def test_scikit_learns_checks_of_a_fitted_model_pass_after_an_adaptation(check):
+    check("AdaptsToItself", AdaptsToItself(epochs=2, batch_size=16))
 
 
 def test_cat_learns_the_shift_and_its_predictions_are_its_likeliest_classes(shift):
@@ -280,7 +308,8 @@ def test_skadas_scorers_see_the_targets_calibrated_probabilities(packed, routing
 def test_scorers_that_look_for_layers_work_on_a_pipeline(packed, routing):
     X, y, domain = packed
     pipeline = make_pipeline(StandardScaler(), AdaptedClassifier("DANN", **QUICK)).fit(X, y, sample_domain=domain)
-    assert np.isfinite(DeepEmbeddedValidation(random_state=0)(pipeline, X, y, sample_domain=domain))
+    for scorer in (DeepEmbeddedValidation(random_state=0), MaNoScorer()):
+        assert np.isfinite(scorer(pipeline, X, y, sample_domain=domain))
 
 
 def test_importing_changes_no_setting_of_scikit_learns_and_bearcat_itself_loads_nothing():

@@ -252,8 +252,9 @@ class _Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _prepared(self, values: Floats) -> _Prepared:
         """Standardised windows or spectra of raw ones. Short ones get zeros behind."""
         samples = values.shape[-1]
-        padded = np.pad(values, ((0, 0), (0, 0), (0, self._points(samples) - samples)))
-        inputs = standardise(padded if self.input == "time" else spectrum(padded))
+        if samples < self._points(samples):
+            values = np.pad(values, ((0, 0), (0, 0), (0, self._points(samples) - samples)))
+        inputs = standardise(values if self.input == "time" else spectrum(values))
         return _Prepared(inputs, np.arange(len(inputs)), len(inputs))
 
     def _cut(self, X: Any) -> _Prepared:  # noqa: N803
@@ -398,7 +399,8 @@ def _source_labels(y: Any, is_source: np.ndarray) -> np.ndarray:
     if masked.any():
         row = int(np.flatnonzero(is_source)[masked.argmax()])
         raise InputError(f"row {row} of X is source but its label is masked ({labels[row]}); label it or leave it out")
-    return np.where(is_source, labels, of_source[0])
+    seen: np.ndarray = np.where(is_source, labels, of_source[0])
+    return seen
 
 
 def _classes(labels: np.ndarray) -> tuple[np.ndarray, Integers]:
