@@ -100,7 +100,8 @@ def _neighbourhood_density(likely: Tensor, present: Tensor) -> Tensor:
     other = present[:, None] & present[..., None] & ~alone
     share = near.masked_fill(~other, -torch.inf).softmax(dim=-1).nan_to_num()  # a row of no others is nan
     windows = present.sum(dim=1).double()
-    return torch.special.entr(share).sum(dim=(1, 2)) / windows / (windows - 1).log()
+    density: Tensor = torch.special.entr(share).sum(dim=(1, 2)) / windows / (windows - 1).log()
+    return density
 
 
 def watcher(held_back: Sequence[HeldBack], device: torch.device) -> Callable[[EpochEnd], dict[str, Tensor]]:

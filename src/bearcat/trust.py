@@ -256,7 +256,7 @@ class Familiarity:
 
     features: Floats  # (kept window, feature) float32 of length 1
     neighbours: int
-    rate: float  # of false alarms among windows
+    rate: float  # of false alarms among windows; more than asked for where few windows were held out
     energy_limit: float
     distance_limit: float
     recording_limit: float  # the share of unfamiliar windows that recordings of the target stay within
@@ -334,9 +334,9 @@ def familiarity_told(
         "rate": fitted.rate,
         "false_alarms": wrong / windows if windows else None,
         "source_unfamiliar": _share(fitted.unfamiliar(source_logits, source_features)),
-        "energy_limit": _finite(fitted.energy_limit),
-        "distance_limit": _finite(fitted.distance_limit),
-        "recording_limit": _finite(fitted.recording_limit),
+        "energy_limit": fitted.energy_limit,
+        "distance_limit": fitted.distance_limit,
+        "recording_limit": fitted.recording_limit,
         "recordings": len(np.unique(recording)),
     }
 
@@ -368,13 +368,15 @@ def _with_limits(
     kept: Floats, neighbours: int, rate: float, strange: Floats, far: Floats, recording: Integers
 ) -> Familiarity:
     """Limits from the scores of held-out target windows."""
-    limits = conformal_limit(strange, rate / 2), conformal_limit(far, rate / 2)
+    # Few windows cannot hold a small rate; the largest score of n is exceeded by one in n + 1, and so the rate is told.
+    rate = max(rate, 2 / (len(strange) + 1))
+    limits = tuple(min(conformal_limit(one, rate / 2), float(one.max())) for one in (strange, far))
     beyond = (strange > limits[0]) | (far > limits[1])
     _, group = np.unique(recording, return_inverse=True)
     shares = np.bincount(group, beyond) / np.bincount(group)
     # With few recordings no limit holds at this rate; the largest share seen is then the best there is.
     limit = min(conformal_limit(shares, rate), float(shares.max()))
-    return Familiarity(kept, neighbours, rate, *limits, limit)
+    return Familiarity(kept, neighbours, rate, limits[0], limits[1], limit)
 
 
 # What a record says.
@@ -473,18 +475,18 @@ def checked(
     )  # fmt: skip
 
 
-def plain(value: Any) -> Any:
+def plain(told: Mapping[str, Any]) -> dict[str, Any]:
     """The same without what JSON does not know: None for nan and infinity."""
-    if isinstance(value, Mapping):
-        return {name: plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    def of(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return plain(value)
+        if isinstance(value, list):
+            return [of(one) for one in value]
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return {name: of(value) for name, value in told.items()}
 
 
 def _share(chosen: NDArray[Any]) -> float:
     return float(np.mean(chosen)) if len(chosen) else math.nan
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

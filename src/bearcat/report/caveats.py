@@ -15,6 +15,9 @@ import numpy as np
 
 from bearcat.report.drawing import count, listed, ordered_methods
 from bearcat.report.results import Cell, Missing, Result
+from bearcat.trust import FAR
+
+VALIDATORS = {"entropy": "entropy", "bnm": "BNM", "snd": "SND", "dev": "DEV"}  # docs/trust.md
 
 
 @dataclass(frozen=True)
@@ -30,8 +33,8 @@ def caveats(results: Sequence[Result], missing: Sequence[Missing] = ()) -> list[
     """Everything below, worst first."""
     found = [
         *incomplete(results, missing), *_stopped(results), *_collapsed(results), *oracles(results),
-        *negative_transfer(results), *_at_bound(results), *_never_predicted(results), *different_versions(results),
-        *_one_seed(results),
+        *negative_transfer(results), *estimates_off(results), *_at_bound(results), *_never_predicted(results),
+        *different_versions(results), *_one_seed(results),
     ]  # fmt: skip
     return found
 
@@ -85,7 +88,7 @@ def negative_transfer(results: Sequence[Result]) -> list[Caveat]:
         accuracy, cell = one.score("target", "accuracy"), one.cell
         if accuracy is None:
             continue
-        if not any(_recipe(one)[part] for part in ("alignment", "confusion", "sharpness", "teacher")):
+        if not adapts(one):
             plain[cell.dataset, cell.input, cell.task, cell.seed] = accuracy
         else:
             adapted.setdefault((cell.dataset, cell.input, cell.method, cell.task), {})[cell.seed] = accuracy
@@ -103,6 +106,45 @@ def negative_transfer(results: Sequence[Result]) -> list[Caveat]:
         " (means over the seeds both have; no test is behind this)."
     )
     return [Caveat("Negative transfer", text, tuple(items))] if items else []
+
+
+def estimates_off(results: Sequence[Result]) -> list[Caveat]:
+    """Runs whose confidence promised another accuracy than their labels show."""
+    items = []
+    for one in results:
+        truth = one.score("target", "accuracy")
+        value = ((one.record["estimates"].get("accuracy") or {}).get("confidence") or {}).get("value")
+        if truth is not None and value is not None and abs(value - truth) > FAR:
+            items.append(f"{named(one.cell)}: {100 * value:.1f} expected, {100 * truth:.1f} % measured")
+    text = (
+        f"In {count(len(items), 'run')} the accuracy expected from confidence is more than {100 * FAR:.0f} points from"
+        " the measured one: without labels one would have been misled."
+    )
+    return [Caveat("Estimate off", text, tuple(items))] if items else []
+
+
+def doubtful_transfer(result: Result, others: Sequence[Result]) -> list[Caveat]:
+    """A run that looks worse than training on the source alone, by what can be told without labels."""
+    mine = result.record["estimates"].get("validators") or {}
+    for plain in others:
+        if adapts(plain) or not adapts(result) or plain.cell.task != result.cell.task:
+            continue
+        alone = plain.record["estimates"].get("validators") or {}
+        both = [name for name in mine if mine[name] is not None and alone.get(name) is not None]
+        worse = [name for name in both if mine[name] < alone[name]]
+        if len(both) > 1 and 2 * len(worse) >= len(both):
+            text = (
+                f"By {len(worse)} of {len(both)} label-free validators {result.cell.method} looks no better on the"
+                f" target than {plain.cell.method} ({', '.join(VALIDATORS.get(name, name) for name in worse)}):"
+                " adaptation may have done harm. Compare the two on some windows by hand."
+            )
+            return [Caveat("Negative transfer possible", text)]
+    return []
+
+
+def adapts(one: Result) -> bool:
+    """Whether a run's recipe looks at the target at all; told by ingredients."""
+    return any(_recipe(one)[part] for part in ("alignment", "confusion", "sharpness", "teacher"))
 
 
 def _at_bound(results: Sequence[Result]) -> list[Caveat]:

@@ -21,7 +21,18 @@ from pathlib import Path
 from typing import Any
 
 from bearcat.errors import InputError
-from bearcat.report.caveats import Caveat, caveats, different_versions, incomplete, negative_transfer, oracles
+from bearcat.report.caveats import (
+    VALIDATORS,
+    Caveat,
+    adapts,
+    caveats,
+    different_versions,
+    doubtful_transfer,
+    estimates_off,
+    incomplete,
+    negative_transfer,
+    oracles,
+)
 from bearcat.report.curves import (
     coverage_curves,
     pseudo_label_curves,
@@ -35,6 +46,7 @@ from bearcat.report.figures import confusions, critical_difference, reliability,
 from bearcat.report.results import Missing, Result, read_result
 from bearcat.report.stats import compare
 from bearcat.report.tables import Entry, Table, result_tables, write_tables
+from bearcat.trust import agreement
 
 DRAWN_AS_VECTORS = 60_000  # bytes of SVG; a larger figure goes into the page as a PNG of few colours, which is smaller
 COLOURS_KEPT = 96
@@ -62,6 +74,7 @@ class Section:
     figures: tuple[Shown, ...] = ()
     folded: tuple[Table, ...] = ()  # tables behind a click
     level: int = 2
+    verdict: str = ""  # stands first, in larger letters
 
     @property
     def anchor(self) -> str:
@@ -105,6 +118,7 @@ def write_run_page(folder: Path, beside: Sequence[Path] = ()) -> Path:
         numbers=_headline(result),
         sections=(
             Section("Scores", tuple(sentences), tuple(warned), (_score_table(together),)),
+            *_trust_section(result, others),
             Section("Figures", figures=tuple(_shown(picture) for picture in pictures)),
             Section(
                 "What was run", (_what_was_run(result),),
@@ -250,6 +264,120 @@ def _score_table(results: Sequence[Result]) -> Table:
         " T: temperature."
     )
     return Table("scores", "Scores", note, (*header, "mean confidence", "T", "seconds"), tuple(rows))
+
+
+def _trust_section(result: Result, others: Sequence[Result]) -> list[Section]:
+    """What can be said without target labels, beside the truth where there is one; records of old have nothing."""
+    told = result.record["estimates"]
+    if not told.get("accuracy"):
+        return []
+    truth = result.record.get("estimates_checked")
+    warned = [*doubtful_transfer(result, others), *estimates_off([result])]
+    sentences = [
+        "All numbers here but those called measured were found without labels of the target. They rest on confidence"
+        " that was calibrated on the source: where the target differs, they are often too high, and nothing in the data"
+        " says by how much (docs/trust.md).",
+        *_agreement_sentences(result, others),
+    ]
+    if truth is None:
+        sentences.append("The target has no labels, so none of this could be checked.")
+    familiar = told["familiarity"]
+    if familiar["source_unfamiliar"] is not None and familiar["false_alarms"] is not None:
+        sentences.append(
+            f"Unfamiliar windows: an alarm set to {_percent(familiar['rate'])} of false alarms rang at"
+            f" {_percent(familiar['false_alarms'])} of target windows it had not seen, and at"
+            f" {_percent(familiar['source_unfamiliar'])} of the source's."
+        )
+    tables = [_accuracy_table([*others, result]), _abstention_table(told, truth), _threshold_table(told, truth)]
+    tables.append(_set_table(told, truth))
+    return [Section("How far to trust this", tuple(sentences), tuple(warned), tuple(tables), verdict=told["verdict"])]
+
+
+def _agreement_sentences(result: Result, others: Sequence[Result]) -> Iterator[str]:
+    """How far a run predicts what training on the source alone predicts, where such a run stands beside it."""
+    for one in others:
+        mine, alone = result.predictions, one.predictions
+        if adapts(result) and not adapts(one) and mine.recording == alone.recording:
+            share = agreement(mine.predicted, alone.predicted)
+            yield (
+                f"{result.cell.method} and {one.cell.method} agree on {_percent(share)} of the windows. Adaptation can"
+                f" have mended, or spoilt, no more than the other {_percent(1 - share)}."
+            )
+
+
+def _accuracy_table(results: Sequence[Result]) -> Table:
+    """Expected accuracy by all means, and validators: a row for each run."""
+    means = {"confidence": "from confidence", "atc_confidence": "ATC, confidence", "atc_entropy": "ATC, entropy",
+             "doc": "DoC"}  # fmt: skip
+    known = any(one.record["scores"]["target"] is not None for one in results)
+    rows = []
+    for one in results:
+        told = one.record["estimates"]
+        cells = [Entry(one.cell.method)]
+        cells += [_interval((told.get("accuracy") or {}).get(name)) for name in means]
+        cells += [_fraction(one.score("target", "accuracy"))] if known else []
+        cells += [_plain((told.get("validators") or {}).get(name)) for name in VALIDATORS]
+        rows.append(tuple(cells))
+    note = (
+        "In percent, with 90 % intervals that know of chance but not of bias. The validators to the right serve to"
+        " compare runs with each other: higher is better."
+    )
+    header = ("method", *means.values(), *(("measured",) if known else ()), *VALIDATORS.values())
+    return Table("expected", "Expected accuracy on the target", note, header, tuple(rows))
+
+
+def _abstention_table(told: Mapping[str, Any], truth: Mapping[str, Any] | None) -> Table:
+    measured = truth["abstention"]["kept"] if truth else None
+    rows = []
+    for number, one in enumerate(told["abstention"]["kept"]):
+        cells = [Entry(f"{100 * one['kept']:.0f}", 100 * one["kept"]), _fraction(one["confidence"])]
+        cells += [_fraction(one["accuracy"])] + ([_fraction(measured[number]["accuracy"])] if measured else [])
+        rows.append(tuple(cells))
+    header = ("windows kept", "confidence at least", "expected right", *(("measured right",) if measured else ()))
+    note = "What is gained by passing over the windows the model is least sure of. In percent."
+    return Table("abstention", "Passing over unsure windows", note, header, tuple(rows))
+
+
+def _threshold_table(told: Mapping[str, Any], truth: Mapping[str, Any] | None) -> Table:
+    measured = truth["abstention"]["thresholds"] if truth else None
+    rows = []
+    for number, one in enumerate(told["abstention"]["thresholds"]):
+        right = measured[number]["accuracy"] if measured else None
+        cells = [Entry(f"{100 * one['error']:.0f}", 100 * one["error"])]
+        cells += [Entry("none found")] if one["confidence"] is None else [_fraction(one["confidence"])]
+        cells += [_fraction(one["kept_source"]), _fraction(one["kept"])]
+        rows.append((*cells, *([_fraction(None if right is None else 1 - right)] if measured else [])))
+    header = ("errors wanted at most", "confidence at least", "source kept", "target kept",
+              *(("measured errors",) if measured else ()))  # fmt: skip
+    note = (
+        f"Thresholds that keep to an error rate with {_percent(told['abstention']['certainty'])} certainty, for windows"
+        " like the source's; on another target the promise does not hold. In percent."
+    )
+    return Table("thresholds", "Thresholds for an error rate", note, header, tuple(rows))
+
+
+def _set_table(told: Mapping[str, Any], truth: Mapping[str, Any] | None) -> Table:
+    rows = []
+    for kind, fitted in told["conformal"].items():
+        for number, one in enumerate(fitted):
+            cells = [Entry(kind.upper()), Entry(f"{100 * (1 - one['miss']):.0f}", 100 * (1 - one["miss"]))]
+            cells += [_plain(one["size"], 2), _fraction(one["single"]), _fraction(one["none"])]
+            cells += [_fraction(truth["conformal"][kind][number]["coverage"])] if truth else []
+            rows.append(tuple(cells))
+    header = ("sets", "promised", "classes in a set", "one class", "no class",
+              *(("measured coverage",) if truth else ()))  # fmt: skip
+    note = (
+        "Split-conformal sets of classes: “promised” is how often (in percent) a set holds the right class for windows"
+        " like the source's; under shift coverage falls short."
+    )
+    return Table("sets", "Sets instead of single classes", note, header, tuple(rows))
+
+
+def _interval(told: Mapping[str, float | None] | None) -> Entry:
+    value, low, high = (None if told is None else told[name] for name in ("value", "low", "high"))
+    if value is None or low is None or high is None:
+        return Entry(NOTHING)
+    return Entry(f"{100 * value:.1f} ({100 * low:.0f}–{100 * high:.0f})", 100 * value)
 
 
 def _what_was_run(result: Result) -> str:

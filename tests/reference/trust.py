@@ -1,0 +1,100 @@
+"""Trust without labels the plain way: one window at a time, one draw at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+Rows = Sequence[Sequence[float]]
+
+
+def entropy(row: Sequence[float]) -> float:
+    return -sum(p * math.log(p) for p in row if p > 0)
+
+
+def entropy_validator(rows: Rows) -> float:
+    return -sum(entropy(row) for row in rows) / len(rows) / math.log(len(rows[0]))
+
+
+def bnm(rows: Rows) -> float:
+    """Nuclear norm by singular values of the matrix itself, over the most it can be."""
+    matrix = np.array(rows)
+    return float(np.linalg.svd(matrix, compute_uv=False).sum() / math.sqrt(len(matrix) * min(matrix.shape)))
+
+
+def snd(rows: Rows, temperature: float) -> float:
+    """Entropy of the softmax over the cosines to all other windows."""
+    units = [np.array(row) / math.sqrt(sum(p * p for p in row)) for row in rows]
+    total = 0.0
+    for i, one in enumerate(units):
+        scores = [math.exp(float(one @ other) / temperature) for j, other in enumerate(units) if j != i]
+        total += entropy([score / sum(scores) for score in scores])
+    return total / len(rows) / math.log(len(rows) - 1)
+
+
+def atc(source: Sequence[float], right: Sequence[bool], target: Sequence[float]) -> float:
+    """Tries every source score as the threshold; the highest that enough of the source reaches."""
+    wanted = sum(right) / len(right)
+    fit = [one for one in source if sum(other >= one for other in source) / len(source) >= wanted > 0]
+    return sum(one >= max(fit) for one in target) / len(target) if fit else 0.0
+
+
+def dev(errors: Sequence[float], log_weights: Sequence[float]) -> float:
+    """By numpy's covariance."""
+    weights = np.exp(log_weights)
+    weighted = weights * np.array(errors)
+    both = np.cov(weighted, weights, ddof=0)
+    return float(weighted.mean() - both[0, 1] / both[1, 1] * (weights.mean() - 1))
+
+
+def aps(row: Sequence[float], label: int) -> float:
+    """What is at least as likely as this class, itself included; the first of equals is the likelier."""
+    return sum(p for other, p in enumerate(row) if p > row[label] or (p == row[label] and other <= label))
+
+
+def limit(scores: Sequence[float], rate: float) -> float:
+    """The least score that leaves room for a new one among those at or below it."""
+    for one in sorted(scores):
+        if sum(other <= one for other in scores) >= (len(scores) + 1) * (1 - rate) - 1e-9:
+            return one
+    return math.inf
+
+
+def bound(wrong: int, windows: int, certainty: float) -> float:
+    """The error rate at which so few errors have become improbable, by halving and the sum of binomial terms."""
+    if wrong >= windows:
+        return 1.0
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        p = (low + high) / 2
+        chance = sum(math.comb(windows, k) * p**k * (1 - p) ** (windows - k) for k in range(wrong + 1))
+        low, high = (p, high) if chance > 1 - certainty else (low, p)
+    return low
+
+
+def distance(known: Rows, asked: Sequence[float], neighbours: int) -> float:
+    """To the neighbours-th nearest, all of length 1."""
+
+    def unit(row: Sequence[float]) -> list[float]:
+        length = math.sqrt(sum(x * x for x in row))
+        return [x / length for x in row]
+
+    return sorted(math.dist(unit(asked), unit(one)) for one in known)[neighbours - 1]
+
+
+def bootstrap(
+    values: Sequence[float], recording: Sequence[int], seed: int, draws: int, level: float
+) -> tuple[float, float]:
+    """Draws recordings one by one, then a coin for every window."""
+    random = np.random.default_rng(seed)
+    names = sorted(set(recording))
+    means = []
+    for _ in range(draws):
+        hits = []
+        for name in random.choice(names, size=len(names)):
+            hits += [random.random() < v for v, r in zip(values, recording, strict=True) if r == name]
+        means.append(sum(hits) / len(hits))
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
