@@ -433,11 +433,12 @@ def test_a_damaged_run_is_set_aside_named_and_repeated(make, whole, damage):
     else:
         (folder / "curves.csv").unlink()
     assert site.kinds() == ["damaged", "done", "done", "done"]
-    assert results(site.jobs, site.store)[1][0].reason == "not run"
+    assert results(site.jobs, site.store)[1][0].reason.startswith(f"damaged: {folder}")
     assert site.execute()
     assert site.kinds() == ["done"] * 4
     assert (folder / "record.corrupt-1.json").exists()
-    assert any("record.corrupt-1.json" in one and str(folder) in one for one in site.told)
+    assert (folder / "curves.corrupt-1.csv").exists() == (damage != "curves gone")
+    assert any("*.corrupt-1.*" in one and str(folder) in one for one in site.told)
     assert {name: when for name, when in site.times().items() if name != folder.name}.items() <= before.items()
     agree(whole, site, TOLERANCE)
 

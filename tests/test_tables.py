@@ -33,7 +33,10 @@ def result(
 ) -> Result:
     """Without a folder: no curves."""
     scores = None if accuracy is None else {"accuracy": accuracy, "ece": ece, "ece15": ece + 0.01}
-    told = {"settings": {"split": {"scheme": "window"}, "recipe": {"schedule": {"epochs": 300}}}, "seed": seed}
+    recipe = {"schedule": {"epochs": 300}}
+    if method in RECIPES:
+        recipe = {"name": method} | RECIPES[method].for_input("time").told()
+    told = {"settings": {"split": {"scheme": "window"}, "recipe": recipe}, "seed": seed}
     return Result(
         Cell(dataset, "time", task, method, seed), {"scores": {"target": scores}} | told | record, Path("nowhere")
     )
@@ -434,3 +437,22 @@ def test_a_folder_that_cannot_be_and_a_name_that_leads_out_are_refused(tmp_path:
 def test_tables_are_made_without_torch():
     code = "import sys, bearcat.report.tables; assert not {'torch', 'pandas', 'matplotlib'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_method_is_held_against_published_figures_only_if_it_is_what_its_name_says(tmp_path):
+    task = "load0→load1"
+    names = {"DANN": "DANN", "source-only": "DANN*"}  # the second is not what it is called
+    results = [
+        made_result(tmp_path / f"{name}{seed}", Cell("cwru", "frequency", task, name, seed), recipe=recipe)
+        for name, recipe in names.items()
+        for seed in range(2)
+    ]
+    table = next(one for one in result_tables(results, []) if one.name == "cwru-frequency-accuracy-published")
+    assert {row[0].text for row in table.rows} == {"DANN"}
+
+
+def test_greek_letters_in_names_are_latex(tmp_path):
+    results = [made_result(tmp_path / "one", Cell("rig", "time", "a→b", "AT, τ=0.95 ≥ β", 0))]
+    text = latex(next(one for one in result_tables(results, []) if one.name == "rig-time-accuracy"))
+    assert r"AT, $\tau$=0.95 $\ge$ $\beta$" in text
+    assert text.isascii()

@@ -124,16 +124,23 @@ def execute(
 def _make_ready(known: Mapping[str, Job], bench: Bench, retry_failed: bool) -> None:
     """Sets damaged records aside, and forgets failures that are to be tried again."""
     store = bench.store
+
+    def in_the_way(kind: str) -> bool:
+        return kind == "damaged" or (kind == "failed" and retry_failed)
+
     for run in known:
-        state = store.state(run)
-        if state.kind == "damaged" or (state.kind == "failed" and retry_failed):
+        while in_the_way(store.state(run).kind):
             lock = store.lock(run)
-            if lock is not None:
-                if state.kind == "damaged":
-                    aside = store.set_aside(run)
-                    bench.talk.note(f"{state.told}; it is set aside as {aside.name} and the run is repeated")
+            if lock is None:  # somebody mends it, or only looks at it, just now
+                time.sleep(0.05)
+                continue
+            state = store.state(run)  # as it is now that it is ours
+            if state.kind == "damaged":
+                aside = store.set_aside(run)
+                bench.talk.note(f"{state.told}; the run's files are set aside as {aside} and it is repeated")
+            if in_the_way(state.kind):
                 store.forget_failure(run)
-                lock.release()
+            lock.release()
         if store.settled(run):
             bench.talk.settled(run, False)
 
@@ -223,6 +230,8 @@ class Stack:
             elif wanted & {*left} and {*members} <= known.keys():
                 with holding(store, [known[run] for run in left]) as held:
                     if len(held) < len(left):
+                        if any(store.settled(run) for run in left):  # one failed meanwhile: it will not come together
+                            store.drop_stack(members)
                         continue
                     if (store.stack(members) / CHECKPOINT).exists():
                         settle([known[run] for run in members], self.device, bench)
@@ -296,7 +305,7 @@ def note_failure(job: Job, sentence: str, bench: Bench) -> None:
     bench.store.fail(job.run, sentence)
     cell = job.cell
     bench.talk.note(f"{cell.method}, {cell.task}, {cell.input}, seed {cell.seed}: failed: {sentence}")
-    bench.talk.settled(job.run, True)
+    bench.talk.settled(job.run, False)  # nothing was trained
 
 
 def sentence_of(error: BaseException) -> str:

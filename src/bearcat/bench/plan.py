@@ -225,6 +225,7 @@ def _listed_tasks(tasks: Any) -> tuple[tuple[tuple[str, ...], str], ...] | None:
             raise InputError(f'task {number} must be "A:B" or ["A", "B"], not {one!r}')
         sources = [parts[0]] if isinstance(parts[0], str) else parts[0]
         found.append((tuple(_texts(f"task {number}", sources)), _text(f"task {number}", parts[1])))
+        _once(f"task {number}", found[-1][0])
         Task(*found[-1])  # which says so where source and target are the same
     _once("tasks", [f"{'+'.join(source)}:{target}" for source, target in found])
     return tuple(found)

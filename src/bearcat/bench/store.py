@@ -35,7 +35,7 @@ from bearcat.data.files import digest
 from bearcat.data.formats import reading
 from bearcat.errors import InputError
 from bearcat.report.results import Cell, Missing, Result
-from bearcat.runs import PREDICTIONS, RECORD, Library, Order, checked_record, write_whole
+from bearcat.runs import CURVES, PREDICTIONS, RECORD, Library, Order, checked_record, write_whole
 from bearcat.train import RESULT_VERSION
 
 VERSION = 1  # of the layout
@@ -132,14 +132,18 @@ class Store:
     def _lock_path(self, run: str) -> Path:
         return self.path / "locks" / f"{run}.lock"
 
-    def set_aside(self, run: str) -> Path:
-        """Renames what is damaged of a run, so that it can be repeated and still be looked at; the run must be ours."""
+    def set_aside(self, run: str) -> str:
+        """Renames the files of a damaged run, so that it can be repeated and still be looked at; it must be ours.
+
+        Returns what they are called now.
+        """
         folder, number = self.folder(run), 1
-        while (aside := folder / f"record.corrupt-{number}.json").exists():
+        while any(folder.glob(f"*.corrupt-{number}.*")):
             number += 1
-        if (folder / PREDICTIONS).exists():
-            (folder / PREDICTIONS).rename(folder / f"predictions.corrupt-{number}.csv")
-        return (folder / RECORD).rename(aside)
+        for path in (folder / CURVES, folder / PREDICTIONS, folder / RECORD):  # the record last: it says "finished"
+            if path.exists():
+                path.rename(folder / f"{path.stem}.corrupt-{number}{path.suffix}")
+        return f"*.corrupt-{number}.*"
 
     def fail(self, run: str, sentence: str) -> None:
         """Notes why a run has no result; the run must be ours."""
@@ -212,10 +216,13 @@ def _alone(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def identify(planned: Sequence[Planned], store: Store, library: Library | None = None) -> list[Job]:
+def identify(
+    planned: Sequence[Planned], store: Store, library: Library | None = None, from_memory: bool = False
+) -> list[Job]:
     """Names each cell's run by the hash of its settings, seed, data and of the version of our results.
 
-    Where the recordings are not on this machine, the store's memory of them is used.
+    With `from_memory`, where the recordings are not on this machine, the store's memory of them is used: enough to look
+    at results, and no way to train.
     """
     library, digests, known = library or Library(), dict[Path, str](), dict[str, str]()
     remembered = _remembered(store)
@@ -226,7 +233,7 @@ def identify(planned: Sequence[Planned], store: Store, library: Library | None =
             try:
                 known[key] = fingerprint(library.catalogue(order.dataset), domain, digests)
             except InputError:
-                if key not in remembered:
+                if not from_memory or key not in remembered:
                     raise
                 known[key] = remembered[key]
         return known[key]
@@ -276,6 +283,8 @@ def results(jobs: Sequence[Job], store: Store) -> tuple[list[Result], list[Missi
         if state.record is not None:
             found.append(Result(job.cell, state.record, store.folder(job.run)))
         else:
-            reason = {"running": "running", "failed": f"failed: {state.told}"}.get(state.kind, "not run")
+            reason = {
+                "running": "running", "failed": f"failed: {state.told}", "damaged": f"damaged: {state.told}",
+            }.get(state.kind, "not run")  # fmt: skip
             missing.append(Missing(job.cell, reason))
     return found, missing

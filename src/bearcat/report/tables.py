@@ -10,6 +10,7 @@ runs its numbers go, and what is missing.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter
@@ -279,11 +280,27 @@ def _tests(group: _Group, comparison: Comparison) -> Table:
     return Table(group.name(f"{comparison.metric}-tests"), title, note, header, tuple(rows))
 
 
+def _as_named(result: Result) -> bool:
+    """Whether the run is of the recipe its method is named after, unchanged but for the number of epochs."""
+    told, name = result.record["settings"]["recipe"], result.cell.method
+    if name not in RECIPES:
+        return False
+    recipe = RECIPES[name].for_input(result.cell.input).in_epochs(told["schedule"]["epochs"])
+    return bool(told == json.loads(json.dumps({"name": name} | recipe.told())))
+
+
+def _named_methods(group: _Group) -> set[str]:
+    """The methods of which every run is what its name says."""
+    return {result.cell.method for result in group.results} - {
+        result.cell.method for result in group.results if not _as_named(result)
+    }
+
+
 def _thresholds(group: _Group) -> list[Table]:
     """The paper's first ablation: a fixed threshold for pseudo-labels against one per class."""
     lead: dict[str, tuple[str, ...]] = {"AT-fixed": ("AT", "fixed"), "AT": ("AT", "adaptive")}
     cells = group.comparisons["accuracy"].cells
-    if not all(any((method, task) in cells for task in group.tasks) for method in lead):
+    if not {*lead} <= _named_methods(group) & {method for method, _ in cells}:
         return []
     title = group.title("Ablation: threshold of pseudo-labels, accuracy on the target")
     return [_ablation(group, "ablation-threshold", title, ("Method", "Threshold"), [lead])]
@@ -292,7 +309,7 @@ def _thresholds(group: _Group) -> list[Table]:
 def _ingredients(group: _Group) -> list[Table]:
     """The paper's second ablation: with and without MCC and SDAT, a block per method."""
     cells = group.comparisons["accuracy"].cells
-    there = {method for method, _ in cells}
+    there = {method for method, _ in cells} & _named_methods(group)
     marks = {"": ("", ""), "+MCC": ("✓", ""), "+SDAT": ("", "✓"), "*": ("✓", "✓")}
     families: list[dict[str, tuple[str, ...]]] = []
     for base, kind in (("AT", ""), *(("CAT", f"-{kind}") for kind in ("Temperature", "CPCS", "Vector", "Matrix"))):
@@ -392,7 +409,8 @@ def _best_epoch(result: Result) -> float | None:
 def _beside(group: _Group, metric: str) -> list[Table]:
     """Ours, the published figures and the difference, for the methods and tasks that both have."""
     everything = published_figures(group.dataset, group.input, metric)
-    cells = spreads(target_scores(group.results, metric)) if everything else {}
+    named = [result for result in group.results if _as_named(result)]
+    cells = spreads(target_scores(named, metric)) if everything and named else {}
     shared = [(one, {key for key in one.scores if key in cells}) for one in everything]
     shared = [(one, keys) for one, keys in shared if keys]
     if not shared:

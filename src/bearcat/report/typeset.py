@@ -142,12 +142,18 @@ def _numeric(table: Table) -> list[bool]:
 
 
 _MARKDOWN = str.maketrans({**{sign: f"\\{sign}" for sign in "\\`*_|<>[]"}, "\n": " ", "\r": " "})
+GREEK = {
+    "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "η": "eta", "θ": "theta", "κ": "kappa",
+    "λ": "lambda", "μ": "mu", "ν": "nu", "π": "pi", "ρ": "rho", "σ": "sigma", "τ": "tau", "φ": "phi", "ψ": "psi",
+    "ω": "omega", "Δ": "Delta", "Λ": "Lambda", "Σ": "Sigma", "Φ": "Phi", "Ω": "Omega",
+}  # fmt: skip
 _LATEX = str.maketrans(
     {
         **{sign: f"\\{sign}" for sign in "&%$#_{}"}, "\\": r"\textbackslash{}", "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}", "|": r"\textbar{}", "<": "$<$", ">": "$>$", '"': "''", "\n": " ", "\r": " ",
         "→": r"$\rightarrow$", "±": r"$\pm$", "−": "$-$", "–": "--", "—": "---", "…": r"\dots{}",
-        "✓": r"$\checkmark$", "×": r"$\times$", "·": r"$\cdot$",
+        "✓": r"$\checkmark$", "×": r"$\times$", "·": r"$\cdot$", "≤": r"$\le$", "≥": r"$\ge$", "≈": r"$\approx$",
+        **{sign: f"$\\{name}$" for sign, name in GREEK.items()},
     }
 )  # fmt: skip
 
