@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -197,6 +198,10 @@ class _Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _check_settings(self) -> None:
         if self.input not in INPUTS:
             raise InputError(f"unknown input '{self.input}'{suggest(str(self.input), INPUTS)}")
+        for name in ("window", "stride", "epochs", "batch_size"):
+            value = getattr(self, name)
+            if not (isinstance(value, Integral) or (value is None and name != "batch_size")):
+                raise InputError(f"{name} must be a whole number, not {value!r}")
         if not 0 < self.test_share < 1:
             raise InputError(f"test_share must lie between 0 and 1, not {self.test_share:g}")
         if self.batch_size < 1:
@@ -208,7 +213,8 @@ class _Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Windows and labels, y checked as scikit-learn does."""
         if self.window is None:
             flat, shape = _flattened(X)
-            values, labels = validate_data(self, flat, y, dtype=np.float32)
+            with np.errstate(over="ignore", invalid="ignore"):  # what is too large for float32 is refused as infinite
+                values, labels = validate_data(self, flat, y, dtype=np.float32)
             return self._windows(values, shape, first=True), labels
         labels = column_or_1d(y, warn=True)
         check_consistent_length(X, labels)
@@ -218,7 +224,9 @@ class _Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Checks X and prepares its windows. The `first` time is remembered; others must look like it."""
         if self.window is None:
             flat, shape = _flattened(X)
-            return self._windows(validate_data(self, flat, dtype=np.float32, reset=first), shape, first)
+            with np.errstate(over="ignore", invalid="ignore"):
+                values = validate_data(self, flat, dtype=np.float32, reset=first)
+            return self._windows(values, shape, first)
         if first:
             self.n_features_in_, self.window_shape_ = self.window, (1, self.window)
         return self._cut(X)
@@ -237,8 +245,8 @@ class _Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.window is not None:
             return self._cut(X)
         flat, shape = _flattened(X)
-        there = shape or (1, np.shape(flat)[-1] if np.ndim(flat) == 2 else 0)
-        if there != self.window_shape_:
+        there = shape or (1, *np.shape(flat)[1:])
+        if np.ndim(flat) == 2 and there != self.window_shape_:
             raise InputError(
                 f"X_target has windows of shape {there}, but the source's have {self.window_shape_};"
                 " cut both to the same length"
@@ -318,7 +326,7 @@ class AdaptedClassifier(_Classifier):
     def _named_recipe(self) -> tuple[str, Recipe]:
         if isinstance(self.recipe, Recipe):
             return "custom", self.recipe if self.epochs is None else self.recipe.in_epochs(self.epochs)
-        return _recipe(self.recipe, self.input, self.epochs)
+        return _recipe(str(self.recipe), self.input, self.epochs)
 
 
 class CATClassifier(_Classifier):
