@@ -34,7 +34,7 @@ from bearcat.errors import InputError
 from bearcat.models import Student
 
 FORMAT = 1
-BATCH = 32  # windows at once: what lies between two layers then stays in the cache (benchmarks/predict_speed.py)
+BATCH = 16  # windows at once: what lies between two layers then stays in the cache (benchmarks/predict_speed.py)
 WEIGHTS, WORDS, CARD = "weights.safetensors", "model.json", "README.md"
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 OPSET = 18
 IR_VERSION = 9  # onnxruntime since 1.16 reads it
-BATCH = 32  # windows a call: more do not fit a core's cache (benchmarks/predict_speed.py)
+BATCH = 16  # windows a call: more do not fit a core's cache (benchmarks/predict_speed.py)
 POOLED = 4  # points that adaptive pooling leaves, as in bearcat.models.networks, which needs torch
 
 Array = NDArray[Any]
