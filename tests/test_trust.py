@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -504,3 +505,20 @@ def test_a_verdict_is_escaped(tmp_path):
     told = result.record["estimates"] | {"verdict": "<script>no</script>"}
     (tmp_path / "run" / "record.json").write_text(json.dumps(result.record | {"estimates": told}))
     assert "<script>no" not in write_run_page(tmp_path / "run").read_text(encoding="utf-8")
+
+
+def test_the_benchmark_tells_how_far_estimates_are_from_the_truth(tmp_path):
+    for number, (method, accuracy) in enumerate((("source-only", 0.6), ("DANN", 0.5), ("CAT*-Temperature", 0.9))):
+        for seed in range(2):
+            cell = Cell("rig", "time", "a→b", method, seed)
+            made_result(tmp_path / "runs" / f"{number}{seed}", cell, accuracy, trusted=True, expected=accuracy + 0.05)
+    made_result(tmp_path / "runs" / "old", Cell("rig", "time", "a→b", "AT*", 0))
+    made_result(tmp_path / "runs" / "bare", Cell("rig", "time", "a→b", "AT*", 1), trusted=True, labelled=False)
+    script = Path(__file__).parent.parent / "benchmarks" / "trust.py"
+    told = subprocess.run([sys.executable, script, tmp_path], check=True, capture_output=True, text=True).stdout
+    rows = {line.split("|")[1].strip(): [one.strip() for one in line.split("|")[2:-1]] for line in told.splitlines() if "|" in line}  # fmt: skip
+    assert "6 runs" in told
+    assert float(rows["confidence"][1]) == pytest.approx(5, abs=1)
+    assert rows["DEV"] == ["1.00", "90.0", "2 of 2 / 0 of 2"]
+    assert rows["(any, at random)"][1] == "66.7"
+    assert rows["(last epoch)"][1] == "66.7"

@@ -288,8 +288,9 @@ def _trust_section(result: Result, others: Sequence[Result]) -> list[Section]:
             f" {_percent(familiar['false_alarms'])} of target windows it had not seen, and at"
             f" {_percent(familiar['source_unfamiliar'])} of the source's."
         )
-    tables = [_accuracy_table([*others, result]), _abstention_table(told, truth), _threshold_table(told, truth)]
-    tables.append(_set_table(told, truth))
+    together = [*others, result]
+    tables = [_accuracy_table(together), _abstention_table(told, truth), _threshold_table(told, truth)]
+    tables += [_set_table(told, truth), _validator_table(together)]
     return [Section("How far to trust this", tuple(sentences), tuple(warned), tuple(tables), verdict=told["verdict"])]
 
 
@@ -306,7 +307,7 @@ def _agreement_sentences(result: Result, others: Sequence[Result]) -> Iterator[s
 
 
 def _accuracy_table(results: Sequence[Result]) -> Table:
-    """Expected accuracy by all means, and validators: a row for each run."""
+    """Expected accuracy by all means: a row for each run."""
     means = {"confidence": "from confidence", "atc_confidence": "ATC, confidence", "atc_entropy": "ATC, entropy",
              "doc": "DoC"}  # fmt: skip
     known = any(one.record["scores"]["target"] is not None for one in results)
@@ -316,14 +317,23 @@ def _accuracy_table(results: Sequence[Result]) -> Table:
         cells = [Entry(one.cell.method)]
         cells += [_interval((told.get("accuracy") or {}).get(name)) for name in means]
         cells += [_fraction(one.score("target", "accuracy"))] if known else []
-        cells += [_plain((told.get("validators") or {}).get(name)) for name in VALIDATORS]
         rows.append(tuple(cells))
-    note = (
-        "In percent, with 90 % intervals that know of chance but not of bias. The validators to the right serve to"
-        " compare runs with each other: higher is better."
-    )
-    header = ("method", *means.values(), *(("measured",) if known else ()), *VALIDATORS.values())
+    note = "In percent, with 90 % intervals that know of chance but not of bias."
+    header = ("method", *means.values(), *(("measured",) if known else ()))
     return Table("expected", "Expected accuracy on the target", note, header, tuple(rows))
+
+
+def _validator_table(results: Sequence[Result]) -> Table:
+    """What serves to choose between runs: a row for each."""
+    rows = tuple(
+        (
+            Entry(one.cell.method),
+            *(_plain((one.record["estimates"].get("validators") or {}).get(name)) for name in VALIDATORS),
+        )
+        for one in results
+    )
+    note = "To compare runs of one task with each other: higher is better. A number alone says little."
+    return Table("validators", "Label-free validators", note, ("method", *VALIDATORS.values()), rows)
 
 
 def _abstention_table(told: Mapping[str, Any], truth: Mapping[str, Any] | None) -> Table:
@@ -350,8 +360,8 @@ def _threshold_table(told: Mapping[str, Any], truth: Mapping[str, Any] | None) -
     header = ("errors wanted at most", "confidence at least", "source kept", "target kept",
               *(("measured errors",) if measured else ()))  # fmt: skip
     note = (
-        f"Thresholds that keep to an error rate with {_percent(told['abstention']['certainty'])} certainty, for windows"
-        " like the source's; on another target the promise does not hold. In percent."
+        f"Thresholds that keep to an error rate with {100 * told['abstention']['certainty']:.0f} % certainty, for"
+        " windows like the source's; on another target the promise does not hold. In percent."
     )
     return Table("thresholds", "Thresholds for an error rate", note, header, tuple(rows))
 

@@ -1,0 +1,180 @@
+"""How close label-free estimates come to the truth, over all finished runs of a store; Markdown tables.
+
+    python benchmarks/trust.py bench-store > trust.md
+
+Takes the folder of a store (bearcat bench), or any folder whose subfolders are runs. Only runs with target labels and
+with estimates in their records count. docs/trust.md says what the estimates are.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from bearcat.report.caveats import VALIDATORS, adapts
+from bearcat.report.results import Cell, Result, read_result
+
+
+def finished(folder: Path) -> list[Result]:
+    """All runs in this folder that have estimates and the truth beside them, in order."""
+    runs = folder / "runs" if (folder / "runs").is_dir() else folder
+    found = [read_result(path.parent) for path in sorted(runs.glob("*/record.json"))]
+    return sorted((one for one in found if one.record.get("estimates_checked")), key=lambda one: one.cell)
+
+
+def truth(one: Result) -> float:
+    return float(one.record["estimates_checked"]["accuracy"])
+
+
+def accuracy_rows(results: Sequence[Result]) -> list[list[str]]:
+    """Expected accuracy: how far off, how often inside the interval, and whether it ranks runs rightly."""
+    rows = []
+    for name in results[0].record["estimates"]["accuracy"]:
+        pairs = [
+            (one.record["estimates_checked"]["too_high_by"][name], one.record["estimates_checked"]["inside"][name],
+             one.record["estimates"]["accuracy"][name]["value"], truth(one))
+            for one in results if name in one.record["estimates_checked"]["too_high_by"]
+        ]  # fmt: skip
+        off, inside, value, real = (np.array(column, dtype=float) for column in zip(*pairs, strict=True))
+        rows.append(
+            [name, str(len(off)), points(off.mean()), points(np.abs(off).mean()),
+             points(np.quantile(np.abs(off), 0.9)), points(inside.mean()), ratio(correlation(value, real))]
+        )  # fmt: skip
+    return rows
+
+
+def validator_rows(results: Sequence[Result]) -> list[list[str]]:
+    """Validators: rank correlation with accuracy inside a task, and the accuracy of the recipe each would choose."""
+    by_task, by_cell = groups(results, lambda cell: cell.task), groups(results, lambda cell: (cell.task, cell.seed))
+    choices = [runs for runs in by_cell if len(runs) > 1]
+    rows = []
+    for name in VALIDATORS:
+        ranks = [correlation([number(one, name) for one in runs], [truth(one) for one in runs]) for runs in by_task]
+        chosen = [truth(max(runs, key=lambda one: number(one, name))) for runs in choices]
+        rows.append([VALIDATORS[name], ratio(mean(ranks)), points(mean(chosen)), harm(by_cell, name)])
+    for words, choose in (("(best, with labels)", max), ("(any, at random)", mean)):
+        rows.append([words, "", points(mean([choose([truth(one) for one in runs]) for runs in choices])), ""])
+    return rows
+
+
+def harm(by_cell: Iterable[Sequence[Result]], name: str) -> str:
+    """Of adapted runs worse than source-only, and of the others, how many the validator puts below source-only."""
+    warned: dict[bool, list[bool]] = {True: [], False: []}
+    for runs in by_cell:
+        for alone in (one for one in runs if not adapts(one)):
+            for one in (one for one in runs if adapts(one)):
+                warned[truth(one) < truth(alone)].append(number(one, name) < number(alone, name))
+    return " / ".join(f"{sum(one)} of {len(one)}" for one in (warned[True], warned[False]))
+
+
+def checkpoint_rows(results: Sequence[Result]) -> list[list[str]]:
+    """Target accuracy of the reported network at the epoch each validator chooses, at the last and at the best."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for one in results:
+        network = "teacher" if "target_accuracy_teacher" in one.curves else "student"
+        right = one.curves[f"target_accuracy_{network}"]
+        there = np.flatnonzero(np.isfinite(right))
+        if not len(there):
+            continue
+        found["(last epoch)"].append(right[there[-1]])
+        found["(best epoch, with labels)"].append(right[there].max())
+        for name in VALIDATORS:
+            curve = one.curves.get(f"validator_{name}_{network}")
+            if curve is not None and np.isfinite(curve[there]).any():
+                found[VALIDATORS[name]].append(right[there[np.nanargmax(curve[there])]])
+    return [[name, str(len(values)), points(mean(values))] for name, values in found.items()]
+
+
+def promise_rows(results: Sequence[Result]) -> list[list[str]]:
+    """What thresholds, sets and alarms promise beside what they keep, means over runs."""
+    rows = []
+    told, checked = results[0].record["estimates"], [one.record["estimates_checked"] for one in results]
+    for place, one in enumerate(told["abstention"]["thresholds"]):
+        measured = [run["abstention"]["thresholds"][place] for run in checked]
+        errors = [1 - run["accuracy"] for run in measured if run["accuracy"] is not None]
+        kept = points(mean([run["kept"] for run in measured]))
+        what = f"errors above the threshold ({len(errors)} runs have one); windows kept {kept}"
+        rows.append([what, points(one["error"]), points(mean(errors))])
+    for kind, fitted in told["conformal"].items():
+        for place, one in enumerate(fitted):
+            size = mean([run.record["estimates"]["conformal"][kind][place]["size"] for run in results])
+            coverage = mean([run["conformal"][kind][place]["coverage"] for run in checked])
+            what = f"coverage of {kind.upper()} sets, {size:.2f} classes each"
+            rows.append([what, points(1 - one["miss"]), points(coverage)])
+    alarms = [one.record["estimates"]["familiarity"] for one in results]
+    for what, name in (
+        ("false alarms, target windows", "false_alarms"),
+        ("alarms, source windows", "source_unfamiliar"),
+    ):
+        rows.append([what, points(mean([one["rate"] for one in alarms])), points(mean([one[name] for one in alarms]))])
+    for what, name in (("a class unknown to the source", "unknown_unfamiliar"), ("wrongly told", "wrong_unfamiliar")):
+        rows.append([f"alarms, windows of {what}", "", points(mean([run["familiarity"][name] for run in checked]))])
+    return rows
+
+
+def groups(results: Sequence[Result], key: Callable[[Cell], Any]) -> list[list[Result]]:
+    found: dict[Any, list[Result]] = defaultdict(list)
+    for one in results:
+        found[key(one.cell)].append(one)
+    return list(found.values())
+
+
+def number(one: Result, validator: str) -> float:
+    """A run's validator; what has none is chosen last."""
+    value = one.record["estimates"]["validators"].get(validator)
+    return -np.inf if value is None else float(value)
+
+
+def correlation(one: Sequence[float] | np.ndarray, other: Sequence[float] | np.ndarray) -> float:
+    if len(one) < 3 or len(set(one)) == 1 or len(set(other)) == 1:
+        return float("nan")
+    return float(spearmanr(one, other).statistic)
+
+
+def mean(values: Sequence[float | None]) -> float:
+    """Of those that are numbers; nan where none is."""
+    kept = [one for one in values if one is not None and np.isfinite(one)]
+    return float(np.mean(kept)) if kept else float("nan")
+
+
+def points(value: float) -> str:
+    return f"{100 * value:.1f}" if np.isfinite(value) else "–"
+
+
+def ratio(value: float) -> str:
+    return f"{value:.2f}" if np.isfinite(value) else "–"
+
+
+TABLES: list[tuple[str, tuple[str, ...], Callable[[Sequence[Result]], list[list[str]]]]] = [
+    ("Expected accuracy, in points",
+     ("estimate", "runs", "too high by", "off by", "90 % off by at most", "truth in 90 % interval", "rank correlation"),
+     accuracy_rows),
+    ("Choosing a recipe",
+     ("validator", "rank correlation in a task", "accuracy of its choice", "below source-only: harmed / not harmed"),
+     validator_rows),
+    ("Choosing a checkpoint", ("chosen by", "runs", "target accuracy"), checkpoint_rows),
+    ("Promises", ("what", "promised", "measured"), promise_rows),
+]  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    results = finished(parser.parse_args().folder)
+    if not results:
+        parser.error("no finished run there has estimates and target labels")
+    for runs in groups(results, lambda cell: (cell.dataset, cell.input)):
+        print(f"## {runs[0].cell.dataset}, {runs[0].cell.input} input: {len(runs)} runs\n")
+        for title, header, rows in TABLES:
+            print(f"### {title}\n\n| {' | '.join(header)} |\n|{'---|' * len(header)}")
+            print("".join(f"| {' | '.join(row)} |\n" for row in rows(runs)))
+
+
+if __name__ == "__main__":
+    main()
