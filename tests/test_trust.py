@@ -279,7 +279,8 @@ def test_windows_of_the_target_raise_no_more_alarms_than_allowed_and_others_do()
         new = made_features(500 + seed, 400)
         shares.append(one.unfamiliar(*new).mean())
         limits.append(one.unfamiliar(*made_features(700 + seed, 50, shift=2.0)).mean())
-        told = trust.familiarity_told(one, logits, features, np.arange(200) // 10, *made_features(seed, 50, shift=2.0))
+        source = one.unfamiliar(*made_features(seed, 50, shift=2.0))
+        told = trust.familiarity_told(one, *one.scores(logits, features), np.arange(200) // 10, source)
         assert told["source_unfamiliar"] > 0.9
         assert 0 <= told["false_alarms"] < 0.15
     assert np.mean(shares) <= trust.FALSE_ALARMS + 0.005

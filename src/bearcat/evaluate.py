@@ -193,14 +193,18 @@ def _trust_of(seen: dict[str, np.ndarray], names: tuple[str, ...], held: HeldBac
     source, target = Source(seen["source"], seen["labels"][there]), Target(seen["target"], held.target_test.recording)
     whole = seen["target_logits"], seen["target_features"], target.recording
     familiarity = fit_familiarity(seen["train"][seen["present"]], *whole)
+    strangeness = familiarity.scores(*whole[:2])
     found = dict(zip(names, seen["validators"].tolist(), strict=True))
     found["dev"] = -dev_risk((~source.right).astype(np.float64), seen["odds"])
     told = estimates(
         source, target, found,
-        familiarity_told(familiarity, *whole, seen["source_logits"], seen["source_features"]),
+        familiarity_told(
+            familiarity, *strangeness, target.recording,
+            familiarity.unfamiliar(seen["source_logits"], seen["source_features"]),
+        ),
         failed=not bool(seen["finite"]), collapsed=len(set(seen["target"].argmax(axis=1).tolist())) == 1,
     )  # fmt: skip
     labels = held.target_test_labels
     alien = (labels == UNKNOWN) & np.array([one is not None for one in held.target_test.labels], dtype=bool)
-    truth = checked(told, target, labels, alien, familiarity.unfamiliar(*whole[:2]))
+    truth = checked(told, target, labels, alien, familiarity.beyond(*strangeness))
     return Trust(told, truth, familiarity)

@@ -267,7 +267,10 @@ class Familiarity:
 
     def unfamiliar(self, logits: NDArray[Any], features: NDArray[Any]) -> Booleans:
         """Which windows are beyond either limit, (window,)."""
-        strange, far = self.scores(logits, features)
+        return self.beyond(*self.scores(logits, features))
+
+    def beyond(self, strange: Floats, far: Floats) -> Booleans:
+        """The same by energy and distance (window,), where they are known already."""
         found: Booleans = (strange > self.energy_limit) | (far > self.distance_limit)
         return found
 
@@ -311,29 +314,26 @@ def fit_familiarity(
 
 
 def familiarity_told(
-    fitted: Familiarity, logits: NDArray[Any], features: NDArray[Any], recording: Integers,
-    source_logits: NDArray[Any], source_features: NDArray[Any],
-) -> dict[str, Any]:  # fmt: skip
+    fitted: Familiarity, strange: Floats, far: Floats, recording: Integers, source: Booleans
+) -> dict[str, Any]:
     """What a record says: the limits, false alarms where every second window sets them for the others, and the source.
 
-    The share of the *source's* windows that look unfamiliar says whether a change as large as that between the two
-    domains would be noticed; no label is needed for either.
+    strange, far (window,): energy and distance of the held-out target windows; source (window,): which of the
+    *source's* windows look unfamiliar. Their share says whether a change as large as that between the two domains would
+    be noticed; no label is needed for either.
     """
-    scores = fitted.scores(logits, features)
     order = np.argsort(recording, kind="stable")  # every recording on both sides
     wrong, windows = 0, 0
     for setting, asked in ((order[::2], order[1::2]), (order[1::2], order[::2])):
         if len(setting) and len(asked):
             half = _with_limits(
-                fitted.features, fitted.neighbours, fitted.rate, scores[0][setting], scores[1][setting],
-                recording[setting],
-            )  # fmt: skip
-            beyond = (scores[0][asked] > half.energy_limit) | (scores[1][asked] > half.distance_limit)
-            wrong, windows = wrong + int(beyond.sum()), windows + len(asked)
+                fitted.features, fitted.neighbours, fitted.rate, strange[setting], far[setting], recording[setting]
+            )
+            wrong, windows = wrong + int(half.beyond(strange[asked], far[asked]).sum()), windows + len(asked)
     return {
         "rate": fitted.rate,
         "false_alarms": wrong / windows if windows else None,
-        "source_unfamiliar": _share(fitted.unfamiliar(source_logits, source_features)),
+        "source_unfamiliar": _share(source),
         "energy_limit": fitted.energy_limit,
         "distance_limit": fitted.distance_limit,
         "recording_limit": fitted.recording_limit,
