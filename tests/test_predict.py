@@ -1,0 +1,283 @@
+"""New recordings: streaming equals reading whole, memory stays flat, and the exit status says what was found."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import signal as processing
+from scipy.io import wavfile
+
+from bearcat import predict as module
+from bearcat.cli import main
+from bearcat.data.formats import read_signals
+from bearcat.diagnose import diagnose, tally
+from bearcat.errors import InputError
+from bearcat.export import export_onnx
+from bearcat.predict import (
+    alarm_classes,
+    at_rate_of,
+    cut_stream,
+    diagnose_stream,
+    find_files,
+    open_model,
+    open_stream,
+    resampled,
+)
+from tests.test_artefact import made_model, save_model
+from tests.test_cli import bearcat
+
+quick = settings(max_examples=40, deadline=None)
+
+
+def noise(samples: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(samples).astype(np.float32)
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """The command line in this process: words → exit status, standard output, standard error."""
+
+    def call(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["bearcat", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        return stop.value.code or 0, *capsys.readouterr()
+
+    return call
+
+
+def in_blocks(signal: np.ndarray, sizes: list[int]):
+    """The signal in blocks of these sizes, again and again, to its end."""
+    start, turn = 0, 0
+    while start < signal.size:
+        yield signal[start : start + sizes[turn % len(sizes)]]
+        start, turn = start + sizes[turn % len(sizes)], turn + 1
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    save_model(folder / "model", made_model())
+    export_onnx(made_model(), folder / "model.onnx")
+    return folder
+
+
+@quick
+@given(
+    samples=st.integers(0, 400), length=st.integers(2, 50), step=st.integers(1, 80), batch=st.integers(1, 9),
+    sizes=st.lists(st.integers(1, 70), min_size=1, max_size=4),
+)  # fmt: skip
+def test_cutting_blocks_is_cutting_the_whole(samples, length, step, batch, sizes):
+    signal = np.arange(samples, dtype=np.float32)
+    expected = [signal[at : at + length].tolist() for at in range(0, samples - length + 1, step)]
+    found = list(cut_stream(in_blocks(signal, sizes), length, step, batch))
+    assert [row for _, rows in found for row in rows.tolist()] == expected
+    assert [int(rows[0, 0]) for _, rows in found] == [start for start, _ in found]
+    assert all(len(rows) <= batch for _, rows in found)
+
+
+@quick
+@given(
+    samples=st.integers(1, 3000), up=st.integers(1, 9), down=st.integers(1, 9),
+    sizes=st.lists(st.integers(1, 900), min_size=1, max_size=4),
+)  # fmt: skip
+def test_resampling_blocks_is_resampling_the_whole(samples, up, down, sizes):
+    ratio = Fraction(up, down)
+    signal = noise(samples)
+    expected = processing.resample_poly(signal, ratio.numerator, ratio.denominator)
+    found = np.concatenate(list(resampled(in_blocks(signal, sizes), ratio.numerator, ratio.denominator)))
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).max() < 1e-5
+
+
+@pytest.mark.parametrize("name", ["a.npy", "b.npy", "c.npy", "d.wav", "e.wav", "f.wav", "g.wav", "h.csv", "i.npz"])
+def test_every_format_streams_what_it_holds(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(module, "BLOCK", 700)  # so that there are several blocks
+    values, path, channel = noise(3000), tmp_path / name, None
+    integers = (values * 3000).astype(np.int16)
+    if name == "a.npy":
+        np.save(path, values)
+    elif name == "b.npy":
+        np.save(path, integers[:, None])
+    elif name == "c.npy":
+        np.save(path, np.asfortranarray(np.stack([values, -values], axis=1)))
+        channel = "2"
+    elif name == "d.wav":
+        wavfile.write(path, 12_000, integers)
+    elif name == "e.wav":
+        wavfile.write(path, 12_000, (integers // 256 + 128).astype(np.uint8))
+    elif name == "f.wav":
+        wavfile.write(path, 12_000, np.stack([values, -values], axis=1))
+        channel = "1"
+    elif name == "g.wav":  # 24 bits, which cannot be mapped
+        import wave
+
+        with wave.open(str(path), "wb") as file:
+            file.setnchannels(1), file.setsampwidth(3), file.setframerate(12_000)
+            file.writeframes(b"".join(int(one).to_bytes(3, "little", signed=True) for one in integers * 100))
+    elif name == "h.csv":
+        np.savetxt(path, values)
+    else:
+        np.savez(path, vibration=values, fs=12_000)
+    stream, whole = open_stream(path, channel), read_signals(path)
+    assert stream.rate == whole.rate
+    blocks = list(stream.blocks)
+    assert len(blocks) == 5
+    assert np.concatenate(blocks) == pytest.approx(whole.pick(channel)[1].astype(np.float32))
+
+
+def test_a_recording_is_diagnosed_as_its_windows_pooled_and_by_folder_as_by_onnx(tmp_path, model_folder):
+    signal = noise(256 * 31 + 17)
+    np.save(tmp_path / "a.npy", signal)
+    model = made_model()
+    expected = diagnose(tally(model.log_probabilities(signal[: 256 * 31].reshape(31, 1, 256))))
+    for place in ("model", "model.onnx"):
+        opened = open_model(model_folder / place)
+        stream, note = at_rate_of(opened, open_stream(tmp_path / "a.npy"), 12_000)
+        assert note is None
+        found = diagnose_stream(opened, stream, batch=7)
+        assert found.probabilities == pytest.approx(expected.probabilities, abs=1e-5)
+        assert (found.windows, found.agreement) == (31, expected.agreement)
+
+
+def test_rates_are_brought_to_the_models_and_asked_for_where_nobody_knows(tmp_path, model_folder):
+    model = open_model(model_folder / "model.onnx")
+    signal = noise(48_000)
+    wavfile.write(tmp_path / "fast.wav", 48_000, signal)
+    np.save(tmp_path / "unknown.npy", processing.resample_poly(signal, 1, 4))
+    stream, note = at_rate_of(model, open_stream(tmp_path / "fast.wav"))
+    assert "resampled from 48000 Hz to the model's 12000 Hz" in note
+    fast = diagnose_stream(model, stream)
+    slow = diagnose_stream(model, at_rate_of(model, open_stream(tmp_path / "unknown.npy"), 12_000)[0])
+    assert fast.probabilities == pytest.approx(slow.probabilities, abs=1e-4)
+    assert fast.windows == slow.windows == 12_000 // 256
+    with pytest.raises(InputError, match="does not say its sampling rate.* --rate"):
+        at_rate_of(model, open_stream(tmp_path / "unknown.npy"))
+    assert "frequencies above 2500 Hz" in at_rate_of(model, open_stream(tmp_path / "unknown.npy"), 5_000)[1]
+    assert "says it is at 48000 Hz" in at_rate_of(model, open_stream(tmp_path / "fast.wav"), 12_000)[1]
+
+
+def test_what_cannot_be_used_is_one_sentence(tmp_path, model_folder):
+    model = open_model(model_folder / "model.onnx")
+    bad = noise(600_000)
+    bad[500_000] = np.nan
+    np.save(tmp_path / "nan.npy", bad)
+    np.save(tmp_path / "short.npy", noise(100))
+    (tmp_path / "cut.wav").write_bytes(b"RIFF")
+    wavfile.write(tmp_path / "two.wav", 12_000, np.stack([bad[:999], bad[:999]], axis=1))
+    (tmp_path / "empty").mkdir()
+    for name, sentence in (
+        ("nan.npy", "sample 500000 is NaN"), ("short.npy", "shorter than one window of 256"), ("cut.wav", "cannot be read"),
+        ("two.wav", "holds 2 channels"), ("empty", "holds no file"), ("nothing.npy", "no such file"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=sentence):
+            diagnose_stream(model, at_rate_of(model, open_stream(tmp_path / name), 12_000)[0])
+
+
+def test_folders_are_walked_hidden_files_are_not(tmp_path):
+    for name in ("b.csv", "a/c.WAV", ".git/x.csv", "a/.hidden.npy", "notes.pdf"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    found = list(find_files([tmp_path, tmp_path / "notes.pdf"]))
+    assert [one.relative_to(tmp_path).as_posix() for one in found] == ["a/c.WAV", "b.csv", "notes.pdf"]
+
+
+def test_alarms_are_all_but_the_healthy_classes_or_those_named():
+    assert alarm_classes(["Normal", "inner", "outer"], None) == {"inner", "outer"}
+    assert alarm_classes(["healthy", "inner", "outer"], ["inner"]) == {"inner"}
+    with pytest.raises(InputError, match="no class 'iner'; did you mean 'inner'"):
+        alarm_classes(["healthy", "inner"], ["iner"])
+
+
+def test_the_command_tells_alarms_by_its_exit_status_and_goes_on_after_a_bad_file(tmp_path, model_folder, command):
+    np.save(tmp_path / "a.npy", noise(3000, 1))
+    np.save(tmp_path / "b.npy", noise(3000, 2))
+    (tmp_path / "c.wav").write_bytes(b"junk")
+    onnx, rate = model_folder / "model.onnx", ("--rate", 12_000)
+    result = bearcat("predict", onnx, tmp_path, *rate, "--format", "json")
+    rows = json.loads(result.stdout)["recordings"]
+    assert [row["recording"].rsplit("/", 1)[1] for row in rows] == ["a.npy", "b.npy"]
+    assert "problem:" in result.stderr
+    assert "c.wav" in result.stderr
+    for row in rows:
+        assert sum(row["probabilities"].values()) == pytest.approx(1)
+        assert row["confidence"] == row["probabilities"][row["class"]]
+        assert (row["windows"], row["alarm"]) == (11, row["class"] != "healthy")
+    assert result.returncode == (1 if any(row["alarm"] for row in rows) else 2)
+    found = rows[0]["class"]
+    other = next(name for name in ("healthy", "inner", "outer") if name not in {row["class"] for row in rows})
+    status, shown, _ = command("predict", onnx, tmp_path / "a.npy", *rate, "--alarm", found)
+    assert status == 1
+    assert "ALARM" in shown
+    assert command("predict", onnx, tmp_path / "a.npy", *rate, "--alarm", other)[0] == 0
+    assert command("predict", onnx, tmp_path, *rate, "--alarm", other)[0] == 2
+    unsure = ("--alarm", found, "--min-confidence", 1)
+    assert command("predict", onnx, tmp_path / "a.npy", *rate, *unsure)[0] == 0
+
+
+def test_windows_as_csv_or_table_from_a_model_folder(tmp_path, model_folder, command):
+    np.save(tmp_path / "a.npy", noise(3000, 1))
+    words = ("predict", model_folder / "model", tmp_path / "a.npy", "--rate", 12_000, "--by", "window", "--format")
+    rows = list(csv.DictReader(io.StringIO(command(*words, "csv")[1])))
+    assert len(command(*words, "table")[1].splitlines()) == 2 + len(rows)
+    assert [int(row["start"]) for row in rows] == list(range(0, 11 * 256, 256))
+    assert float(rows[1]["seconds"]) == pytest.approx(256 / 12_000)
+    expected = made_model().log_probabilities(noise(3000, 1)[: 11 * 256].reshape(11, 1, 256))
+    assert [float(row["confidence"]) for row in rows] == pytest.approx(np.exp(expected.max(axis=1)).tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--by", "file"), "--by: unknown choice 'file'"),
+        (("--format", "xml"), "--format: unknown choice 'xml'"),
+        (("--alarm", "gear"), "no class 'gear'"),
+    ],
+)
+def test_bad_options_are_one_sentence(tmp_path, model_folder, command, words, sentence):
+    status, _, told = command("predict", model_folder / "model.onnx", tmp_path, *words)
+    assert status == 2
+    assert sentence in told
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["npy", "wav"])
+def test_a_file_far_larger_than_the_memory_it_needs(tmp_path, model_folder, kind):
+    """64 MB at another rate than the model's: the peak grows by a few blocks over that of a short file."""
+    code = """
+import resource, sys
+from pathlib import Path
+from bearcat.predict import at_rate_of, diagnose_stream, open_model, open_stream
+model = open_model(Path(sys.argv[1]))
+peaks = []
+for path in sys.argv[2:]:
+    found = diagnose_stream(model, at_rate_of(model, open_stream(Path(path)), 24000)[0])
+    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(found.windows, peaks[1] - peaks[0])
+"""
+    paths = []
+    for name, samples in (("short", 2**20), ("long", 2**24)):
+        paths.append(tmp_path / f"{name}.{kind}")
+        signal = np.resize(noise(2**16), samples)
+        if kind == "npy":
+            np.save(paths[-1], signal)
+        else:
+            wavfile.write(paths[-1], 24_000, signal)
+    call = [sys.executable, "-c", code, str(model_folder / "model.onnx"), *map(str, paths)]
+    result = subprocess.run(call, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    windows, grown = map(int, result.stdout.split())
+    assert paths[1].stat().st_size > 2**26
+    assert windows == 2**23 // 256
+    assert grown < 16 * 1024  # kB; the file has 65536
+    for path in paths:
+        path.unlink()
