@@ -122,7 +122,7 @@ def made_trust(expected: float, truth: float | None) -> dict[str, Any]:
         return np.log(likely), np.where(random.random(windows) < expected, 0, 1)
 
     source, target = trust.Source(*domain(200)), trust.Target(domain(60)[0], np.arange(60) % 6)
-    validators = {"entropy": expected - 1, "bnm": expected, "snd": expected, "dev": expected - 1}
+    validators = {"entropy": expected - 1, "bnm": expected, "snd": expected, "dev": expected - 1, "mixval": expected}
     familiarity = {
         "rate": 0.05, "false_alarms": 0.04, "source_unfamiliar": 0.5, "energy_limit": 1.0, "distance_limit": 1.0,
         "recording_limit": 0.1, "recordings": 6,

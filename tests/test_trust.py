@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from bearcat import trust
 from bearcat.data import Preparation, Split, Task, load, open_dataset, prepare, split_task
 from bearcat.errors import InputError
-from bearcat.evaluate import LOOKED, SHARPNESS, validators, watcher
+from bearcat.evaluate import LOOKED, MIXED, SHARPNESS, validators, watcher
 from bearcat.recipe import RECIPES, Schedule
 from bearcat.report.caveats import caveats
 from bearcat.report.page import write_run_page
@@ -418,6 +418,19 @@ def test_a_run_tells_the_same_of_itself_alone_and_in_a_stack(trained):
         assert alone.history[name][0, 0] == pytest.approx(float(outcome.history[name][0, 1]), abs=1e-4)
 
 
+def test_mixval_is_its_twin_padding_left_out(trained):
+    outcome, splits = trained
+    for number, (one, split) in enumerate(zip(_look(outcome, splits, CPU).trust, splits, strict=True)):
+
+        def predict(window, number=number):
+            both = torch.from_numpy(window.astype(np.float32)).expand(2, 1, *window.shape)
+            with torch.no_grad():
+                return int(outcome.network(both, False, None)[0][number, 0].argmax())
+
+        twin = reference.mixval(predict, split.training.target_train.values, MIXED)
+        assert one.estimates["validators"]["mixval"] == pytest.approx(twin, abs=1e-6)
+
+
 def test_curves_hold_the_validators_of_the_first_target_training_windows(trained):
     outcome, splits = trained
     values = torch.from_numpy(splits[0].training.target_train.values[:LOOKED])[None]
@@ -482,7 +495,7 @@ def test_a_page_without_target_labels_measures_nothing_and_says_so(tmp_path):
 def test_a_page_warns_of_negative_transfer_without_labels(tmp_path):
     text = made_page(tmp_path, alone=0.95, labelled=False)
     assert "Negative transfer possible" in text
-    assert "By 4 of 4 label-free validators" in text
+    assert "By 5 of 5 label-free validators" in text
 
 
 def test_an_estimate_far_from_the_truth_is_a_caveat(tmp_path):

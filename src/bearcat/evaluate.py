@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bearcat.batches import Batches, padded_stack
+from bearcat.batches import Batches, gather, padded_stack
 from bearcat.calibration import CPCS, Calibration, Evidence, accuracy, brier, ece, nll
 from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.models.networks import Student
@@ -32,6 +32,7 @@ from bearcat.trust import (
 
 CHUNK = {"cpu": 1024, "cuda": 8192}  # windows of all runs together that go through a network at once
 LOOKED = 256  # target training windows that validators look at after an epoch
+MIXED = 0.55  # of the window that a mixture is to be taken for (MixVal; Hu et al., 2023)
 SHARPNESS = 0.05  # temperature of the neighbourhoods in SND (Saito et al., 2021)
 
 
@@ -104,6 +105,21 @@ def _neighbourhood_density(likely: Tensor, present: Tensor) -> Tensor:
     return density
 
 
+def mixval(network: Student, values: Tensor, predicted: Tensor, present: Tensor) -> Tensor:
+    """How often a mixture of two windows is still given the class of the larger part, (run,), between 0 and 1.
+
+    Each window of values (run, window, channel, time) is mixed with the next, the last with the first; pairs that were
+    predicted alike and pairs that were not weigh the same. A simple form of MixVal: one mixture, hard labels.
+    """
+    count = present.sum(dim=1, keepdim=True)
+    following = (torch.arange(values.shape[1], device=values.device) + 1) % count.clamp(min=1)
+    mixture = MIXED * values + (1 - MIXED) * gather(values, following)
+    kept = predict(network, mixture)[0].argmax(dim=-1) == predicted
+    alike = predicted == predicted.gather(1, following)
+    shares = [(kept & pair).sum(dim=1) / pair.sum(dim=1) for pair in (alike & present, ~alike & present)]
+    return torch.stack(shares).nanmean(dim=0)  # of one kind there may be none
+
+
 def watcher(held_back: Sequence[HeldBack], device: torch.device) -> Callable[[EpochEnd], dict[str, Tensor]]:
     """Looks at the end of every epoch: source and target scores of student and teacher, validators of both on target
     training windows, accuracy of pseudo-labels.
@@ -172,6 +188,8 @@ def trust(
         return (logits if calibration is None else calibration.apply(logits)).double().log_softmax(dim=-1)
 
     looked = validators(likely(train_logits).exp(), present)
+    predicted = likely(train_logits).argmax(dim=-1)
+    looked["mixval"] = mixval(network, batches.target_train[:, :KEPT_FEATURES], predicted, present).double()
     at_hand = {
         "validators": torch.stack(list(looked.values()), dim=1), "finite": finite, "odds": odds, "present": present,
         "labels": batches.source_test_labels, "train": train_features,

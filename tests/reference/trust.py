@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -98,3 +98,13 @@ def bootstrap(
         means.append(sum(hits) / len(hits))
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def mixval(predict: Callable[[np.ndarray], int], windows: Sequence[np.ndarray], share: float) -> float:
+    """Each with the next, the last with the first; the mean over kinds of pairs of how many keep their class."""
+    kept: dict[bool, list[bool]] = {}
+    for number, one in enumerate(windows):
+        other = windows[(number + 1) % len(windows)]
+        alike = predict(one) == predict(other)
+        kept.setdefault(alike, []).append(predict(share * one + (1 - share) * other) == predict(one))
+    return sum(sum(hits) / len(hits) for hits in kept.values()) / len(kept)

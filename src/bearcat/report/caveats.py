@@ -17,7 +17,7 @@ from bearcat.report.drawing import count, listed, ordered_methods
 from bearcat.report.results import Cell, Missing, Result
 from bearcat.trust import FAR
 
-VALIDATORS = {"entropy": "entropy", "bnm": "BNM", "snd": "SND", "dev": "DEV"}  # docs/trust.md
+VALIDATORS = {"entropy": "entropy", "bnm": "BNM", "snd": "SND", "dev": "DEV", "mixval": "MixVal"}  # docs/trust.md
 
 
 @dataclass(frozen=True)
