@@ -22,8 +22,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import bearcat
 from bearcat import AdaptedClassifier, CATClassifier
 from bearcat.artefact import load_model
-from bearcat.data.prepare import prepare
-from bearcat.data.recording import Recording
+from bearcat.data.recording import Recording, cut
+from bearcat.diagnose import diagnose, tally
 from bearcat.errors import InputError
 from bearcat.estimator import _held_out
 from bearcat.recipe import RECIPES
@@ -346,9 +346,13 @@ def test_a_saved_model_gives_the_same_probabilities(tmp_path, recordings):
     loaded = load_model(tmp_path / "deep" / "model")
     assert loaded.classes == ("inner", "outer")
     assert loaded.rate == 12_000
-    one = Recording(signal=target[0][:LENGTH], domain="", label=None, rate=None, channel="", origin="a window")
-    likely = loaded.probabilities(prepare([one], loaded.preparation).values)
-    assert np.allclose(likely, model.predict_proba([target[0][:LENGTH]]), atol=1e-6)
+    counted = loaded.told["data"]
+    assert counted["source_train"] + counted["source_test"] == sum(len(one) // LENGTH for one in source)
+    assert counted["target_train"] == sum(len(one) // LENGTH for one in target)
+    one = Recording(signal=target[0], domain="", label=None, rate=None, channel="", origin="a recording")
+    windows = cut(one, loaded.preparation.length, loaded.preparation.step).values
+    pooled = diagnose(tally(loaded.log_probabilities(windows)), loaded.pooled_temperature)
+    assert np.allclose(pooled.probabilities, model.predict_proba(target[:1])[0], atol=1e-6)
 
 
 def test_windows_that_were_padded_cannot_be_saved(tmp_path):

@@ -124,7 +124,11 @@ class _Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not bool(trained.finite.all()):
             raise InputError("the loss turned NaN or infinite while training; look for extreme values in X")
         self.classes_ = classes
-        self.recipe_name_, self.recipe_ = name, recipe
+        self.recipe_name_, self.recipe_, self.seed_ = name, recipe, seed
+        self.windows_ = {
+            "source_train": len(data.source_train), "source_test": len(data.source_test),
+            "target_train": 0 if target is None else len(target.values),
+        }  # fmt: skip
         self.network_, self.calibration_ = _on_cpu(trained, data)
         self.history_ = {name: values[:, 0].numpy() for name, values in trained.history.items()}
         return self
@@ -179,7 +183,10 @@ class _Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        told = {"recipe": self.recipe_name_, "versions": {"bearcat": bearcat.__version__, "torch": torch.__version__}}
+        told = {
+            "recipe": self.recipe_name_, "task": "arrays given to fit", "seed": self.seed_, "data": self.windows_,
+            "versions": {"bearcat": bearcat.__version__, "torch": torch.__version__},
+        }  # fmt: skip
         preparation = Preparation(input=self.input, length=samples, stride=self.stride)
         classes = tuple(str(one) for one in self.classes_)
         save_model(
@@ -296,6 +303,7 @@ class AdaptedClassifier(_Classifier):
     classes_, n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
     window_shape_ : (channel, samples) of a window.
     recipe_name_, recipe_ : what was trained; "source-only" where fit was given no target.
+    seed_, windows_ : the seed it was trained with, and how many windows of each kind.
     network_, calibration_ : what predicts, a stack of one.
     history_ : losses and the like, one number an epoch.
     """
