@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ import torch
 from bearcat.calibration import Evidence, Matrix, Temperature, Vector
 from bearcat.data import Preparation, Simulated, load, open_dataset
 from bearcat.data.recording import cut, spectrum, standardise
+from bearcat.diagnose import diagnose, tally
 from bearcat.errors import InputError
 from bearcat.export import export_onnx, load_onnx
 from tests.reference.windows import prepared
@@ -184,3 +187,23 @@ def test_a_folder_is_exported_from_the_command_line(tmp_path):
     result = bearcat("export", tmp_path / "model", "--onnx", tmp_path / "model.onnx")
     assert result.returncode == 0, result.stderr
     assert load_onnx(tmp_path / "model.onnx").classes == ("healthy", "inner", "outer")
+
+
+def test_the_examples_of_the_documentation_run(tmp_path):
+    from scipy.io import wavfile
+
+    model = made_model()
+    export_onnx(model, tmp_path / "model.onnx")
+    save_model(tmp_path / "model", model)
+    signal = np.random.default_rng(0).standard_normal(256 * 20 + 5).astype(np.float32)
+    wavfile.write(tmp_path / "recording.wav", 12_000, signal)
+    page = (Path(__file__).parents[1] / "docs" / "deploy.md").read_text(encoding="utf-8")
+    examples = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    assert len(examples) == 2
+    told = diagnose(tally(model.log_probabilities(signal[: 256 * 20].reshape(20, 1, 256))))
+    for example in examples:
+        result = subprocess.run([sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
+        name, confidence = result.stdout.split()[:2]
+        assert name == model.classes[told.index]
+        assert float(confidence) == pytest.approx(told.confidence, abs=1e-5)

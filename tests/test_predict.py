@@ -135,6 +135,47 @@ def test_every_format_streams_what_it_holds(tmp_path, monkeypatch, name):
     assert np.concatenate(blocks) == pytest.approx(whole.pick(channel)[1].astype(np.float32))
 
 
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", " "])
+@pytest.mark.parametrize("header", ["", "\ufeff# by hand\nmeasured on Monday\ntime [s]{0}a{0}b"])
+def test_long_text_streams_what_it_holds(tmp_path, monkeypatch, delimiter, header):
+    monkeypatch.setattr(module, "LINES", 400)
+    monkeypatch.setattr(module, "SMALL_TEXT", 0)
+    if header and delimiter == " ":
+        header = header.replace("time [s]", "time")
+    columns = np.stack([np.arange(2101) / 12_000, noise(2101, 1), noise(2101, 2)], axis=1)
+    path = tmp_path / "a.txt"
+    np.savetxt(
+        path, columns, delimiter=delimiter, header=header.format(delimiter), comments="", encoding="utf-8", fmt="%.9f"
+    )
+    if not header:
+        path.write_text(path.read_text().lstrip("\n"))
+    channel = "b" if header else "3"
+    stream, whole = open_stream(path, channel), read_signals(path)
+    assert stream.rate == whole.rate == 12_000
+    blocks = list(stream.blocks)
+    assert len(blocks) == 5
+    assert np.concatenate(blocks) == pytest.approx(whole.pick(channel)[1].astype(np.float32))
+
+
+def test_a_long_text_file_that_goes_wrong_further_down_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "LINES", 400)
+    monkeypatch.setattr(module, "SMALL_TEXT", 0)
+    times = np.concatenate([np.arange(1200) / 12_000, 0.1 + np.arange(800) / 3_000])
+    np.savetxt(
+        tmp_path / "faster.csv", np.stack([times, noise(2000)], axis=1), delimiter=",", header="time,a", comments=""
+    )
+    lines = [f"{one}\n" for one in noise(2000)]
+    (tmp_path / "word.csv").write_text("".join([*lines[:1500], "broken\n", *lines[1500:]]))
+    (tmp_path / "at-a-seam.csv").write_text("".join([*lines[:800], "broken\n", *lines[800:]]))
+    for name, sentence in (
+        ("faster.csv", "rate changes from 12000 to 300"),
+        ("word.csv", "cannot be read as text"),
+        ("at-a-seam.csv", "a row further down does not hold numbers only"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            list(open_stream(tmp_path / name).blocks)
+
+
 def test_a_recording_is_diagnosed_as_its_windows_pooled_and_by_folder_as_by_onnx(tmp_path, model_folder):
     signal = noise(256 * 31 + 17)
     np.save(tmp_path / "a.npy", signal)
@@ -250,9 +291,9 @@ def test_bad_options_are_one_sentence(tmp_path, model_folder, command, words, se
     assert told.count("\n") == 1
 
 
-@pytest.mark.parametrize("kind", ["npy", "wav"])
+@pytest.mark.parametrize("kind", ["npy", "wav", "csv"])
 def test_a_file_far_larger_than_the_memory_it_needs(tmp_path, model_folder, kind):
-    """64 MB at another rate than the model's: the peak grows by a few blocks over that of a short file."""
+    """32 MB (of text 9) at another rate than the model's: the peak grows by a few blocks over that of a short file."""
     code = """
 import resource, sys
 from pathlib import Path
@@ -265,19 +306,22 @@ for path in sys.argv[2:]:
 print(found.windows, peaks[1] - peaks[0])
 """
     paths = []
-    for name, samples in (("short", 2**20), ("long", 2**24)):
+    sizes = (2**18, 2**20) if kind == "csv" else (2**20, 2**23)
+    for name, samples in zip(("short", "long"), sizes, strict=True):
         paths.append(tmp_path / f"{name}.{kind}")
         signal = np.resize(noise(2**16), samples)
         if kind == "npy":
             np.save(paths[-1], signal)
+        elif kind == "csv":
+            paths[-1].write_text("\n".join(f"{one:.5f}" for one in signal[: 2**16].tolist() * (samples >> 16)))
         else:
             wavfile.write(paths[-1], 24_000, signal)
     call = [sys.executable, "-c", code, str(model_folder / "model.onnx"), *map(str, paths)]
     result = subprocess.run(call, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     windows, grown = map(int, result.stdout.split())
-    assert paths[1].stat().st_size > 2**26
-    assert windows == 2**23 // 256
-    assert grown < 16 * 1024  # kB; the file has 65536
+    assert paths[1].stat().st_size > 2**23
+    assert windows == sizes[1] // 2 // 256
+    assert grown < 16 * 1024  # kB
     for path in paths:
         path.unlink()

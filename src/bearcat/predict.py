@@ -1,8 +1,8 @@
 """Files of new recordings → diagnoses, a block of samples at a time.
 
 A file of any supported format (bearcat.data.formats) becomes a stream of blocks, which are brought to the model's rate,
-cut into windows and handed to the model in batches. npy and wav files are read block by block, so that a day of
-vibration needs no more memory than a minute; text, npz, mat, parquet and 24-bit wav files are read whole first.
+cut into windows and handed to the model in batches. npy, wav and text files are read block by block, so that a day of
+vibration needs no more memory than a minute; npz, mat, parquet and 24-bit wav files are read whole first.
 The model is a folder (torch) or an ONNX file (onnxruntime; torch is not imported then).
 
 >>> model = open_model(Path("out/model"))
@@ -12,10 +12,12 @@ The model is a folder (torch) or an ONNX file (onnxruntime; torch is not importe
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import islice
 from math import ceil
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,6 +32,9 @@ from bearcat.diagnose import Diagnosis, Tally, diagnose, tally
 from bearcat.errors import InputError, suggest
 
 BLOCK = 2**18  # samples read at once
+LINES = 2**16  # lines of text read at once
+SMALL_TEXT = 2**22  # bytes; text files up to this size are read whole
+TEXT = {".csv", ".tsv", ".txt"}
 BATCH = 256  # windows handed to the model at once
 HEALTHY_NAMES = {"healthy", "normal"}  # a class called so, in any case, is no alarm
 
@@ -87,13 +92,16 @@ def find_files(paths: Sequence[Path]) -> Iterator[Path]:
 def open_stream(path: Path, channel: str | None = None) -> Stream:
     """The file's channel of this name (or the only one) as a stream; one sentence if that cannot be."""
     origin = str(path)
+    blocks: Iterator[NDArray[Any]]
     if path.is_dir():
         raise InputError(f"{origin}: holds no file of a supported format; those are {', '.join(FORMATS)}")
     signals = _mapped(path)
-    if signals is None:
+    if path.suffix.lower() in TEXT and path.is_file() and path.stat().st_size > SMALL_TEXT:
+        rate, blocks = _open_text(path, channel)
+    elif signals is None:
         whole = read_signals(path)
         rate, (_, samples) = whole.rate, whole.pick(channel)
-        blocks: Iterator[NDArray[Any]] = (samples[at : at + BLOCK] for at in range(0, samples.size, BLOCK))
+        blocks = (samples[at : at + BLOCK] for at in range(0, samples.size, BLOCK))
     else:
         rate, (name, samples) = signals.rate, signals.pick(channel)
         blocks = _read_again(path, name, samples.size)
@@ -243,6 +251,52 @@ def _read_again(path: Path, name: str, samples: int) -> Iterator[NDArray[Any]]:
             full = np.float32(np.iinfo(block.dtype).max + 1)
             block = block / full if block.dtype.kind == "i" else block / (full / 2) - 1
         yield block
+
+
+def _open_text(path: Path, channel: str | None) -> tuple[float | None, Iterator[NDArray[Any]]]:
+    """Rate and blocks of a long text file: the reader of whole files is given the header and some lines at a time."""
+    origin, reader, parts = str(path), FORMATS[path.suffix.lower()], _line_parts(path)
+
+    def read(content: bytes) -> Signals:
+        with reading(origin, "text"):
+            return reader(io.BytesIO(content), origin)
+
+    first = next(parts)
+    signals = read(first)
+    name, samples = signals.pick(channel)
+    rows = _rows(first)
+    header = b"".join(rows[: len(rows) - samples.size])
+
+    def blocks() -> Iterator[NDArray[Any]]:
+        yield samples
+        for part in parts:
+            found = read(header + part)
+            if signals.rate and found.rate and abs(found.rate / signals.rate - 1) > 0.01:
+                raise InputError(
+                    f"{origin}: its rate changes from {signals.rate:g} to {found.rate:g} Hz; cut the file there"
+                )
+            if next(iter(found.channels.values())).size != len(_rows(part)):  # words at its head pass for a header
+                raise InputError(f"{origin}: a row further down does not hold numbers only; cut the file there")
+            yield found.pick(name)[1]
+
+    return signals.rate, blocks()
+
+
+def _rows(content: bytes) -> list[bytes]:
+    """The lines that are neither empty nor comments."""
+    return [line for line in content.splitlines(keepends=True) if line.strip() and line[:1] not in (b"#", b"%")]
+
+
+def _line_parts(path: Path) -> Iterator[bytes]:
+    """A file's lines, LINES at a time; a short rest goes with the part before, for a column is known by its values."""
+    with reading(str(path), "text"), path.open("rb") as file:
+        part = list(islice(file, LINES))
+        while part:
+            following = list(islice(file, LINES))
+            if len(following) < LINES // 2:
+                part, following = part + following, []
+            yield b"".join(part)
+            part = following
 
 
 def _finite(origin: str, blocks: Iterator[NDArray[Any]]) -> Iterator[Floats]:
