@@ -325,6 +325,7 @@ def test_the_verdict_says_what_to_expect_and_when_not_to_believe_it():
     )
     assert "range from 50 to 84 %, so check some windows by hand" in trust.verdict({"confidence": near, "doc": far})
     assert "often too high" in trust.verdict({"confidence": near})
+    assert "not calibrated" in trust.verdict({"confidence": near}, calibrated=False)
     assert "training broke down" in trust.verdict({"confidence": near}, failed=True)
     assert "the same class" in trust.verdict({"confidence": near}, collapsed=True)
     assert "no numbers" in trust.verdict({"confidence": trust.Estimate(math.nan, math.nan, math.nan)})
@@ -376,6 +377,8 @@ def test_no_estimate_depends_on_a_target_label(trained):
         for one in splits
     ]
     without = _look(outcome, bare, CPU).trust
+    bounded = outcome.calibration.at_bound.tolist()
+    assert ["not calibrated" in one.estimates["verdict"] for one in seen] == bounded
     for one, changed, unlabelled in zip(seen, other, without, strict=True):
         assert one.estimates == changed.estimates == unlabelled.estimates
         assert one.checked["accuracy"] != changed.checked["accuracy"]

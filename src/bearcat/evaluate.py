@@ -106,7 +106,7 @@ def _neighbourhood_density(likely: Tensor, present: Tensor) -> Tensor:
 
 
 def mixval(network: Student, values: Tensor, predicted: Tensor, present: Tensor) -> Tensor:
-    """How often a mixture of two windows is still given the class of the larger part, (run,), between 0 and 1.
+    """How often a mixture of two windows is still given the class `predicted` of the larger part, (run,) in 0 … 1.
 
     Each window of values (run, window, channel, time) is mixed with the next, the last with the first; pairs that were
     predicted alike and pairs that were not weigh the same. A simple form of MixVal: one mixture, hard labels.
@@ -188,11 +188,12 @@ def trust(
         return (logits if calibration is None else calibration.apply(logits)).double().log_softmax(dim=-1)
 
     looked = validators(likely(train_logits).exp(), present)
-    predicted = likely(train_logits).argmax(dim=-1)
-    looked["mixval"] = mixval(network, batches.target_train[:, :KEPT_FEATURES], predicted, present).double()
+    unlabelled, predicted = batches.target_train[:, :KEPT_FEATURES], train_logits.argmax(dim=-1)
+    looked["mixval"] = mixval(network, unlabelled, predicted, present).double()
     at_hand = {
-        "validators": torch.stack(list(looked.values()), dim=1), "finite": finite, "odds": odds, "present": present,
-        "labels": batches.source_test_labels, "train": train_features,
+        "validators": torch.stack(list(looked.values()), dim=1), "finite": finite,
+        "calibrated": torch.zeros_like(finite) if calibration is None else ~calibration.at_bound,
+        "odds": odds, "present": present, "labels": batches.source_test_labels, "train": train_features,
         "source": likely(source[0]), "source_logits": source[0], "source_features": source[1],
         "target": likely(target[0]), "target_logits": target[0], "target_features": target[1],
     }  # fmt: skip
@@ -213,7 +214,7 @@ def _trust_of(seen: dict[str, np.ndarray], names: tuple[str, ...], held: HeldBac
     familiarity = fit_familiarity(seen["train"][seen["present"]], *whole)
     strangeness = familiarity.scores(*whole[:2])
     found = dict(zip(names, seen["validators"].tolist(), strict=True))
-    found["dev"] = -dev_risk((~source.right).astype(np.float64), seen["odds"])
+    found["dev"] = 0.0 - dev_risk((~source.right).astype(np.float64), seen["odds"])
     told = estimates(
         source, target, found,
         familiarity_told(
@@ -221,6 +222,7 @@ def _trust_of(seen: dict[str, np.ndarray], names: tuple[str, ...], held: HeldBac
             familiarity.unfamiliar(seen["source_logits"], seen["source_features"]),
         ),
         failed=not bool(seen["finite"]), collapsed=len(set(seen["target"].argmax(axis=1).tolist())) == 1,
+        calibrated=bool(seen["calibrated"]),
     )  # fmt: skip
     labels = held.target_test_labels
     alien = (labels == UNKNOWN) & np.array([one is not None for one in held.target_test.labels], dtype=bool)

@@ -382,8 +382,10 @@ def _with_limits(
 # What a record says.
 
 
-def verdict(accuracy: Mapping[str, Estimate], failed: bool = False, collapsed: bool = False) -> str:
-    """One or two sentences for somebody who has to decide."""
+def verdict(
+    accuracy: Mapping[str, Estimate], failed: bool = False, collapsed: bool = False, calibrated: bool = True
+) -> str:
+    """Two sentences for somebody who has to decide."""
     if failed:
         return "Do not use this model: its training broke down."
     if collapsed:
@@ -400,14 +402,19 @@ def verdict(accuracy: Mapping[str, Estimate], failed: bool = False, collapsed: b
         )
     else:
         said += f"; other estimates lie between {100 * min(values):.0f} and {100 * max(values):.0f} %."
+    if not calibrated:
+        return f"{said} The confidence behind this is not calibrated, so fewer may well be right."
     return f"{said} Where the target differs from the source such estimates are often too high."
 
 
 def estimates(
     source: Source, target: Target, validators: Mapping[str, float], familiarity: Mapping[str, Any],
-    failed: bool = False, collapsed: bool = False,
+    failed: bool = False, collapsed: bool = False, calibrated: bool = True,
 ) -> dict[str, Any]:  # fmt: skip
-    """All that a record's `estimates` hold. Nothing of it depends on a target label."""
+    """All that a record's `estimates` hold. Nothing of it depends on a target label.
+
+    calibrated: there is a calibration, and it did not end at its bound.
+    """
     accuracy = expected_accuracy(source, target)
     return plain(
         {
@@ -417,7 +424,7 @@ def estimates(
             "abstention": abstention(source, target),
             "conformal": conformal(source, target),
             "familiarity": dict(familiarity),
-            "verdict": verdict(accuracy, failed, collapsed),
+            "verdict": verdict(accuracy, failed, collapsed, calibrated),
         }
     )
 

@@ -340,7 +340,7 @@ def _abstention_table(told: Mapping[str, Any], truth: Mapping[str, Any] | None) 
     measured = truth["abstention"]["kept"] if truth else None
     rows = []
     for number, one in enumerate(told["abstention"]["kept"]):
-        cells = [Entry(f"{100 * one['kept']:.0f}", 100 * one["kept"]), _fraction(one["confidence"])]
+        cells = [Entry(f"{100 * one['kept']:.0f}", 100 * one["kept"]), _plain(100 * one["confidence"], 2)]
         cells += [_fraction(one["accuracy"])] + ([_fraction(measured[number]["accuracy"])] if measured else [])
         rows.append(tuple(cells))
     header = ("windows kept", "confidence at least", "expected right", *(("measured right",) if measured else ()))
@@ -354,7 +354,7 @@ def _threshold_table(told: Mapping[str, Any], truth: Mapping[str, Any] | None) -
     for number, one in enumerate(told["abstention"]["thresholds"]):
         right = measured[number]["accuracy"] if measured else None
         cells = [Entry(f"{100 * one['error']:.0f}", 100 * one["error"])]
-        cells += [Entry("none found")] if one["confidence"] is None else [_fraction(one["confidence"])]
+        cells += [Entry("none found")] if one["confidence"] is None else [_plain(100 * one["confidence"], 2)]
         cells += [_fraction(one["kept_source"]), _fraction(one["kept"])]
         rows.append((*cells, *([_fraction(None if right is None else 1 - right)] if measured else [])))
     header = ("errors wanted at most", "confidence at least", "source kept", "target kept",
