@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -291,22 +292,26 @@ def test_bad_options_are_one_sentence(tmp_path, model_folder, command, words, se
     assert told.count("\n") == 1
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of one program's memory is asked of /proc")
 @pytest.mark.parametrize("kind", ["npy", "wav", "csv"])
 def test_a_file_far_larger_than_the_memory_it_needs(tmp_path, model_folder, kind):
-    """32 MB (of text 9) at another rate than the model's: the peak grows by a few blocks over that of a short file."""
+    """16 MB (of text 9) at another rate than the model's: the peak grows by a few blocks over that of a short file.
+
+    getrusage will not do: the peak it tells begins with that of the process which started this one.
+    """
     code = """
-import resource, sys
+import re, sys
 from pathlib import Path
 from bearcat.predict import at_rate_of, diagnose_stream, open_model, open_stream
 model = open_model(Path(sys.argv[1]))
 peaks = []
 for path in sys.argv[2:]:
     found = diagnose_stream(model, at_rate_of(model, open_stream(Path(path)), 24000)[0])
-    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    peaks.append(int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]))
 print(found.windows, peaks[1] - peaks[0])
 """
     paths = []
-    sizes = (2**18, 2**20) if kind == "csv" else (2**20, 2**23)
+    sizes = (2**18, 2**20) if kind == "csv" else (2**19, 2**22)
     for name, samples in zip(("short", "long"), sizes, strict=True):
         paths.append(tmp_path / f"{name}.{kind}")
         signal = np.resize(noise(2**16), samples)
@@ -322,6 +327,6 @@ print(found.windows, peaks[1] - peaks[0])
     windows, grown = map(int, result.stdout.split())
     assert paths[1].stat().st_size > 2**23
     assert windows == sizes[1] // 2 // 256
-    assert grown < 16 * 1024  # kB
+    assert grown < 8 * 1024  # kB
     for path in paths:
         path.unlink()
