@@ -134,7 +134,7 @@ def _make_ready(known: Mapping[str, Job], bench: Bench, retry_failed: bool) -> N
             if lock is None:  # somebody mends it, or only looks at it, just now
                 time.sleep(0.05)
                 continue
-            state = store.state(run)  # as it is now that it is ours
+            state = store.state(run, ours=True)  # as it is now
             if state.kind == "damaged":
                 aside = store.set_aside(run)
                 bench.talk.note(f"{state.told}; the run's files are set aside as {aside} and it is repeated")

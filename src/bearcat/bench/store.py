@@ -80,7 +80,8 @@ class Store:
     def folder(self, run: str) -> Path:
         return self.path / "runs" / run
 
-    def state(self, run: str) -> State:
+    def state(self, run: str, ours: bool = False) -> State:
+        """Of the run; who holds its lock is not asked where it is ours."""
         folder = self.folder(run)
         try:
             return State("done", record=checked_record(folder))
@@ -88,7 +89,7 @@ class Store:
             pass
         except (ValueError, OSError) as error:
             return State("damaged", str(error))
-        if owner := self.owner(run):
+        if not ours and (owner := self.owner(run)):
             return State("running", owner)
         try:
             return State("failed", str(json.loads((folder / FAILURE).read_text(encoding="utf-8"))["sentence"]))
