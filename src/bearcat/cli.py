@@ -38,7 +38,7 @@ app.add_typer(bench, name="bench")
 
 Name = Annotated[str, typer.Argument(help="A dataset (see `bearcat data list`), or the path of your own folder.")]
 Root = Annotated[
-    Path | None, typer.Option(help="The dataset's folder.  [default: $BEARCAT_DATA/NAME, or your data folder]")
+    Path | None, typer.Option(help="The dataset's folder.  \\[default: $BEARCAT_DATA/NAME, or your data folder]")
 ]
 Domains = Annotated[
     list[str] | None, typer.Option("--domain", help="Only this domain, by name or index; repeat for more.")
@@ -94,25 +94,25 @@ def adapt(
         list[str] | None, typer.Option(help="Labelled domain, by name or index; repeat for more.")
     ] = None,
     target: Annotated[str | None, typer.Option(help="The domain to adapt to.")] = None,
-    kind: Annotated[str | None, typer.Option("--input", help="time or frequency.  [default: time]")] = None,
+    kind: Annotated[str | None, typer.Option("--input", help="time or frequency.  \\[default: time]")] = None,
     recipe: Annotated[str, typer.Option(help="The method; see `bearcat recipes`.")] = DEFAULT_RECIPE,
     beside: Annotated[str | None, typer.Option(help="Train this recipe too, and show both.")] = None,
     epochs: Annotated[
         int | None,
-        typer.Option(help="Every phase is scaled to fit.  [default: the paper's 300; 40 for simulated data]"),
+        typer.Option(help="Every phase is scaled to fit.  \\[default: the paper's 300; 40 for simulated data]"),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the split, the weights, the order of windows and dropout.")] = 0,
     split: Annotated[str, typer.Option(help="window (the paper's), block or recording.")] = "window",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     precision: Annotated[
-        str | None, typer.Option(help="On a GPU: float32, tf32 or bfloat16 (docs/speed.md).  [default: tf32]")
+        str | None, typer.Option(help="On a GPU: float32, tf32 or bfloat16 (docs/speed.md).  \\[default: tf32]")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The folder for the results.  [default: bearcat-out]")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder for the results.  \\[default: bearcat-out]")] = None,
     channel: Channel = None,
     rate: Rate = None,
-    window: Annotated[int | None, typer.Option(help="Samples a window.  [default: 1024]")] = None,
+    window: Annotated[int | None, typer.Option(help="Samples a window.  \\[default: 1024]")] = None,
     stride: Annotated[
-        int | None, typer.Option(help="Samples from one window to the next.  [default: no overlap]")
+        int | None, typer.Option(help="Samples from one window to the next.  \\[default: no overlap]")
     ] = None,
     settings: Set = None,
     recipe_settings: Annotated[
@@ -126,7 +126,7 @@ def adapt(
     With no option at all: a small, easy task between two simulated operating conditions, in a minute or two.
     """
     from bearcat import adapt as work
-    from bearcat.data import Preparation, Split
+    from bearcat.data import Preparation, Split, dataset_label
     from bearcat.recipe import QUICK_EPOCHS, RECIPES, recipe_named
     from bearcat.runs import Order
     from bearcat.settings import pairs
@@ -155,7 +155,18 @@ def adapt(
     records: list[tuple[str, dict[str, Any]]] = []
     for name, one in zip(proper, chosen, strict=True):
         folder = out / f"beside-{name}" if name != proper[-1] else out
-        order = Order(data_name, dataset, sources, to, name, one.in_epochs(epochs), preparation, parts, seed, precision)
+        order = Order(
+            dataset_label(data_name),
+            dataset,
+            sources,
+            to,
+            name,
+            one.in_epochs(epochs),
+            preparation,
+            parts,
+            seed,
+            precision,
+        )
         with _training_bar(name, epochs) as progress:
             others = [out / f"beside-{other}" for other, _ in records]
             records.append((name, work.adapt(order, folder, place, progress, others, folder == out, track)))
@@ -175,7 +186,7 @@ def predict(
     alarm: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="CLASS", help="This class is an alarm; repeat for more.  [default: all but healthy or normal]"
+            metavar="CLASS", help="This class is an alarm; repeat for more.  \\[default: all but healthy or normal]"
         ),
     ] = None,
     min_confidence: Annotated[
@@ -344,8 +355,8 @@ def _training_bar(name: str, epochs: int) -> Iterator[Callable[[EpochEnd], None]
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("{task.description}"), BarColumn(bar_width=5), MofNCompleteColumn(),
-        TextColumn("{task.fields[told]}"), TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False), BarColumn(bar_width=5), MofNCompleteColumn(),
+        TextColumn("{task.fields[told]}", markup=False), TimeRemainingColumn(),
     )  # fmt: skip
     with Progress(*columns, console=_console(to_error=True)) as bar:
         task = bar.add_task(name, total=epochs, told="")
@@ -395,12 +406,12 @@ def bench_run(
         str, typer.Option(help="stack (runs trained together), local (processes) or ray (a cluster).")
     ] = "stack",
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Processes at once, for local and ray.  [default: one a core]")
+        int | None, typer.Option(min=1, help="Processes at once, for local and ray.  \\[default: one a core]")
     ] = None,
     stack: Annotated[
-        int | None, typer.Option(min=1, help="Runs trained together.  [default: what the memory allows]")
+        int | None, typer.Option(min=1, help="Runs trained together.  \\[default: what the memory allows]")
     ] = None,
-    address: Annotated[str | None, typer.Option(help="An existing Ray cluster.  [default: a local one]")] = None,
+    address: Annotated[str | None, typer.Option(help="An existing Ray cluster.  \\[default: a local one]")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try runs that failed once more.")] = False,
     only_method: Annotated[
@@ -411,7 +422,10 @@ def bench_run(
     ] = None,
     track: Track = None,
 ) -> None:
-    """Run what a grid asks for and has no result yet; interrupted at any moment, the same command goes on."""
+    """Run what a grid asks for and has no result yet; interrupted at any moment, the same command goes on.
+
+    Exit status 1 says that some runs failed.
+    """
     from bearcat.bench.execute import execute
 
     placed, jobs_of_grid = _opened(grid, store, root, only_method, create=True)
@@ -419,10 +433,14 @@ def bench_run(
     trained: set[str] = set()
     with _bench_bar(jobs_of_grid, trained) as talk:
         complete = execute(jobs_of_grid, placed, chosen, talk, retry_failed, limit_seconds, track=track)
-    _print_states(jobs_of_grid, {job.run: placed.state(job.run) for job in jobs_of_grid})
+    states = {job.run: placed.state(job.run) for job in jobs_of_grid}
+    _print_states(jobs_of_grid, states)
     if not complete:
         print("the time limit was reached; run the same command again to go on", file=sys.stderr)
     print(f"{len(trained)} trained by this process; the report: bearcat bench report {grid} --store {store}")
+    if any(state.kind == "failed" for state in states.values()):
+        print("some runs failed; --retry-failed tries them again", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 @bench.command("status")
@@ -438,7 +456,7 @@ def bench_report(
     store: StoreFolder = Path("bench-store"),
     root: Root = None,
     out: Annotated[
-        Path | None, typer.Option(help="The folder for tables, figures and the page.  [default: bench-report/GRID]")
+        Path | None, typer.Option(help="The folder for tables, figures and the page.  \\[default: bench-report/GRID]")
     ] = None,
 ) -> None:
     """Tables, statistics and figures of what is done, on one page."""
@@ -462,9 +480,12 @@ def _opened(
     from bearcat.bench.store import identify, open_store
 
     asked = read_grid(grid)
-    planned = plan(only_methods(asked, methods) if methods else asked, root)
+    try:
+        planned = plan(only_methods(asked, methods) if methods else asked, root)
+    except InputError as error:
+        raise InputError(f"{grid}: {error}") from error
     placed = open_store(store, create)
-    return placed, identify(planned, placed)
+    return placed, identify(planned, placed, from_memory=not create)
 
 
 def _executor(
@@ -508,8 +529,8 @@ def _bench_bar(jobs: Sequence[Job], trained: set[str]) -> Iterator[Talk]:
     from bearcat.bench.execute import Talk
 
     columns = (
-        TextColumn("{task.description}"), BarColumn(bar_width=20), TextColumn("{task.fields[told]}"),
-        TimeElapsedColumn(), TextColumn("ETA"), TimeRemainingColumn(elapsed_when_finished=False),
+        TextColumn("{task.description}", markup=False), BarColumn(bar_width=20),
+        TextColumn("{task.fields[told]}", markup=False), TimeElapsedColumn(), TextColumn("ETA"), TimeRemainingColumn(elapsed_when_finished=False),
     )  # fmt: skip
     runs, settled, shares = {job.run: job for job in jobs}, set[str](), dict[str, float]()
     with Progress(*columns, console=_console(to_error=True)) as bar:
@@ -538,6 +559,7 @@ def _print_states(jobs: Sequence[Job], states: Mapping[str, State]) -> None:
     from collections import Counter
 
     from rich.table import Table
+    from rich.text import Text
 
     kinds = ("done", "running", "failed", "missing")
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -554,7 +576,7 @@ def _print_states(jobs: Sequence[Job], states: Mapping[str, State]) -> None:
                 if state.record is not None:
                     seconds.setdefault(name, []).append(state.record["seconds"] / state.record["stack"])
         left[name] = counts["running"] + counts["missing"]
-        table.add_row(name, *(str(counts[kind]) for kind in kinds))
+        table.add_row(Text(name), *(str(counts[kind]) for kind in kinds))  # a name may have brackets
     _console().print(table)
     counts = Counter(states[job.run].kind for job in jobs)
     print(f"{len(jobs)} cells: " + ", ".join(f"{counts[kind]} {kind}" for kind in (*kinds, "damaged") if counts[kind]))
@@ -614,7 +636,7 @@ def fetch(
         raise InputError(f"there is nothing to fetch for '{name}'")
     place = root or default_root(name)
     require_licence(dataset.about, accept_licence, place)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=_console(to_error=True)) as bars:
         tasks: dict[str, TaskID] = {}
 
@@ -636,7 +658,7 @@ def check(
     rate: Rate = None,
     window: Annotated[int, typer.Option(help="Samples a window.")] = 1024,
     stride: Annotated[
-        int | None, typer.Option(help="Samples from one window to the next.  [default: no overlap]")
+        int | None, typer.Option(help="Samples from one window to the next.  \\[default: no overlap]")
     ] = None,
     settings: Set = None,
     form: Annotated[str, typer.Option("--format", help="table, csv or json.")] = "table",

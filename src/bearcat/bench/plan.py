@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bearcat.adapt import with_settings
-from bearcat.data import Dataset, Preparation, Split, Task, open_dataset
+from bearcat.data import Dataset, Preparation, Split, Task, dataset_label, open_dataset
 from bearcat.data.catalogue import domain_named
 from bearcat.errors import InputError, suggest
 from bearcat.recipe import RECIPES, Recipe, recipe_named
@@ -85,7 +85,7 @@ def read_grid(path: Path) -> Grid:
 
 def plan(grid: Grid, root: Path | None = None) -> list[Planned]:
     """Every cell of the grid, method by method. The dataset is looked at only where the grid leaves domains open."""
-    dataset = open_dataset(grid.data, root, dict(grid.settings))
+    dataset, label = open_dataset(grid.data, root, dict(grid.settings)), dataset_label(grid.data)
     tasks = [Task(source[0] if len(source) == 1 else source, target) for source, target in _tasks(grid, dataset)]
     sizes = {"methods": len(grid.methods), "tasks": len(tasks), "inputs": len(grid.inputs), "seeds": len(grid.seeds)}
     if 0 in sizes.values():
@@ -94,9 +94,9 @@ def plan(grid: Grid, root: Path | None = None) -> list[Planned]:
         raise InputError(f"the grid '{grid.title}' has no cells ({told}); add {empty}")
     return [
         Planned(
-            Cell(grid.data, kind, str(task), method.name, seed),
+            Cell(label, kind, str(task), method.name, seed),
             Order(
-                grid.data, dataset, task.sources, task.target, method.recipe_name, method.recipe(kind, grid.epochs),
+                label, dataset, task.sources, task.target, method.recipe_name, method.recipe(kind, grid.epochs),
                 replace(grid.preparation, input=kind), grid.split, seed, grid.precision,
             ),
         )

@@ -39,7 +39,7 @@ from bearcat.settings import override
 __all__ = [
     "CWRU", "DATASETS", "HITSM", "About", "Catalogue", "Dataset", "Download", "Entry", "Folder", "HeldBack", "Labelled",
     "Paderborn", "Preparation", "Problem", "Provenance", "Recording", "Simulated", "Split", "SplitTask", "Task",
-    "TrainingData", "Unlabelled", "Windows", "cache_folder", "cached_windows", "cut", "default_root",
+    "TrainingData", "Unlabelled", "Windows", "cache_folder", "cached_windows", "cut", "dataset_label", "default_root",
     "envelope_spectrum", "join", "load", "open_dataset", "prepare", "resample", "spectrum", "split_task", "standardise",
 ]  # fmt: skip
 
@@ -59,6 +59,11 @@ def default_root(name: str) -> Path:
     from platformdirs import user_data_path
 
     return user_data_path("bearcat", appauthor=False) / name
+
+
+def dataset_label(name: str) -> str:
+    """What records call a dataset: its name, or the name of one's own folder, wherever that lies."""
+    return name if name in DATASETS else Path(name).resolve().name
 
 
 def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str] | None = None) -> Dataset:
