@@ -443,6 +443,25 @@ def test_a_damaged_run_is_set_aside_named_and_repeated(make, whole, damage):
     agree(whole, site, TOLERANCE)
 
 
+def test_a_damaged_note_of_an_unfinished_run_does_not_stop_it(make, whole):
+    site = make()
+    shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
+    folder = site.store.folder(site.jobs[0].run)
+    (folder / "record.json").unlink()
+    (folder / "run.json").write_text("garbage")
+    assert site.execute()
+    assert site.kinds() == ["done"] * 4
+
+
+def test_a_wrong_root_fails_no_run(make, said, whole):
+    site = make()
+    shutil.copy(whole.store.path / "data.json", site.store.path / "data.json")  # it remembers the data
+    words = ["bench", "run", site.grid, "--store", site.store.path, "--root", site.root / "typo"]
+    status, _, errors = said(*words)
+    assert (status, "typo" in errors, errors.count("\n")) == (2, True, 1), errors
+    assert site.kinds() == ["missing"] * 4
+
+
 def test_a_store_of_a_newer_version_is_refused_and_not_touched(make, said):
     site = make()
     (site.store.path / "store.json").write_text('{"version": 99}')

@@ -247,9 +247,10 @@ def test_a_store_remembers_data_that_are_not_on_this_machine(tmp_path):
     store = open_store(tmp_path / "store", create=True)
     here = [job.run for job in identify(planned, store)]
     root.rename(tmp_path / "gone")
-    assert [job.run for job in identify(planned, store)] == here
-    with pytest.raises(InputError, match="there is no such folder"):
-        identify(planned, open_store(tmp_path / "other", create=True))
+    assert [job.run for job in identify(planned, store, from_memory=True)] == here
+    for other, from_memory in ((store, False), (open_store(tmp_path / "other", create=True), True)):
+        with pytest.raises(InputError, match="there is no such folder"):
+            identify(planned, other, from_memory=from_memory)
 
 
 def test_only_methods_keeps_the_order_and_the_rest(tmp_path):

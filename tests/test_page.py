@@ -340,3 +340,34 @@ def test_pages_are_made_without_torch():
     subprocess.run(
         [sys.executable, "-c", "import sys, bearcat.report.page; assert 'torch' not in sys.modules"], check=True
     )
+
+
+def test_a_run_is_charged_its_share_of_its_stack_and_precision_is_told(tmp_path: Path):
+    results = [
+        made_result(
+            tmp_path / f"{seed}", Cell("rig", "time", "a→b", "DANN", seed), seconds=600.0, stack=2,
+            precision=("tf32", "bfloat16")[seed], path="triton",
+        )
+        for seed in range(2)
+    ]  # fmt: skip
+    page = write_bench_report("Two", results, [], tmp_path / "out").read_text(encoding="utf-8")
+    assert "10.0 minutes of training in all" in page
+    mixed = next(one for one in caveats(results, []) if one.kind == "Mixed versions")
+    assert mixed.items == ("precision: tf32 (1 run), bfloat16 (1 run)",)
+
+
+def test_a_second_report_leaves_nothing_of_the_first(tmp_path: Path):
+    results = [
+        made_result(tmp_path / f"{method}{seed}", Cell("rig", "time", "a→b", method, seed))
+        for method in ("source-only", "DANN")
+        for seed in range(2)
+    ]
+    out = tmp_path / "out"
+    write_bench_report("Two methods", results, [], out)
+    (out / "tables" / "mine.md").write_text("kept")
+    before = {one for one in out.rglob("*") if one.is_file()}
+    write_bench_report("One method", results[:2], [], out)
+    after = {one for one in out.rglob("*") if one.is_file()}
+    assert out / "tables" / "rig-time-accuracy-tests.md" in before - after
+    assert not any("DANN" in one.name for one in after)
+    assert (out / "tables" / "mine.md").read_text() == "kept"

@@ -530,7 +530,8 @@ def _bench_bar(jobs: Sequence[Job], trained: set[str]) -> Iterator[Talk]:
 
     columns = (
         TextColumn("{task.description}", markup=False), BarColumn(bar_width=20),
-        TextColumn("{task.fields[told]}", markup=False), TimeElapsedColumn(), TextColumn("ETA"), TimeRemainingColumn(elapsed_when_finished=False),
+        TextColumn("{task.fields[told]}", markup=False), TimeElapsedColumn(), TextColumn("ETA"),
+        TimeRemainingColumn(elapsed_when_finished=False),
     )  # fmt: skip
     runs, settled, shares = {job.run: job for job in jobs}, set[str](), dict[str, float]()
     with Progress(*columns, console=_console(to_error=True)) as bar:

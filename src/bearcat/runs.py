@@ -315,6 +315,14 @@ def _bins(probabilities: Tensor, labels: Tensor) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def _identity_told(note: Path) -> str | None:
+    """Whose folder it is; None where the note is damaged, which is no loss while nothing is finished."""
+    try:
+        return str(json.loads(note.read_text(encoding="utf-8"))["identity"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
 def _claim(folder: Path, order: Order, split: SplitTask) -> str:
     """Marks the folder as this run's, or refuses one that is another's. Returns the run's identity."""
     content = hashlib.sha256(json.dumps([RESULT_VERSION, order.told(), order.seed], sort_keys=True).encode())
@@ -324,8 +332,8 @@ def _claim(folder: Path, order: Order, split: SplitTask) -> str:
     note = folder / NOTE
     try:
         if note.exists():
-            there = json.loads(note.read_text(encoding="utf-8")).get("identity")
-            if there != identity:
+            there = _identity_told(note)
+            if there != identity and (there is not None or (folder / RECORD).exists()):
                 raise InputError(f"{folder}: holds another run (other settings, seed or data); choose another --out")
         elif folder.exists() and (
             not folder.is_dir() or any(not one.name.startswith(("beside-", f".{NOTE}")) for one in folder.iterdir())

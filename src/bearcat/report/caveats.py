@@ -169,7 +169,8 @@ def different_versions(results: Sequence[Result]) -> list[Caveat]:
         name: lambda one, name=name: str(one.record["versions"].get(name, "unknown"))  # type: ignore[misc]
         for name in sorted({name for one in results for name in one.record["versions"]})
     }
-    kinds["device"] = lambda one: str(one.record.get("device", "unknown"))
+    for name in ("device", "precision", "path"):
+        kinds[name] = lambda one, name=name: str(one.record.get(name, "unknown"))  # type: ignore[misc]
     items = []
     for name, of in kinds.items():
         values = Counter(of(one) for one in results)

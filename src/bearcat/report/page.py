@@ -51,6 +51,7 @@ from bearcat.trust import agreement
 DRAWN_AS_VECTORS = 60_000  # bytes of SVG; a larger figure goes into the page as a PNG of few colours, which is smaller
 COLOURS_KEPT = 96
 NOTHING = "–"
+LIST = "files.txt"  # what a report wrote besides its page
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,7 @@ def write_run_page(folder: Path, beside: Sequence[Path] = ()) -> Path:
 def write_bench_report(title: str, results: Sequence[Result], missing: Sequence[Missing], out: Path) -> Path:
     """OUT/report.html, OUT/tables/ (md, tex, csv) and OUT/figures/ (png, svg) of a comparison; the page's path."""
     environment = _environment()
+    _forget_earlier(out)
     results = sorted(results, key=lambda one: one.cell)
     cells = [*(one.cell for one in results), *(one.cell for one in missing)]
     places = sorted({(cell.dataset, cell.input) for cell in cells})
@@ -139,6 +141,7 @@ def write_bench_report(title: str, results: Sequence[Result], missing: Sequence[
     sections: list[Section] = []
     written: set[str] = set()
     drawn: set[str] = set()
+    names: list[str] = []
     general = [*incomplete(results, missing), *damaged, *different_versions(results)]
     for dataset, kind in places:
         mine, drawable = (
@@ -161,6 +164,7 @@ def write_bench_report(title: str, results: Sequence[Result], missing: Sequence[
             while name.lower() in drawn:  # two methods' names may make the same file's
                 name += "-2"
             drawn.add(name.lower())
+            names.append(name)
             picture = replace(picture, name=name)
             figures.append(_shown(picture, out / "figures"))
         sections.append(
@@ -179,7 +183,21 @@ def write_bench_report(title: str, results: Sequence[Result], missing: Sequence[
     sections += [runs, _settings_section(results)]
     subtitle = f"A comparison of {count(len(ordered_methods(results)), 'method')}"
     page = Page(title, subtitle, _bench_numbers(results, missing), (overview, *sections))
-    return _write(out / "report.html", page, environment)
+    path = _write(out / "report.html", page, environment)
+    files = [f"tables/{name}.{suffix}" for name in sorted(written) for suffix in ("md", "tex", "csv")]
+    files += [f"figures/{name}.{suffix}" for name in sorted(names) for suffix in ("png", "svg")]
+    (out / LIST).write_text("\n".join(files), encoding="utf-8")
+    return path
+
+
+def _forget_earlier(out: Path) -> None:
+    """Removes the tables and figures of an earlier report, by its own list, so that nothing old looks current."""
+    if not (out / LIST).is_file():
+        return
+    for line in (out / LIST).read_text(encoding="utf-8").splitlines():
+        folder, _, name = line.partition("/")
+        if folder in ("tables", "figures") and name and Path(name).name == name:
+            (out / folder / name).unlink(missing_ok=True)
 
 
 def _pictures(results: Sequence[Result]) -> Iterator[Picture]:
@@ -256,7 +274,7 @@ def _score_table(results: Sequence[Result]) -> Table:
                 value = (one.record["scores"][where] or {}).get(name)
                 cells.append(_fraction(value) if name not in ("brier", "nll") else _plain(value))
         cells += [_fraction(one.record["estimates"]["mean_confidence"])]
-        cells += [_plain((one.record["calibration"] or {}).get("temperature"), 2), _plain(one.record["seconds"], 1)]
+        cells += [_plain((one.record["calibration"] or {}).get("temperature"), 2), _plain(_seconds(one), 1)]
         rows.append(tuple(cells))
     header = ("method", *(f"{where} {name}" for where in ("target", "source") for _, name in scores))
     note = (
@@ -413,12 +431,12 @@ def _sources(result: Result) -> list[str]:
 def _overview(results: Sequence[Result], missing: Sequence[Missing]) -> str:
     if not results:
         return f"No run is finished yet; {len(missing)} are planned."
-    hours = sum(one.record["seconds"] for one in results) / 3600
+    took = _duration(sum(map(_seconds, results)))
     devices = listed(sorted({str(one.record["device"]) for one in results}))
     return (
         f"{count(len(results), 'run')} of {len(results) + len(missing)} planned: {listed(ordered_methods(results))} on"
         f" {count(len(tasks_of(results)), 'task')} with {count(len({one.cell.seed for one in results}), 'seed')};"
-        f" {hours:.1f} hours of training in all on {devices}. Scores are those of the last epoch; no choice is made"
+        f" {took} of training in all on {devices}. Scores are those of the last epoch; no choice is made"
         " with target labels unless a caveat says so."
     )
 
@@ -463,7 +481,7 @@ def _run_table(results: Sequence[Result]) -> Table:
                 Entry(str(cell.seed), cell.seed),
                 _fraction(one.score("target", "accuracy")), _fraction(one.score("target", "ece")),
                 _fraction(one.score("target", "ece_uncalibrated")), _fraction(one.score("source", "accuracy")),
-                _plain((one.record["calibration"] or {}).get("temperature"), 2), _plain(one.record["seconds"], 0),
+                _plain((one.record["calibration"] or {}).get("temperature"), 2), _plain(_seconds(one), 1),
                 Entry(", ".join(notes)),
             )
         )  # fmt: skip
@@ -509,13 +527,31 @@ def _settings_table(result: Result) -> Table:
 def _versions_table(results: Sequence[Result]) -> Table:
     """One row for each combination of versions and device there is."""
     names = sorted({name for one in results for name in one.record["versions"]})
+    places = ("device", "precision", "path")
     kinds = Counter(
-        (*(str(one.record["versions"].get(name, NOTHING)) for name in names), str(one.record["device"]))
+        (
+            *(str(one.record["versions"].get(name, NOTHING)) for name in names),
+            *(str(one.record.get(name, NOTHING)) for name in places),
+        )
         for one in results
     )
     rows = tuple((*map(Entry, values), Entry(str(number), number)) for values, number in kinds.most_common())
-    header = (*(f"{name} version" if name == "result" else name for name in names), "device", "runs")
+    header = (*(f"{name} version" if name == "result" else name for name in names), *places, "runs")
     return Table("versions", "Software and hardware", "", header, rows)
+
+
+def _seconds(result: Result) -> float:
+    """What a run took: its share of the time of the runs that were trained together with it."""
+    return float(result.record["seconds"]) / int(result.record.get("stack", 1))
+
+
+def _duration(seconds: float) -> str:
+    unit, length = next(
+        (unit, length)
+        for unit, length in (("hours", 3600), ("minutes", 60), ("seconds", 1))
+        if seconds >= 2 * length or length == 1
+    )
+    return f"{seconds / length:.1f} {unit}" if length > 1 else f"{seconds:.0f} {unit}"
 
 
 def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, str]:
