@@ -126,6 +126,14 @@ def test_the_saved_model_predicts_what_the_run_predicted(finished):
         assert one.max() == pytest.approx(float(row["confidence"]), abs=1e-4)
 
 
+def test_the_model_s_card_tells_what_the_record_says(finished):
+    card = (finished / "model" / "README.md").read_text(encoding="utf-8")
+    record = json.loads((finished / "record.json").read_text())
+    assert f"accuracy: {record['scores']['target']['accuracy']:.4g}" in card
+    assert record["estimates"]["verdict"] in card
+    assert all(warning in card for warning in record["warnings"])
+
+
 def test_a_finished_run_is_not_run_again_and_another_is_refused(finished):
     start = time.monotonic()
     again = bearcat(*TINY, "--out", finished)

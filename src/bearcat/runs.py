@@ -181,7 +181,7 @@ def adapt_all(
             _write_curves(folder / CURVES, trained, number, split.training.classes)
             if "model" in keep:
                 rate = library.windows(order.dataset, order.target, order.preparation).recordings[0].rate
-                save_model(folder / "model", _model(trained, number, order, split, rate))
+                save_model(folder / "model", _model(trained, number, order, split, rate, record))
             if "picture" in keep:
                 _draw(folder / "reliability.png", record["reliability"])
             write_whole(folder / RECORD, _sealed(folder, record))
@@ -447,8 +447,10 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _model(trained: Trained, number: int, order: Order, split: SplitTask, rate: float | None) -> Model:
-    """One run of the stack as a model of its own."""
+def _model(
+    trained: Trained, number: int, order: Order, split: SplitTask, rate: float | None, record: Mapping[str, Any]
+) -> Model:
+    """One run of the stack as a model of its own, with what its card tells of the run."""
     state = {name: value[number : number + 1].cpu() for name, value in trained.network.state_dict().items()}
     channels, points = split.held_back.target_test.values.shape[1:]
     network = Student(1, channels, points, len(split.training.classes))
@@ -456,7 +458,16 @@ def _model(trained: Trained, number: int, order: Order, split: SplitTask, rate: 
     calibration = trained.calibration and Calibration.from_state(
         {name: value[number : number + 1].cpu() for name, value in trained.calibration.state().items()}
     )
-    told = {"recipe": order.recipe_name, "task": str(order.task), "versions": _versions()}
+    estimates = record["estimates"]
+    told = {
+        "recipe": order.recipe_name, "task": str(order.task), "seed": order.seed, "versions": _versions(),
+        "data": {"name": order.dataset_name} | {
+            name: record["data"][name] for name in ("source_train", "source_test", "target_train", "target_test")
+        },
+        "scores": {where: scores for where, scores in record["scores"].items() if scores is not None},
+        "estimates": {name: estimates[name] for name in ("verdict", "accuracy") if estimates.get(name)},
+        "limits": list(record["warnings"]),
+    }  # fmt: skip
     return Model(network, calibration, split.training.classes, order.preparation, rate, told)
 
 
