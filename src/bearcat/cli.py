@@ -340,13 +340,9 @@ def recipes() -> None:
 
 
 def _device(name: str) -> torch.device:
-    import torch
+    from bearcat.train import chosen_device
 
-    if name not in ("auto", "cpu", "cuda"):
-        raise InputError(f"unknown device '{name}'; choose from auto, cpu, cuda")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise InputError("device 'cuda' was asked for, but torch sees no CUDA device; use --device cpu")
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+    return chosen_device(name)
 
 
 @contextmanager

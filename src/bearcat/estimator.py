@@ -12,6 +12,7 @@ scikit-learn's, and target labels are never looked at, masked or not.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -32,7 +33,7 @@ from bearcat.evaluate import predict
 from bearcat.models import Student
 from bearcat.models.networks import SHORTEST
 from bearcat.recipe import DEFAULT_RECIPE, RECIPES, Recipe, recipe_named
-from bearcat.train import Run, Trained, train
+from bearcat.train import Run, Trained, chosen_device, train
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -61,7 +62,7 @@ class _Prepared:
         return replace(self, values=self.values[chosen], row=self.row[chosen])
 
 
-class _Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class _Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """All but the choice of a recipe. Subclasses store these settings and say `_named_recipe`."""
 
     input: str
@@ -80,8 +81,9 @@ class _Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     __metadata_request__predict_log_proba: ClassVar = {"sample_domain": True, "allow_source": True}
     __metadata_request__score: ClassVar = {"sample_domain": True, "allow_source": True}
 
+    @abstractmethod
     def _named_recipe(self) -> tuple[str, Recipe]:
-        raise NotImplementedError
+        """The recipe and what to call it."""
 
     def fit(self, X: Any, y: Any, sample_domain: Any = None, X_target: Any = None) -> Self:  # noqa: N803
         """Trains on labelled source windows and unlabelled target ones, then calibrates.
@@ -120,7 +122,7 @@ class _Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         batch = min(self.batch_size, len(data.source_train), len(data.target_train))
         recipe = replace(recipe, schedule=replace(recipe.schedule, batch=batch))
-        trained = train([Run(recipe, data, seed)], _device(self.device))
+        trained = train([Run(recipe, data, seed)], chosen_device(self.device))
         if not bool(trained.finite.all()):
             raise InputError("the loss turned NaN or infinite while training; look for extreme values in X")
         self.classes_ = classes
@@ -474,11 +476,3 @@ def _seed(random_state: int | np.random.RandomState | None) -> int:
             raise InputError(f"random_state is a whole number from 0 on, not {random_state}")
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-def _device(name: str) -> torch.device:
-    if name not in ("auto", "cpu", "cuda"):
-        raise InputError(f"unknown device '{name}'; choose from auto, cpu, cuda")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise InputError("device 'cuda' was asked for, but torch sees no CUDA device; use device='cpu'")
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")

@@ -144,6 +144,15 @@ def train(
         return _train(runs, device, watch, progress, checkpoint, checkpoint_seconds, oracle, precision, path)
 
 
+def chosen_device(name: str) -> torch.device:
+    """The device of this name; auto is a GPU where there is one."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise InputError(f"unknown device '{name}'; choose from auto, cpu, cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("device 'cuda' was asked for, but torch sees no CUDA device; use the device 'cpu'")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
 def checked_precision(wanted: str | None) -> str | None:
     """What was wanted, if there is such a thing; None leaves it to the device."""
     if wanted is not None and wanted not in PRECISIONS:
