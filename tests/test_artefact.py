@@ -17,6 +17,7 @@ from bearcat.data.recording import spectrum, standardise
 from bearcat.errors import InputError
 from bearcat.evaluate import predict
 from bearcat.models import Student, initialise
+from bearcat.trust import Familiarity, fit_familiarity
 
 CLASSES = ("healthy", "inner", "outer")
 
@@ -62,17 +63,26 @@ def raw_windows(model: Model, count: int = 40, seed: int = 3) -> np.ndarray:
     return (drawn.standard_normal(shape) * 10 ** drawn.uniform(-3, 3, (count, 1, 1)) + 0.5).astype(np.float32)
 
 
+def familiar_with(model: Model, windows: np.ndarray) -> Model:
+    """The model, familiar with such windows: the first two thirds as in training, the others held out."""
+    said, place = model.outputs(windows), 2 * len(windows) // 3
+    known = fit_familiarity(
+        said.features[:place], said.logits[place:], said.features[place:], np.arange(len(windows) - place) // 20
+    )
+    return replace(model, familiarity=known)
+
+
 @pytest.mark.parametrize("calibration", [None, "temperature", "vector", "matrix"])
 @pytest.mark.parametrize("kind", ["time", "frequency"])
 def test_a_saved_model_comes_back_and_predicts_the_same(tmp_path, kind, calibration):
-    model = replace(made_model(kind, calibration=calibration), pooled_temperature=0.4, extra={"centre": torch.ones(3)})
+    model = replace(made_model(kind, calibration=calibration), pooled_temperature=0.4)
     save_model(tmp_path / "model", model)
     again = load_model(tmp_path / "model")
     windows = raw_windows(model)
     assert np.array_equal(again.log_probabilities(windows), model.log_probabilities(windows))
     assert (again.classes, again.preparation, again.rate) == (model.classes, model.preparation, model.rate)
     assert again.pooled_temperature == 0.4
-    assert torch.equal(again.extra["centre"], torch.ones(3))
+    assert again.familiarity is None
     save_model(tmp_path / "copy", again)
     assert (tmp_path / "copy" / "model.json").read_text() == (tmp_path / "model" / "model.json").read_text()
 
@@ -95,12 +105,30 @@ def saved(tmp_path: Path) -> tuple[Path, dict]:
     return folder, json.loads((folder / "model.json").read_text())
 
 
-def test_the_first_folders_without_seal_and_pooled_temperature_still_load(tmp_path):
+def test_what_a_model_is_familiar_with_is_saved_in_few_bytes_and_comes_back(tmp_path):
+    plain = made_model()
+    model = familiar_with(plain, raw_windows(plain, 1800))
+    save_model(tmp_path / "plain", plain)
+    save_model(tmp_path / "model", model)
+    again = load_model(tmp_path / "model").familiarity
+    assert isinstance(again, Familiarity)
+    said = model.outputs(raw_windows(plain, 300, seed=9) ** 3)
+    expected = model.familiarity.unfamiliar(said.logits, said.features)
+    assert 0 < expected.mean() < 1
+    assert np.array_equal(again.unfamiliar(said.logits, said.features), expected)
+    sizes = [(tmp_path / name / "weights.safetensors").stat().st_size for name in ("plain", "model")]
+    assert sizes[1] - sizes[0] < 530_000, "1024 windows of 256 features at two bytes, however many there were"
+    assert "keeps 1024 windows' features" in (tmp_path / "model" / "README.md").read_text()
+    assert "cannot tell whether a recording is unfamiliar" in (tmp_path / "plain" / "README.md").read_text()
+
+
+def test_the_first_folders_without_seal_pooled_temperature_and_familiarity_still_load(tmp_path):
     folder, told = saved(tmp_path)
-    del told["seal"], told["pooled_temperature"]
+    del told["seal"], told["pooled_temperature"], told["familiarity"]
     (folder / "model.json").write_text(json.dumps(told))
     (folder / "README.md").unlink()
     assert load_model(folder).pooled_temperature == 1.0
+    assert load_model(folder).familiarity is None
 
 
 def test_a_changed_word_a_foreign_weight_and_a_newer_format_are_refused(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from bearcat.diagnose import diagnose, tally
 from bearcat.errors import InputError
 from bearcat.export import export_onnx, load_onnx
 from tests.reference.windows import prepared
-from tests.test_artefact import made_model, raw_windows, save_model
+from tests.test_artefact import familiar_with, made_model, raw_windows, save_model
 
 PARITY = 1e-5
 
@@ -125,6 +126,38 @@ def test_what_the_model_is_travels_in_the_file(tmp_path):
     assert (exported.rate, exported.channels, exported.pooled_temperature) == (12_000.0, 1, 0.7)
     assert exported.told["made_by"] == {"recipe": "CAT", "task": "a→b"}
     assert (tmp_path / "deep" / "model.onnx").stat().st_size < 1.5e6  # the tables of a spectrum are computed on loading
+
+
+def test_what_the_model_is_familiar_with_travels_in_the_file(tmp_path):
+    plain = made_model()
+    model = familiar_with(plain, raw_windows(plain, 1800))
+    sizes = [export_onnx(one, tmp_path / "model.onnx").stat().st_size for one in (plain, model)]
+    assert sizes[1] - sizes[0] < 720_000
+    exported = load_onnx(tmp_path / "model.onnx")
+    windows = raw_windows(plain, 200, seed=9) ** 3
+    mine, theirs = model.outputs(windows), exported.outputs(windows)
+    for name in ("log_probabilities", "logits", "features"):
+        assert getattr(theirs, name) == pytest.approx(getattr(mine, name), abs=1e-4)
+    energy, far = exported.familiarity.scores(theirs.logits, theirs.features)
+    expected = model.familiarity.scores(mine.logits, mine.features)
+    assert energy == pytest.approx(expected[0], abs=1e-4)
+    assert far == pytest.approx(expected[1], abs=1e-3)
+    assert 0 < exported.familiarity.beyond(energy, far).mean() < 1
+    assert "familiarity" not in exported.told, "it is told once"
+
+
+def test_a_familiarity_that_does_not_fit_the_graph_is_damage(tmp_path):
+    import onnx
+
+    model = familiar_with(made_model(), raw_windows(made_model(), 60))
+    graph = onnx.load(export_onnx(model, tmp_path / "model.onnx"))
+    words = {one.key: one.value for one in graph.metadata_props}
+    known = json.loads(words["familiarity"])
+    for change in ({"features": known["features"][:-8]}, {"neighbours": 99}, {"neighbours": None}, {"rate": "x"}):
+        onnx.helper.set_model_props(graph, words | {"familiarity": json.dumps(known | change)})
+        onnx.save(graph, tmp_path / "other.onnx")
+        with pytest.raises(InputError, match="damaged metadata"):
+            load_onnx(tmp_path / "other.onnx")
 
 
 def test_it_runs_where_torch_and_onnx_cannot_be_imported(tmp_path):

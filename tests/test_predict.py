@@ -29,11 +29,12 @@ from bearcat.predict import (
     cut_stream,
     diagnose_stream,
     find_files,
+    look_at,
     open_model,
     open_stream,
     resampled,
 )
-from tests.test_artefact import made_model, save_model
+from tests.test_artefact import familiar_with, made_model, save_model
 from tests.test_cli import bearcat
 
 quick = settings(max_examples=40, deadline=None)
@@ -264,6 +265,65 @@ def test_the_command_tells_alarms_by_its_exit_status_and_goes_on_after_a_bad_fil
     assert command("predict", onnx, tmp_path, *rate, "--alarm", other)[0] == 2
     unsure = ("--alarm", found, "--min-confidence", 1)
     assert command("predict", onnx, tmp_path / "a.npy", *rate, *unsure)[0] == 0
+
+
+@pytest.fixture(scope="module")
+def knowing_folder(tmp_path_factory):
+    """A model that has heard white noise and nothing else, as a folder and as ONNX; and recordings of it and of a hum."""
+    folder = tmp_path_factory.mktemp("knowing")
+    heard = np.stack([noise(256, 100 + seed) for seed in range(600)])[:, None]
+    model = familiar_with(made_model(), heard)
+    save_model(folder / "model", model)
+    export_onnx(model, folder / "model.onnx")
+    np.save(folder / "noise.npy", noise(256 * 50, 1))
+    np.save(folder / "hum.npy", np.sin(np.arange(256 * 50) / 7).astype(np.float32) + 0.05 * noise(256 * 50, 2))
+    return folder
+
+
+def test_windows_are_counted_as_unfamiliar_as_they_stream_and_by_folder_as_by_onnx(knowing_folder):
+    for place in ("model", "model.onnx"):
+        opened = open_model(knowing_folder / place)
+        for name, familiar in (("noise", True), ("hum", False)):
+            whole = np.load(knowing_folder / f"{name}.npy").reshape(-1, 1, 256)
+            expected = look_at(opened, whole).unfamiliar
+            parts = []
+            stream, _ = at_rate_of(opened, open_stream(knowing_folder / f"{name}.npy"), 12_000)
+            found = diagnose_stream(opened, stream, 7, parts.append)
+            assert np.array_equal(np.concatenate([one.unfamiliar for one in parts]), expected)
+            assert found.unfamiliar == pytest.approx(expected.mean())
+            assert found.familiar is familiar
+
+
+def test_an_unfamiliar_recording_is_an_alarm_unless_that_is_turned_off(knowing_folder, command):
+    onnx, words = knowing_folder / "model.onnx", ("--rate", 12_000)
+    strange, usual = knowing_folder / "hum.npy", knowing_folder / "noise.npy"
+    status, shown, told = command("predict", onnx, strange, usual, *words, "--format", "json", "--min-confidence", 1)
+    assert status == 1
+    assert "familiar" not in told
+    rows = json.loads(shown)["recordings"]
+    assert [(row["familiar"], row["alarm"]) for row in rows] == [(False, True), (True, False)]
+    assert rows[0]["unfamiliar"] > 0.9 > 0.3 > rows[1]["unfamiliar"]
+    quiet = ("--min-confidence", 1, "--no-unfamiliar-alarm")
+    assert command("predict", onnx, strange, *words, *quiet)[0] == 0
+    assert command("predict", onnx, usual, *words, "--min-confidence", 1)[0] == 0
+    shown = command("predict", onnx, strange, *words)[1]
+    assert "ALARM, unfamiliar" in shown
+    shown = command("predict", onnx, strange, usual, *words, "--format", "csv")[1]
+    assert [row["familiar"] for row in csv.DictReader(io.StringIO(shown))] == ["false", "true"]
+    shown = command("predict", onnx, strange, *words, "--by", "window", "--format", "csv")[1]
+    assert [row["familiar"] for row in csv.DictReader(io.StringIO(shown))].count("false") > 45
+    assert "unfamiliar" in command("predict", onnx, strange, *words, "--by", "window")[1]
+
+
+def test_a_model_that_does_not_know_what_is_familiar_says_so(tmp_path, model_folder, command):
+    np.save(tmp_path / "a.npy", noise(3000, 1))
+    words = ("predict", model_folder / "model.onnx", tmp_path / "a.npy", "--rate", 12_000)
+    _, shown, told = command(*words, "--format", "json")
+    assert "does not know what is familiar" in told
+    row = json.loads(shown)["recordings"][0]
+    assert (row["familiar"], row["unfamiliar"]) == (None, None)
+    shown = command(*words, "--format", "csv")[1]
+    assert next(csv.DictReader(io.StringIO(shown)))["familiar"] == ""
 
 
 def test_windows_as_csv_or_table_from_a_model_folder(tmp_path, model_folder, command):

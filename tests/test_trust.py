@@ -288,11 +288,11 @@ def test_windows_of_the_target_raise_no_more_alarms_than_allowed_and_others_do()
 
 
 def test_a_recording_is_an_alarm_when_many_of_its_windows_are_strange_and_one_of_two_is_not_enough(fitted):
-    assert fitted.alarm(fitted.unfamiliar(*made_features(7, 40, shift=2.0)))
-    false = [fitted.alarm(fitted.unfamiliar(*made_features(100 + seed, 20))) for seed in range(200)]
+    assert fitted.alarm(int(fitted.unfamiliar(*made_features(7, 40, shift=2.0)).sum()), 40)
+    false = [fitted.alarm(int(fitted.unfamiliar(*made_features(100 + seed, 20)).sum()), 20) for seed in range(200)]
     assert np.mean(false) <= fitted.rate
-    assert not fitted.alarm(np.array([True, False]))
-    assert not fitted.alarm(np.zeros(0, dtype=bool))
+    assert not fitted.alarm(1, 2)
+    assert not fitted.alarm(0, 0)
 
 
 def test_few_held_out_windows_give_a_limit_and_the_rate_it_has():
@@ -311,8 +311,13 @@ def test_a_familiarity_comes_back_from_its_arrays(fitted):
     assert 0 < again.unfamiliar(*new).mean() < 1
     assert vars(again).keys() == vars(fitted).keys()
     assert (again.neighbours, again.rate, again.recording_limit) == (10, fitted.rate, fitted.recording_limit)
+    assert np.array_equal(again.features, fitted.features), "half the bytes keep all of it"
+    assert sum(one.nbytes for one in fitted.state().values()) < 2 * fitted.features.size + 64
     with pytest.raises(InputError, match="is made of"):
         trust.Familiarity.from_state({"features": fitted.features})
+    for change in ({"neighbours": 301}, {"energy_limit": math.nan}, {"features": np.zeros(3)}):
+        with pytest.raises(InputError, match="finite limits"):
+            trust.Familiarity.from_state(fitted.state() | change)
 
 
 # What is said, and what it may depend on.

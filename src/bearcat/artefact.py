@@ -1,16 +1,18 @@
 """A trained model as a folder: weights and calibration in safetensors, the rest in JSON. Loading executes nothing.
 
     model/
-      weights.safetensors     the reported network (teacher, or student) and its calibration
+      weights.safetensors     the reported network (teacher, or student), its calibration, and what it is familiar with
       model.json              format, classes, preprocessing, recipe; SHA-256 of the weights and of itself
       README.md               the model card, for people; nothing reads it back, so it may be added to
 
-Format 1 is the only one so far. Readers leave fields alone that they do not know; the format's number rises when an
-old reader would misunderstand a new folder.
+Format 1 is the only one so far. Readers leave fields and tensors alone that they do not know, and do without those
+that older folders lack (the seal, the pooled temperature, the familiarity); the format's number rises when an old
+reader would misunderstand a new folder.
 
 >>> model = load_model(Path("out/model"))
 >>> model.probabilities(windows)       # prepared windows (window, channel, time) → (window, class), calibrated
 >>> model.log_probabilities(raw)       # the same of windows as recorded, and logarithms
+>>> model.outputs(raw)                 # with the logits before calibration, and the features
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +32,10 @@ from bearcat import __version__, checkpoint
 from bearcat.calibration import Calibration
 from bearcat.data.prepare import Preparation
 from bearcat.data.recording import spectrum, standardise
+from bearcat.diagnose import Outputs
 from bearcat.errors import InputError
 from bearcat.models import Student
+from bearcat.trust import Familiarity
 
 FORMAT = 1
 BATCH = 16  # windows at once: what lies between two layers then stays in the cache (benchmarks/predict_speed.py)
@@ -49,7 +53,7 @@ class Model:
     rate: float | None  # of the recordings it was trained on
     told: dict[str, Any]  # for people and the card: recipe, task, data, scores, estimates, limits, versions, …
     pooled_temperature: float = 1.0  # of a recording's confidence (bearcat.diagnose)
-    extra: Mapping[str, Tensor] = field(default_factory=dict)  # what else belongs to the model, by name
+    familiarity: Familiarity | None = None  # what windows of the adapted target look like, where that was fitted
 
     @property
     def channels(self) -> int:
@@ -57,21 +61,29 @@ class Model:
 
     def probabilities(self, values: np.ndarray, calibrated: bool = True) -> np.ndarray:
         """(window, channel, time) prepared windows → (window, class)."""
-        result: np.ndarray = self._logits(values, calibrated).softmax(dim=-1).numpy()
+        logits, _ = self._run(values)
+        result: np.ndarray = (self._calibrated(logits) if calibrated else logits).softmax(dim=-1).numpy()
         return result
 
     def log_probabilities(self, windows: np.ndarray) -> np.ndarray:
         """(window, channel, sample) windows as recorded → (window, class), calibrated."""
+        return self.outputs(windows).log_probabilities
+
+    def outputs(self, windows: np.ndarray) -> Outputs:
+        """The same windows → calibrated log-probabilities, logits before calibration, and features."""
         values = windows if self.preparation.input == "time" else spectrum(windows)
-        result: np.ndarray = self._logits(standardise(values), True).log_softmax(dim=-1).numpy()
-        return result
+        logits, features = self._run(standardise(values))
+        return Outputs(self._calibrated(logits).log_softmax(dim=-1).numpy(), logits.numpy(), features.numpy())
 
     @torch.no_grad()
-    def _logits(self, values: np.ndarray, calibrated: bool) -> Tensor:
+    def _run(self, values: np.ndarray) -> tuple[Tensor, Tensor]:
         given = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))
         starts = range(0, max(len(given), 1), BATCH)
-        logits = torch.cat([self.network(given[None, start : start + BATCH])[0][0] for start in starts])
-        return logits if self.calibration is None or not calibrated else self.calibration.apply(logits)
+        parts = [self.network(given[None, start : start + BATCH]) for start in starts]
+        return torch.cat([logits[0] for logits, _ in parts]), torch.cat([features[0] for _, features in parts])
+
+    def _calibrated(self, logits: Tensor) -> Tensor:
+        return logits if self.calibration is None else self.calibration.apply(logits)
 
 
 def save_model(folder: Path, model: Model) -> None:
@@ -79,7 +91,8 @@ def save_model(folder: Path, model: Model) -> None:
     tensors = {f"network.{name}": value for name, value in model.network.state_dict().items()}
     if model.calibration is not None:
         tensors |= {f"calibration.{name}": value for name, value in model.calibration.state().items()}
-    tensors |= {f"extra.{name}": value for name, value in model.extra.items()}
+    if model.familiarity is not None:
+        tensors |= {f"familiarity.{name}": torch.from_numpy(one) for name, one in model.familiarity.state().items()}
     checkpoint.save(folder / WEIGHTS, tensors, {"format": FORMAT})
     ours = {
         "format": FORMAT,
@@ -89,8 +102,12 @@ def save_model(folder: Path, model: Model) -> None:
         "rate": model.rate,
         "calibrated": model.calibration is not None,
         "pooled_temperature": model.pooled_temperature,
+        "familiarity": model.familiarity and {
+            "windows": len(model.familiarity.features), "false_alarms": model.familiarity.rate,
+            "recording_limit": model.familiarity.recording_limit,
+        },
         "sha256": hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest(),
-    }
+    }  # fmt: skip
     told = ours | {name: value for name, value in model.told.items() if name not in ours and name != "seal"}
     sealed = told | {"seal": _seal(told)}
     (folder / WORDS).write_text(json.dumps(sealed, indent=1, ensure_ascii=False), encoding="utf-8")
@@ -116,9 +133,10 @@ def load_model(folder: Path) -> Model:
         network.load_state_dict(_part(tensors, "network."))
         calibration = Calibration.from_state(_part(tensors, "calibration.")) if told["calibrated"] else None
         pooled = float(told.get("pooled_temperature", 1.0))
+        known = {name: value.numpy() for name, value in _part(tensors, "familiarity.").items()}
         return Model(
             network, calibration, tuple(told["classes"]), preparation, told["rate"], told, pooled,
-            _part(tensors, "extra."),
+            Familiarity.from_state(known) if known else None,
         )  # fmt: skip
     except FileNotFoundError as error:
         raise InputError(f"{folder}: is no model folder, {Path(str(error.filename)).name} is missing") from error
@@ -144,7 +162,8 @@ def model_card(told: Mapping[str, Any]) -> str:
         f"## What it does\nTakes windows of {preparation['length']} samples of {told['channels']} channel(s) at {rate}"
         f" ({preparation['input']} input) and tells {len(told['classes'])} classes apart: {classes}."
         f" Its confidence is {'calibrated' if told['calibrated'] else 'NOT calibrated'}."
-        f" A recording's confidence is pooled from its windows with temperature {told['pooled_temperature']:.4g}.",
+        f" A recording's confidence is pooled from its windows with temperature {told['pooled_temperature']:.4g}."
+        f" {_familiarity_told(told.get('familiarity'))}",
         f"## Data\n{_listed(told.get('data'), 'Not told.')}",
         f"## Recipe\n{_listed({name: told[name] for name in ('recipe', 'task', 'seed') if name in told}, 'Not told.')}",
         f"## Scores (measured with labels)\n{_listed(told.get('scores'), 'None: no labels, or not told.')}",
@@ -158,6 +177,17 @@ def model_card(told: Mapping[str, Any]) -> str:
         f"## Versions\n{_listed({'bearcat (saved by)': __version__} | dict(told.get('versions') or {}), '')}",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _familiarity_told(familiarity: Mapping[str, Any] | None) -> str:
+    if familiarity is None:
+        return "It cannot tell whether a recording is unfamiliar."
+    return (
+        "It tells whether a recording looks like those it was adapted to, of which it keeps"
+        f" {familiarity['windows']} windows' features: about {100 * familiarity['false_alarms']:.0f} % of windows like"
+        " them are called unfamiliar by chance, and a recording where they are more than"
+        f" {100 * familiarity['recording_limit']:.0f} %, and more than chance makes."
+    )
 
 
 def _listed(values: Any, nothing: str, indent: str = "") -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from bearcat.data import Catalogue, Dataset, Preparation
     from bearcat.data.survey import Row, Survey
     from bearcat.evaluate import EpochEnd
+    from bearcat.predict import Seen
 
 app = typer.Typer(
     name="bearcat", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -190,16 +192,17 @@ def predict(
         ),
     ] = None,
     min_confidence: Annotated[
-        float, typer.Option(min=0, max=1, help="A recording diagnosed with less confidence is no alarm.")
+        float, typer.Option(min=0, max=1, help="A class diagnosed with less confidence is no alarm.")
     ] = 0.0,
+    unfamiliar_alarm: Annotated[
+        bool, typer.Option(help="Whether a recording that looks like nothing the model was adapted to is an alarm.")
+    ] = True,
     batch: Annotated[int, typer.Option(min=1, help="Windows handed to the model at once.")] = 256,
 ) -> None:
     """Diagnose new recordings. Exit status: 0 nothing found, 1 an alarm, 2 no alarm but a file could not be used.
 
     Alarms are of recordings, whatever is printed. A file that cannot be used is told of, and the others go on.
     """
-    from math import exp
-
     from bearcat.errors import suggest
     from bearcat.predict import alarm_classes, at_rate_of, diagnose_stream, find_files, open_model, open_stream
 
@@ -211,34 +214,44 @@ def predict(
     alarms = alarm_classes(names, alarm)
     if not alarm and len(alarms) == len(names):
         print("note: no class is called healthy or normal, so each is an alarm; choose with --alarm", file=sys.stderr)
+    if opened.familiarity is None:
+        print(
+            "note: the model does not know what is familiar, so an unfamiliar recording is no alarm; one trained (and"
+            " exported) anew does",
+            file=sys.stderr,
+        )
     alarmed, failed = 0, 0
     with _PRINTERS[form](by) as put:
 
-        def put_window(start: int, log_probabilities: Any) -> None:
-            put({
-                "recording": stream.origin, "start": start,
-                "seconds": None if stream.rate is None else start / stream.rate,
-                "class": names[int(log_probabilities.argmax())],
-                "confidence": min(exp(log_probabilities.max()), 1.0),
-            })  # fmt: skip
+        def put_windows(seen: Seen) -> None:
+            for number, start in enumerate(seen.starts.tolist()):
+                best = int(seen.log_probabilities[number].argmax())
+                put({
+                    "recording": stream.origin, "start": start,
+                    "seconds": None if stream.rate is None else start / stream.rate,
+                    "class": names[best], "confidence": min(exp(seen.log_probabilities[number, best]), 1.0),
+                    "familiar": None if seen.unfamiliar is None else not bool(seen.unfamiliar[number]),
+                })  # fmt: skip
 
         for path in find_files(files):
             try:
                 stream, note = at_rate_of(opened, open_stream(path, channel), rate)
                 if note:
                     print(f"note: {note}", file=sys.stderr)
-                diagnosis = diagnose_stream(opened, stream, batch, put_window if by == "window" else None)
+                diagnosis = diagnose_stream(opened, stream, batch, put_windows if by == "window" else None)
             except InputError as error:
                 failed += 1
                 print(f"problem: {error}", file=sys.stderr)
                 continue
             name = names[diagnosis.index]
             is_alarm = name in alarms and diagnosis.confidence >= min_confidence
+            is_alarm |= unfamiliar_alarm and diagnosis.familiar is False
             alarmed += is_alarm
             if by == "recording":
                 put({
                     "recording": stream.origin, "class": name, "confidence": diagnosis.confidence,
-                    "agreement": diagnosis.agreement, "windows": diagnosis.windows, "alarm": is_alarm,
+                    "agreement": diagnosis.agreement, "windows": diagnosis.windows,
+                    "unfamiliar": diagnosis.unfamiliar, "familiar": diagnosis.familiar, "alarm": is_alarm,
                     "probabilities": dict(zip(names, diagnosis.probabilities.tolist(), strict=True)),
                 })  # fmt: skip
     if alarmed or failed:
@@ -264,20 +277,25 @@ def _put_table(by: str) -> Iterator[Callable[[dict[str, Any]], None]]:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("recording", "class", "confidence", "agreement", "windows", ""):
+    for column in ("recording", "class", "confidence", "agreement", "windows", "unfamiliar", ""):
         table.add_column(column, justify="left" if column in ("recording", "class", "") else "right", overflow="fold")
     last = [""]
 
     def put(row: dict[str, Any]) -> None:
         if by == "recording":
-            shares = (f"{100 * row[name]:.1f} %" for name in ("confidence", "agreement"))
-            table.add_row(row["recording"], row["class"], *shares, str(row["windows"]), "ALARM" if row["alarm"] else "")
+            sure, agree, strange = (
+                "?" if row[name] is None else f"{100 * row[name]:.1f} %"
+                for name in ("confidence", "agreement", "unfamiliar")
+            )
+            said = ["ALARM"] * row["alarm"] + ["unfamiliar"] * (row["familiar"] is False)
+            table.add_row(row["recording"], row["class"], sure, agree, str(row["windows"]), strange, ", ".join(said))
             return
         if last[0] != row["recording"]:
             last[0] = row["recording"]
             print(f"{row['recording']}\n{'start':>12} {'seconds':>12} {'confidence':>10}  class")
         seconds = "?" if row["seconds"] is None else f"{row['seconds']:.3f}"
-        print(f"{row['start']:>12} {seconds:>12} {100 * row['confidence']:>8.1f} %  {row['class']}")
+        strange = "  unfamiliar" if row["familiar"] is False else ""
+        print(f"{row['start']:>12} {seconds:>12} {100 * row['confidence']:>8.1f} %  {row['class']}{strange}")
 
     yield put
     if table.row_count:
@@ -289,12 +307,14 @@ def _put_csv(by: str) -> Iterator[Callable[[dict[str, Any]], None]]:
     import csv
 
     columns = {
-        "recording": ["recording", "class", "confidence", "agreement", "windows", "alarm"],
-        "window": ["recording", "start", "seconds", "class", "confidence"],
+        "recording": ["recording", "class", "confidence", "agreement", "windows", "unfamiliar", "familiar", "alarm"],
+        "window": ["recording", "start", "seconds", "class", "confidence", "familiar"],
     }[by]
     writer = csv.DictWriter(sys.stdout, columns, extrasaction="ignore")
     writer.writeheader()
-    yield lambda row: writer.writerow(row | ({"alarm": str(row["alarm"]).lower()} if "alarm" in row else {}))
+    yield lambda row: writer.writerow(
+        {name: str(value).lower() if isinstance(value, bool) else value for name, value in row.items()}
+    )
 
 
 @contextmanager

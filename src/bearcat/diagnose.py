@@ -9,6 +9,9 @@ careful end; where labelled recordings are at hand, `fit_pooled_temperature` fin
 
 >>> diagnosis = diagnose(tally(log_probabilities), temperature=1.0)      # (window, class)
 >>> diagnosis.index, diagnosis.confidence, diagnosis.agreement, diagnosis.windows
+
+Where the model knows what is familiar (bearcat.trust.Familiarity), unfamiliar windows are counted along, and too many
+of them make the recording unfamiliar: whatever class it was given, it looks like nothing the model was adapted to.
 """
 
 from __future__ import annotations
@@ -21,10 +24,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.errors import InputError
+from bearcat.trust import Familiarity
 
 Doubles = NDArray[np.float64]
 
 TEMPERATURES = (0.01, 100.0)  # where a pooled temperature is looked for
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """What a model says of windows, a row each."""
+
+    log_probabilities: NDArray[Any]  # (window, class) calibrated
+    logits: NDArray[Any]  # (window, class) before calibration
+    features: NDArray[Any]  # (window, feature)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,13 +46,16 @@ class Tally:
 
     sums: Doubles  # (class,) of log-probabilities
     votes: NDArray[np.int64]  # (class,) windows whose most likely class this is
+    unfamiliar: int | None = None  # windows that look like nothing known; None where nobody can tell
 
     @property
     def windows(self) -> int:
         return int(self.votes.sum())
 
     def __add__(self, other: Tally) -> Tally:
-        return Tally(self.sums + other.sums, self.votes + other.votes)
+        known = self.unfamiliar is not None and other.unfamiliar is not None
+        strange = (self.unfamiliar or 0) + (other.unfamiliar or 0) if known else None
+        return Tally(self.sums + other.sums, self.votes + other.votes, strange)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +65,8 @@ class Diagnosis:
     probabilities: Doubles
     agreement: float
     windows: int
+    unfamiliar: float | None = None  # the share of windows that look like nothing the model was adapted to
+    familiar: bool | None = None  # False: so many that the recording is no such one; None where the model cannot tell
 
     @property
     def index(self) -> int:
@@ -60,8 +78,11 @@ class Diagnosis:
         return float(self.probabilities.max())
 
 
-def tally(log_probabilities: NDArray[Any]) -> Tally:
-    """Counts windows in: (window, class) calibrated log-probabilities of some windows of one recording."""
+def tally(log_probabilities: NDArray[Any], unfamiliar: NDArray[np.bool_] | None = None) -> Tally:
+    """Counts windows in: (window, class) calibrated log-probabilities of some windows of one recording.
+
+    unfamiliar (window,): which of them are, where that is known.
+    """
     values = np.asarray(log_probabilities, dtype=np.float64)
     if values.ndim != 2 or values.shape[1] == 0:
         raise InputError(f"log-probabilities have the axes (window, class), not the shape {values.shape}")
@@ -70,18 +91,22 @@ def tally(log_probabilities: NDArray[Any]) -> Tally:
     # A probability that float32 has rounded to 0 would rule a class out for good, whatever the other windows say.
     values = np.maximum(values, np.log(np.finfo(np.float64).tiny))
     votes = np.bincount(values.argmax(axis=1), minlength=values.shape[1])
-    return Tally(values.sum(axis=0), votes.astype(np.int64))
+    return Tally(values.sum(axis=0), votes.astype(np.int64), None if unfamiliar is None else int(unfamiliar.sum()))
 
 
-def diagnose(counted: Tally, temperature: float = 1.0) -> Diagnosis:
-    """The recording's diagnosis: softmax(mean log-probability / temperature)."""
+def diagnose(counted: Tally, temperature: float = 1.0, familiarity: Familiarity | None = None) -> Diagnosis:
+    """The recording's diagnosis: softmax(mean log-probability / temperature); and whether it is a familiar one."""
     if counted.windows == 0:
         raise InputError("a recording without a window has no diagnosis; it must be as long as one window at least")
     if not 0 < temperature < float("inf"):
         raise InputError(f"temperature must be a positive number, not {temperature:g}")
     probabilities = _softmax(counted.sums / counted.windows / temperature)
     share = counted.votes[probabilities.argmax()] / counted.windows
-    return Diagnosis(probabilities, float(share), counted.windows)
+    strange, familiar = None, None
+    if familiarity is not None and counted.unfamiliar is not None:
+        strange = counted.unfamiliar / counted.windows
+        familiar = not familiarity.alarm(counted.unfamiliar, counted.windows)
+    return Diagnosis(probabilities, float(share), counted.windows, strange, familiar)
 
 
 def fit_pooled_temperature(log_probabilities_by_recording: Sequence[NDArray[Any]], labels: Sequence[int]) -> float:

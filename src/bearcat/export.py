@@ -8,7 +8,8 @@ The graph is written node by node from the weights, so that it stays small and c
       → four convolutions with their normalisation folded in, pooling, two dense layers = features
       → head = logits → calibration → log_probabilities, probabilities
 
-Classes, rate, preparation and versions are in its metadata.
+Classes, rate, preparation and versions are in its metadata, and what the model is familiar with: features of some
+hundred windows (float16, in base64) and the limits, for bearcat.trust.Familiarity, which needs no more than numpy.
 
 >>> export_onnx(load_model(Path("out/model")), Path("bearing.onnx"))       # pip install 'bearcat[export]'
 >>> load_onnx(Path("bearing.onnx")).predict(windows)                       # pip install 'bearcat[runtime]'
@@ -16,8 +17,9 @@ Classes, rate, preparation and versions are in its metadata.
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +29,9 @@ from numpy.typing import NDArray
 
 from bearcat import __version__
 from bearcat.data.prepare import Preparation
+from bearcat.diagnose import Outputs
 from bearcat.errors import InputError
+from bearcat.trust import Familiarity
 
 if TYPE_CHECKING:
     from bearcat.artefact import Model
@@ -52,13 +56,19 @@ class OnnxModel:
     channels: int
     pooled_temperature: float
     told: dict[str, Any]
+    familiarity: Familiarity | None = None
 
     def predict(self, windows: Array) -> Array:
         """(window, channel, sample) windows as recorded → calibrated probabilities (window, class)."""
         return self.run(windows, ["probabilities"])[0]
 
     def log_probabilities(self, windows: Array) -> Array:
+        """The same windows → calibrated log-probabilities (window, class)."""
         return self.run(windows, ["log_probabilities"])[0]
+
+    def outputs(self, windows: Array) -> Outputs:
+        """The same windows → calibrated log-probabilities, logits before calibration, and features."""
+        return Outputs(*self.run(windows, ["log_probabilities", "logits", "features"]))
 
     def run(self, windows: Array, outputs: Sequence[str]) -> list[Array]:
         """These of the graph's outputs: probabilities, log_probabilities, logits (before calibration), features."""
@@ -90,19 +100,15 @@ def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
     words = dict(session.get_modelmeta().custom_metadata_map)
     if "bearcat_format" not in words:
         raise InputError(f"{path}: is an ONNX file, but not one of bearcat's; write it with bearcat export")
+    if words["bearcat_format"].isdecimal() and int(words["bearcat_format"]) > FORMAT:
+        raise InputError(f"{path}: was written by a newer bearcat (format {words['bearcat_format']}); upgrade bearcat")
     try:
-        if int(words["bearcat_format"]) > FORMAT:
-            raise InputError(
-                f"{path}: was written by a newer bearcat (format {words['bearcat_format']}); upgrade bearcat"
-            )
         told = {name: json.loads(text) for name, text in words.items()}
         return OnnxModel(
             session, tuple(told["classes"]), Preparation(**told["preparation"]), told["rate"], told["channels"],
-            told["pooled_temperature"], told,
+            told["pooled_temperature"], told, _known(told.pop("familiarity", None), session),
         )  # fmt: skip
     except (ValueError, KeyError, TypeError) as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(f"{path}: has damaged metadata ({type(error).__name__}); export the model again") from error
 
 
@@ -128,6 +134,7 @@ def export_onnx(model: Model, path: Path) -> Path:
         "rate": model.rate,
         "channels": model.channels,
         "pooled_temperature": model.pooled_temperature,
+        "familiarity": _familiarity_told(model.familiarity),
         "made_by": {name: model.told[name] for name in ("recipe", "task", "seed", "versions") if name in model.told},
     }
     onnx.helper.set_model_props(made, {name: json.dumps(value, ensure_ascii=False) for name, value in told.items()})
@@ -135,6 +142,25 @@ def export_onnx(model: Model, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(made.SerializeToString())
     return path
+
+
+def _familiarity_told(familiarity: Familiarity | None) -> dict[str, Any] | None:
+    """As JSON has it: the features' bytes in base64, row by row, and numbers."""
+    if familiarity is None:
+        return None
+    state = familiarity.state()
+    content = state.pop("features").astype("<f2").tobytes()
+    return {"features": base64.b64encode(content).decode()} | {name: value.item() for name, value in state.items()}
+
+
+def _known(told: Mapping[str, Any] | None, session: Any) -> Familiarity | None:
+    """Back from `_familiarity_told`; ValueError where the features are not as wide as the graph's."""
+    if told is None:
+        return None
+    width = next(one.shape[1] for one in session.get_outputs() if one.name == "features")
+    content = base64.b64decode(told["features"], validate=True)
+    features = np.frombuffer(content, dtype="<f2").reshape(-1, width)
+    return Familiarity.from_state(dict(told) | {"features": features})
 
 
 class _Graph:

@@ -7,7 +7,7 @@ The model is a folder (torch) or an ONNX file (onnxruntime; torch is not importe
 
 >>> model = open_model(Path("out/model"))
 >>> diagnosis = diagnose_stream(model, open_stream(Path("pump/monday.wav")))
->>> model.classes[diagnosis.index], diagnosis.confidence
+>>> model.classes[diagnosis.index], diagnosis.confidence, diagnosis.familiar
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from numpy.typing import NDArray
 from bearcat.data.formats import DAMAGE, FORMATS, Signals, read_signals, reading
 from bearcat.data.prepare import Preparation
 from bearcat.data.recording import Floats, Integers
-from bearcat.diagnose import Diagnosis, Tally, diagnose, tally
+from bearcat.diagnose import Diagnosis, Outputs, Tally, diagnose, tally
 from bearcat.errors import InputError, suggest
+from bearcat.trust import Booleans, Familiarity
 
 BLOCK = 2**18  # samples read at once
 LINES = 2**16  # lines of text read at once
@@ -53,8 +54,20 @@ class Predictor(Protocol):
     @property
     def pooled_temperature(self) -> float: ...
 
-    def log_probabilities(self, windows: NDArray[Any]) -> NDArray[Any]:
-        """(window, channel, sample) windows as recorded → (window, class), calibrated."""
+    @property
+    def familiarity(self) -> Familiarity | None: ...
+
+    def outputs(self, windows: NDArray[Any]) -> Outputs:
+        """(window, channel, sample) windows as recorded → log-probabilities, logits, features."""
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """Some windows of a recording as a model sees them."""
+
+    starts: Integers  # (window,) the sample at which each begins
+    log_probabilities: NDArray[Any]  # (window, class) calibrated
+    unfamiliar: Booleans | None  # (window,) whether it looks like nothing the model was adapted to; None: cannot tell
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,8 +145,17 @@ def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> t
     return Stream(stream.origin, wanted, blocks), f"{told}; {note}" if note else told
 
 
-def look(model: Predictor, stream: Stream, batch: int = BATCH) -> Iterator[tuple[Integers, NDArray[Any]]]:
-    """A stream at the model's rate → starts (window,) and calibrated log-probabilities (window, class), by batches."""
+def look_at(model: Predictor, windows: NDArray[Any], starts: Integers | None = None) -> Seen:
+    """Windows as recorded (window, channel, sample), at once; without `starts` they lie a step of the model's apart."""
+    if starts is None:
+        starts = model.preparation.step * np.arange(len(windows), dtype=np.int64)
+    said = model.outputs(windows)
+    known = model.familiarity
+    return Seen(starts, said.log_probabilities, None if known is None else known.unfamiliar(said.logits, said.features))
+
+
+def look(model: Predictor, stream: Stream, batch: int = BATCH) -> Iterator[Seen]:
+    """A stream at the model's rate → its windows as the model sees them, by batches."""
     if model.channels != 1:
         raise InputError(f"the model takes {model.channels} channels at once; predict reads one channel of a file")
     length, step = model.preparation.length, model.preparation.step
@@ -141,25 +163,25 @@ def look(model: Predictor, stream: Stream, batch: int = BATCH) -> Iterator[tuple
     for start, windows in cut_stream(stream.blocks, length, step, batch):
         seen = True
         starts = start + step * np.arange(len(windows), dtype=np.int64)
-        yield starts, model.log_probabilities(windows[:, None])
+        yield look_at(model, windows[:, None], starts)
     if not seen:
         raise InputError(f"{stream.origin}: is shorter than one window of {length} samples; record for longer")
 
 
 def diagnose_stream(
-    model: Predictor, stream: Stream, batch: int = BATCH, show: Callable[[int, NDArray[Any]], None] | None = None
+    model: Predictor, stream: Stream, batch: int = BATCH, show: Callable[[Seen], None] | None = None
 ) -> Diagnosis:
-    """The diagnosis of a whole recording, at the model's rate.
+    """The diagnosis of a whole recording, at the model's rate. `show` is called with every batch of windows.
 
-    `show` is called with every window's start and its log-probabilities (class,), as they come.
+    Of the windows sums and counts are kept alone, so that a recording may be of any length.
     """
-    counted = Tally(np.zeros(len(model.classes)), np.zeros(len(model.classes), dtype=np.int64))
-    for starts, log_probabilities in look(model, stream, batch):
-        counted += tally(log_probabilities)
+    nothing = None if model.familiarity is None else 0
+    counted = Tally(np.zeros(len(model.classes)), np.zeros(len(model.classes), dtype=np.int64), nothing)
+    for seen in look(model, stream, batch):
+        counted += tally(seen.log_probabilities, seen.unfamiliar)
         if show is not None:
-            for start, one in zip(starts.tolist(), log_probabilities, strict=True):
-                show(start, one)
-    return diagnose(counted, model.pooled_temperature)
+            show(seen)
+    return diagnose(counted, model.pooled_temperature, model.familiarity)
 
 
 def alarm_classes(classes: Sequence[str], named: Sequence[str] | None) -> set[str]:

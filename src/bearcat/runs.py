@@ -181,7 +181,7 @@ def adapt_all(
             _write_curves(folder / CURVES, trained, number, split.training.classes)
             if "model" in keep:
                 rate = library.windows(order.dataset, order.target, order.preparation).recordings[0].rate
-                save_model(folder / "model", _model(trained, number, order, split, rate, record))
+                save_model(folder / "model", _model(trained, seen, number, order, split, rate, record))
             if "picture" in keep:
                 _draw(folder / "reliability.png", record["reliability"])
             write_whole(folder / RECORD, _sealed(folder, record))
@@ -448,8 +448,9 @@ def _digest(content: bytes) -> str:
 
 
 def _model(
-    trained: Trained, number: int, order: Order, split: SplitTask, rate: float | None, record: Mapping[str, Any]
-) -> Model:
+    trained: Trained, seen: _Seen, number: int, order: Order, split: SplitTask, rate: float | None,
+    record: Mapping[str, Any],
+) -> Model:  # fmt: skip
     """One run of the stack as a model of its own, with what its card tells of the run."""
     state = {name: value[number : number + 1].cpu() for name, value in trained.network.state_dict().items()}
     channels, points = split.held_back.target_test.values.shape[1:]
@@ -468,7 +469,11 @@ def _model(
         "estimates": {name: estimates[name] for name in ("verdict", "accuracy") if estimates.get(name)},
         "limits": list(record["warnings"]),
     }  # fmt: skip
-    return Model(network, calibration, split.training.classes, order.preparation, rate, told)
+    known = seen.trust[number].familiarity
+    return Model(
+        network, calibration, split.training.classes, order.preparation, rate, told,
+        familiarity=known if known.usable else None,
+    )  # fmt: skip
 
 
 def _write_predictions(path: Path, split: SplitTask, seen: _Seen, number: int) -> None:

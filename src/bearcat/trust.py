@@ -254,7 +254,7 @@ class Familiarity:
     NEIGHBOURS-th nearest feature vector of the target's training windows, all of length 1. Each has half of the rate.
     """
 
-    features: Floats  # (kept window, feature) float32 of length 1
+    features: Floats  # (kept window, feature) float32 of length 1, in steps of float16 so that half the bytes keep them
     neighbours: int
     rate: float  # of false alarms among windows; more than asked for where few windows were held out
     energy_limit: float
@@ -274,31 +274,41 @@ class Familiarity:
         found: Booleans = (strange > self.energy_limit) | (far > self.distance_limit)
         return found
 
-    def alarm(self, unfamiliar: Booleans) -> bool:
-        """Whether a recording with such windows is none of the target's kind.
+    def alarm(self, unfamiliar: int, windows: int) -> bool:
+        """Whether a recording of so many windows, so many of them unfamiliar, is none of the target's kind.
 
         Its share of unfamiliar windows must exceed what recordings of the target have shown, and their number what
         chance makes of the false-alarm rate: two windows, one of them strange, are no alarm.
         """
         from scipy.special import bdtrc
 
-        count, windows = int(unfamiliar.sum()), len(unfamiliar)
-        if count == 0 or count / windows <= self.recording_limit:
+        if unfamiliar == 0 or unfamiliar / windows <= self.recording_limit:
             return False
-        return bool(bdtrc(count - 1, windows, self.rate) <= self.rate)
+        return bool(bdtrc(unfamiliar - 1, windows, self.rate) <= self.rate)
+
+    @property
+    def usable(self) -> bool:
+        """Whether the limits are numbers; those of a run whose training broke down are not."""
+        return bool(np.isfinite([self.rate, self.energy_limit, self.distance_limit, self.recording_limit]).all())
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Plain arrays by name, for saving."""
-        return {name: np.asarray(value) for name, value in vars(self).items()}
+        """Plain arrays by name, for saving: KEPT_FEATURES rows of float16 at most, and numbers."""
+        arrays = {name: np.asarray(value) for name, value in vars(self).items()}
+        return arrays | {"features": self.features.astype(np.float16)}
 
     @staticmethod
-    def from_state(state: Mapping[str, NDArray[Any]]) -> Familiarity:
-        """Back from `state`."""
+    def from_state(state: Mapping[str, Any]) -> Familiarity:
+        """Back from `state`, or from lists and numbers; InputError where they cannot be one's."""
         names = set(Familiarity.__dataclass_fields__)
         if set(state) != names:
             raise InputError(f"a familiarity is made of {', '.join(sorted(names))}, not {', '.join(sorted(state))}")
+        features: NDArray[Any] = np.asarray(state["features"], dtype=np.float32)
+        neighbours = int(state["neighbours"])
         numbers = {name: float(state[name]) for name in names - {"features", "neighbours"}}
-        return Familiarity(features=np.asarray(state["features"]), neighbours=int(state["neighbours"]), **numbers)
+        found = Familiarity(features=features, neighbours=neighbours, **numbers)
+        if features.ndim != 2 or not 1 <= neighbours <= len(features) or not found.usable:
+            raise InputError("a familiarity has rows of features, at least as many as neighbours, and finite limits")
+        return found
 
 
 def fit_familiarity(
@@ -309,6 +319,7 @@ def fit_familiarity(
     if not 0 < rate < 1:
         raise InputError(f"the rate of false alarms must lie between 0 and 1, not {rate:g}")
     kept = unit(train_features[:KEPT_FEATURES])  # training windows stand in random order
+    kept = kept.astype(np.float16).astype(np.float32)  # as they will be read back, so that the limits fit
     neighbours = min(NEIGHBOURS, len(kept))
     return _with_limits(kept, neighbours, rate, energy(logits), distance(kept, unit(features), neighbours), recording)
 
