@@ -20,6 +20,7 @@ from bearcat.evaluate import predict, watcher
 from bearcat.recipe import RECIPES, Adversarial, Recipe, Schedule, Sharpness
 from bearcat.train import Run, Trained, _new_state, stack_key, train
 from tests.reference import loop as reference
+from tests.reference.balance import repeated
 
 CPU = torch.device("cpu")
 SHORT = Schedule(epochs=12, batch=16, align_from=2, label_from=4, calibrate_from=7, drops=(6, 10))
@@ -79,6 +80,9 @@ def twin_of(recipe: Recipe, data: TrainingData, seed: int, run: Run) -> referenc
                     "target_train_features": encoder(torch.from_numpy(data.target_train.values))[None],
                     "seeds": torch.tensor([seed]),
                 }
+        if recipe.balance:
+            often = repeated(labels.tolist())
+            logits, labels = logits[often], labels[often]
         fitted = calibrator.fit(Evidence(source_logits=logits[None], source_labels=labels[None], **told))
         return lambda values: fitted.apply(values[None])[0]
 
@@ -113,7 +117,7 @@ def assert_equal_to_twin(recipe: Recipe, data: TrainingData, seed: int = 3) -> N
     run = Run(recipe, data, seed)
     trained = train([run], CPU)
     twin = twin_of(recipe, data, seed, run)
-    batches = stack_data([data], [seed], recipe.schedule.batch, CPU)
+    batches = stack_data([data], [seed], recipe.schedule.batch, CPU, recipe.balance)
     names = {"supervised": "loss_supervised", "pseudo": "loss_pseudo_label", "mcc": "loss_confusion", "domain": "loss_domain",
              "share": "pseudo_label_share"}  # fmt: skip
     for epoch in range(recipe.schedule.epochs):

@@ -73,7 +73,7 @@ def with_settings(recipe: Recipe, texts: Mapping[str, str]) -> Recipe:
         if not sign:
             recipe = override(recipe, {name: text})
             continue
-        ingredients = [one.name for one in fields(recipe) if one.name not in ("dropout", "passes")]
+        ingredients = [one.name for one in fields(recipe) if one.name not in ("dropout", "passes", "balance")]
         if part not in ingredients:
             raise InputError(f"unknown ingredient '{part}'{suggest(part, ingredients)}")
         ingredient = getattr(recipe, part)

@@ -6,6 +6,9 @@ stack nor on what was drawn before: a resumed run goes on exactly where it was.
 Runs of a stack may have different numbers of windows. Their data are padded to the longest, and the last, smaller batch
 of a pass to the full size: a mask says which places hold a window. A run alone is padded the same way, so that a window
 has the same place in its batch, and the same dropout, whoever its neighbours are.
+
+A balanced pass over the source has as many windows as a plain one, but each class as often as any other: the windows of
+a rare class come several times, those of a frequent one are spread over epochs.
 """
 
 from __future__ import annotations
@@ -54,6 +57,7 @@ class Batches:
     target_windows: tuple[int, ...]
     seeds: tuple[int, ...]
     size: int
+    balanced: tuple[np.ndarray, ...] | None = None  # each run's training labels, where its classes are drawn alike
 
     @property
     def iterations(self) -> int:
@@ -72,16 +76,20 @@ class Batches:
 
     def order(self, epoch: int) -> Order:
         """The epoch's batches. Target batches are cycled and reshuffled."""
-        return Order(*self._drawn(SOURCE, epoch, self.source_windows), *self._drawn(TARGET, epoch, self.target_windows))
+        source = self._drawn(SOURCE, epoch, self.source_windows, self.balanced)
+        return Order(*source, *self._drawn(TARGET, epoch, self.target_windows))
 
-    def _drawn(self, stream: int, epoch: int, windows: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    def _drawn(
+        self, stream: int, epoch: int, windows: tuple[int, ...], labels: tuple[np.ndarray, ...] | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         places = np.zeros((len(windows), self.iterations, self.size), dtype=np.int64)
         present = np.zeros(places.shape, dtype=bool)
         for run, (seed, count) in enumerate(zip(self.seeds, windows, strict=True)):
             length = iterations(count, self.size)
             for turn in range(iterations(self.iterations, length)):
                 passed = np.zeros((length, self.size), dtype=np.int64)
-                passed.flat[:count] = np.random.default_rng([seed, stream, epoch, turn]).permutation(count)
+                random = np.random.default_rng([seed, stream, epoch, turn])
+                passed.flat[:count] = random.permutation(count) if labels is None else balanced(labels[run], random)
                 steps = slice(turn * length, min((turn + 1) * length, self.iterations))
                 places[run, steps] = passed[: steps.stop - steps.start]
                 filled = np.arange(passed.size).reshape(passed.shape) < count
@@ -169,6 +177,22 @@ def iterations(windows: int, size: int) -> int:
     return -(-windows // size)
 
 
+def balanced(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """A pass of as many windows as there are labels, in random order, in which every class comes equally often.
+
+    What does not divide goes to classes drawn at random. No window comes again before all of its class have come.
+    """
+    classes = np.unique(labels)
+    wanted = np.full(len(classes), len(labels) // len(classes))
+    wanted[random.permutation(len(classes))[: len(labels) % len(classes)]] += 1
+    drawn = []
+    for name, count in zip(classes, wanted, strict=True):
+        members = np.flatnonzero(labels == name)
+        rounds = [random.permutation(members) for _ in range(iterations(int(count), len(members)))]
+        drawn.append(np.concatenate([*rounds, members[:0]])[:count])
+    return random.permutation(np.concatenate(drawn))
+
+
 def gather(values: Tensor, index: Tensor) -> Tensor:
     """Each run's own rows: (run, window, …), (run, batch) → (run, batch, …)."""
     runs, windows = values.shape[:2]
@@ -192,8 +216,10 @@ def data_key(data: TrainingData, size: int) -> tuple[object, ...]:
     return values.shape[1:], values.dtype.str, len(data.classes), iterations(len(values), size)
 
 
-def stack_data(data: Sequence[TrainingData], seeds: Sequence[int], size: int, device: torch.device) -> Batches:
-    """Puts the data of several runs on the device."""
+def stack_data(
+    data: Sequence[TrainingData], seeds: Sequence[int], size: int, device: torch.device, balance: bool = False
+) -> Batches:
+    """Puts the data of several runs on the device; `balance` draws the classes of the source equally often."""
     for one in data:
         if len(one.source_train) < size or len(one.target_train) < size:
             few = min(len(one.source_train), len(one.target_train))
@@ -215,6 +241,7 @@ def stack_data(data: Sequence[TrainingData], seeds: Sequence[int], size: int, de
         target_windows=tuple(len(one.target_train) for one in data),
         seeds=tuple(seeds),
         size=size,
+        balanced=tuple(one.source_train.labels for one in data) if balance else None,
     )
 
 

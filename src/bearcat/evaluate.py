@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from bearcat.batches import Batches, gather, padded_stack
 from bearcat.calibration import CPCS, Calibration, Evidence, accuracy, brier, ece, nll
@@ -66,6 +67,7 @@ def scores(logits: Tensor, calibration: Calibration | None, labels: Tensor) -> d
     calibrated = plain if calibration is None else calibration.apply(logits).softmax(dim=-1)
     return {
         "accuracy": accuracy(calibrated, known, weight),
+        "balanced_accuracy": balanced_accuracy(calibrated, labels),
         "ece": ece(calibrated, known, weight),
         "ece_uncalibrated": ece(plain, known, weight),
         "ece15": ece(calibrated, known, weight, bins=15),
@@ -73,6 +75,14 @@ def scores(logits: Tensor, calibration: Calibration | None, labels: Tensor) -> d
         "nll": nll(calibrated, known, weight),
         "brier": brier(calibrated, known, weight),
     }
+
+
+def balanced_accuracy(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """The mean over classes of the share of their windows that are recognised, (run,); nan where no label is known."""
+    classes = probabilities.shape[-1]
+    member = functional.one_hot(torch.where(labels == UNKNOWN, classes, labels), classes + 1)[..., :classes]
+    right = (probabilities.argmax(dim=-1) == labels)[..., None]
+    return ((member * right).sum(dim=1) / member.sum(dim=1)).nanmean(dim=1)  # 0/0, a class without windows, is nan
 
 
 def validators(probabilities: Tensor, present: Tensor) -> dict[str, Tensor]:

@@ -114,6 +114,9 @@ class Recipe:
     # "shared": source and target once through the student, each with its own batch statistics, and the domain
     # classifier reads those features. "separate": the authors' way, a joint pass of both for the domain loss besides.
     passes: str = "shared"
+    # Classes of the source drawn equally often and counted equally by the calibrator, however many windows each has.
+    # Not in the paper, whose classes are of one size; told in records only where it is on.
+    balance: bool = False
 
     def __post_init__(self) -> None:
         choices = {
@@ -153,6 +156,8 @@ class Recipe:
     def told(self) -> dict[str, Any]:
         """Every setting as plain values, for records."""
         settings: dict[str, Any] = _told(self)
+        if not self.balance:  # so that the runs made before there was a choice keep their names
+            del settings["balance"]
         return settings
 
     def shape(self) -> Recipe:

@@ -181,7 +181,7 @@ def _train(
         raise InputError(
             "runs of one stack need the same ingredients and schedule; train these runs in stacks of their own"
         )
-    batches = stack_data([run.data for run in runs], [run.seed for run in runs], schedule.batch, device)
+    batches = stack_data([run.data for run in runs], [run.seed for run in runs], schedule.batch, device, recipe.balance)
     classes = len(runs[0].data.classes)
     number = _numbers(runs, device)
     state = _new_state(runs, batches, classes)
@@ -372,8 +372,17 @@ def _calibrate(recipe: Recipe, state: State, batches: Batches, oracle: tuple[Ten
         if oracle is None:
             raise InputError("the oracle calibrator needs target labels; it is for studies with labelled targets only")
         told["oracle"] = (predict(teacher, oracle[0])[0], oracle[1], oracle[1] != UNKNOWN)
-    evidence = Evidence(source_logits=logits, source_labels=labels, source_weight=labels != UNKNOWN, **told)
+    weight = _equal_classes(labels, logits.shape[-1]) if recipe.balance else labels != UNKNOWN
+    evidence = Evidence(source_logits=logits, source_labels=labels, source_weight=weight, **told)
     return calibrator.fit(evidence)
+
+
+def _equal_classes(labels: Tensor, classes: int) -> Tensor:
+    """Weights (run, window) under which every class there is counts the same and windows count 1 on average."""
+    member = torch.nn.functional.one_hot(torch.where(labels == UNKNOWN, classes, labels), classes + 1)[..., :classes]
+    counts = member.sum(dim=1, keepdim=True).double()
+    share = counts.sum(dim=2, keepdim=True) / (counts > 0).sum(dim=2, keepdim=True)
+    return (member * (share / counts.clamp(min=1))).sum(dim=2)
 
 
 def _in_place(kept: Calibration | None, fitted: Calibration) -> Calibration:
