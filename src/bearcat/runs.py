@@ -50,6 +50,7 @@ from bearcat.data import (
     join,
     split_task,
 )
+from bearcat.data.choose import Choice
 from bearcat.data.tasks import UNKNOWN
 from bearcat.errors import InputError
 from bearcat.evaluate import EpochEnd, Trust, predict, scores, trust, watcher
@@ -76,7 +77,7 @@ class Order:
     preparation: Preparation
     split: Split
     seed: int
-    precision: str | None = None  # on a GPU: "float32", "tf32" or "bfloat16"; None is TF32
+    precision: str | None = None  # on a GPU: "float32", "tf32" or "bfloat16"; None: as fast as it can
 
     @property
     def task(self) -> Task:
@@ -358,7 +359,7 @@ def _record(
     predicted = probabilities.argmax(dim=-1).bincount(minlength=len(training.classes))
     never = [name for name, count in zip(training.classes, predicted.tolist(), strict=True) if count == 0]
     at_bound = calibration is not None and bool(calibration.at_bound[number])
-    warnings = [f"class '{name}' is never predicted on the target" for name in never]
+    warnings = [*order.warnings, *(f"class '{name}' is never predicted on the target" for name in never)]
     if not bool(trained.finite[number]):
         warnings.append("the loss turned NaN or infinite; the run was stopped there and its numbers mean nothing")
     if int((predicted > 0).sum()) == 1:
@@ -390,6 +391,7 @@ def _record(
         "never_predicted": never,
         "warnings": warnings,
         "settings": order.told(),
+        **({"chosen": [asdict(one) for one in order.chosen]} if order.chosen else {}),
         "seed": order.seed,
         "data": {
             "classes": list(training.classes),

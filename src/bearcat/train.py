@@ -49,7 +49,7 @@ from bearcat.stepping import (
     set_rate,
 )
 
-RESULT_VERSION = 4  # raise it whenever the same settings, seed and data give another result
+RESULT_VERSION = 5  # raise it whenever the same settings, seed and data give another result
 STUDENT, DOMAIN, DROPOUT = 20, 21, 22  # streams of randomness
 
 
@@ -135,8 +135,8 @@ def train(
 
     With a checkpoint, an interrupted training goes on from its last one to the same result.
 
-    `precision` is "float32", "tf32" or "bfloat16" (GPUs; weights and statistics are float32 always; TF32 by default),
-    `path` "plain" or "triton"; by default the best this device has, which the result tells.
+    `precision` is "float32", "tf32" or "bfloat16" (GPUs; weights and statistics are float32 always; by default bfloat16
+    with Triton, TF32 without), `path` "plain" or "triton"; by default the best this device has, which the result tells.
     """
     path = path or (fast_path(device) if runs[0].data.source_train.values.dtype == np.float32 else "plain")
     precision = _precision(precision, path, device)
@@ -161,13 +161,13 @@ def checked_precision(wanted: str | None) -> str | None:
 
 
 def _precision(wanted: str | None, path: str, device: torch.device) -> str:
-    """What is wanted, or more where the device has nothing less. bfloat16 is for those who ask (docs/speed.md)."""
+    """What is wanted, or more where the device has nothing less; without a wish the fastest (docs/speed.md)."""
     checked_precision(wanted)
     if wanted == "bfloat16" and path == "plain":
         raise InputError("precision 'bfloat16' needs a GPU on which Triton runs; leave it out")
     if device.type == "cpu":
         return "float32"
-    return wanted or "tf32"
+    return wanted or ("bfloat16" if path == "triton" else "tf32")
 
 
 def _train(
