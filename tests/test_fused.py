@@ -172,7 +172,10 @@ def test_training_on_a_gpu_follows_training_on_a_cpu(path):
     for name in ("loss_supervised", "loss_domain", "loss_confusion"):
         torch.testing.assert_close(fast.history[name], slow.history[name], rtol=5e-3, atol=5e-3, equal_nan=True)
     for name, value in slow.student.state_dict().items():
-        assert far(fast.student.state_dict()[name].cpu(), value) < 0.02, name
+        # Biases of normalisation begin at 0 and have gradients near rounding, of which Adam makes whole steps: float32
+        # and float64 on a CPU are 0.023 apart in them, and less than 0.0005 in all others.
+        limit = 0.05 if name.startswith("encoder.norms") and name.endswith(".bias") else 0.005
+        assert far(fast.student.state_dict()[name].cpu(), value) < limit, name
 
 
 @pytest.mark.skipif(INTERPRETED, reason="recorded steps need a GPU")
