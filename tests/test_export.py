@@ -6,19 +6,24 @@ import json
 import re
 import subprocess
 import sys
+import venv
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from packaging.requirements import Requirement
 
+import bearcat
 from bearcat.calibration import Evidence, Matrix, Temperature, Vector
 from bearcat.data import Preparation, Simulated, load, open_dataset
 from bearcat.data.recording import cut, spectrum, standardise
 from bearcat.diagnose import diagnose, tally
 from bearcat.errors import InputError
 from bearcat.export import export_onnx, load_onnx
+from bearcat.predict import look_at
 from tests.reference.windows import prepared
 from tests.test_artefact import familiar_with, made_model, raw_windows, save_model
 
@@ -160,30 +165,62 @@ def test_a_familiarity_that_does_not_fit_the_graph_is_damage(tmp_path):
             load_onnx(tmp_path / "other.onnx")
 
 
-def test_it_runs_where_torch_and_onnx_cannot_be_imported(tmp_path):
-    model = made_model("frequency")
-    windows = raw_windows(model)
+def environment(folder: Path, packages: list[str]) -> Path:
+    """A new Python environment that holds these packages, what they need, and bearcat; returns its interpreter.
+
+    Packages are links to those installed here, so that nothing is downloaded; of what is not linked there is nothing.
+    """
+    venv.create(folder, with_pip=False, symlinks=True)
+    inside = next((folder / "lib").glob("python*/site-packages"))
+    wanted, done = list(packages), set()
+    while wanted:
+        requirement = Requirement(wanted.pop())
+        if requirement.name in done or not (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
+            continue
+        done.add(requirement.name)
+        installed = metadata.distribution(requirement.name)
+        wanted += installed.requires or []
+        for top in {one.parts[0] for one in installed.files} - {"..", "__pycache__"}:
+            if not (inside / top).exists():
+                (inside / top).symlink_to(installed.locate_file(top))
+    (inside / "bearcat.pth").write_text(str(Path(bearcat.__file__).parents[1]))
+    return folder / "bin" / "python"
+
+
+def test_it_runs_where_torch_is_not_installed(tmp_path):
+    """In an environment of the packages that docs/deploy.md names for such a machine, and of no other."""
+    page = (Path(__file__).parents[1] / "docs" / "deploy.md").read_text(encoding="utf-8")
+    named = re.search(r"^pip install (numpy .*)$", page, flags=re.MULTILINE)[1].split()
+    python = environment(tmp_path / "plant", named)
+    plain = made_model("frequency")
+    model = familiar_with(plain, raw_windows(plain, 90))
+    windows = raw_windows(plain)
     export_onnx(model, tmp_path / "model.onnx")
-    np.save(tmp_path / "windows.npy", windows)
     np.save(tmp_path / "recording.npy", windows.reshape(-1))
+
     code = """
-import sys
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("torch", "onnx", "safetensors"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Absent())
-import numpy as np
-from bearcat.export import load_onnx
-np.save("found.npy", load_onnx("model.onnx").predict(np.load("windows.npy")))
-sys.argv = ["bearcat", "predict", "model.onnx", "recording.npy", "--rate", "12000", "--format", "json"]
+import importlib.util, json, sys
 from bearcat.cli import main
-main()
+print(json.dumps([importlib.util.find_spec(name) for name in ("torch", "onnx", "safetensors", "sklearn")]))
+for words in (["model.onnx", "recording.npy", "--rate", "12000", "--by", "window", "--format", "json"], ["model", "x"]):
+    sys.argv = ["bearcat", "predict", *words]
+    try:
+        main()
+    except SystemExit as stop:
+        print(f"status {stop.code}", file=sys.stderr)
 """
-    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert result.returncode in (0, 1), result.stderr
-    assert '"windows": 40' in result.stdout
-    assert np.abs(np.load(tmp_path / "found.npy") - np.exp(model.log_probabilities(windows))).max() <= PARITY
+    result = subprocess.run([python, "-I", "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    there, told = result.stdout.split("\n", 1)
+    assert json.loads(there) == [None] * 4
+    rows, expected = json.loads(told)["windows"], look_at(model, windows)
+    assert [row["familiar"] for row in rows] == (~expected.unfamiliar).tolist()
+    found = np.array([row["confidence"] for row in rows])
+    assert np.abs(found - np.exp(expected.log_probabilities.max(axis=1))).max() <= PARITY
+    first, sentence, last = result.stderr.splitlines()
+    assert first in ("status 0", "status 1")
+    assert "a model folder needs torch" in sentence
+    assert last == "status 2"
 
 
 def test_bad_files_and_windows_are_one_sentence(tmp_path):

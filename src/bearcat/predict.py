@@ -86,8 +86,15 @@ def open_model(path: Path) -> Predictor:
         from bearcat.export import load_onnx
 
         return load_onnx(path)
-    from bearcat.artefact import load_model
-
+    try:
+        from bearcat.artefact import load_model
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "safetensors"):
+            raise
+        raise InputError(
+            f"{path}: a model folder needs {error.name}; pip install {error.name}, or export the model elsewhere with"
+            " bearcat export and use the .onnx file"
+        ) from error
     return load_model(path)
 
 
