@@ -181,6 +181,11 @@ def test_the_card_tells_data_recipe_scores_estimates_limits_and_versions(tmp_pat
         "torch: 2.13.0", "healthy, inner, outer", "12000 Hz", "target: none",
     ):  # fmt: skip
         assert words in card
+    assert "is calibrated on held-out windows of the source" in card
+    at_bound = made_model()
+    at_bound = replace(at_bound, calibration=replace(at_bound.calibration, at_bound=torch.ones(1, dtype=torch.bool)))
+    save_model(tmp_path / "bound", at_bound)
+    assert "NOT calibrated: that was tried, but ended at a bound" in (tmp_path / "bound" / "README.md").read_text()
     save_model(tmp_path / "bare", made_model(calibration=None))
     bare = (tmp_path / "bare" / "README.md").read_text()
     assert "NOT calibrated" in bare

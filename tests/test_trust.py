@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bearcat import trust
+from bearcat.cli import _print_trust
 from bearcat.data import Preparation, Split, Task, load, open_dataset, prepare, split_task
 from bearcat.errors import InputError
 from bearcat.evaluate import LOOKED, MIXED, SHARPNESS, validators, watcher
@@ -527,6 +528,24 @@ def test_a_verdict_is_escaped(tmp_path):
     told = result.record["estimates"] | {"verdict": "<script>no</script>"}
     (tmp_path / "run" / "record.json").write_text(json.dumps(result.record | {"estimates": told}))
     assert "<script>no" not in write_run_page(tmp_path / "run").read_text(encoding="utf-8")
+
+
+def test_the_command_ends_with_what_to_expect_and_what_the_labels_say(tmp_path, capsys):
+    cell = Cell("rig", "time", "a→b", "CAT*-Temperature", 0)
+    for name, accuracy, labelled, words in (
+        ("near", 0.8, True, "Its labels, which it did not see, say 80.0 %, inside that interval."),
+        ("far", 0.3, True, "say 30.0 %, outside that interval."),
+        ("bare", 0.8, False, ""),
+    ):
+        record = made_result(tmp_path / name, cell, accuracy, labelled=labelled, trusted=True, expected=0.8).record
+        _print_trust("CAT", record)
+        shown = capsys.readouterr().out
+        assert "Without target labels, CAT expects 80." in shown
+        assert f"Verdict: {record['estimates']['verdict']}\n" in shown
+        assert words in shown
+        assert ("Its labels" in shown) is labelled
+    _print_trust("CAT", made_result(tmp_path / "old", cell).record)
+    assert capsys.readouterr().out == "", "a record from before there were estimates"
 
 
 def test_the_benchmark_tells_how_far_estimates_are_from_the_truth(tmp_path):

@@ -101,6 +101,7 @@ def save_model(folder: Path, model: Model) -> None:
         "preparation": asdict(model.preparation),
         "rate": model.rate,
         "calibrated": model.calibration is not None,
+        "calibration_at_bound": model.calibration is not None and bool(model.calibration.at_bound.any()),
         "pooled_temperature": model.pooled_temperature,
         "familiarity": model.familiarity and {
             "windows": len(model.familiarity.features), "false_alarms": model.familiarity.rate,
@@ -161,7 +162,7 @@ def model_card(told: Mapping[str, Any]) -> str:
         " or export it with `bearcat export`.",
         f"## What it does\nTakes windows of {preparation['length']} samples of {told['channels']} channel(s) at {rate}"
         f" ({preparation['input']} input) and tells {len(told['classes'])} classes apart: {classes}."
-        f" Its confidence is {'calibrated' if told['calibrated'] else 'NOT calibrated'}."
+        f" {_calibration_told(told['calibrated'], told['calibration_at_bound'])}"
         f" A recording's confidence is pooled from its windows with temperature {told['pooled_temperature']:.4g}."
         f" {_familiarity_told(told.get('familiarity'))}",
         f"## Data\n{_listed(told.get('data'), 'Not told.')}",
@@ -177,6 +178,17 @@ def model_card(told: Mapping[str, Any]) -> str:
         f"## Versions\n{_listed({'bearcat (saved by)': __version__} | dict(told.get('versions') or {}), '')}",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _calibration_told(calibrated: bool, at_bound: bool) -> str:
+    if not calibrated:
+        return "Its confidence is NOT calibrated."
+    if at_bound:
+        return (
+            "Its confidence is NOT calibrated: that was tried, but ended at a bound, as it does where the source is"
+            " classified too well to calibrate on."
+        )
+    return "Its confidence is calibrated on held-out windows of the source."
 
 
 def _familiarity_told(familiarity: Mapping[str, Any] | None) -> str:

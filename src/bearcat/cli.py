@@ -173,6 +173,7 @@ def adapt(
             others = [out / f"beside-{other}" for other, _ in records]
             records.append((name, work.adapt(order, folder, place, progress, others, folder == out, track)))
     _print_scores(f"{'+'.join(sources)} → {to}", records)
+    _print_trust(*records[-1])
     print(f"Results are in {out}: record.json, predictions.csv, curves.csv, reliability.png, model/")
     print(f"All of it on one page: {out / 'report.html'}")
 
@@ -411,6 +412,20 @@ def _print_scores(title: str, records: Sequence[tuple[str, dict[str, Any]]]) -> 
     for name, record in records:
         for warning in record["warnings"]:
             print(f"warning: {name}: {warning}", file=sys.stderr)
+
+
+def _print_trust(name: str, record: Mapping[str, Any]) -> None:
+    """What to expect of the model on the target, found without its labels; and what those say, where there are any."""
+    told, scores = record["estimates"], record["scores"]["target"]
+    expected = (told.get("accuracy") or {}).get("confidence") or {}
+    if expected and None not in expected.values():
+        value, low, high = (100 * expected[one] for one in ("value", "low", "high"))
+        print(f"Without target labels, {name} expects {value:.1f} % right on the target ({low:.1f} to {high:.1f} %).")
+        if scores is not None and scores["accuracy"] is not None:
+            inside = "inside" if low <= 100 * scores["accuracy"] <= high else "outside"
+            print(f"Its labels, which it did not see, say {100 * scores['accuracy']:.1f} %, {inside} that interval.")
+    if "verdict" in told:
+        print(f"Verdict: {told['verdict']}")
 
 
 @bench.command("run")
