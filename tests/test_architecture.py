@@ -20,6 +20,7 @@ LAYERS = [
     {"artefact"},
     {"export"},
     {"predict"},
+    {"serve"},
     {"runs", "estimator"},
     {"adapt"},
     {"bench"},
@@ -30,6 +31,7 @@ DATA_LAYERS = [
     {"recording", "archives", "files", "formats"},
     {"catalogue", "prepare"},
     {"simulate", "paderborn", "cwru", "hit_sm", "folder", "cache", "survey", "tasks", "fetch"},
+    {"choose"},
     {"__init__"},
 ]
 

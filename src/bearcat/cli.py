@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bearcat.bench.execute import Executor, Talk
     from bearcat.bench.store import Job, State, Store
     from bearcat.data import Catalogue, Dataset, Preparation
+    from bearcat.data.choose import Chosen
     from bearcat.data.survey import Row, Survey
     from bearcat.evaluate import EpochEnd
     from bearcat.predict import Seen
@@ -62,6 +63,7 @@ StoreFolder = Annotated[Path, typer.Option("--store", help="The folder that keep
 INTERRUPTED = 130  # the exit status after Ctrl-C
 Track = Annotated[str | None, typer.Option(help="Write every epoch's numbers for this tool too: tensorboard.")]
 
+OWN = "; chosen from the recordings of your own folder"
 LOSSES = ("supervised", "pseudo_label", "confusion", "domain")
 
 
@@ -96,7 +98,7 @@ def adapt(
         list[str] | None, typer.Option(help="Labelled domain, by name or index; repeat for more.")
     ] = None,
     target: Annotated[str | None, typer.Option(help="The domain to adapt to.")] = None,
-    kind: Annotated[str | None, typer.Option("--input", help="time or frequency.  \\[default: time]")] = None,
+    kind: Annotated[str | None, typer.Option("--input", help=f"time or frequency.  \\[default: time{OWN}]")] = None,
     recipe: Annotated[str, typer.Option(help="The method; see `bearcat recipes`.")] = DEFAULT_RECIPE,
     beside: Annotated[str | None, typer.Option(help="Train this recipe too, and show both.")] = None,
     epochs: Annotated[
@@ -104,7 +106,17 @@ def adapt(
         typer.Option(help="Every phase is scaled to fit.  \\[default: the paper's 300; 40 for simulated data]"),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the split, the weights, the order of windows and dropout.")] = 0,
-    split: Annotated[str, typer.Option(help="window (the paper's), block or recording.")] = "window",
+    split: Annotated[
+        str | None, typer.Option(help=f"window, block or recording.  \\[default: window, the paper's{OWN}]")
+    ] = None,
+    balance: Annotated[
+        bool | None,
+        typer.Option(
+            "--balance/--no-balance",
+            help=f"Draw the classes of the source equally often.  \\[default: no{OWN}]",
+            show_default=False,
+        ),
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     precision: Annotated[
         str | None, typer.Option(help="On a GPU: float32, tf32 or bfloat16 (docs/speed.md).  \\[default: tf32]")
@@ -112,9 +124,9 @@ def adapt(
     out: Annotated[Path | None, typer.Option(help="The folder for the results.  \\[default: bearcat-out]")] = None,
     channel: Channel = None,
     rate: Rate = None,
-    window: Annotated[int | None, typer.Option(help="Samples a window.  \\[default: 1024]")] = None,
+    window: Annotated[int | None, typer.Option(help=f"Samples a window.  \\[default: 1024{OWN}]")] = None,
     stride: Annotated[
-        int | None, typer.Option(help="Samples from one window to the next.  \\[default: no overlap]")
+        int | None, typer.Option(help=f"Samples from one window to the next.  \\[default: no overlap{OWN}]")
     ] = None,
     settings: Set = None,
     recipe_settings: Annotated[
@@ -127,8 +139,14 @@ def adapt(
 
     With no option at all: a small, easy task between two simulated operating conditions, in a minute or two.
     """
+    from dataclasses import replace
+    from functools import partial
+
+    from rich.progress import track as reading
+
     from bearcat import adapt as work
-    from bearcat.data import Preparation, Split, dataset_label
+    from bearcat.data import Folder, dataset_label
+    from bearcat.data.choose import Asked, as_asked
     from bearcat.recipe import QUICK_EPOCHS, RECIPES, recipe_named
     from bearcat.runs import Order
     from bearcat.settings import pairs
@@ -140,35 +158,31 @@ def adapt(
         kind, window, settings = work.DEMONSTRATION
     if track is not None:
         require_tracker(track)
-    kind = kind or "time"
-    preparation = Preparation(input=kind, length=window or 1024, stride=stride, rate=rate)
-    parts = Split(split)
     proper = [recipe_named(name) for name in (beside, recipe) if name is not None]
-    chosen = [
-        work.with_settings(RECIPES[name].for_input(kind), pairs(recipe_settings or ()) if name == proper[-1] else {})
-        for name in proper
-    ]
+    changes = pairs(recipe_settings or ())
+    changed = work.with_settings(RECIPES[proper[-1]], changes)
+    balance = changed.balance if "balance" in changes else balance
+    asked = Asked(channel, rate, window, stride, split, kind, balance)
+    as_asked(asked)  # which refuses what nobody can do, before anything is read
     place, precision = _device(device), checked_precision(precision)
     dataset = _dataset(data_name, root, channel, settings)
     sources, to = work.choose_domains(dataset.catalogue(), source or (), target)
+    bar = partial(reading, description="reading", console=_console(to_error=True), transient=True)
+    dataset, chosen = work.settle(dataset, sources, to, asked, bar)
+    if isinstance(dataset, Folder):
+        _print_choices(chosen)
     if epochs is None:
         epochs = QUICK_EPOCHS if data_name == "simulated" else RECIPES[proper[-1]].schedule.epochs
     out = out or Path("bearcat-out")
     records: list[tuple[str, dict[str, Any]]] = []
-    for name, one in zip(proper, chosen, strict=True):
+    for name in proper:
         folder = out / f"beside-{name}" if name != proper[-1] else out
+        prepared = replace(RECIPES[name].for_input(chosen.preparation.input), balance=chosen.balance)
+        scheduled = work.with_settings(prepared, changes if name == proper[-1] else {}).in_epochs(epochs)
         order = Order(
-            dataset_label(data_name),
-            dataset,
-            sources,
-            to,
-            name,
-            one.in_epochs(epochs),
-            preparation,
-            parts,
-            seed,
-            precision,
-        )
+            dataset_label(data_name), dataset, sources, to, name, scheduled, chosen.preparation, chosen.split, seed,
+            precision, chosen.choices, chosen.warnings,
+        )  # fmt: skip
         with _training_bar(name, epochs) as progress:
             others = [out / f"beside-{other}" for other, _ in records]
             records.append((name, work.adapt(order, folder, place, progress, others, folder == out, track)))
@@ -270,6 +284,40 @@ def export(
 
     written = export_onnx(load_model(model), onnx)
     print(f"{written}: {written.stat().st_size / 1e6:.1f} MB; use it with: bearcat predict {written} FILES")
+
+
+@app.command()
+def serve(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model's folder, or a file that ends in .onnx.")],
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; 0.0.0.0 for all of this machine's.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes one that is free, and prints it.")] = 8000,
+    token: Annotated[
+        str | None, typer.Option(envvar="BEARCAT_TOKEN", help="Requests must carry it: Authorization: Bearer TOKEN.")
+    ] = None,
+    max_bytes: Annotated[int, typer.Option(help="The longest body of a request.")] = 64 * 2**20,
+    timeout: Annotated[float, typer.Option(help="Seconds for a request, from its first byte to its answer.")] = 30.0,
+    concurrency: Annotated[int, typer.Option(help="Requests taken in at once; others are told to come back.")] = 64,
+    alarm: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CLASS", help="This class is an alarm; repeat for more.  \\[default: all but healthy or normal]"
+        ),
+    ] = None,
+) -> None:
+    """Answer to HTTP on this machine, and show a page to drop recordings on (docs/serve.md). Stop it with Ctrl-C."""
+    from bearcat.serve.limits import Address, Limits
+    from bearcat.serve.run import serve as run
+
+    address = Address(host, port)
+    if token is None and not address.loopback:
+        print(f"note: whoever reaches {host} may ask; set BEARCAT_TOKEN to let only some", file=sys.stderr)
+
+    def say(where: str) -> None:
+        print(f"{model} is served on {where} (open it in a browser; Ctrl-C stops it)", flush=True)
+
+    run(model, address, Limits(max_bytes, timeout, concurrency), token, alarm, say)
 
 
 @contextmanager
@@ -389,6 +437,14 @@ def _training_bar(name: str, epochs: int) -> Iterator[Callable[[EpochEnd], None]
             bar.update(task, completed=end.epoch + 1, told=told)
 
         yield show
+
+
+def _print_choices(chosen: Chosen) -> None:
+    """What was chosen from the recordings and why; each can be asked for instead."""
+    for one in chosen.choices:
+        print(f"{one.setting}: {one.value}; {one.reason}")
+    for warning in chosen.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
 
 
 def _print_scores(title: str, records: Sequence[tuple[str, dict[str, Any]]]) -> None:

@@ -1,0 +1,210 @@
+"""What a recording looks like, in a bounded number of points, computed while its blocks go by.
+
+Waveform: the lowest and highest sample of so many parts. Spectrum and envelope spectrum: root mean square over
+segments of about two seconds that overlap by half, as fine as telling fault frequencies apart needs; then the highest
+of neighbouring bins, so that no line is lost. Marks: shaft and fault frequencies with their multiples, and how far the
+envelope spectrum rises there above what surrounds them.
+
+>>> watched = Picture(rate=12_000.0)
+>>> diagnosis = diagnose_stream(model, replace(stream, blocks=watched.watching(stream.blocks)))
+>>> watched.drawn(marks_of(BEARINGS["6205"], speed_rpm=1797))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bearcat.data.recording import Floats, envelope_spectrum, spectrum
+from bearcat.data.simulate import Bearing, fault_frequencies
+
+POINTS = 800  # of a curve, at most (twice as many parts of a waveform)
+DETAIL = 1200  # samples drawn one by one
+SECONDS = 2.0  # a segment of the spectra, or a little more: lines half a hertz wide
+LONGEST = 2**18  # samples a segment
+UNKNOWN = 2**15  # samples a segment where the rate is unknown
+SEGMENTS = 64  # averaged at most: about a minute
+ENVELOPE_RANGE = 500.0  # hertz shown of an envelope spectrum, where no fault frequencies are marked
+MULTIPLES = {"shaft": 1, "FTF": 1, "BSF": 2, "BPFO": 3, "BPFI": 3}  # of which lines are looked for
+NEAR = 0.02  # bearings slip: a line lies within this share of its frequency
+
+# As catalogues list them; the second is CWRU's drive end.
+BEARINGS = {"6203": Bearing(), "6205": Bearing(balls=9, ball_diameter=7.94, pitch_diameter=39.04)}
+
+Doubles = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A frequency to look at: which one (shaft, FTF, BPFO, BPFI, BSF), which multiple of it, where."""
+
+    name: str
+    multiple: int
+    hertz: float
+
+
+def marks_of(bearing: Bearing | None, speed_rpm: float) -> list[Mark]:
+    """The shaft's frequency at this speed, the bearing's where its geometry is known, and multiples of both."""
+    frequencies = {"shaft": speed_rpm / 60} | (fault_frequencies(bearing, speed_rpm) if bearing else {})
+    return [
+        Mark(name, multiple, multiple * hertz)
+        for name, hertz in frequencies.items()
+        for multiple in range(1, MULTIPLES[name] + 1)
+    ]
+
+
+class Folded:
+    """A growing number of rows kept as 2 · `most` at most: neighbours are joined whenever there are as many.
+
+    `join` makes (row, column) of (row, neighbour, column); a kept row stands for `each` of those that were added.
+    """
+
+    def __init__(self, columns: int, join: Callable[[Doubles], Doubles], most: int = POINTS) -> None:
+        self.join, self.most, self.each = join, most, 1
+        self._rows = self._rest = np.empty((0, columns))
+
+    def add(self, rows: NDArray[Any]) -> None:
+        held = np.concatenate([self._rest, rows])
+        while True:
+            full = min(len(held) // self.each, 2 * self.most - len(self._rows))
+            parts = held[: full * self.each].reshape(full, self.each, -1)
+            self._rows = np.concatenate([self._rows, self.join(parts)])
+            held = held[full * self.each :]
+            if len(self._rows) < 2 * self.most:
+                break
+            self._rows = self.join(self._rows.reshape(self.most, 2, -1))
+            self.each *= 2
+        self._rest = held.copy()
+
+    def rows(self) -> Doubles:
+        """What is kept; the last row may stand for fewer than `each`."""
+        return np.concatenate([self._rows, self.join(self._rest[None])]) if len(self._rest) else self._rows
+
+
+def extremes(parts: Doubles) -> Doubles:
+    """(row, neighbour, (low, high)) → (row, (low, high))."""
+    return np.stack([parts[..., 0].min(axis=1), parts[..., 1].max(axis=1)], axis=1)
+
+
+def sums(parts: Doubles) -> Doubles:
+    """(row, neighbour, column) → (row, column)."""
+    total: Doubles = parts.sum(axis=1)
+    return total
+
+
+class Picture:
+    """Of one recording, as it was recorded. `rate` in Hz, or None where nobody knows it."""
+
+    def __init__(self, rate: float | None) -> None:
+        self.rate = rate
+        wanted = UNKNOWN if rate is None else 2 ** math.ceil(math.log2(max(SECONDS * rate, 64)))
+        self.length = min(wanted, LONGEST)
+        self.samples = 0
+        self._waveform = Folded(2, extremes)
+        self._detail = self._held = np.empty(0, dtype=np.float32)
+        self._squares: Doubles | None = None  # (spectrum and envelope, bin)
+        self._segments = 0
+
+    def watching(self, blocks: Iterable[Floats]) -> Iterator[Floats]:
+        """The blocks as they are, looked at on their way."""
+        for block in blocks:
+            self._add(block)
+            yield block
+
+    def drawn(self, marks: Iterable[Mark] = ()) -> dict[str, Any]:
+        """The picture in plain lists and numbers."""
+        if not self._segments and self._held.size >= 4:
+            self._measure(self._held)
+        marks = list(marks)
+        spectra = np.sqrt((self._squares if self._squares is not None else np.zeros((2, 2))) / max(self._segments, 1))
+        bins = spectra.shape[1]
+        step = (1.0 if self.rate is None else self.rate) / (2 * bins)  # spectrum() keeps length // 2 bins
+        reach = bins if self.rate is None else min(bins, math.ceil(_envelope_reach(marks) / step))
+        low, high = self._waveform.rows().T if self.samples else np.zeros((2, 0))
+        second = 1.0 if self.rate is None else 1 / self.rate
+        return {
+            "rate": self.rate,
+            "samples": self.samples,
+            "averaged_seconds": None
+            if self.rate is None
+            else min(self.length * (self._segments + 1) / 2, self.samples) / self.rate,
+            "waveform": {"step": self._waveform.each * second, "low": _short(low), "high": _short(high)},
+            "detail": {"step": second, "values": _short(self._detail)},
+            "spectrum": _curve(spectra[0], step),
+            "envelope": _curve(spectra[1, :reach], step),
+            "marks": [
+                vars(mark) | {"above": _above(spectra[1], step, mark.hertz)}
+                for mark in marks
+                if self.rate is not None and mark.hertz < reach * step
+            ],
+        }
+
+    def _add(self, block: Floats) -> None:
+        self.samples += block.size
+        self._waveform.add(np.stack([block, block], axis=1))
+        if self._detail.size < DETAIL:
+            self._detail = np.concatenate([self._detail, block[: DETAIL - self._detail.size]])
+        self._held = np.concatenate([self._held, block]) if self._segments < SEGMENTS else self._held[:0]
+        while self._held.size >= self.length and self._segments < SEGMENTS:
+            self._measure(self._held[: self.length])
+            self._held = self._held[self.length // 2 :].copy()
+
+    def _measure(self, segment: Floats) -> None:
+        exact = segment.astype(np.float64)
+        centred = exact - exact.mean()
+        taper = np.hanning(centred.size)
+        scale = np.abs(centred).max() or 1.0  # squares of squares leave float32 soon
+        lines = spectrum((centred / scale * taper).astype(np.float32)) * (2 / taper.mean())  # a sine's amplitude
+        envelope = envelope_spectrum((centred / scale).astype(np.float32))
+        with np.errstate(over="ignore"):
+            found = np.stack([lines.astype(np.float64) * scale, envelope.astype(np.float64) * scale**2]) ** 2
+        self._squares = found if self._squares is None else self._squares + found
+        self._segments += 1
+
+
+def _envelope_reach(marks: list[Mark]) -> float:
+    """Past the last mark, but not so near that a lone shaft's line is all there is to see."""
+    return max([1.15 * mark.hertz for mark in marks] + [100.0]) if len(marks) > 1 else ENVELOPE_RANGE
+
+
+def _curve(values: Doubles, step: float) -> dict[str, Any]:
+    """At most POINTS values, the highest of `each` neighbours; `start` is the middle of the first of them."""
+    each = max(math.ceil(len(values) / POINTS), 1)
+    padded = np.pad(values, (0, -len(values) % each), mode="edge")
+    return {"start": step * (each - 1) / 2, "step": step * each, "values": _short(padded.reshape(-1, each).max(axis=1))}
+
+
+def _above(envelope: Doubles, step: float, hertz: float) -> float | None:
+    """The highest value near a frequency over the median of its neighbourhood; None where that is nothing."""
+    near = slice(*_bins(envelope, step, hertz * (1 - NEAR) - step, hertz * (1 + NEAR) + step))
+    around = slice(*_bins(envelope, step, hertz - max(hertz / 2, 20 * step), hertz + max(hertz / 2, 20 * step)))
+    usual = float(np.median(envelope[around])) if envelope[around].size else 0.0
+    return float(f"{envelope[near].max() / usual:.3g}") if usual > 0 and envelope[near].size else None
+
+
+def _bins(envelope: Doubles, step: float, low: float, high: float) -> tuple[int, int]:
+    return max(math.floor(low / step), 1), min(math.ceil(high / step) + 1, len(envelope))
+
+
+def _short(values: NDArray[Any]) -> list[float]:
+    """Four digits are enough to draw."""
+    return [float(f"{value:.4g}") for value in np.nan_to_num(values).tolist()]
+
+
+def timeline(folded: Folded, classes: int, step: float) -> Mapping[str, Any]:
+    """Rows (votes of each class, sum of confidences, unfamiliar windows) → what the strip of windows shows."""
+    rows = folded.rows()
+    votes = rows[:, :classes]
+    count = np.maximum(votes.sum(axis=1), 1)
+    return {
+        "step": step * folded.each,
+        "windows": folded.each,
+        "label": votes.argmax(axis=1).tolist(),
+        "confidence": _short(rows[:, classes] / count),
+        "unfamiliar": _short(rows[:, classes + 1] / count),
+    }

@@ -1,0 +1,81 @@
+"""Starting a server and stopping it: the model, the socket, the signals.
+
+>>> serve(Path("out/model"), Address(port=8000), Limits())         # until SIGTERM or Ctrl-C
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from bearcat.errors import InputError
+from bearcat.export import OnnxModel, export_onnx, load_onnx
+from bearcat.predict import alarm_classes
+from bearcat.serve.limits import Address, Limits
+
+try:
+    import uvicorn
+
+    from bearcat.serve.answer import Served
+    from bearcat.serve.app import make_app
+except ImportError as error:
+    raise InputError("serving needs an extra; pip install 'bearcat[serve]'") from error
+
+GRACE = 5  # seconds beyond a request's own time, after which a shutdown no longer waits for it
+
+
+def serve(
+    path: Path, address: Address, limits: Limits, token: str | None = None, alarms: Sequence[str] | None = None,
+    say: Callable[[str], None] = print,
+) -> None:  # fmt: skip
+    """Serves the model until SIGTERM or SIGINT; then finishes what was accepted, and returns.
+
+    `say` is told the address when the server can be asked.
+    """
+    if token is not None and (not token or not token.isascii() or not token.isprintable() or token != token.strip()):
+        raise InputError("--token: must be printable ASCII letters and signs, without blanks at its ends")
+    model = open_served(path)
+    made_by = model.told.get("made_by") or {}
+    app = make_app(Served(model, alarm_classes(model.classes, alarms), made_by), limits, token, address.loopback)
+    config = uvicorn.Config(
+        app, http="h11", ws="none", loop="asyncio", lifespan="on", log_level="warning", access_log=False,
+        server_header=False, proxy_headers=False, timeout_graceful_shutdown=int(limits.timeout) + GRACE,
+    )  # fmt: skip
+    with listening(address) as listener:
+        host, port = listener.getsockname()[:2]
+        say(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+        # uvicorn hands a signal on, once it has shut down, to whoever had it before; it is served by then.
+        before = {one: signal.signal(one, lambda *_: None) for one in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            uvicorn.Server(config).run(sockets=[listener])
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+
+def open_served(path: Path) -> OnnxModel:
+    """The model in onnxruntime, one core a call, for several calls run at once; a folder is exported first."""
+    if path.suffix.lower() == ".onnx":
+        return load_onnx(path, threads=1)
+    from bearcat.artefact import load_model
+
+    with tempfile.TemporaryDirectory(prefix="bearcat-") as folder:
+        return load_onnx(export_onnx(load_model(path), Path(folder) / "model.onnx"), threads=1)
+
+
+def listening(address: Address) -> socket.socket:
+    """A socket that listens; one sentence where it cannot be had."""
+    if not 0 <= address.port <= 65535:
+        raise InputError(f"--port: must lie between 0 and 65535, not at {address.port}")
+    try:
+        family, *_, place = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(place[:2], family=family, backlog=2048)
+    except OSError as error:
+        told = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        raise InputError(
+            f"--host {address.host} --port {address.port}: cannot be listened on ({told}); choose another"
+        ) from error
