@@ -5,21 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.commands import bearcat
 from tests.test_folder import put
-
-
-def bearcat(*words: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    call = [sys.executable, "-c", "from bearcat.cli import main; main()", *map(str, words)]
-    result = subprocess.run(call, capture_output=True, text=True, cwd=folder, timeout=120)
-    assert "Traceback" not in result.stderr
-    return result
 
 
 def test_cwru_is_checked_completely(real_data):
@@ -136,6 +127,14 @@ def test_list_version_and_help():
         assert name in listed
     assert bearcat("--version").stdout.startswith("bearcat 0.")
     assert "check" in bearcat("data", "--help").stdout
+
+
+@pytest.mark.parametrize("words", [["data", "list"], ["adapt", "--window", "20"], ["bench", "status", "nothing.toml"]])
+def test_a_python_that_starts_anew_answers_the_same(tmp_path, words):
+    """Elsewhere commands are forks of a process that has imported everything."""
+    anew, fork = (bearcat(*words, folder=tmp_path, fresh=fresh) for fresh in (True, False))
+    assert (anew.returncode, anew.stdout, anew.stderr) == (fork.returncode, fork.stdout, fork.stderr)
+    assert anew.stdout + anew.stderr
 
 
 def test_the_picture_shows_what_the_recordings_hold(tmp_path, monkeypatch):

@@ -1,0 +1,84 @@
+"""`bearcat` on the command line, in a process of its own: by its words, exit status, output and error.
+
+Importing torch takes a process some four seconds, and the tests start a hundred of them. So a server is started once,
+which imports what commands import and nothing else, and each command is a fork of it: as much a process as any other,
+with its folder and its environment, that can be killed. `fresh` starts Python anew, for what is about starting.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(
+    [
+        "torch",
+        "scipy.signal",
+        "scipy.stats",
+        "matplotlib.figure",
+        "matplotlib.backends.backend_svg",
+        "jinja2",
+        "bearcat.cli",
+        "bearcat.bench.cluster",
+        "bearcat.predict",
+        "bearcat.report.page",
+    ]
+)
+PYTHON = [sys.executable, "-c", "from bearcat.cli import main; main()"]
+
+
+def bearcat(
+    *words: object, folder: Path | None = None, fresh: bool = False, timeout: float = 120
+) -> subprocess.CompletedProcess[str]:
+    """Waits for the command to end; a traceback is never an answer."""
+    call = [*PYTHON, *map(str, words)]
+    if fresh:
+        result = subprocess.run(call, capture_output=True, text=True, cwd=folder, timeout=timeout)
+    else:
+        with tempfile.TemporaryDirectory() as place:
+            output, errors = Path(place) / "out", Path(place) / "err"
+            process = start(*words, folder=folder, output=output, errors=errors)
+            process.join(timeout)
+            if process.exitcode is None:
+                process.kill()
+                process.join()
+                raise subprocess.TimeoutExpired(call, timeout)
+            result = subprocess.CompletedProcess(
+                call, process.exitcode, output.read_text(encoding="utf-8"), errors.read_text(encoding="utf-8")
+            )
+            process.close()
+    assert "Traceback" not in result.stderr, result.stderr
+    return result
+
+
+def start(
+    *words: object, folder: Path | None = None, output: Path | str = os.devnull, errors: Path | str = os.devnull
+) -> multiprocessing.context.ForkServerProcess:
+    """The command, running; `kill` and `join` are the process's own."""
+    process = SERVER.Process(
+        target=_command,
+        args=([*map(str, words)], str(folder or Path.cwd()), dict(os.environ), str(output), str(errors)),
+    )
+    process.start()
+    return process
+
+
+def _command(words: list[str], folder: str, environment: dict[str, str], output: str, errors: str) -> None:
+    for stream, path in ((1, output), (2, errors)):
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(file, stream)
+        os.close(file)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8")
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    sys.argv = ["bearcat", *words]
+    from bearcat.cli import main
+
+    main()
