@@ -10,15 +10,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bearcat.data import Catalogue
+from bearcat.data import Catalogue, Dataset, Folder, Task, load
 from bearcat.data.catalogue import domain_named
+from bearcat.data.choose import Asked, Chosen, as_asked, choose, look
+from bearcat.data.folder import EMPTY, Held
 from bearcat.errors import InputError, suggest
 from bearcat.evaluate import EpochEnd
 from bearcat.recipe import Recipe
@@ -37,10 +39,39 @@ def choose_domains(catalogue: Catalogue, source: Sequence[str], target: str | No
     """The named domains, or the first two where nobody says."""
     if len(catalogue.domains) < 2 and not (source and target):
         raise InputError(f"adapting needs two domains, and there is {', '.join(catalogue.domains) or 'none'}")
-    sources = tuple(domain_named(one, catalogue.domains) for one in source) or catalogue.domains[:1]
+    sources = tuple(dict.fromkeys(_domain(one, catalogue) for one in source)) or catalogue.domains[:1]
     if target is not None:
-        return sources, domain_named(target, catalogue.domains)
-    return sources, next(one for one in catalogue.domains if one not in sources)
+        return sources, _domain(target, catalogue)
+    left = [one for one in catalogue.domains if one not in sources]
+    if not left:
+        raise InputError("every domain is a source; leave one of them for the target")
+    return sources, left[0]
+
+
+def _domain(name: str, catalogue: Catalogue) -> str:
+    if f"{name}: {EMPTY}" in catalogue.notes:
+        raise InputError(f"the domain '{name}' has no recordings; put some into its folder or choose another")
+    return domain_named(name, catalogue.domains)
+
+
+def settle(
+    dataset: Dataset,
+    sources: tuple[str, ...],
+    target: str,
+    asked: Asked,
+    progress: Callable[[Iterable[Held]], Iterable[Held]] = iter,
+) -> tuple[Dataset, Chosen]:
+    """How the recordings are to be prepared: chosen from them in one's own folder, the paper's way elsewhere.
+
+    Returned with the dataset, whose channel may have been chosen too.
+    """
+    task = Task(sources, target)
+    if not isinstance(dataset, Folder):
+        return dataset, as_asked(asked)
+    part = dataset.catalogue().only((*sources, target))
+    load(replace(part, entries=()))  # which names the first problem
+    chosen = choose([look(one) for one in progress(dataset.signals(part))], task, asked)
+    return replace(dataset, channel=chosen.channel), chosen
 
 
 def adapt(

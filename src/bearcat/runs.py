@@ -78,6 +78,9 @@ class Order:
     split: Split
     seed: int
     precision: str | None = None  # on a GPU: "float32", "tf32" or "bfloat16"; None: as fast as it can
+    # Why settings are what they are, and what is known to be wrong with the data: for the record, not for the result.
+    chosen: tuple[Choice, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def task(self) -> Task:

@@ -2,7 +2,7 @@
 
     ROOT/<domain>/<label>/file      labelled
     ROOT/<domain>/file              unlabelled
-    ROOT/manifest.csv               columns path, domain and, if you like, label, rate, channel, start, stop
+    ROOT/manifest.csv               columns path, domain and, if you like, label, rate, channel, start, stop, rpm
 
 A manifest, where there is one, is the whole truth; files it does not name are left out. `start` and `stop` are sample
 numbers (stop not included), so that one long file can give several recordings. docs/add-your-data.md has examples.
@@ -15,7 +15,7 @@ from __future__ import annotations
 import csv
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +23,13 @@ from typing import ClassVar
 
 from bearcat.data.catalogue import About, Catalogue, Download, Entry, Problem
 from bearcat.data.files import checked_root, digest, inside
-from bearcat.data.formats import FORMATS, read_signals, reading
+from bearcat.data.formats import FORMATS, Samples, read_signals, reading
 from bearcat.data.recording import Recording
 from bearcat.errors import InputError, suggest
 
 MANIFEST = "manifest.csv"
-COLUMNS = ("path", "domain", "label", "rate", "channel", "start", "stop")
+EMPTY = "a folder without recordings"
+COLUMNS = ("path", "domain", "label", "rate", "channel", "start", "stop", "rpm")
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,19 @@ class Piece:
     channel: str | None = None
     start: int = 0
     stop: int | None = None
+    rpm: float | None = None  # of the shaft; helps to choose a window
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """A recording with all that its file holds, before a channel is picked."""
+
+    domain: str
+    label: str | None
+    origin: str
+    rate: float | None
+    rpm: float | None
+    channels: Mapping[str, Samples]
 
 
 @dataclass(frozen=True)
@@ -67,8 +81,7 @@ class Folder:
         root = checked_root(self.root)
         notes: list[str] = []
         problems: list[Problem] = []
-        listed = (root / MANIFEST).exists()
-        pieces = _from_manifest(root, problems) if listed else _from_tree(root, problems, notes)
+        pieces = _pieces(root, problems, notes)
         doubles = _doubles(pieces)
         problems += doubles.values()
         entries = tuple(self._entry(piece) for number, piece in enumerate(pieces) if number not in doubles)
@@ -85,17 +98,24 @@ class Folder:
             notes=tuple(notes),
         )
 
+    def signals(self, catalogue: Catalogue) -> Iterator[Held]:
+        """The recordings of a catalogue of this folder, one at a time, with every channel they might be read as."""
+        listed = {entry.origin for entry in catalogue.entries}
+        for piece in _pieces(checked_root(self.root), [], []):
+            if piece.origin in listed:
+                found, named = read_signals(piece.path, piece.origin), piece.channel or self.channel
+                channels = found.channels if named is None else dict([found.pick(named)])
+                yield Held(
+                    piece.domain, piece.label, piece.origin, piece.rate or found.rate, piece.rpm,
+                    {name: _part(piece, samples) for name, samples in channels.items()},
+                )  # fmt: skip
+
     def _entry(self, piece: Piece) -> Entry:
         def read() -> Recording:
             signals = read_signals(piece.path, piece.origin)
             channel, samples = signals.pick(piece.channel or self.channel)
-            if piece.start >= len(samples) or (piece.stop or 0) > len(samples):
-                raise InputError(
-                    f"{piece.origin}: start {piece.start}, stop {piece.stop} do not fit its {len(samples)} samples;"
-                    f" correct them in {MANIFEST}"
-                )
             return Recording(
-                signal=samples[piece.start : piece.stop], rate=piece.rate or signals.rate, label=piece.label,
+                signal=_part(piece, samples), rate=piece.rate or signals.rate, label=piece.label,
                 domain=piece.domain, channel=channel, origin=piece.origin,
             )  # fmt: skip
 
@@ -104,10 +124,26 @@ class Folder:
         return Entry(piece.domain, piece.label, piece.origin, piece.path, identity, read)
 
 
+def _part(piece: Piece, samples: Samples) -> Samples:
+    """The samples that a piece is made of."""
+    if piece.start >= len(samples) or (piece.stop or 0) > len(samples):
+        raise InputError(
+            f"{piece.origin}: start {piece.start}, stop {piece.stop} do not fit its {len(samples)} samples;"
+            f" correct them in {MANIFEST}"
+        )
+    return samples[piece.start : piece.stop]
+
+
 def _natural(name: str) -> tuple[int, float, str]:
     """Sorts numbers as numbers: 600rpm before 1200rpm."""
     digits = name[: len(name) - len(name.lstrip("0123456789"))]
     return (0, float(digits), name) if digits else (1, 0.0, name)
+
+
+def _pieces(root: Path, problems: list[Problem], notes: list[str]) -> list[Piece]:
+    if (root / MANIFEST).exists():
+        return _from_manifest(root, problems)
+    return _from_tree(root, problems, notes)
 
 
 def _from_tree(root: Path, problems: list[Problem], notes: list[str]) -> list[Piece]:
@@ -131,6 +167,9 @@ def _from_tree(root: Path, problems: list[Problem], notes: list[str]) -> list[Pi
         else:
             label = place.parts[1] if len(place.parts) == 3 else None
             pieces.append(Piece(path, origin, place.parts[0], label))
+    there = {piece.domain for piece in pieces}
+    folders = sorted(one.name for one in root.iterdir() if one.is_dir() and not one.name.startswith((".", "__")))
+    notes += [f"{name}: {EMPTY}" for name in folders if name not in there]
     return pieces
 
 
@@ -178,7 +217,7 @@ def _from_row(root: Path, row: dict[str, str | None], number: int) -> Piece:
             raise InputError(f"{where}: '{column}' must be a number, not '{text}'") from error
         if value is not None and not 0 <= value < math.inf:
             raise InputError(f"{where}: '{column}' must be finite and not negative, but is {text}")
-        if value is not None and column != "rate" and not value.is_integer():
+        if value is not None and column not in ("rate", "rpm") and not value.is_integer():
             raise InputError(f"{where}: '{column}' is a sample number and must be whole, but is {text}")
         return value
 
@@ -189,7 +228,7 @@ def _from_row(root: Path, row: dict[str, str | None], number: int) -> Piece:
     part = f"[{start}:{'' if stop is None else stop}]" if start or stop else ""
     channel = told.get("channel")
     origin = name + (f"#{channel}" if channel else "") + part
-    return Piece(path, origin, domain, told.get("label"), number_in("rate"), channel, start, stop)
+    return Piece(path, origin, domain, told.get("label"), number_in("rate"), channel, start, stop, number_in("rpm"))
 
 
 def _doubles(pieces: Sequence[Piece]) -> dict[int, Problem]:

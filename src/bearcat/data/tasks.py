@@ -11,6 +11,7 @@ class, and needs no label. What evaluation needs stands apart, in `HeldBack`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -116,7 +117,7 @@ def split_task(
     if seed < 0:
         raise InputError(f"a seed is a whole number from 0 on, not {seed}")
     _check_domains(task, source, target)
-    classes = _classes(source)
+    classes = classes_of((one.origin, one.label) for one in source.recordings)
     source_codes, target_codes = _codes(source, classes), _codes(target, classes)
     alien = sorted({str(label) for label in target.labels if label is not None} - set(classes))
     if alien and not keep_unknown:
@@ -155,15 +156,18 @@ def _check_domains(task: Task, source: Windows, target: Windows) -> None:
         raise InputError(f"source and target of {task} have windows of different shape; prepare them the same way")
 
 
-def _classes(source: Windows) -> tuple[str, ...]:
-    """The labels of the source in the order they first appear; every recording must have one."""
-    for one in source.recordings:
-        if one.label is None:
-            raise InputError(f"{one.origin}: a source recording needs a label; put it into <domain>/<label>/")
-    classes = tuple(dict.fromkeys(str(one.label) for one in source.recordings))
+def classes_of(source: Iterable[tuple[str, str | None]]) -> tuple[str, ...]:
+    """The labels of the source's recordings (origin and label) as they first appear; each must have one."""
+    classes: dict[str, None] = {}
+    for origin, label in source:
+        if label is None:
+            raise InputError(f"{origin}: a source recording needs a label; put it into <domain>/<label>/")
+        classes[str(label)] = None
     if len(classes) < 2:
-        raise InputError(f"the source has only the class '{classes[0]}'; a classifier needs at least two")
-    return classes
+        raise InputError(
+            f"the source has only the class '{next(iter(classes), '(none)')}'; a classifier needs at least two"
+        )
+    return tuple(classes)
 
 
 def _codes(windows: Windows, classes: tuple[str, ...]) -> Integers:
