@@ -225,6 +225,7 @@ def stack_data(
             few = min(len(one.source_train), len(one.target_train))
             raise InputError(
                 f"{few} training windows are fewer than a batch of {size}; add recordings or use a smaller batch"
+                " (schedule.batch)"
             )
         if data_key(one, size) != data_key(data[0], size):
             raise InputError(

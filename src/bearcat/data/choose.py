@@ -141,7 +141,7 @@ def _measured(samples: Floats) -> Channel:
         return Channel(size, 0.0, "cannot be measured")
     segments = segments - segments.mean(axis=1, keepdims=True)
     lines = np.fft.rfft(segments, axis=1)
-    power = (np.abs(lines) ** 2).sum(axis=0)
+    power = (np.abs(np.fft.rfft(segments * np.hanning(length), axis=1)) ** 2).sum(axis=0)  # a ramp leaks without
     low, high = np.percentile(part, [0.1, 99.9])
     if power.sum() == 0 or high == low:
         return Channel(size, 0.0, "does not change")
