@@ -207,6 +207,43 @@ def test_an_unlabelled_target_has_no_scores(tmp_path):
     assert {row["label"] for row in rows_of(tmp_path / "out" / "predictions.csv")} == {""}
 
 
+def test_two_machines_teach_a_third_and_every_choice_is_told(tmp_path):
+    """Uneven classes, two sources, no label in the target, nothing asked for but what keeps it short."""
+    catalogue = open_dataset("simulated", None, {"severities": "4", "faults": "inner", "seconds": "1"}).catalogue()
+    names = dict(zip(catalogue.domains, ("mill-1500rpm", "mill-900rpm", "fan-1500rpm", "fan-low"), strict=True))
+    for entry in catalogue.only(["0", "2", "3"]).entries:
+        signal, place = entry.read().signal, tmp_path / "mine" / names[entry.domain] / str(entry.label)
+        place = place.parent if names[entry.domain] == "fan-low" else place
+        place.mkdir(parents=True, exist_ok=True)
+        signal = signal[:6000] if entry.label == "inner-1" and "mill" in names[entry.domain] else signal
+        if entry.label == "healthy" or names[entry.domain] != "fan-1500rpm":
+            np.savez(place / f"{entry.label}.npz", x=signal, fs=16_000.0)
+    words = ["adapt", "--data", tmp_path / "mine", "--source", "mill-1500rpm", "--source", "fan-1500rpm", "--target",
+             "fan-low", "--input", "frequency", "--window", "256", "--epochs", "2", "--recipe", "DANN", "--out",
+             tmp_path / "out"]  # fmt: skip
+    result = bearcat(*words)
+    assert result.returncode == 0, result.stderr
+    record = json.loads((tmp_path / "out" / "record.json").read_text())
+    told = {one["setting"]: one for one in record["chosen"]}
+    assert list(told) == ["channel", "rate", "stride", "split", "balance"]
+    for one in told.values():
+        assert f"{one['setting']}: {one['value']}; {one['reason']}" in result.stdout.splitlines()
+    assert told["balance"]["value"] == "on"
+    assert record["settings"]["recipe"]["balance"] is True
+    assert record["settings"]["source"] == ["mill-1500rpm", "fan-1500rpm"]
+    assert record["data"]["classes"] == ["healthy", "inner-1"]
+    assert record["settings"]["split"]["scheme"] == "block"
+    assert any("single recording each: inner-1" in warning for warning in record["warnings"])
+    written = (tmp_path / "out" / "record.json").stat().st_mtime_ns
+    again = bearcat(*words, "--split", "block", "--balance")  # the same settings, asked for: the same run
+    assert again.returncode == 0, again.stderr
+    assert "balance:" not in again.stdout
+    assert (tmp_path / "out" / "record.json").stat().st_mtime_ns == written
+    other = bearcat(*words, "--no-balance")
+    assert other.returncode == 2
+    assert "holds another run" in other.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
