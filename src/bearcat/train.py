@@ -87,7 +87,7 @@ class Trained:
     batches: Batches
     history: dict[str, Tensor]
     finite: Tensor  # (run,) bool: the loss never turned NaN or infinite
-    path: str  # "plain" or "triton": which kernels did the work
+    path: str  # "plain", "triton" or "native": which kernels did the work
     precision: str  # "float32", "tf32" or "bfloat16": of the convolutions' products and stored activations
 
     @property
@@ -136,9 +136,12 @@ def train(
     With a checkpoint, an interrupted training goes on from its last one to the same result.
 
     `precision` is "float32", "tf32" or "bfloat16" (GPUs; weights and statistics are float32 always; by default bfloat16
-    with Triton, TF32 without), `path` "plain" or "triton"; by default the best this device has, which the result tells.
+    with Triton, TF32 without), `path` "plain", "triton" (GPU) or "native" (CPU); by default the best there is,
+    which the result tells.
     """
-    path = path or (fast_path(device) if runs[0].data.source_train.values.dtype == np.float32 else "plain")
+    if path is None:
+        single = runs[0].data.source_train.values.dtype == np.float32  # Triton's kernels are for nothing else
+        path = fast_path(device) if single or device.type == "cpu" else "plain"
     precision = _precision(precision, path, device)
     with matrix_products(precision, device):
         return _train(runs, device, watch, progress, checkpoint, checkpoint_seconds, oracle, precision, path)
@@ -163,7 +166,7 @@ def checked_precision(wanted: str | None) -> str | None:
 def _precision(wanted: str | None, path: str, device: torch.device) -> str:
     """What is wanted, or more where the device has nothing less; without a wish the fastest (docs/speed.md)."""
     checked_precision(wanted)
-    if wanted == "bfloat16" and path == "plain":
+    if wanted == "bfloat16" and path != "triton":
         raise InputError("precision 'bfloat16' needs a GPU on which Triton runs; leave it out")
     if device.type == "cpu":
         return "float32"

@@ -1,7 +1,8 @@
 """Encoder, head and domain classifier of the paper (its Table 2; docs/method.md), for R runs.
 
-There are two paths to the same numbers: "plain", torch's own layers, which run everywhere, and "triton", kernels of
-our own for NVIDIA GPUs (models/fused.py). `fast_path` says which one a device can go.
+There are three paths to the same numbers: "plain", torch's own layers, which run everywhere; "triton", kernels of our
+own for NVIDIA GPUs (models/fused.py); and "native", C code of our own for CPUs (models/native.py). `fast_path` says
+which one a device can go.
 
 >>> student = Student(runs=1, channels=1, length=1024, classes=13)
 >>> logits, features = student(windows, batch_statistics=True, randomness=None)   # windows (run, batch, channel, time)
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bearcat.errors import InputError
+from bearcat.models import native
 from bearcat.models.stacked import Randomness, StackedConvolution, StackedDense, StackedNorm, dropout
 
 FEATURES = 256
@@ -47,6 +49,7 @@ class Encoder(nn.Module):
         self.convolutions = nn.ModuleList(StackedConvolution(runs, *size) for size in sizes)
         self.norms = nn.ModuleList(StackedNorm(runs, outputs) for _, outputs, _ in sizes)
         self.dense = nn.ModuleList([StackedDense(runs, 128 * POOLED, 256), StackedDense(runs, 256, FEATURES)])
+        self.memory = native.Memory()
 
     def forward(
         self, windows: Tensor, batch_statistics: bool, randomness: Randomness | None, present: Tensor | None = None,
@@ -56,7 +59,7 @@ class Encoder(nn.Module):
 
         With several `domains` the batch is that many parts of equal size, each normalised by statistics of its own.
         """
-        if self.path == "triton" and windows.device.type in TRITON_DEVICES:
+        if _on_path(self.path, windows):
             values = self._fused(windows, batch_statistics, present, domains)
         else:
             way = self._looped if windows.device.type == "cpu" else self._grouped
@@ -73,14 +76,26 @@ class Encoder(nn.Module):
 
     def _fused(self, windows: Tensor, batch_statistics: bool, present: Tensor | None, domains: int) -> Tensor:
         """What _grouped computes, by kernels of our own."""
-        from bearcat.models import fused  # needs Triton
-
         runs, number = windows.shape[:2]
         if present is None:
             count = torch.full((runs, domains), number // domains, dtype=torch.int64, device=windows.device)
-        else:
-            count = present.view(runs, domains, -1).sum(dim=2)
+            return self._by_kernels(windows, count, batch_statistics)
+        # The kernels want the windows that are there in front; a joint batch of both domains has gaps in the middle.
+        there = present.view(runs, domains, -1)
+        count = there.sum(dim=2)
+        place = torch.where(there, there.cumsum(dim=2), count[..., None] + (~there).cumsum(dim=2)) - 1
+        place = (place + torch.arange(0, number, number // domains, device=windows.device)[:, None]).view(runs, number)
+        moved = torch.zeros_like(windows).scatter(1, place[..., None, None].expand_as(windows), windows)
+        values = self._by_kernels(moved, count, batch_statistics)
+        return values.gather(1, place[..., None].expand_as(values))
+
+    def _by_kernels(self, windows: Tensor, count: Tensor, batch_statistics: bool) -> Tensor:
+        """`count` (run, domain): windows that are there."""
         convolutions, norms = zip(*self._layers(), strict=True)
+        if self.path == "native":
+            return native.convolved(windows, count, convolutions, norms, batch_statistics, self.memory)
+        from bearcat.models import fused  # needs Triton
+
         return fused.convolved(windows.contiguous(), count, convolutions, norms, self.precision, batch_statistics)
 
     def _grouped(self, windows: Tensor, batch_statistics: bool, present: Tensor | None) -> Tensor:
@@ -149,7 +164,9 @@ class DomainClassifier(nn.Module):
 
 @cache
 def fast_path(device: torch.device) -> str:
-    """ "triton" where the device and the installed packages allow it, "plain" elsewhere."""
+    """ "triton" or "native" where the device and what is installed allow it, "plain" elsewhere."""
+    if device.type == "cpu":
+        return "native" if native.works() else "plain"
     if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0) or find_spec("triton") is None:
         return "plain"
     from bearcat.models import fused
@@ -167,11 +184,19 @@ def use_path(networks: Iterable[nn.Module], path: str, precision: str) -> None:
                 module.path = path
 
 
+def _on_path(path: str, values: Tensor) -> bool:
+    """Whether the path has kernels of its own for these values: a network may have moved since it was sent there."""
+    devices: dict[str, set[str]] = {"triton": TRITON_DEVICES, "native": {"cpu"}}
+    return values.device.type in devices.get(path, set())
+
+
 def rectified_dropout(
     values: Tensor, probability: float, randomness: Randomness | None, layer: int, path: str
 ) -> Tensor:
     """ReLU, then dropout."""
-    if path == "triton" and values.device.type in TRITON_DEVICES and randomness is not None and probability > 0:
+    if _on_path(path, values) and randomness is not None and probability > 0:
+        if path == "native":
+            return native.rectified_dropout(values, probability, randomness, layer)
         from bearcat.models import fused  # needs Triton
 
         return fused.rectified_dropout(values, probability, randomness, layer)

@@ -1,0 +1,295 @@
+"""The encoder's convolution blocks on a CPU, by C code of our own (native.c), compiled where it runs.
+
+Torch's layers write and read every activation several times, and each time into fresh memory, which the system has to
+clear first; on two cores that took as long as the convolutions. Here a window stays in a core's cache from one
+convolution to the next, and memory is used again.
+
+It wants a C compiler with OpenMP (`cc`, or what the variable CC names); where there is none, or what it made is not
+right, networks.fast_path stays with the plain layers. The library is kept in the user's cache folder under a name that
+tells source, compiler and processor.
+
+>>> pooled = convolved(windows, count, convolutions, norms, batch_statistics, Memory())   # (run, batch, 128 × 4)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from platformdirs import user_cache_path
+from torch import Tensor
+
+from bearcat.errors import InputError
+from bearcat.models.stacked import Randomness, StackedConvolution, StackedNorm, dropout
+
+SOURCE = Path(__file__).with_name("native.c")
+FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC")
+C_NAMES = {torch.float32: "float", torch.float64: "double"}
+GROUP, MOST, PARTS = 8, 128, 4  # as in native.c
+
+
+class Plan(ctypes.Structure):
+    """`struct plan` of native.c, field by field."""
+
+    _fields_ = (
+        *((name, ctypes.c_long) for name in (
+            "runs", "windows", "domains", "channels", "length", "threads", "batch_statistics", "scratch_size",
+        )),
+        *((name, ctypes.c_double) for name in ("momentum", "epsilon")),
+        *((name, ctypes.c_void_p) for name in ("count", "input")),
+        *((name, ctypes.c_void_p * 4) for name in (
+            "weight", "turned", "bias", "gamma", "beta", "running_mean", "running_var", "y", "scale", "shift", "mean",
+            "deviation",
+        )),
+        *((name, ctypes.c_void_p) for name in ("sums", "pooled", "place", "scratch", "gradient")),
+        *((name, ctypes.c_void_p * 4) for name in ("change", "coefficient", "of_weight", "of_gamma", "of_beta")),
+    )  # fmt: skip
+
+
+class Memory:
+    """Arrays used again by later calls; a copy of a network begins with none."""
+
+    def __init__(self) -> None:
+        self.free: list[Tensor] = []
+
+    def __deepcopy__(self, _: object) -> Memory:
+        return Memory()
+
+    def take(self, size: int, like: Tensor) -> Tensor:
+        """At least so many numbers, uninitialised."""
+        for place, one in enumerate(self.free):
+            if one.numel() >= size and one.dtype == like.dtype:
+                return self.free.pop(place)
+        self.free.clear()  # sizes have changed
+        return torch.empty(size, dtype=like.dtype)
+
+    def give(self, used: Tensor) -> None:
+        """Hands an array back."""
+        self.free.append(used)
+
+
+@dataclass(eq=False)
+class Call:
+    """One call's plan and all it points to."""
+
+    plan: Plan
+    library: Any
+    parts: dict[str, list[Tensor]]
+    block: Tensor
+    memory: Memory
+
+
+def convolved(
+    windows: Tensor, count: Tensor, convolutions: Sequence[StackedConvolution], norms: Sequence[StackedNorm],
+    batch_statistics: bool, memory: Memory,
+) -> Tensor:  # fmt: skip
+    """The four blocks and the last pooling: windows (run, window, channel, time) → (run, window, 128 × 4).
+
+    `count` (run, domain): windows that are there, in front of each domain's share of the batch. With batch statistics
+    it is differentiable in weights, biases and norms, once; the input is data.
+    """
+    weights, biases = [one.weight for one in convolutions], [one.bias for one in convolutions]
+    flat = [one for norm in norms for one in (norm.weight, norm.bias)]
+    if batch_statistics and torch.is_grad_enabled():
+        result: Tensor = _Convolved.apply(windows, count, norms, memory, *weights, *biases, *flat)  # type: ignore[no-untyped-call]
+        return result
+    with torch.no_grad():
+        call = _forward(windows, count, weights, biases, norms, batch_statistics, memory)
+        memory.give(call.block)
+        return call.parts["pooled"][0]
+
+
+class _Convolved(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, windows: Tensor, count: Tensor, norms: Sequence[StackedNorm], memory: Memory, *flat: Tensor
+    ) -> Tensor:
+        ctx.call = _forward(windows, count, flat[:4], flat[4:8], norms, True, memory)
+        ctx.weights = flat[:4]
+        pooled: Tensor = ctx.call.parts["pooled"][0]
+        return pooled
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        call, ctx.call = ctx.call, None
+        if call is None:
+            raise RuntimeError("the native encoder can be differentiated once only: its memory is used again")
+        of_weights, of_norms = _backward(gradients[0].contiguous(), call, ctx.weights)
+        nothing = [torch.zeros_like(one[..., 0, 0]) for one in ctx.weights]  # normalisation takes a bias away again
+        return (None, None, None, None, *of_weights, *nothing, *of_norms)
+
+
+def _forward(
+    windows: Tensor, count: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], norms: Sequence[StackedNorm],
+    batch_statistics: bool, memory: Memory,
+) -> Call:  # fmt: skip
+    library = _library(windows.dtype)
+    runs, number, channels, length = windows.shape
+    domains = count.shape[1]
+    first = length - 14
+    pairs = (first - 2) // 2
+    times, outputs = (first, first - 2, pairs - 2, pairs - 4), [one.shape[1] for one in weights]
+    seen = (length, first, pairs, pairs - 2)
+    sizes = [one.shape[2] * one.shape[3] for one in weights]
+    needed = max(
+        points * weight.shape[2] * 2 + (time + 2 * weight.shape[3] - 2) * weight.shape[1]
+        for points, time, weight in zip(seen, times, weights, strict=True)
+    )
+    threads, groups = torch.get_num_threads(), -(-number // GROUP)
+    each_domain = [runs * domains * one for one in outputs]
+    whole = [runs * number * time * one for time, one in zip(times, outputs, strict=True)]
+    lengths: dict[str, list[int]] = {
+        "y": whole, "change": whole[:3], "scale": each_domain, "shift": each_domain, "mean": each_domain,
+        "deviation": each_domain, "coefficient": [2 * one for one in each_domain],
+        "of_weight": [runs * groups * size * one for size, one in zip(sizes, outputs, strict=True)],
+        "sums": [runs * number * 2 * MOST], "scratch": [threads * _aligned(needed)],
+    }  # fmt: skip
+    block = memory.take(sum(_aligned(one) for every in lengths.values() for one in every), windows)
+    parts: dict[str, list[Tensor]] = {}
+    at = 0
+    for name, every in lengths.items():
+        parts[name] = []
+        for one in every:
+            parts[name].append(block[at : at + one])
+            at += _aligned(one)
+    parts |= {
+        "count": [count.contiguous()],
+        "input": [windows.contiguous()],
+        "weight": [one.detach().permute(0, 3, 2, 1).contiguous() for one in weights],
+        "turned": [one.detach().flip(3).permute(0, 3, 1, 2).contiguous() for one in weights],
+        "bias": list(biases),
+        "gamma": [one.weight for one in norms],
+        "beta": [one.bias for one in norms],
+        "running_mean": [one.running_mean for one in norms],
+        "running_var": [one.running_var for one in norms],
+        "pooled": [windows.new_empty(runs, number, MOST * PARTS)],
+        "place": [torch.empty(runs, number, MOST * PARTS, dtype=torch.int32)],
+    }
+    plan = Plan(
+        runs=runs, windows=number, domains=domains, channels=channels, length=length, threads=threads,
+        batch_statistics=batch_statistics, scratch_size=_aligned(needed), momentum=StackedNorm.momentum,
+        epsilon=StackedNorm.epsilon,
+    )  # fmt: skip
+    _point(plan, parts)
+    library.forward(ctypes.byref(plan))
+    return Call(plan, library, parts, block, memory)
+
+
+def _backward(gradient: Tensor, call: Call, weights: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """Gradients of the four weights, and of gamma and beta of the four norms, alternating."""
+    parts = call.parts
+    found: dict[str, list[Tensor]] = {
+        name: [torch.empty_like(one) for one in parts["gamma"]] for name in ("of_gamma", "of_beta")
+    }
+    _point(call.plan, {"gradient": [gradient]} | found)
+    call.library.backward(ctypes.byref(call.plan))
+    of_weights = []
+    for weight, groups in zip(weights, parts["of_weight"], strict=True):
+        runs, outputs, inputs, taps = weight.shape
+        summed = groups.view(runs, -1, taps, inputs, outputs).sum(dim=1)
+        of_weights.append(summed.permute(0, 3, 2, 1).contiguous())
+    call.memory.give(call.block)
+    return of_weights, [one for pair in zip(found["of_gamma"], found["of_beta"], strict=True) for one in pair]
+
+
+def _point(plan: Plan, parts: dict[str, list[Tensor]]) -> None:
+    """Writes the tensors' addresses into the plan."""
+    kinds = {name: kind for name, kind, *_ in plan._fields_}
+    for name, tensors in parts.items():
+        addresses = [one.data_ptr() for one in tensors]
+        setattr(plan, name, addresses[0] if kinds[name] is ctypes.c_void_p else (ctypes.c_void_p * 4)(*addresses))
+
+
+def _aligned(size: int) -> int:
+    """The next multiple of 64 numbers."""
+    return -(-size // 64) * 64
+
+
+class _RectifiedDropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, now: Tensor, layer: int, probability: float) -> Tensor:
+        out, size = torch.empty_like(values), values[0].numel()
+        ctx.scale = 1 / (1 - probability)
+        _library(values.dtype).rectified_dropout(
+            ctypes.c_void_p(values.data_ptr()), ctypes.c_void_p(out.data_ptr()), ctypes.c_void_p(now.data_ptr()),
+            ctypes.c_long(len(values)), ctypes.c_long(size), ctypes.c_long((layer + 1) * 0x05EBCA77),
+            ctypes.c_long(round(probability * 2**32)), ctypes.c_double(ctx.scale),
+            ctypes.c_long(torch.get_num_threads()),
+        )  # fmt: skip
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (out,) = ctx.saved_tensors
+        return torch.where(out > 0, gradients[0] * ctx.scale, 0), None, None, None
+
+
+def rectified_dropout(values: Tensor, probability: float, randomness: Randomness, layer: int) -> Tensor:
+    """ReLU and dropout of (run, batch, feature) in one go; the units models.stacked.dropout would zero."""
+    result: Tensor = _RectifiedDropout.apply(values.contiguous(), randomness.now, layer, probability)  # type: ignore[no-untyped-call]
+    return result
+
+
+def works() -> bool:
+    """Whether the code can be compiled and run here, and is right."""
+    try:
+        draws = Randomness(torch.zeros(1, dtype=torch.int64))
+        draws.next()
+        values = torch.ones(1, 1, 64)
+        return torch.equal(rectified_dropout(values, 0.5, draws, 0), dropout(values, 0.5, draws, 0))
+    except Exception:  # whatever it is, there is the plain path
+        return False
+
+
+@cache
+def _library(dtype: torch.dtype) -> Any:
+    """The compiled code for numbers of this kind."""
+    compiler = shlex.split(os.environ.get("CC") or "cc")
+    try:
+        known = _called([*compiler, "-march=native", "-dM", "-E", "-"])  # what it knows of this processor
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise InputError(
+            f"the path 'native' needs a C compiler, and '{compiler[0]}' is none; install one or leave the path out"
+        ) from error
+    words = [SOURCE.read_bytes(), known, C_NAMES[dtype].encode(), " ".join(FLAGS).encode()]
+    name = f"native-{hashlib.sha256(b'|'.join(words)).hexdigest()[:24]}.so"
+    kept = user_cache_path("bearcat", appauthor=False) / name
+    if not kept.exists():
+        try:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=kept.parent) as folder:  # others may be doing the same
+                _compiled(compiler, C_NAMES[dtype], Path(folder)).replace(kept)
+        except OSError:  # a folder that cannot be written: every process compiles for itself
+            with tempfile.TemporaryDirectory() as folder:
+                return _opened(_compiled(compiler, C_NAMES[dtype], Path(folder)))
+    return _opened(kept)
+
+
+def _compiled(compiler: list[str], real: str, folder: Path) -> Path:
+    """The library. OpenMP is not linked but torch's own: one pool of threads for both."""
+    made, library = folder / "native.o", folder / "native.so"
+    _called([*compiler, *FLAGS, f"-DREAL={real}", "-c", str(SOURCE), "-o", str(made)])
+    _called([*compiler, "-shared", str(made), "-o", str(library)])
+    return library
+
+
+def _called(command: list[str]) -> bytes:
+    return subprocess.run(command, input=b"", capture_output=True, check=True).stdout  # noqa: S603
+
+
+def _opened(path: Path) -> Any:
+    library = ctypes.CDLL(str(path))
+    for function in (library.forward, library.backward, library.rectified_dropout):
+        function.restype = None
+    return library

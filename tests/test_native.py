@@ -1,0 +1,165 @@
+"""The C code of the CPU's path against the plain layers: values, gradients, statistics; odd sizes, one run, padding."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from bearcat.errors import InputError
+from bearcat.models import Student, fast_path, initialise, native, use_path
+from bearcat.models.networks import SHORTEST
+from bearcat.models.stacked import Randomness, dropout
+
+pytestmark = pytest.mark.skipif(not native.works(), reason="needs a C compiler with OpenMP")
+# Allowed distance of values, gradients and statistics. In float32 a value near a maximum may lose to its neighbour.
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-4}
+
+
+def far(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """The distance as a share of the expected one's norm, (run, …) → the largest over runs. NaN is infinitely far."""
+    found, expected = found.detach().double().flatten(1), expected.detach().double().flatten(1)
+    share = (found - expected).norm(dim=1) / expected.norm(dim=1).clamp(min=1e-12)
+    return float(share.nan_to_num(float("inf")).max())
+
+
+def made(runs: int, channels: int, length: int, dtype: torch.dtype) -> tuple[Student, Student]:
+    """The same networks, one plain and one native."""
+    torch.manual_seed(length)
+    plain = Student(runs, channels, length, classes=5, probability=0.0).to(dtype)
+    initialise(plain, list(range(3, 3 + runs)), 0)
+    with torch.no_grad():  # any sign of a scale, and channels that are almost off
+        for norm in plain.encoder.norms:
+            norm.weight.uniform_(-1.5, 1.5)
+            norm.bias.uniform_(-0.5, 0.5)
+    fast = copy.deepcopy(plain)
+    use_path([fast], "native", "float32")
+    return plain, fast
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(
+    ("runs", "domains", "batch", "channels", "length", "there"),
+    [
+        # `there`: the places that hold a window, (run, domain × batch)
+        pytest.param(1, 1, 4, 1, 128, None, id="one run"),
+        pytest.param(3, 2, 6, 1, 101, None, id="odd length"),
+        pytest.param(2, 1, 3, 2, SHORTEST, None, id="two channels, shortest"),
+        pytest.param(1, 1, 19, 3, SHORTEST + 1, None, id="three channels, several groups of windows"),
+        pytest.param(2, 2, 5, 1, 90, [[1, 1, 1, 1, 1, 1, 1, 0, 0, 0], [1, 0, 0, 0, 0, 1, 1, 1, 1, 1]], id="padded"),
+        pytest.param(2, 1, 6, 1, 90, [[1, 1, 0, 1, 1, 0], [1, 0, 0, 1, 1, 1]], id="padded in the middle"),
+    ],
+)
+def test_native_blocks_are_the_plain_ones_forward_and_backward(runs, domains, batch, channels, length, there, dtype):
+    plain, fast = made(runs, channels, length, dtype)
+    windows = torch.randn(runs, domains * batch, channels, length, dtype=dtype)
+    present = None if there is None else torch.tensor(there, dtype=torch.bool)
+    weight = torch.randn(runs, domains * batch, 5, dtype=dtype)
+    if present is not None:
+        weight = weight * present[..., None]
+        windows[~present] = 1e3  # nobody looks there
+    results = {}
+    for name, student in (("plain", plain), ("native", fast)):
+        logits, _ = student(windows, True, None, present, domains)
+        (logits * weight).sum().backward()
+        results[name] = logits * (weight != 0)
+    near = TOLERANCE[dtype]
+    assert far(results["native"], results["plain"]) < near
+    for (name, found), expected in zip(fast.named_parameters(), plain.parameters(), strict=True):
+        if "convolutions" in name and name.endswith("bias"):
+            assert not found.grad.any()  # normalisation takes it away; torch leaves rounding there
+        else:
+            assert far(found.grad, expected.grad) < near, name
+    for (name, found), expected in zip(fast.named_buffers(), plain.buffers(), strict=True):
+        assert far(found, expected) < near, name
+    with torch.no_grad():
+        found, expected = fast(windows)[0], plain(windows)[0]
+    assert far(found, expected) < near
+
+
+def test_the_result_does_not_depend_on_neighbours_threads_or_what_was_there_before():
+    _, fast = made(3, 1, 200, torch.float32)
+    alone = Student(1, 1, 200, classes=5, probability=0.0)
+    alone.load_state_dict({name: value[1:2].clone() for name, value in fast.state_dict().items()})
+    use_path([alone], "native", "float32")
+    windows = torch.randn(3, 20, 1, 200)
+
+    def gradients(student: Student, given: torch.Tensor) -> list[torch.Tensor]:
+        logits, _ = student(given, True, None, None, 2)
+        return list(torch.autograd.grad(logits.square().sum(), student.encoder.convolutions.parameters()))
+
+    together = gradients(fast, windows)
+    gradients(alone, windows[:1])  # memory that another batch has used
+    alone.load_state_dict({name: value[1:2].clone() for name, value in fast.state_dict().items()})
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        found = gradients(alone, windows[1:2])
+    finally:
+        torch.set_num_threads(before)
+    for one, all_of_them in zip(found, together, strict=True):
+        assert torch.equal(one, all_of_them[1:2])
+
+
+def test_two_passes_may_wait_for_their_way_back_at_once():
+    _, fast = made(1, 1, 128, torch.float64)
+    _, other = made(1, 1, 128, torch.float64)
+    first, second = torch.randn(2, 1, 6, 1, 128, dtype=torch.float64)
+    weights = list(fast.encoder.convolutions.parameters())
+    both = fast(first, True)[0].square().sum() + fast(second, True)[0].square().sum()
+    found = torch.autograd.grad(both, weights)
+    expected = [torch.zeros_like(one) for one in weights]
+    for part in (first, second):
+        loss = other(part, True)[0].square().sum()
+        for total, one in zip(
+            expected, torch.autograd.grad(loss, other.encoder.convolutions.parameters()), strict=True
+        ):
+            total += one
+    for one, another in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, another)
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])
+def test_native_dropout_zeroes_the_units_the_plain_one_zeroes(probability):
+    draws = Randomness(torch.tensor([5, 2**31 + 7]))
+    draws.next()
+    values = torch.randn(2, 7, 300)
+    one, other = values.clone().requires_grad_(), values.clone().requires_grad_()
+    found = native.rectified_dropout(one, probability, draws, 2)
+    expected = dropout(other.relu(), probability, draws, 2)
+    torch.testing.assert_close(found, expected)
+    found.square().sum().backward()
+    expected.square().sum().backward()
+    torch.testing.assert_close(one.grad, other.grad)
+
+
+def test_what_is_no_number_stays_none():
+    _, fast = made(2, 1, 100, torch.float32)
+    windows = torch.randn(2, 4, 1, 100)
+    windows[1, 2, 0, 50] = torch.nan
+    logits, _ = fast(windows, True)
+    assert logits[0].isfinite().all()
+    assert logits[1].isnan().all()
+
+
+@pytest.mark.parametrize("program", [None, "exit 1", "exit 0"])
+def test_without_a_compiler_the_plain_layers_do_it(program, tmp_path, monkeypatch):
+    """One that is not there, one that fails, one that makes nothing."""
+    if program is not None:
+        (tmp_path / "cc").write_text(f"#!/bin/sh\n{program}\n")
+        (tmp_path / "cc").chmod(0o755)
+    monkeypatch.setenv("CC", str(tmp_path / "cc"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for known in (native._library, fast_path):
+        known.cache_clear()
+    try:
+        assert fast_path(torch.device("cpu")) == "plain"
+        if program != "exit 0":
+            with pytest.raises(InputError, match="needs a C compiler"):
+                native._library(torch.float32)
+    finally:
+        monkeypatch.undo()
+        for known in (native._library, fast_path):
+            known.cache_clear()
+    assert fast_path(torch.device("cpu")) == "native"
