@@ -409,7 +409,7 @@ def test_what_another_process_runs_is_told_as_running_and_waited_for(make):
     site.talk = lambda: Talk(note=note)
     assert site.execute()
     ((sentence, kinds),) = seen
-    assert sentence == f"waiting for 1 runs of another process ({state.told})"
+    assert sentence == f"waiting for 1 run of another process ({state.told})"
     assert kinds == ["running", "done", "done", "done"]
     assert site.kinds() == ["done"] * 4
 

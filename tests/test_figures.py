@@ -199,6 +199,20 @@ def test_a_critical_difference_diagram_has_one_bar_for_each_clique_from_its_best
     assert "9 task × seed cells" in picture.caption
 
 
+def test_the_caption_says_how_bars_and_bold_go_together(tmp_path: Path):
+    """a and c do not differ, but b between them differs from a: bold in the table, and no bar."""
+    ranked = (["a", "b", "c"], [1.0, 2.0, 3.0], [("b", "c")], "ECE", 9)
+    caption = figures.critical_difference(*ranked, alike=("a", "c")).caption
+    assert "do not differ significantly from the first alone" in caption
+    assert "c is bold beside a though no bar joins them" in caption
+    caption = figures.critical_difference(*ranked[:2], [("a", "b"), ("b", "c")], "ECE", 9, alike=("a", "b")).caption
+    assert "from the first alone" in caption
+    assert "though no bar" not in caption
+    caption = figures.critical_difference(*ranked, alike=("a",), warning="With 2 cells nothing can be.").caption
+    assert caption.endswith("With 2 cells nothing can be.")
+    assert "old" not in caption, "only the best rank is bold then, and the table says so"
+
+
 def test_methods_that_tie_in_rank_are_not_called_first_and_last():
     picture = figures.critical_difference(["a", "b"], [1.5, 1.5], [("a", "b")], "ECE", 4)
     assert "all at 1.50" in picture.caption

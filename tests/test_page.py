@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 
 import pytest
 
 from bearcat.errors import InputError
 from bearcat.report.caveats import caveats
-from bearcat.report.page import write_bench_report, write_run_page
+from bearcat.report.page import Page, Section, _environment, _write, write_bench_report, write_run_page
 from bearcat.report.results import Cell, Missing, read_result
+from bearcat.report.tables import Entry, Table, result_tables
+from bearcat.report.typeset import for_screen
 from tests.made_records import made_result
 
 pytestmark = pytest.mark.xdist_group("page")  # one report and one browser for all of them
@@ -56,6 +60,22 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bench")
     results, missing = made_grid(folder / "runs")
     return write_bench_report("A rig, four methods", results, missing, folder / "out")
+
+
+@pytest.fixture
+def wide(tmp_path: Path) -> Path:
+    """The tables of twelve tasks on a page; figures are drawn elsewhere."""
+    domains = ("600rpm", "900rpm", "1200rpm", "1500rpm")
+    cells = [
+        Cell("rig", "time", f"{source}→{target}", method, 0)
+        for method in ("source-only", "DANN")
+        for source, target in permutations(domains, 2)
+    ]
+    tables = result_tables([made_result(tmp_path / str(number), cell) for number, cell in enumerate(cells)], [])
+    assert tables[0].header[-2:] == ("Average", "Average rank"), "files have the paper's order"
+    narrow = Table("narrow", "Narrow", "", ("setting", "value"), ((Entry("a"), Entry("b")),))
+    section = Section("Tables", tables=(*map(for_screen, tables), narrow))
+    return _write(tmp_path / "report.html", Page("Wide", "", (), (section,)), _environment())
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +184,32 @@ def test_the_page_never_scrolls_sideways(browser, report: Path, width: int):
         boxes = opened.page.locator(".scroll").evaluate_all("all => all.map(one => [one.scrollWidth, one.clientWidth])")
         if width == 375:
             assert any(inner > outer for inner, outer in boxes), "tables scroll in their own boxes"
+
+
+def test_averages_and_ranks_stand_first_and_what_is_hidden_is_hinted_at(browser, wide: Path):
+    with Opened(browser, wide, viewport={"width": 1200, "height": 800}) as opened:
+        page = opened.page
+        titles = page.locator(".scroll").evaluate_all("all => all.map(one => one.getAttribute('aria-label'))")
+        place = next(number for number, one in enumerate(titles) if one.startswith("Accuracy on the target: "))
+        box = page.locator(".scroll").nth(place)
+        heads = [" ".join(one.split()) for one in box.locator("th").all_inner_texts()]
+        assert heads[:3] == ["Method", "Average", "Average rank"]
+        assert len(heads) == 3 + 12
+        inside = box.evaluate(
+            "box => [...box.querySelectorAll('th')].map("
+            "one => one.getBoundingClientRect().right <= box.getBoundingClientRect().right)"
+        )
+        assert inside[:3] == [True] * 3
+        assert not all(inside), "twelve tasks do not fit"
+        hints = page.locator(".scroll + .hint")
+        assert hints.nth(place).is_visible()
+        assert not hints.last.is_visible(), "where all fits, nothing is said"
+        box.evaluate("box => box.scrollLeft = 300")
+        page.wait_for_function("box => box.classList.contains('scrolled')", arg=box.element_handle())
+        first, left = box.evaluate(
+            "box => [box.querySelector('td').getBoundingClientRect().left, box.getBoundingClientRect().left]"
+        )
+        assert first - left < 3, "the method's name stays"
 
 
 def test_it_is_dark_where_people_want_it_dark_and_figures_stay_on_white(browser, report: Path):
@@ -354,6 +400,25 @@ def test_a_run_is_charged_its_share_of_its_stack_and_precision_is_told(tmp_path:
     assert "10.0 minutes of training in all" in page
     mixed = next(one for one in caveats(results, []) if one.kind == "Mixed versions")
     assert mixed.items == ("precision: tf32 (1 run), bfloat16 (1 run)",)
+
+
+@pytest.mark.parametrize(("methods", "tasks", "seeds"), [(1, 1, 1), (2, 1, 1)])
+def test_a_small_report_speaks_of_one_thing_as_of_one(tmp_path: Path, methods: int, tasks: int, seeds: int):
+    cells = [
+        Cell("rig", "time", task, method, seed)
+        for method in ("CAT*-Temperature", "source-only")[:methods]
+        for task in ("a→b", "b→a")[:tasks]
+        for seed in range(seeds)
+    ]
+    results = [made_result(tmp_path / str(number), cell) for number, cell in enumerate(cells)]
+    missing = [Missing(Cell("rig", "time", "a→b", "DANN", 0), "not run")] if methods == 2 else []
+    page = write_bench_report("Small", results, missing, tmp_path / "out").read_text(encoding="utf-8")
+    text = html.unescape(re.sub(r"<[^>]+>", " ", re.sub(r'src="[^"]*"', "", page.partition("<body>")[2])))
+    assert not re.findall(r"\b1 (?:runs|tasks|seeds|methods|cells|pairs|blocks|rows)\b(?! planned)", text)
+    assert not re.findall(r"(?:over|of) 1 seed\b", text)
+    assert ("Average rank" in text) == ("Friedman" in text) == (methods > 1)
+    if seeds == 1:
+        assert "standard deviation" not in text
 
 
 def test_a_second_report_leaves_nothing_of_the_first(tmp_path: Path):

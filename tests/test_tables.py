@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import shutil
 import subprocess
 import sys
 from functools import cache
@@ -157,7 +158,7 @@ def test_an_incomplete_grid_shows_dashes_counts_them_and_averages_over_common_ta
     assert column(table, "Average")["DANN"].value == pytest.approx(expected)
     assert "6 of 19 planned runs have no result (4 failed, 1 not run, 1 running)" in table.note
     assert "Averages are over 2 of 3 tasks: 0→2, 0→3" in table.note
-    assert "1 cells are empty (–)" in table.note
+    assert "1 cell is empty (–)" in table.note
     assert "4 of 9, 5 left out" in table.note
     assert "without any result: DANN*" in table.note
 
@@ -245,7 +246,7 @@ def test_unreadable_curves_are_counted_not_fatal(tmp_path: Path):
     ]
     (tmp_path / "1" / "curves.csv").write_text("epoch,target_accuracy_student\n0,many\n")
     table = named(result_tables(results, []), "cwru-time-udtl")
-    assert "The curves of 1 runs could not be read" in table.note
+    assert "The curves of 1 run could not be read" in table.note
     assert "cwru-time-udtl" not in {one.name for one in whole()}, "no curves at all"
 
 
@@ -404,6 +405,41 @@ def test_the_check_of_latex_finds_what_it_should(good, bad):
     text = latex(HOSTILE)
     assert good in text
     assert latex_problems(text.replace(good, bad, 1))
+
+
+def test_a_compiler_makes_a_page_of_every_kind_of_table(tmp_path: Path):
+    """All kinds of tables, with the names people give to methods, classes and folders, by pdflatex itself."""
+    if shutil.which("pdflatex") is None:
+        pytest.skip("no pdflatex on this machine; the check of LaTeX above is all there is")
+    methods = (
+        *EIGHT,
+        "AT-fixed",
+        "AT",
+        "AT+MCC",
+        "AT+SDAT",
+        "my_method, τ = 0.95 ≥ β",
+        "50 % of #1 {a} ~ ^ & $x$",
+        "[Größe] é",
+    )
+    cells = [
+        Cell("paderborn", "time", task, method, seed) for method in methods for task in PADERBORN[:2] for seed in (0, 1)
+    ]
+    results = [made_result(tmp_path / f"{number}", cell) for number, cell in enumerate(cells)]
+    missing = [Missing(Cell("paderborn", "time", PADERBORN[2], "AT", 0), "failed: \\ _ % “so” …")]
+    tables = [*result_tables(results, missing), *whole(), HOSTILE]
+    kinds = {table.name.removeprefix("paderborn-time-") for table in tables}
+    assert {"ece", "accuracy-ranking", "accuracy-tests", "ablation-threshold", "ablation-mcc-sdat", "udtl",
+            "accuracy-published", "hostile"} <= kinds  # fmt: skip
+    packages = {re.match(r"% (\\usepackage\{.*\})\n", latex(table))[1] for table in tables}
+    text = [r"\documentclass{article}", *packages, r"\extrafloats{200}\begin{document}"]
+    text += [latex(table) + r"\clearpage" for table in tables] + [r"\end{document}"]
+    (tmp_path / "all.tex").write_text("\n".join(text), encoding="utf-8")
+    call = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "all.tex"]
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, timeout=60)
+    told = done.stdout.decode("utf-8", "replace")
+    assert done.returncode == 0, told[-1500:]
+    assert f"({len(tables)} pages" in told
+    assert not re.findall(r"Missing character|Overfull \\hbox", told), told[-3000:]
 
 
 def test_csv_has_full_precision_and_deviations():

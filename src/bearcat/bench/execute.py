@@ -30,6 +30,7 @@ import torch
 from bearcat.bench.store import CHECKPOINT, Job, Store
 from bearcat.errors import InputError
 from bearcat.evaluate import EpochEnd
+from bearcat.report.wording import count
 from bearcat.runs import RECORD, Library, Shape, adapt_all
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -107,7 +108,8 @@ def execute(
                 continue
             if not waiting:
                 waiting = True
-                bench.talk.note(f"waiting for {len(pending)} runs of another process ({store.owner(pending[0].run)})")
+                runs = count(len(pending), "run")
+                bench.talk.note(f"waiting for {runs} of another process ({store.owner(pending[0].run)})")
             time.sleep(0.5)
     except Stopped:
         return False
@@ -247,7 +249,8 @@ def settle(jobs: Sequence[Job], device: torch.device, bench: Bench) -> int:
     runs, store = [job.run for job in jobs], bench.store
     resumed = (store.stack(runs) / CHECKPOINT).exists()
     if resumed:
-        bench.talk.note(f"{len(jobs)} runs of {jobs[0].cell.method} go on from their checkpoint")
+        many = count(len(jobs), f"run of {jobs[0].cell.method} goes", f"runs of {jobs[0].cell.method} go")
+        bench.talk.note(f"{many} on from {'its' if len(jobs) == 1 else 'their'} checkpoint")
     trouble = _train_together(jobs, device, bench)
     if trouble is not None and resumed:  # perhaps it is the checkpoint that cannot be used: from the beginning
         bench.talk.note(f"a stack of {len(jobs)} could not go on from its checkpoint ({trouble[1]}) and starts again")

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from bearcat.report.drawing import count, listed, ordered_methods
+from bearcat.report.drawing import ordered_methods
 from bearcat.report.results import Cell, Missing, Result
+from bearcat.report.wording import count, listed
 from bearcat.trust import FAR
 
 VALIDATORS = {"entropy": "entropy", "bnm": "BNM", "snd": "SND", "dev": "DEV", "mixval": "MixVal"}  # docs/trust.md

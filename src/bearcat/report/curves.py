@@ -22,7 +22,6 @@ from bearcat.report.drawing import (
     best_of,
     by_method,
     complete_cells,
-    count,
     draw_bands,
     draw_legend,
     extremes,
@@ -38,6 +37,7 @@ from bearcat.report.drawing import (
     tasks_of,
 )
 from bearcat.report.results import Result
+from bearcat.report.wording import count
 
 
 @look()
@@ -88,11 +88,11 @@ def task_curves(results: Sequence[Result], score: str) -> Picture | None:
     draw_legend(drawing, style_of, methods)
     best = [best_of(last_values(curves), score == "accuracy") for curves in found.values() if curves]
     wins = {method: best.count(method) for method in dict.fromkeys(best)}
-    leading = ", ".join(f"{method} on {count}" for method, count in sorted(wins.items(), key=lambda one: -one[1]))
-    caption = (
-        f"Target {name} over epochs on each task, mean{band_told(results)} over the seeds finished."
-        f" {'Highest' if score == 'accuracy' else 'Lowest'} at the end, of {len(best)} tasks: {leading}."
-    )
+    leading = ", ".join(f"{method} on {times}" for method, times in sorted(wins.items(), key=lambda one: -one[1]))
+    caption = f"Target {name} over epochs on each task, {band_told(results)}."
+    if len(methods) > 1:
+        end = "Highest" if score == "accuracy" else "Lowest"
+        caption += f" {end} at the end, of {count(len(best), 'task')}: {leading}."
     return Picture(f"curves-{score}-tasks", f"Target {name} over epochs, task by task", caption, drawing)
 
 
@@ -157,9 +157,11 @@ def temperature_curves(results: Sequence[Result]) -> Picture | None:
     draw_legend(drawing, style_of, tuple(found))
     bound = sum(bool((one.record["calibration"] or {}).get("at_bound")) for one in kept)
     values = ", ".join(f"{method} {value:.2f}" for method, value in last_values(found).items())
+    ended = "ended" if bound else "did not end"
+    ended = f"{bound or 'none'} of {len(kept)} runs ended" if len(kept) > 1 else f"the run {ended}"
     caption = (
-        f"Temperature that divides the teacher's logits: {averaged(kept)}. At the end: {values};"
-        f" {bound} of {count(len(kept), 'run')} ended at a bound. Above 1 the confidence is lowered."
+        f"Temperature that divides the teacher's logits: {averaged(kept)}. At the end: {values}; {ended} at a bound."
+        " Above 1 the confidence is lowered."
     )
     return Picture("temperature", "Temperature over epochs", caption, drawing)
 
@@ -195,7 +197,8 @@ def threshold_curves(results: Sequence[Result]) -> Picture | None:
         f"{method}: {name.removeprefix('threshold:')} ({low:.2f})" for method, (name, low) in lowest.items()
     )
     caption = (
-        f"How sure the teacher must be for its label to count, class by class, mean over {count(len(kept), 'run')}."
+        "How sure the teacher must be for its label to count, class by class,"
+        f" {f'mean over {len(kept)} runs' if len(kept) > 1 else 'of one run'}."
         f" A class that is seldom predicted with confidence gets a low threshold. Lowest at the end: {told}."
         f"{phases_told(kept)}"
     )

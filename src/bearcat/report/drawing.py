@@ -27,6 +27,7 @@ from bearcat.errors import InputError
 from bearcat.recipe import RECIPES
 from bearcat.report.plots import figure
 from bearcat.report.results import Result
+from bearcat.report.wording import listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -329,12 +330,9 @@ def extremes(values: Mapping[str, float], largest: bool, what: str) -> str:
     return f"{listed(best)} {verb} the {end} {what} ({most} %)"
 
 
-def listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
 def band_told(results: Sequence[Result]) -> str:
-    return " ± standard deviation" if len({one.cell.seed for one in results}) > 1 else ""
+    """What a bar or a line with a band is."""
+    return "mean ± standard deviation over seeds" if len({one.cell.seed for one in results}) > 1 else "one seed"
 
 
 def averaged(results: Sequence[Result]) -> str:
@@ -347,8 +345,3 @@ def averaged(results: Sequence[Result]) -> str:
         cells.setdefault(one.cell.method, set()).add((one.cell.task, one.cell.seed))
     same = all(one == next(iter(cells.values())) for one in cells.values())
     return told if same else f"{told}; methods differ in the tasks and seeds they finished, so lines do not compare"
-
-
-def count(number: int, what: str, several: str | None = None) -> str:
-    """ "1 run", "2 runs"."""
-    return f"{number} {what if number == 1 else several or what + 's'}"

@@ -20,9 +20,7 @@ from bearcat.report.drawing import (
     Picture,
     Style,
     band_told,
-    count,
     extremes,
-    listed,
     look,
     ordered_methods,
     ordered_names,
@@ -33,6 +31,7 @@ from bearcat.report.drawing import (
 from bearcat.report.plots import Bins, figure, reliability_panel
 from bearcat.report.results import Result
 from bearcat.report.stats import ALPHA, Spread, common_tasks, spreads, target_scores
+from bearcat.report.wording import count, listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,7 +70,7 @@ def task_bars(results: Sequence[Result], score: str) -> Picture | None:
     ]
     drawing.legend(patches, methods, loc="outside lower center", ncols=min(len(methods), 4))
     caption = (
-        f"Target {name} at the last epoch, mean{band_told(results)} over seeds, {count(len(tasks), 'task')} and"
+        f"Target {name} at the last epoch, {band_told(results)}, {count(len(tasks), 'task')} and"
         f" {count(len(methods), 'method')}."
     )
     if means:
@@ -84,11 +83,13 @@ def task_bars(results: Sequence[Result], score: str) -> Picture | None:
 
 @look()
 def critical_difference(
-    methods: Sequence[str], ranks: Sequence[float], cliques: Sequence[Sequence[str]], what: str, cells: int
-) -> Picture:
+    methods: Sequence[str], ranks: Sequence[float], cliques: Sequence[Sequence[str]], what: str, cells: int,
+    alike: Sequence[str] = (), warning: str = "",
+) -> Picture:  # fmt: skip
     """Average ranks on a line, best on the left; bars join the methods that the tests cannot tell apart.
 
-    `what`: the score ranked, for the caption; `cells`: how many task × seed cells the ranks are averages of.
+    `what`: the score ranked, for the caption; `cells`: how many task × seed cells the ranks are averages of; `alike`:
+    the first method and those it does not differ from, which tables have in bold; `warning`: why tests say nothing.
     """
     rank = dict(zip(methods, map(float, ranks), strict=True))
     order = sorted(rank, key=lambda name: (rank[name], name))
@@ -161,7 +162,22 @@ def critical_difference(
             if joined
             else f" Each differs significantly from its neighbours {test}."
         )
+        told += f" {warning}" if warning else _bold_told(alike, joined)
     return Picture(f"ranks-{what.replace(' ', '-')}", f"Critical differences: {what}", told, drawing)
+
+
+def _bold_told(alike: Sequence[str], joined: Sequence[Sequence[str]]) -> str:
+    """How bars and the tables' bold go together, which ask different questions; named where they seem to disagree."""
+    if not alike:
+        return ""
+    told = " Bold in the tables asks another question: which methods do not differ significantly from the first alone."
+    apart = [name for name in alike[1:] if not any({alike[0], name} <= set(one) for one in joined)]
+    if apart:
+        told += (
+            f" So {listed(apart)} {'is' if len(apart) == 1 else 'are'} bold beside {alike[0]} though no bar joins them:"
+            " a method that stands between differs from one of its neighbours."
+        )
+    return told
 
 
 @look()
@@ -259,8 +275,9 @@ def confusions(results: Sequence[Result]) -> Picture | None:
     drawing.supxlabel("predicted class", fontsize=8)
 
     caption = (
-        "Where the target windows of each true class (row) went, in percent of the row, all runs of a method added up;"
-        f" numbers below 1 % are left out. Least recognised: {'; '.join(weakest)}."
+        "Where the target windows of each true class (row) went, in percent of the row"
+        f"{', all runs of a method added up' if len(results) > len(matrices) else ''}; numbers below 1 % are left out."
+        f" Least recognised: {'; '.join(weakest)}."
     )
     return Picture("confusion", "Confusion matrices on the target", caption, drawing)
 

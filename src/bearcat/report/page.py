@@ -41,11 +41,13 @@ from bearcat.report.curves import (
     temperature_curves,
     threshold_curves,
 )
-from bearcat.report.drawing import Picture, count, file_name, listed, ordered_methods, tasks_of
+from bearcat.report.drawing import Picture, file_name, ordered_methods, tasks_of
 from bearcat.report.figures import confusions, critical_difference, reliability, task_bars
 from bearcat.report.results import Missing, Result, read_result
 from bearcat.report.stats import compare
 from bearcat.report.tables import Entry, Table, result_tables, write_tables
+from bearcat.report.typeset import for_screen
+from bearcat.report.wording import count, listed
 from bearcat.trust import agreement
 
 DRAWN_AS_VECTORS = 60_000  # bytes of SVG; a larger figure goes into the page as a PNG of few colours, which is smaller
@@ -156,7 +158,8 @@ def write_bench_report(title: str, results: Sequence[Result], missing: Sequence[
             written.add(table.name)
             tables.append(table)
         write_tables(tables, out / "tables")
-        warned = [one for one in caveats(mine, absent) if one.kind != "Mixed versions"] + _chosen_with_labels(tables)
+        told = ("Mixed versions", "Incomplete") if len(places) == 1 else ("Mixed versions",)  # in the overview
+        warned = [one for one in caveats(mine, absent) if one.kind not in told] + _chosen_with_labels(tables)
         warned += _too_few(mine)
         figures = []
         for picture in _pictures(drawable):
@@ -167,21 +170,22 @@ def write_bench_report(title: str, results: Sequence[Result], missing: Sequence[
             names.append(name)
             picture = replace(picture, name=name)
             figures.append(_shown(picture, out / "figures"))
+        shown = tuple(map(for_screen, tables))
         sections.append(
-            Section(
-                f"{dataset}, {kind} input", _place_sentences(mine, absent), tuple(warned), tuple(tables), tuple(figures)
-            )
+            Section(f"{dataset}, {kind} input", _place_sentences(mine, absent), tuple(warned), shown, tuple(figures))
         )
     overview = Section("Overview", (_overview(results, missing),), tuple(general))
     runs = Section(
         "Runs",
-        ("Every finished run, as its record has it; a click on a heading sorts.",),
+        ("Finished runs as their records have them; a click on a heading sorts.",),
         folded=(_run_table(results),),
     )
     if missing:
         runs = replace(runs, folded=(*runs.folded, _missing_table(missing)))
     sections += [runs, _settings_section(results)]
-    subtitle = f"A comparison of {count(len(ordered_methods(results)), 'method')}"
+    compared = ordered_methods(results)
+    one = "".join(compared) or "No results yet"
+    subtitle = f"A comparison of {len(compared)} methods" if len(compared) > 1 else one
     page = Page(title, subtitle, _bench_numbers(results, missing), (overview, *sections))
     path = _write(out / "report.html", page, environment)
     files = [f"tables/{name}.{suffix}" for name in sorted(written) for suffix in ("md", "tex", "csv")]
@@ -208,11 +212,9 @@ def _pictures(results: Sequence[Result]) -> Iterator[Picture]:
     for metric, what in (("accuracy", "accuracy"), ("ece", "ECE")):
         comparison = compare(results, metric)
         if comparison.blocks_used and len(comparison.methods) > 1:
-            made.append(
-                critical_difference(
-                    comparison.methods, comparison.average_ranks, comparison.cliques, what, comparison.blocks_used
-                )
-            )
+            ranked = (comparison.methods, comparison.average_ranks, comparison.cliques, what, comparison.blocks_used)
+            alike = (comparison.methods[0], *comparison.equivalent)
+            made.append(critical_difference(*ranked, alike=alike, warning=comparison.warning))
     made += [score_curves(results), task_curves(results, "accuracy"), task_curves(results, "ece")]
     made += [pseudo_label_curves(results), temperature_curves(results), threshold_curves(results)]
     made += [reliability([one for one in results if one.cell.method == name]) for name in ordered_methods(results)]
@@ -430,7 +432,7 @@ def _sources(result: Result) -> list[str]:
 
 def _overview(results: Sequence[Result], missing: Sequence[Missing]) -> str:
     if not results:
-        return f"No run is finished yet; {len(missing)} are planned."
+        return f"No run is finished yet; {len(missing)} {'is' if len(missing) == 1 else 'are'} planned."
     took = _duration(sum(map(_seconds, results)))
     devices = listed(sorted({str(one.record["device"]) for one in results}))
     return (
@@ -452,7 +454,9 @@ def _bench_numbers(results: Sequence[Result], missing: Sequence[Missing]) -> tup
 
 def _place_sentences(results: Sequence[Result], missing: Sequence[Missing]) -> tuple[str, ...]:
     if not results:
-        return (f"None of the {len(missing)} planned runs is finished.",)
+        return (f"None of {count(len(missing), 'planned run')} is finished.",)
+    if len(ordered_methods(results)) == 1:
+        return ("With one method there is nothing to rank or to test.",)
     return tuple(dict.fromkeys(compare(results, metric).rule for metric in ("accuracy", "ece")))
 
 
@@ -487,7 +491,8 @@ def _run_table(results: Sequence[Result]) -> Table:
         )  # fmt: skip
     header = ("dataset", "input", "task", "method", "seed", "target accuracy", "target ECE", "uncalibrated",
               "source accuracy", "T", "seconds", "notes")  # fmt: skip
-    return Table("runs", f"All {count(len(results), 'finished run')}", "Scores in percent.", header, tuple(rows))
+    title = f"All {len(results)} finished runs" if len(results) != 1 else "The finished run"
+    return Table("runs", title, "Scores in percent.", header, tuple(rows))
 
 
 def _missing_table(missing: Sequence[Missing]) -> Table:

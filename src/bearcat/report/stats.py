@@ -22,6 +22,7 @@ from scipy import stats
 
 from bearcat.errors import InputError, suggest
 from bearcat.report.results import Result
+from bearcat.report.wording import count
 
 Floats = NDArray[np.float64]
 
@@ -152,7 +153,7 @@ def compare(results: Sequence[Result], metric: str, over: str = "cells") -> Comp
             len({task for task, _ in every}) - len(set(block_tasks))
         ),
         left_out=tuple(sorted(named - set(methods))), rule=_rule(len(complete), len(every)),
-        warning=_warning(len(tested), len(pairs)), friedman=friedman(ranked), pairs=pairs,
+        warning=_warning(len(tested), len(pairs), over.removesuffix("s")), friedman=friedman(ranked), pairs=pairs,
         cliques=cliques(ordered, different) if complete else (), best=best,
         equivalent=tuple(one for one in ordered[1:] if best and frozenset((best, one)) not in different),
     )  # fmt: skip
@@ -343,14 +344,14 @@ def _rule(used: int, every: int) -> str:
     )
 
 
-def _warning(blocks: int, pairs: int) -> str:
+def _warning(blocks: int, pairs: int, over: str) -> str:
     if blocks == 0:
         return "No cell has a result of every method, so there are no ranks and no tests."
     smallest = min(1.0, pairs * 2.0 ** (1 - blocks))
     if pairs and smallest >= ALPHA:
         return (
-            f"With {blocks} block{'s' if blocks > 1 else ''} and {pairs} pair{'s' if pairs > 1 else ''} nothing can be "
-            f"significant: the smallest adjusted p there can be is {smallest:.2g}. Equal standing here means too few "
-            "runs, not equal methods."
+            f"With {count(blocks, over)} and {count(pairs, 'pair')} of methods nothing can be significant: the "
+            f"smallest adjusted p there can be is {smallest:.2g}. Equal standing here means too few {over}s, not equal "
+            "methods."
         )
     return ""

@@ -15,7 +15,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -38,6 +38,7 @@ from bearcat.report.stats import (
     target_scores,
 )
 from bearcat.report.typeset import NOTHING, Entry, Table, csv_text, latex, markdown, write_tables
+from bearcat.report.wording import count
 
 __all__ = ["Entry", "Table", "csv_text", "latex", "markdown", "result_tables", "write_tables"]
 
@@ -46,6 +47,8 @@ TITLES = {
     "ece": "Expected calibration error on the target, 10 bins, lower is better",
     "ece15": "Expected calibration error on the target, 15 bins, lower is better",
 }
+
+SUMMARY = ("Average", "Average rank")  # the columns a reader looks for first
 
 
 def result_tables(results: Sequence[Result], missing: Sequence[Missing]) -> list[Table]:
@@ -63,7 +66,7 @@ def result_tables(results: Sequence[Result], missing: Sequence[Missing]) -> list
     for table in tables:  # two datasets' names may make the same slug
         names[table.name] += 1
         suffix = f"-{names[table.name]}" if names[table.name] > 1 else ""
-        unique.append(Table(table.name + suffix, table.title, table.note, table.header, table.rows))
+        unique.append(replace(table, name=table.name + suffix))
     return unique
 
 
@@ -125,9 +128,10 @@ class _Group:
         told = []
         if self.missing:
             reasons = Counter(one.reason.partition(":")[0] for one in self.missing)
-            counted = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
+            counted = ", ".join(f"{number} {reason}" for reason, number in sorted(reasons.items()))
             planned = len(self.results) + len(self.missing)
-            told.append(f"{len(self.missing)} of {planned} planned runs have no result ({counted}).")
+            verb = "has" if len(self.missing) == 1 else "have"
+            told.append(f"{len(self.missing)} of {count(planned, 'planned run')} {verb} no result ({counted}).")
         absent = {one.cell.method for one in self.missing} - set(self.methods)
         if absent:
             told.append(f"Left out, without any result: {', '.join(sorted(absent))}.")
@@ -149,7 +153,7 @@ class _Group:
 
 
 def _counted(names: Iterable[str]) -> list[str]:
-    return [f"{name} ({count})" for name, count in Counter(names).items()]
+    return [f"{name} ({number})" for name, number in Counter(names).items()]
 
 
 def _recipe(result: Result) -> Mapping[str, Any]:
@@ -197,23 +201,24 @@ def _scores(group: _Group, comparison: Comparison) -> Table:
     rows = _task_rows(group, comparison.cells, methods, comparison.averaged_tasks, comparison.higher_is_better)
     ranks = dict(zip(comparison.methods, comparison.average_ranks, strict=True))
     alike = _alike(comparison)
+    several = len(methods) > 1  # one alone is first of one
     full = tuple(
-        (Entry(method), *row, _number(ranks[method], "{:.2f}", bold=method in alike))
+        (Entry(method), *row, *([_number(ranks[method], "{:.2f}", bold=method in alike)] if several else []))
         for method, row in zip(methods, rows, strict=True)
     )
     note = _joined(
         "Percent;",
         _seeds(comparison.cells),
-        _bold_note(comparison) if len(methods) > 1 else "",
+        _bold_note(comparison) if several else "",
         _average_note(group, comparison.averaged_tasks),
-        comparison.rule if len(methods) > 1 else "",
-        comparison.warning if len(methods) > 1 else "",
+        comparison.rule if several else "",
+        comparison.warning if several else "",
         _empty_note(rows),
         group.legend,
         group.absences,
     )
-    header = ("Method", *map(group.heading, group.tasks), "Average", "Average rank")
-    return Table(group.name(comparison.metric), group.title(TITLES[comparison.metric]), note, header, full)
+    header = ("Method", *map(group.heading, group.tasks), *(SUMMARY if several else SUMMARY[:1]))
+    return Table(group.name(comparison.metric), group.title(TITLES[comparison.metric]), note, header, full, SUMMARY)
 
 
 def _ranking(group: _Group, comparison: Comparison) -> Table:
@@ -260,13 +265,15 @@ def _tests(group: _Group, comparison: Comparison) -> Table:
                 _chance(stricter.p_holm, stricter.significant) if stricter else Entry(NOTHING),
             )
         )  # fmt: skip
-    friedman = comparison.friedman
+    header = ("First", "Second", "Difference", "95 % from", "to", "Effect", "p", "p (Holm)", "p (Holm), tasks")
+    friedman, of_tasks = comparison.friedman, by_task.blocks_used
     note = _joined(
-        f"Two-sided Wilcoxon signed-rank tests over {comparison.blocks_used} cells (task and seed), p adjusted by "
-        f"Holm over the {len(rows)} pairs; bold: below {ALPHA:g}. The last column tests the means of "
-        f"{by_task.blocks_used} tasks in place of cells, since the seeds of one task share its data. Difference: first "
-        "− second in percentage points, with its 95 % bootstrap interval; effect: rank-biserial correlation, +1 where "
-        "the first is better in every cell.",
+        f"Two-sided Wilcoxon signed-rank tests over {count(comparison.blocks_used, 'cell')} (task and seed), p "
+        f"adjusted by Holm{f' over {len(rows)} pairs' if len(rows) > 1 else ' (one pair: unchanged)'}; bold: below "
+        f"{ALPHA:g}. "
+        f"“{header[-1]}” tests the {f'means of {of_tasks} tasks' if of_tasks != 1 else 'mean of one task'} in place of "
+        "cells, since the seeds of one task share its data. Difference: first − second in percentage points, with its "
+        "95 % bootstrap interval; effect: rank-biserial correlation, +1 where the first is better in every cell.",
         f"Friedman's test over all methods: chi-square {friedman.statistic:.2f}, p {_chance(friedman.p).text}."
         if friedman.statistic is not None and friedman.p is not None
         else f"{friedman.reason}.",
@@ -275,9 +282,8 @@ def _tests(group: _Group, comparison: Comparison) -> Table:
         f"Over tasks: {by_task.warning}" if by_task.warning and not comparison.warning else "",
         group.absences,
     )
-    header = ("First", "Second", "Difference", "95 % from", "to", "Effect", "p", "p (Holm)", "p (Holm), tasks")
     title = group.title(f"Pairwise tests of {comparison.metric.replace('ece', 'ECE')}")
-    return Table(group.name(f"{comparison.metric}-tests"), title, note, header, tuple(rows))
+    return Table(group.name(f"{comparison.metric}-tests"), title, note, header, tuple(rows), header[-2:])
 
 
 def _as_named(result: Result) -> bool:
@@ -343,7 +349,8 @@ def _ablation(
         group.legend,
         group.absences,
     )
-    return Table(group.name(name), title, note, (*lead, *map(group.heading, group.tasks), "Average"), tuple(rows))
+    header = (*lead, *map(group.heading, group.tasks), "Average")
+    return Table(group.name(name), title, note, header, tuple(rows), SUMMARY)
 
 
 def _udtl(group: _Group) -> list[Table]:
@@ -380,18 +387,18 @@ def _udtl(group: _Group) -> list[Table]:
             rows.append((Entry(method), Entry(epoch), Entry(over), *entries, _number(average, "{:.1f}")))
     seeds = {spread.n for spread in spreads(last).values()}
     note = _joined(
-        f"Percent; maximum and mean over {_range(seeds)}, at the epoch of highest accuracy on the target and at the "
+        f"Percent; {_range(seeds)}, at the epoch of highest accuracy on the target and at the "
         "last. The best epoch is chosen with the target's labels, and so is the maximum over seeds: neither is a "
         "result one can have without labels. Only last, mean is.",
         _average_note(group, averaged),
-        f"The curves of {unread} runs could not be read; they are missing at the best epoch." if unread else "",
+        f"The curves of {count(unread, 'run')} could not be read; missing at the best epoch." if unread else "",
         _empty_note(rows),
         group.legend,
         group.absences,
     )
     header = ("Method", "Epoch", "Seeds", *map(group.heading, group.tasks), "Average")
     title = group.title("Accuracy on the target in the form of the UDTL benchmark")
-    return [Table(group.name("udtl"), title, note, header, tuple(rows))]
+    return [Table(group.name("udtl"), title, note, header, tuple(rows), SUMMARY)]
 
 
 def _best_epoch(result: Result) -> float | None:
@@ -456,9 +463,9 @@ def _beside(group: _Group, metric: str) -> list[Table]:
         group.legend,
         group.absences,
     )
-    header = ("Method", "Figures", *map(group.heading, tasks), "Average", *(["Average rank"] if ranks else []))
+    header = ("Method", "Figures", *map(group.heading, tasks), "Average", *(SUMMARY[1:] if ranks else ()))
     title = group.title(f"{TITLES[metric]}, beside the published")
-    return [Table(group.name(f"{metric}-published"), title, note, header, tuple(rows))]
+    return [Table(group.name(f"{metric}-published"), title, note, header, tuple(rows), SUMMARY)]
 
 
 def _comparable_ranks(group: _Group, metric: str, everything: Sequence[Published]) -> dict[str, float]:
@@ -546,7 +553,9 @@ def _joined(*sentences: str) -> str:
 
 def _range(numbers: Iterable[int]) -> str:
     least, most = min(numbers, default=0), max(numbers, default=0)
-    return f"{most} seed{'' if most == 1 else 's'}" if least == most else f"{least} to {most} seeds"
+    if most == 1:
+        return "one seed, which is maximum and mean alike"
+    return f"maximum and mean over {most if least == most else f'{least} to {most}'} seeds"
 
 
 def _seeds(cells: Mapping[tuple[str, str], Spread]) -> str:
@@ -560,14 +569,17 @@ def _seeds(cells: Mapping[tuple[str, str], Spread]) -> str:
 
 
 def _alike(comparison: Comparison) -> set[str]:
-    """The best method and its equals; the best alone where no test could have told them apart."""
+    """The best method and its equals; the best rank alone where no test could have told them apart."""
     if comparison.best is None or len(comparison.methods) < 2:
         return set()
-    return {comparison.best} if comparison.warning else {comparison.best, *comparison.equivalent}
+    if not comparison.warning:
+        return {comparison.best, *comparison.equivalent}
+    ranks = dict(zip(comparison.methods, comparison.average_ranks, strict=True))
+    return {method for method, rank in ranks.items() if math.isclose(rank, ranks[comparison.best])}
 
 
 def _bold_note(comparison: Comparison, scores: bool = True) -> str:
-    told = "Bold: the best mean of each column; in the last column" if scores else "Bold:"
+    told = "Bold: the best mean of each column; in Average rank" if scores else "Bold:"
     if comparison.best is None:
         return "Bold: the best mean of each column." if scores else ""
     if comparison.warning:
@@ -587,9 +599,9 @@ def _average_note(group: _Group, averaged: Sequence[str]) -> str:
     if len(averaged) == len(group.tasks):
         return ""
     names = ", ".join(group.heading(task) for task in group.tasks if task in averaged)
-    return f"Averages are over {len(averaged)} of {len(group.tasks)} tasks{f': {names}' if names else ''}."
+    return f"Averages are over {len(averaged)} of {count(len(group.tasks), 'task')}{f': {names}' if names else ''}."
 
 
 def _empty_note(rows: Sequence[Sequence[Entry]]) -> str:
     empty = sum(entry.text == NOTHING for row in rows for entry in row)
-    return f"{empty} cells are empty ({NOTHING})." if empty else ""
+    return f"{count(empty, 'cell is', 'cells are')} empty ({NOTHING})." if empty else ""

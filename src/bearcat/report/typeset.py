@@ -12,7 +12,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bearcat.errors import InputError
@@ -32,13 +32,31 @@ class Entry:
 
 @dataclass(frozen=True)
 class Table:
-    """`name` is the file's; `note` says what is shown, over how many runs, and what bold means."""
+    """`name` is the file's; `note` says what is shown, over how many runs, and what bold means.
+
+    Files have the columns in the order of the header, which is the paper's. A page, of which a screen shows the left
+    part, has those called `forward` right after the columns of words.
+    """
 
     name: str
     title: str
     note: str
     header: tuple[str, ...]
     rows: tuple[tuple[Entry, ...], ...]
+    forward: tuple[str, ...] = ()
+
+
+def for_screen(table: Table) -> Table:
+    """The same table with its forward columns after those of words."""
+    words = next((place for place, number in enumerate(_numeric(table)) if number), len(table.header))
+    places = range(len(table.header))
+    moved = [place for place in places if place >= words and table.header[place] in table.forward]
+    order = [*places[:words], *moved, *(place for place in places[words:] if place not in moved)]
+    return replace(
+        table,
+        header=tuple(table.header[place] for place in order),
+        rows=tuple(tuple(row[place] for place in order) for row in table.rows),
+    )
 
 
 def markdown(table: Table) -> str:
@@ -152,6 +170,7 @@ _LATEX = str.maketrans(
         **{sign: f"\\{sign}" for sign in "&%$#_{}"}, "\\": r"\textbackslash{}", "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}", "|": r"\textbar{}", "<": "$<$", ">": "$>$", '"': "''", "\n": " ", "\r": " ",
         "→": r"$\rightarrow$", "±": r"$\pm$", "−": "$-$", "–": "--", "—": "---", "…": r"\dots{}",
+        "“": "``", "”": "''", "‘": "`", "’": "'",
         "✓": r"$\checkmark$", "×": r"$\times$", "·": r"$\cdot$", "≤": r"$\le$", "≥": r"$\ge$", "≈": r"$\approx$",
         **{sign: f"$\\{name}$" for sign, name in GREEK.items()},
     }
