@@ -186,7 +186,7 @@ def adapt(
         with _training_bar(name, epochs) as progress:
             others = [out / f"beside-{other}" for other, _ in records]
             records.append((name, work.adapt(order, folder, place, progress, others, folder == out, track)))
-    _print_scores(f"{'+'.join(sources)} → {to}", records)
+    _print_scores(f"{'+'.join(sources)} → {to}", records, chosen.warnings)
     _print_trust(*records[-1])
     print(f"Results are in {out}: record.json, predictions.csv, curves.csv, reliability.png, model/")
     print(f"All of it on one page: {out / 'report.html'}")
@@ -447,7 +447,8 @@ def _print_choices(chosen: Chosen) -> None:
         print(f"warning: {warning}", file=sys.stderr)
 
 
-def _print_scores(title: str, records: Sequence[tuple[str, dict[str, Any]]]) -> None:
+def _print_scores(title: str, records: Sequence[tuple[str, dict[str, Any]]], told: Sequence[str] = ()) -> None:
+    """Scores and warnings of the runs, but for the warnings that were told already."""
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
@@ -467,7 +468,8 @@ def _print_scores(title: str, records: Sequence[tuple[str, dict[str, Any]]]) -> 
     _console().print(table)
     for name, record in records:
         for warning in record["warnings"]:
-            print(f"warning: {name}: {warning}", file=sys.stderr)
+            if warning not in told:
+                print(f"warning: {name}: {warning}", file=sys.stderr)
 
 
 def _print_trust(name: str, record: Mapping[str, Any]) -> None:
@@ -845,6 +847,8 @@ def _rate_text(row: Row) -> str:
 def _print_table(found: Survey, preparation: Preparation) -> None:
     from rich.table import Table
 
+    from bearcat.data.survey import UNLABELLED
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("domain", "class"):
         table.add_column(column)
@@ -861,7 +865,7 @@ def _print_table(found: Survey, preparation: Preparation) -> None:
         previous = row.domain
     _console().print(table)
     domains = len({row.domain for row in found.rows})
-    classes = len({row.label for row in found.rows})
+    classes = len({row.label for row in found.rows} - {UNLABELLED})
     windows = sum(row.windows for row in found.rows)
     print(
         f"{found.recordings} recordings in {domains} domains, {classes} classes;"
