@@ -1,10 +1,10 @@
 """Your own recordings: from files on a disk to a verdict, and to diagnoses of files that came later.
 
-Pump A is known: four recordings of it healthy, one with a damaged inner and one with a damaged outer race. Its sister, pump
-B, carries less load, and nobody has labelled anything there. The folder is made here, of simulated signals; lay yours
-out the same way (docs/add-your-data.md) and leave `make_folder` out.
+Pump A is known: four recordings of it healthy, one with a damaged inner and one with a damaged outer race. Its sister,
+pump B, carries less load, and nobody has labelled anything there. The folder is made here, of simulated signals; lay
+yours out the same way (docs/add-your-data.md) and leave `make_folder` out.
 
-    python examples/your_own_folder.py [FOLDER] [--epochs 40]
+    python examples/your_own_folder.py [FOLDER] [--epochs 40] [--only-make]
 """
 
 import argparse
@@ -48,11 +48,14 @@ def make_folder(root: Path) -> None:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("folder", type=Path, nargs="?", default=Path("my-pump"))
-    options.add_argument("--epochs", type=int, default=12, help="few, to see it work; 300 are the paper's")
+    options.add_argument("--epochs", type=int, default=10, help="few, to see it work; 300 are the paper's")
+    options.add_argument("--only-make", action="store_true", help="make the folder of recordings and stop")
     told = options.parse_args()
     recordings, out = told.folder / "recordings", told.folder / "out"
     if not recordings.exists():
         make_folder(told.folder)
+    if told.only_make:
+        return
 
     asked = Asked(window=512, input="frequency")  # short spectra are quick; Asked() leaves all to the recordings
     dataset, chosen = settle(open_dataset(str(recordings)), (SOURCE,), TARGET, asked)
