@@ -99,6 +99,11 @@ class Calibration:
     upper: float = 100.0
 
 
+# Settings of a recipe that came after the first results. They are told only where they are not at their default, so that
+# the runs made before there was a choice keep their names.
+LATER = ("balance",)
+
+
 @dataclass(frozen=True)
 class Recipe:
     """A method: ingredients that are in, None where one is not."""
@@ -155,10 +160,9 @@ class Recipe:
 
     def told(self) -> dict[str, Any]:
         """Every setting as plain values, for records."""
-        settings: dict[str, Any] = _told(self)
-        if not self.balance:  # so that the runs made before there was a choice keep their names
-            del settings["balance"]
-        return settings
+        plain = Recipe()
+        late = {name for name in LATER if getattr(self, name) == getattr(plain, name)}
+        return {one.name: _told(getattr(self, one.name)) for one in fields(self) if one.name not in late}
 
     def shape(self) -> Recipe:
         """The recipe without the numbers that may differ between the runs of a stack; equal shapes can be stacked."""
