@@ -99,8 +99,8 @@ class Calibration:
     upper: float = 100.0
 
 
-# Settings of a recipe that came after the first results. They are told only where they are not at their default, so that
-# the runs made before there was a choice keep their names.
+# Settings of a recipe that came after the first results. They are told only where they are not at their default, so
+# that the runs made before there was a choice keep their names.
 LATER = ("balance",)
 
 
