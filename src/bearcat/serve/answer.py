@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -170,10 +171,11 @@ class Answer(BaseModel):
 
 @dataclass(frozen=True)
 class Served:
-    """The model, which of its classes are alarms, and how it came to be."""
+    """The model, which of its classes are alarms, whether its confidence is calibrated, and how it came to be."""
 
     model: Predictor
     alarms: Collection[str]
+    calibrated: bool | None = None  # an ONNX file does not say
     made_by: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -215,10 +217,12 @@ def answer_file(served: Served, path: Path, asked: Asked, until: float) -> Answe
     marks = asked.marks()
     try:
         in_time(until)
-        stream = open_stream(path, asked.channel)
+        with distrusted(origin):
+            stream = open_stream(path, asked.channel)
         own = stream.rate or asked.rate
         picture = Picture(own) if asked.picture else None
-        blocks = _timed(stream.blocks if picture is None else picture.watching(stream.blocks), until)
+        blocks = _timed(_distrusted_blocks(stream.blocks, origin), until)
+        blocks = blocks if picture is None else picture.watching(blocks)
         stream, note = at_rate_of(served.model, replace(stream, origin=origin, blocks=blocks), asked.rate)
         ledger = _Ledger(served, asked, stream.rate, until)
         diagnosis = diagnose_stream(served.model, stream, show=ledger.show)
@@ -226,7 +230,7 @@ def answer_file(served: Served, path: Path, asked: Asked, until: float) -> Answe
         raise
     except InputError as error:
         sentence = str(error).replace(str(path), origin)
-        field = next((name for name in ("channel", "rate") if f"--{name}" in sentence), "file")
+        field = next((name for words, name in _ABOUT.items() if words in sentence), "file")
         raise FieldError(field, _for_http(sentence)) from error
     notes = [_for_http(note)] if note else []
     if own is None and marks:
@@ -328,6 +332,29 @@ def lower_first(words: str) -> str:
     return words[:1].lower() + words[1:]
 
 
+@contextmanager
+def distrusted(origin: str) -> Iterator[None]:
+    """Readers meet bytes here that nobody vouches for, and fail in more ways than they know of themselves."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise FieldError(
+            "file",
+            f"{origin}: cannot be read ({type(error).__name__}); the file is damaged, cut short or of another format",
+        ) from error
+
+
+def _distrusted_blocks(blocks: Iterator[Floats], origin: str) -> Iterator[Floats]:
+    while True:
+        with distrusted(origin):
+            block = next(blocks, None)
+        if block is None:
+            return
+        yield block
+
+
 def _timed(blocks: Iterable[Floats], until: float) -> Iterator[Floats]:
     for block in blocks:
         in_time(until)
@@ -341,6 +368,7 @@ def _for_http(sentence: str) -> str:
     return sentence
 
 
+_ABOUT = {"--channel": "channel", "has no channel": "channel", "--rate": "rate"}
 _OPTIONS = {
     ", or in the manifest's column 'channel'": "",
     "with --channel": "with the parameter channel",

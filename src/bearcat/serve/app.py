@@ -50,6 +50,7 @@ from bearcat.serve.answer import (
     Served,
     answer_file,
     answer_windows,
+    distrusted,
     lower_first,
 )
 from bearcat.serve.limits import Limits
@@ -97,6 +98,7 @@ class ModelAnswer(BaseModel):
     rate: float | None
     channels: int
     pooled_temperature: float
+    calibrated: bool | None = Field(description="Whether its confidence is; null where the file does not say.")
     knows_familiar: bool = Field(description="Whether it can tell familiar recordings from others.")
     made_by: dict[str, Any]
     formats: list[str]
@@ -228,7 +230,8 @@ class Desk:
     def _answer_upload(self, path: Path, asked: Asked, until: float) -> Answer:
         origin = asked.filename or path.name
         try:
-            check_unpacked(path, origin, EXPANSION * self.limits.max_bytes)
+            with distrusted(origin):
+                check_unpacked(path, origin, EXPANSION * self.limits.max_bytes)
             return answer_file(self.served, path, asked, until)
         except (TooLargeError, FieldError):
             raise
@@ -426,7 +429,7 @@ def _told(served: Served, limits: Limits) -> ModelAnswer:
     return ModelAnswer(
         classes=list(model.classes), alarms=sorted(served.alarms), input=model.preparation.input,
         length=model.preparation.length, stride=model.preparation.step, rate=model.preparation.rate or model.rate,
-        channels=model.channels, pooled_temperature=model.pooled_temperature,
+        channels=model.channels, calibrated=served.calibrated, pooled_temperature=model.pooled_temperature,
         knows_familiar=model.familiarity is not None, made_by=dict(served.made_by), formats=list(FORMATS),
         bearings={name: asdict(one) for name, one in BEARINGS.items()}, limits=asdict(limits), bearcat=__version__,
     )  # fmt: skip

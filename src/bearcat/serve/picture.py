@@ -65,19 +65,19 @@ class Folded:
     """
 
     def __init__(self, columns: int, join: Callable[[Doubles], Doubles], most: int = POINTS) -> None:
-        self.join, self.most, self.each = join, most, 1
+        self.columns, self.join, self.most, self.each = columns, join, most, 1
         self._rows = self._rest = np.empty((0, columns))
 
     def add(self, rows: NDArray[Any]) -> None:
         held = np.concatenate([self._rest, rows])
         while True:
             full = min(len(held) // self.each, 2 * self.most - len(self._rows))
-            parts = held[: full * self.each].reshape(full, self.each, -1)
+            parts = held[: full * self.each].reshape(full, self.each, self.columns)
             self._rows = np.concatenate([self._rows, self.join(parts)])
             held = held[full * self.each :]
             if len(self._rows) < 2 * self.most:
                 break
-            self._rows = self.join(self._rows.reshape(self.most, 2, -1))
+            self._rows = self.join(self._rows.reshape(self.most, 2, self.columns))
             self.each *= 2
         self._rest = held.copy()
 

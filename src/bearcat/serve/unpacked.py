@@ -108,11 +108,10 @@ def _check_mat(file: BinaryIO, origin: str, most: int) -> None:
     total = 0
     while len(tag := file.read(8)) == 8:
         kind, size = struct.unpack(f"{order}II", tag)
-        if kind != COMPRESSED:
-            total += size
-            file.seek(size, 1)
-        else:
+        if kind == COMPRESSED:
             total += _inflated(file, size, most - total)
+        else:
+            file.seek(size, 1)  # as it is: bounded by the file
         _bounded(origin, total, most)
     return None
 

@@ -1,0 +1,956 @@
+"""A model behind HTTP: the server as `bearcat serve` starts it, in its own process, and its page in a real browser."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import h5py
+import httpx
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+from scipy.io import savemat, wavfile
+
+from bearcat.data.simulate import Bearing, Simulated, fault_frequencies
+from bearcat.errors import InputError
+from bearcat.export import export_onnx
+from bearcat.serve.limits import Address, Limits
+from bearcat.serve.metrics import Metrics
+from bearcat.serve.pages import docs_page, main_page
+from bearcat.serve.picture import BEARINGS, Folded, Picture, extremes, marks_of, sums
+from bearcat.serve.run import serve
+from bearcat.serve.unpacked import TooLargeError, check_unpacked
+from tests.test_artefact import familiar_with, made_model, raw_windows, save_model
+from tests.test_page import FLAGS
+from tests.test_predict import command  # noqa: F401 (a fixture)
+
+pytestmark = pytest.mark.xdist_group("serve")  # one server for most of them
+RATE, LENGTH = 12_000, 256
+START = "from bearcat.cli import main; main()"
+TORCHLESS = f"""
+import sys
+
+class Without:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] == "torch":
+            raise ImportError("torch must not be imported")
+
+sys.meta_path.insert(0, Without())
+{START}
+"""
+BINARY, JSON = {"Content-Type": "application/octet-stream"}, {"Content-Type": "application/json"}
+TOKEN = "a-token-for-tests"
+
+
+class Server:
+    """`bearcat serve` in a process of its own, with a temporary folder of its own."""
+
+    def __init__(self, folder: Path, *words: object, code: str = START, **environment: str) -> None:
+        self.temporary = folder / "temporary"
+        self.temporary.mkdir()
+        self.log = folder / "log"
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", code, "serve", *map(str, words), "--port", "0"], stdout=subprocess.PIPE, stderr=log,
+                text=True, env=os.environ | {"TMPDIR": str(self.temporary)} | environment,
+            )  # fmt: skip
+        self.said = self.process.stdout.readline()
+        assert "http://" in self.said, self.logged()
+        self.url = re.search(r"http://\S+", self.said).group()
+        self.place = urlsplit(self.url)
+        self.client = httpx.Client(base_url=self.url, timeout=60)
+
+    def logged(self) -> str:
+        return self.log.read_text()
+
+    def upload(self, name: str, content: bytes, **asked: object) -> httpx.Response:
+        return self.client.post("/predict", params={"filename": name, **asked}, content=content, headers=BINARY)
+
+    def windows(self, body: object, **asked: object) -> httpx.Response:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self.client.post("/predict", params=asked, content=content, headers=JSON)
+
+    def gauge(self, name: str = "bearcat_predictions_in_flight") -> int:
+        return int(re.search(rf"^{name} (\d+)$", self.client.get("/metrics").text, re.MULTILINE).group(1))
+
+    def until(self, accepted: int) -> None:
+        end = time.monotonic() + 30
+        while self.gauge() != accepted:
+            assert time.monotonic() < end, f"never {accepted} requests at once"
+            time.sleep(0.01)
+
+    def memory(self) -> int:
+        """Bytes in use that are the process's own."""
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        return 1024 * int(re.search(r"RssAnon:\s+(\d+)", text).group(1))
+
+    def stop(self, ask: bool = True) -> int:
+        if ask:
+            self.process.send_signal(signal.SIGTERM)
+        status = self.process.wait(60)
+        self.client.close()
+        self.process.stdout.close()
+        return status
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    model = made_model(recipe="CAT*-Temperature", task="a → b")
+    model = familiar_with(model, raw_windows(model, 600))
+    save_model(folder / "model", model)
+    export_onnx(model, folder / "model.onnx")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(models, tmp_path_factory) -> Iterator[Server]:
+    """Of an ONNX file, with torch out of reach."""
+    running = Server(tmp_path_factory.mktemp("server"), models / "model.onnx", code=TORCHLESS)
+    yield running
+    assert running.stop() == 0
+    assert running.logged() == "", "nothing went wrong inside"
+    assert list(running.temporary.iterdir()) == [], "nothing is left behind"
+
+
+@pytest.fixture(scope="module")
+def tight(models, tmp_path_factory) -> Iterator[Server]:
+    """Of the same file, with a token, and little patience."""
+    limits = ("--max-bytes", 2**23, "--timeout", 1.5, "--concurrency", 2)
+    running = Server(tmp_path_factory.mktemp("tight"), models / "model.onnx", *limits, BEARCAT_TOKEN=TOKEN)
+    running.client.headers["Authorization"] = f"Bearer {TOKEN}"
+    yield running
+    assert running.stop() == 0
+    assert running.logged() == ""
+
+
+def noise(samples: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(samples).astype(np.float32)
+
+
+def as_wav(samples: np.ndarray, rate: int = RATE) -> bytes:
+    file = io.BytesIO()
+    wavfile.write(file, rate, samples)
+    return file.getvalue()
+
+
+def as_npy(samples: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, samples)
+    return file.getvalue()
+
+
+def as_text(samples: np.ndarray) -> bytes:
+    return "\n".join(f"{one:.6g}" for one in samples).encode()
+
+
+# Answers.
+
+
+def test_an_uploaded_recording_gets_the_diagnosis_that_predict_gives(server, models, tmp_path, command):  # noqa: F811
+    (tmp_path / "monday.wav").write_bytes(as_wav(noise(40 * LENGTH), 16_000))
+    words = ("predict", models / "model.onnx", tmp_path / "monday.wav", "--format", "json")
+    (expected,) = json.loads(command(*words)[1])["recordings"]
+    found = server.upload("monday.wav", (tmp_path / "monday.wav").read_bytes()).json()
+    assert found["recording"] == "monday.wav"
+    for name in ("class", "windows", "alarm", "familiar"):
+        assert found[name] == expected[name], name
+    for name in ("confidence", "agreement", "unfamiliar"):
+        assert found[name] == pytest.approx(expected[name], abs=1e-6), name
+    assert found["probabilities"] == pytest.approx(expected["probabilities"], abs=1e-6)
+    assert found["notes"] == ["monday.wav: resampled from 16000 Hz to the model's 12000 Hz"]
+    lines = json.loads(command(*words, "--by", "window")[1])["windows"]
+    found = server.upload("monday.wav", (tmp_path / "monday.wav").read_bytes(), by="window").json()["by_window"]
+    assert len(found) == len(lines) == 30
+    for one, other in zip(found, lines, strict=True):
+        assert one | {"confidence": 0, "recording": other["recording"]} == other | {"confidence": 0}
+        assert one["confidence"] == pytest.approx(other["confidence"], abs=1e-6)
+
+
+def test_windows_as_json_get_what_the_recording_they_were_cut_from_gets(server):
+    signal_ = noise(12 * LENGTH, seed=4)
+    uploaded = server.upload("a.npy", as_npy(signal_), rate=RATE, by="window").json()
+    flat = server.windows({"windows": signal_.reshape(12, LENGTH).tolist(), "rate": RATE}, by="window").json()
+    deep = server.windows({"windows": signal_.reshape(12, 1, LENGTH).tolist()}, by="window").json()
+    assert flat == deep
+    assert flat | {"recording": "a.npy"} == uploaded
+    assert server.windows({"windows": signal_.reshape(12, LENGTH).tolist()}).json()["by_window"] is None
+
+
+def test_a_recording_unlike_all_the_model_knows_is_told_to_be_unfamiliar(server):
+    known = server.upload("a.npy", as_npy(noise(100 * LENGTH)), rate=RATE).json()
+    tone = np.sin(np.arange(100 * LENGTH) / 7).astype(np.float32)
+    strange = server.upload("a.npy", as_npy(tone), rate=RATE).json()
+    assert known["familiar"] is True
+    assert known["unfamiliar"] < 0.3
+    assert strange["familiar"] is False
+    assert strange["unfamiliar"] > 0.9
+    assert strange["alarm"] is True
+
+
+@pytest.mark.parametrize("kind", ["csv", "txt", "npy", "npz", "mat", "wav", "parquet"])
+def test_every_format_can_be_uploaded_in_the_spelling_of_any_machine(server, tmp_path, kind):
+    samples = noise(4 * LENGTH)
+    path = tmp_path / f"a.{kind}"
+    {
+        "csv": lambda: path.write_bytes(b"acceleration\n" + as_text(samples)), "txt": lambda: path.write_bytes(as_text(samples)),
+        "npy": lambda: path.write_bytes(as_npy(samples)), "npz": lambda: np.savez_compressed(path, a=samples),
+        "mat": lambda: savemat(path, {"a": samples}, do_compression=True), "wav": lambda: path.write_bytes(as_wav(samples)),
+        "parquet": lambda: parquet.write_table(pa.table({"a": samples}), path),
+    }[kind]()  # fmt: skip
+    answer = server.upload(f"Überlast №1.{kind.upper()}", path.read_bytes(), rate=RATE)
+    assert answer.status_code == 200, answer.text
+    assert (answer.json()["windows"], answer.json()["recording"]) == (4, f"Überlast №1.{kind.upper()}")
+
+
+def test_the_model_folder_is_served_with_the_same_answers_and_sigterm_finishes_what_was_accepted(
+    models, server, tmp_path
+):
+    """Requests that are computed, that wait for a worker, and one whose body is still coming."""
+    running = Server(tmp_path, models / "model")
+    told = running.client.get("/model").json()
+    assert told | {"calibrated": None} == server.client.get("/model").json()
+    assert told["calibrated"] is True
+    recording = as_npy((30 * noise(3 * 2**17)).astype(np.int8))  # some time's work
+    waiting = 5
+    with ThreadPoolExecutor(waiting) as pool:
+        slow = socket.create_connection((running.place.hostname, running.place.port))
+        content = as_wav(noise(10 * LENGTH))
+        slow.sendall(
+            f"POST /predict?filename=a.wav HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(content)}\r\n"
+            "Content-Type: application/octet-stream\r\n\r\n".encode() + content[:100]
+        )  # fmt: skip
+        answers = [pool.submit(running.upload, "a.npy", recording, rate=RATE) for _ in range(waiting)]
+        running.until(waiting + 1)
+        running.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        slow.sendall(content[100:])
+        statuses = [one.result(60).status_code for one in answers]
+        file = slow.makefile("rb")
+        head, body = file.readline(), file.read().rpartition(b"\r\n")[2]
+        slow.close()
+    assert statuses == [200] * waiting
+    assert head.startswith(b"HTTP/1.1 200")
+    expected = server.upload("a.wav", content).json()
+    assert json.loads(body)["probabilities"] == pytest.approx(expected["probabilities"], abs=1e-5)
+    assert running.stop(ask=False) == 0
+    assert running.logged() == ""
+    assert list(running.temporary.iterdir()) == []
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{running.url}/health")
+
+
+# The picture.
+
+
+def test_the_picture_has_a_bounded_number_of_points_whatever_the_length(server):
+    for seconds in (1, 20):
+        samples = noise(seconds * RATE)
+        samples[5000] = 40.0
+        answer = server.upload("a.wav", as_wav(samples), picture=True, speed_rpm=1797)
+        picture = answer.json()["picture"]
+        assert len(answer.content) < 90_000
+        assert picture["samples"] == samples.size
+        assert max(picture["waveform"]["high"]) == 40.0, "no peak is lost"
+        assert len(picture["waveform"]["low"]) <= 1600
+        assert len(picture["spectrum"]["values"]) <= 800
+        shown = picture["timeline"]
+        assert len(shown["class"]) * shown["step"] == pytest.approx(seconds, rel=0.05)
+        (shaft,) = picture["marks"]
+        assert (shaft["name"], shaft["hertz"]) == ("shaft", pytest.approx(1797 / 60))
+
+
+@given(sizes=st.lists(st.integers(1, 50), min_size=1, max_size=30), most=st.integers(1, 7))
+@settings(max_examples=60, deadline=None)
+def test_folding_keeps_extremes_and_sums_however_the_rows_come(sizes, most):
+    rows = np.random.default_rng(sum(sizes)).standard_normal((sum(sizes), 2))
+    lows, total, at = Folded(2, extremes, most), Folded(2, sums, most), 0
+    for size in sizes:
+        lows.add(np.sort(rows[at : at + size], axis=1))
+        total.add(rows[at : at + size])
+        at += size
+    ordered = np.sort(rows, axis=1)
+    groups = [ordered[at : at + lows.each] for at in range(0, len(rows), lows.each)]
+    assert len(groups) <= 2 * most
+    assert np.array_equal(lows.rows(), [[one[:, 0].min(), one[:, 1].max()] for one in groups])
+    assert np.allclose(total.rows(), [rows[at : at + total.each].sum(axis=0) for at in range(0, len(rows), total.each)])
+
+
+def test_spectra_are_those_of_the_signal_in_any_blocks():
+    """A sine has its amplitude at its frequency; modulated, its modulation in the envelope's."""
+    time_ = np.arange(6 * RATE) / RATE
+    signal_ = (3 * (1 + 0.8 * np.sin(2 * np.pi * 80 * time_)) * np.sin(2 * np.pi * 3000 * time_)).astype(np.float32)
+    drawn = []
+    for size in (1000, 10**6):
+        picture = Picture(float(RATE))
+        assert sum(
+            block.size for block in picture.watching(signal_[at : at + size] for at in range(0, signal_.size, size))
+        )
+        drawn.append(picture.drawn())
+    assert drawn[0] == drawn[1]
+    lines, envelope = drawn[0]["spectrum"], drawn[0]["envelope"]
+    assert max(lines["values"]) == pytest.approx(3, rel=0.05)
+    assert lines["start"] + np.argmax(lines["values"]) * lines["step"] == pytest.approx(3000, abs=lines["step"])
+    assert envelope["start"] + np.argmax(envelope["values"]) * envelope["step"] == pytest.approx(
+        80, abs=envelope["step"]
+    )
+
+
+def test_the_marks_of_a_simulated_fault_stand_out_and_those_of_noise_do_not():
+    recording = Simulated(seconds=3.0).recording("N09_M07_F10", "outer-3")
+    picture = Picture(recording.rate)
+    list(picture.watching([recording.signal]))
+    marks = {(one["name"], one["multiple"]): one for one in picture.drawn(marks_of(Bearing(), 900))["marks"]}
+    assert marks["BPFO", 1]["hertz"] == fault_frequencies(Bearing(), 900)["BPFO"]
+    assert min(marks["BPFO", multiple]["above"] for multiple in (1, 2, 3)) > 10
+    assert marks["BPFI", 1]["above"] < 4
+    found = []
+    for seed in range(10):
+        picture = Picture(float(RATE))
+        list(picture.watching([noise(3 * RATE, seed)]))
+        found += [one["above"] for one in picture.drawn(marks_of(BEARINGS["6205"], 1797))["marks"]]
+    assert len(found) == 100
+    assert np.mean(np.array(found) < 4) > 0.98, "what the page says of chance"
+
+
+# What is refused, and how.
+
+
+def refused(answer: httpx.Response, status: int, field: str | None) -> str:
+    found = answer.json()
+    assert (answer.status_code, found["field"]) == (status, field), found
+    assert found["reason"]
+    assert "/" not in found["reason"].replace("application/", "").replace("ASCII/", ""), "no path is told"
+    return found["reason"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b"", "body"), (b"{", "body"), (b"[1]", "body"), (b"\xff\xfe", "body"), (b"[" * 10_000, "body"),
+        (b'{"windows": NaN}', "body"), ({}, "windows"), ({"windows": []}, "windows"), ({"windows": 3}, "windows"),
+        ({"windows": [[1.0, "2"]]}, "windows.0.1"), ({"windows": [[1.0], [True]]}, "windows.1.0"), ({"windows": [[]]}, "windows.0"),
+        ({"windows": [[1.0, 2.0]]}, "windows.0"), ({"windows": [[[0.0] * LENGTH] * 2]}, "windows.0"),
+        ({"windows": [[0.0] * LENGTH, [0.0] * (LENGTH - 1)]}, "windows.1"), ({"windows": [[10**400] * LENGTH]}, "windows.0.0"),
+        ({"windows": [[0.0] * LENGTH, [1e300] * LENGTH]}, "windows.1"), ({"windows": [[0.0] * LENGTH], "rate": 48_000}, "rate"),
+        ({"windows": [[0.0] * LENGTH], "rate": "fast"}, "rate"), ({"windows": [[0.0] * LENGTH], "sample_rate": 1}, "sample_rate"),
+        ({"windows": [[[[0.0]]]]}, "windows.0.0.0"), ({"windows": [{"a": 1}]}, "windows.0"),
+    ],
+)  # fmt: skip
+def test_windows_that_do_not_fit_are_refused_by_the_field(server, body, field):
+    refused(server.windows(body), 422, field)
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ({"rate": -1}, "rate"), ({"rate": "nan"}, "rate"), ({"rate": "fast"}, "rate"), ({"by": "day"}, "by"), ({"colour": "red"}, "colour"),
+        ({"picture": "perhaps"}, "picture"), ({"channel": "left"}, "channel"), ({"balls": 8}, "ball_diameter"),
+        ({"balls": 8, "ball_diameter": 6, "pitch_diameter": 30}, "speed_rpm"), ({"balls": 2}, "balls"), ({"speed_rpm": 0}, "speed_rpm"),
+        ({"balls": 20, "ball_diameter": 20, "pitch_diameter": 30, "speed_rpm": 1}, "ball_diameter"), ({"contact_angle": 90}, "contact_angle"),
+        ({"filename": "a.exe"}, "filename"), ({"filename": ""}, "filename"), ({"filename": "../../etc/passwd.wav"}, "filename"),
+        ({"filename": "a\r\nb.wav"}, "filename"), ({"filename": "a" * 300 + ".wav"}, "filename"),
+    ],
+)  # fmt: skip
+def test_parameters_that_do_not_fit_are_refused_by_their_name(server, asked, field):
+    content = as_wav(noise(4 * LENGTH))
+    found = server.client.post("/predict", params={"filename": "a.wav"} | asked, content=content, headers=BINARY).json()
+    assert found["field"] == field, found
+    assert field in found["reason"] or field == "channel"
+
+
+def test_what_is_missing_or_of_a_wrong_kind_is_told(server):
+    content = as_wav(noise(4 * LENGTH))
+    assert "?filename=NAME" in refused(server.client.post("/predict", content=content, headers=BINARY), 422, "filename")
+    refused(server.client.post("/predict?filename=a.wav", content=content), 415, "content-type")
+    refused(server.client.post("/predict", files={"file": ("a.wav", content)}), 415, "content-type")
+    refused(server.windows({"windows": []}, picture=True), 422, "picture")
+    assert "rate" in refused(server.upload("a.npy", as_npy(noise(999))), 422, "rate")
+    two = as_npy(noise(2000).reshape(2, 1000))
+    assert "with the parameter channel" in refused(server.upload("a.npy", two, rate=RATE), 422, "channel")
+    assert server.upload("a.npy", two, rate=RATE, channel="2").status_code == 200
+    assert server.client.get("/nothing").json()["reason"].startswith("there is nothing at this address")
+    assert server.client.get("/predict").status_code == 405
+    assert server.client.get("/model", headers={"Host": "elsewhere.example"}).status_code == 403, (
+        "a page that found us by name"
+    )
+
+
+@pytest.mark.parametrize("kind", ["csv", "txt", "npy", "npz", "mat", "wav", "parquet"])
+def test_files_that_cannot_be_read_are_refused_in_a_sentence_without_a_path(server, kind):
+    for content in (b"", b"\x00" * 50, noise(500, seed=1).tobytes(), b"one two three", as_npy(noise(500))[:300],
+                    as_wav(noise(500))[:300], b"PK\3\4" + noise(99).tobytes()):  # fmt: skip
+        reason = refused(server.upload(f"Monday.{kind}", content, rate=RATE), 422, "file")
+        assert reason.startswith(f"Monday.{kind}: ")
+    bad = noise(4 * LENGTH)
+    bad[7] = np.nan
+    assert "sample 7 is NaN" in refused(server.upload("a.npy", as_npy(bad), rate=RATE), 422, "file")
+    assert "shorter than one window" in refused(server.upload("a.npy", as_npy(noise(99)), rate=RATE), 422, "file")
+
+
+@st.composite
+def damaged(draw) -> tuple[str, bytes]:
+    """The kind and content of a real file with some bytes changed, or cut short."""
+    kind = draw(st.sampled_from(["csv", "npy", "npz", "mat", "wav", "parquet"]))
+    file, samples = io.BytesIO(), noise(3 * LENGTH)
+    {
+        "csv": lambda: file.write(as_text(samples)), "npy": lambda: np.save(file, samples), "npz": lambda: np.savez_compressed(file, a=samples),
+        "mat": lambda: savemat(file, {"a": samples, "fs": 12_000}, do_compression=True), "wav": lambda: wavfile.write(file, RATE, samples),
+        "parquet": lambda: parquet.write_table(pa.table({"a": samples}), file),
+    }[kind]()  # fmt: skip
+    whole = file.getvalue()
+    content = bytearray(whole[: draw(st.integers(1, len(whole)))])
+    for _ in range(draw(st.integers(0, 5))):
+        content[draw(st.integers(0, min(len(content), 400) - 1))] = draw(st.integers(0, 255))
+    return kind, bytes(content)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(("wav", b"RIFF2\x0c\x00\x00WAVE\x00mt \x12\x00\x01\x00"))  # on which scipy's reader uses what it has not set
+@given(damaged())
+def test_damaged_files_are_never_the_servers_fault(server, given_file):
+    kind, content = given_file
+    assert server.upload(f"a.{kind}", content, rate=RATE, picture=True).status_code in (200, 413, 422)
+
+
+def test_the_schema_says_what_the_server_does(server):
+    """Requests made of the schema, right ones and wrong ones: no 500, and only what the schema announces."""
+    import schemathesis
+    from schemathesis.checks import not_a_server_error
+    from schemathesis.generation import GenerationMode
+    from schemathesis.specs.openapi.checks import (
+        content_type_conformance,
+        response_schema_conformance,
+        status_code_conformance,
+    )
+
+    schema = schemathesis.openapi.from_dict(server.client.get("/openapi.json").json())
+    schema.config.update(base_url=server.url)
+    checks = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+    asked = 0
+    for path, method, count in (
+        ("/predict", "POST", 35),
+        ("/model", "GET", 3),
+        ("/health", "GET", 3),
+        ("/metrics", "GET", 3),
+    ):
+        for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
+            try:
+                cases = schema[path][method].as_strategy(generation_mode=mode)
+
+                @settings(max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+                @given(case=cases)
+                def ask(case):
+                    nonlocal asked
+                    asked += 1
+                    case.validate_response(case.call(), checks=checks)
+
+                ask()
+            except Exception as error:
+                if type(error).__name__ != "Unsatisfiable":  # a GET without parameters cannot be asked wrongly
+                    raise
+    assert asked > 60
+
+
+def test_too_much_too_slow_and_too_many_are_refused_with_a_reason(tight):
+    """413 before and while a body comes, 408 for one that dribbles, 429 while they hold their places."""
+    declared = tight.client.post("/predict?filename=a.npy", content=b"1" * (2**23 + 1), headers=BINARY)
+    assert "8388608 bytes" in refused(declared, 413, "body")
+    chunked = tight.client.post("/predict?filename=a.npy", content=iter([b"1" * 2**20] * 9), headers=BINARY)
+    refused(chunked, 413, "body")
+    slow = []
+    for _ in range(2):
+        connection = socket.create_connection((tight.place.hostname, tight.place.port), timeout=20)
+        connection.sendall(
+            f"POST /predict?filename=a.npy HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+            "Content-Type: application/octet-stream\r\nContent-Length: 100000\r\n\r\n".encode()
+        )
+        slow.append(connection)
+    tight.until(2)
+    started = time.monotonic()
+    busy = tight.upload("a.npy", as_npy(noise(1000)), rate=RATE)
+    assert "busy" in refused(busy, 429, None)
+    assert int(busy.headers["Retry-After"]) >= 1
+    assert tight.client.get("/health").status_code == 200, "who only asks how it goes is answered"
+    answers = [b"", b""]
+    while not all(answers) and time.monotonic() < started + 15:
+        for number, connection in enumerate(slow):
+            connection.settimeout(0.1)
+            try:
+                connection.sendall(b"1")  # a byte now and then
+                answers[number] += connection.recv(4096)
+            except (TimeoutError, ConnectionError):
+                continue
+    for one, connection in zip(answers, slow, strict=True):
+        assert one.startswith(b"HTTP/1.1 408"), one
+        assert b"the request's body took longer than 1.5 s" in one
+        connection.close()
+    tight.until(0)
+    assert tight.upload("a.npy", as_npy(noise(1000)), rate=RATE).status_code == 200
+
+
+def test_a_recording_that_takes_too_long_is_given_up_and_its_place_is_free_again(tight):
+    started = time.monotonic()
+    answer = tight.upload("a.npy", as_npy((40 * noise(2**23 - 200)).astype(np.int8)), rate=RATE, picture=True)
+    assert "the answer took longer than 1.5 s" in refused(answer, 408, None)
+    assert time.monotonic() - started < 10
+    tight.until(0)
+    (private,) = tight.temporary.iterdir()
+    assert private.stat().st_mode & 0o777 == 0o700
+    assert list(private.iterdir()) == [], "uploads are gone"
+
+
+def test_a_client_that_goes_away_leaves_nothing(tight):
+    connection = socket.create_connection((tight.place.hostname, tight.place.port))
+    connection.sendall(
+        f"POST /predict?filename=a.npy HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+        "Content-Type: application/octet-stream\r\nContent-Length: 100000\r\n\r\n1111".encode()
+    )
+    tight.until(1)
+    connection.close()
+    tight.until(0)
+    assert [list(one.iterdir()) for one in tight.temporary.iterdir()] == [[]]
+
+
+def test_a_token_is_asked_for_everywhere_but_on_health_and_the_empty_page(tight):
+    with httpx.Client(base_url=tight.url) as stranger:
+        assert {path: stranger.get(path).status_code for path in ("/health", "/", "/model", "/metrics", "/docs", "/openapi.json", "/x")} == {
+            "/health": 200, "/": 200, "/model": 401, "/metrics": 401, "/docs": 401, "/openapi.json": 401, "/x": 401,
+        }  # fmt: skip
+        answer = stranger.post("/predict?filename=a.npy", content=as_npy(noise(1000)), headers=BINARY)
+        assert "Authorization: Bearer TOKEN" in refused(answer, 401, "authorization")
+        assert answer.headers["WWW-Authenticate"] == "Bearer"
+        for wrong in (f"Bearer {TOKEN}x", f"Basic {TOKEN}", TOKEN, "Bearer", "Bearer \xe9"):
+            assert stranger.get("/model", headers={"Authorization": wrong.encode("latin-1")}).status_code == 401
+    assert tight.client.get("/model").json()["limits"] == {"max_bytes": 2**23, "timeout": 1.5, "concurrency": 2}
+    assert TOKEN not in tight.said
+
+
+def test_files_that_unpack_to_far_more_than_they_are_get_413(tight):
+    file = io.BytesIO()
+    np.savez_compressed(file, a=np.zeros(9 * 2**20))
+    assert file.tell() < 2**20
+    assert "unpacks to more than 64 MiB" in refused(tight.upload("a.npz", file.getvalue(), rate=RATE), 413, "file")
+
+
+def bombs(folder: Path) -> dict[str, Path]:
+    """Files of a few kilobytes that would become 8 MB or more, or say so."""
+    zeros = np.zeros(2**20)
+    np.savez_compressed(folder / "zeros.npz", a=zeros)
+    savemat(folder / "zeros.mat", {"a": zeros}, do_compression=True)
+    parquet.write_table(pa.table({"a": zeros}), folder / "zeros.parquet", compression="zstd")
+    parquet.write_table(pa.table({"a": ["long" * 1000] * 4000}), folder / "words.parquet")
+    with h5py.File(folder / "zeros73.mat", "w") as tree:
+        tree.create_dataset("a", data=zeros, compression="gzip")
+    with h5py.File(folder / "empty73.mat", "w") as tree:
+        tree.create_dataset("a", shape=(2**40,), dtype="f8", chunks=(2**16,))
+    (folder / "line.csv").write_bytes(b"1," * 50_000)
+    return {path.name: path for path in folder.iterdir()}
+
+
+def test_bombs_are_known_by_their_headers(tmp_path):
+    for name, path in bombs(tmp_path).items():
+        with pytest.raises(TooLargeError, match=r"^it: "):
+            check_unpacked(path, "it", most=2**22)
+        if "empty" not in name and name != "line.csv":
+            check_unpacked(path, "it", most=2**36)
+
+
+def test_headers_that_announce_what_is_not_there_are_refused(tmp_path):
+    def npy_of(shape: str) -> bytes:
+        head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".ljust(117).encode() + b"\n"
+        return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + b"\0" * 64
+
+    (tmp_path / "a.npy").write_bytes(npy_of("(1000,)"))
+    with pytest.raises(InputError, match="not there"):
+        check_unpacked(tmp_path / "a.npy", "it", 2**30)
+    (tmp_path / "a.npy").write_bytes(npy_of("(1000000000000,)"))
+    with pytest.raises(TooLargeError):
+        check_unpacked(tmp_path / "a.npy", "it", 2**30)
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as members:
+        members.writestr("a.npy", npy_of("(10000000,)"))
+    with pytest.raises(InputError, match="more samples than there are"):
+        check_unpacked(tmp_path / "a.npz", "it", 2**30)
+    with zipfile.ZipFile(tmp_path / "many.npz", "w") as members:
+        for number in range(4000):
+            members.writestr(f"a name that takes some room in the list of them {number}.npy", b"")
+    with pytest.raises(TooLargeError, match="too many arrays"):
+        check_unpacked(tmp_path / "many.npz", "it", 2**30)
+    head = b"MATLAB 5.0 MAT-file".ljust(124) + struct.pack("<H", 0x0100) + b"IM"
+    packed = zlib.compress(b"\0" * 2**22)
+    (tmp_path / "a.mat").write_bytes(head + struct.pack("<II", 15, len(packed)) + packed)
+    with pytest.raises(TooLargeError):
+        check_unpacked(tmp_path / "a.mat", "it", 2**20)
+
+
+def test_a_matlab_file_cannot_point_at_other_files_of_the_server(server, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_bytes(noise(4 * LENGTH).tobytes())
+    with h5py.File(tmp_path / "external.mat", "w") as tree:
+        tree.create_dataset("a", shape=(4 * LENGTH,), dtype="f4", external=[(str(secret), 0, h5py.h5f.UNLIMITED)])
+    with h5py.File(tmp_path / "kept.h5", "w") as tree:
+        tree.create_dataset("a", data=noise(4 * LENGTH))
+    layout = h5py.VirtualLayout(shape=(4 * LENGTH,), dtype="f4")
+    layout[:] = h5py.VirtualSource(tmp_path / "kept.h5", "a", shape=(4 * LENGTH,))
+    with h5py.File(tmp_path / "virtual.mat", "w") as tree:
+        tree.create_virtual_dataset("a", layout)
+    with h5py.File(tmp_path / "link.mat", "w") as tree:
+        tree["a"] = h5py.ExternalLink(tmp_path / "kept.h5", "a")
+    for name in ("external", "virtual"):
+        reason = refused(server.upload("a.mat", (tmp_path / f"{name}.mat").read_bytes(), rate=RATE), 422, "file")
+        assert "is kept in another file" in reason
+    assert "holds no numeric signal" in refused(
+        server.upload("a.mat", (tmp_path / "link.mat").read_bytes(), rate=RATE), 422, "file"
+    )
+
+
+# Under load.
+
+
+def test_two_thousand_requests_32_at_a_time_are_all_answered_and_memory_stays_flat(server):
+    bodies = []
+    for seed in range(4):
+        samples = noise(4 * LENGTH, seed)
+        bodies.append(("/predict", JSON, json.dumps({"windows": samples[:LENGTH][None].round(3).tolist()}).encode()))
+        bodies.append((f"/predict?filename=a.wav&picture={not seed}", BINARY, as_wav(samples)))
+    found: list[dict[tuple[int, str], int]] = [{} for _ in bodies]
+    left, lock = iter(range(2000)), threading.Lock()
+
+    def ask_on(count: int) -> int:
+        connection, done = http.client.HTTPConnection(server.place.hostname, server.place.port, timeout=60), 0
+        while done < count:
+            with lock:
+                number = next(left, None)
+            if number is None:
+                break
+            place = number % len(bodies)
+            path, headers, body = bodies[place]
+            connection.request("POST", path, body, headers)
+            answer = connection.getresponse()
+            told = answer.read()
+            key = (answer.status, re.search(rb'"confidence":([^,]+)', told).group(1).decode())
+            with lock:
+                found[place][key] = found[place].get(key, 0) + 1
+            done += 1
+        connection.close()
+        return done
+
+    def ask_many(count: int) -> int:
+        with ThreadPoolExecutor(32) as pool:
+            return sum(pool.map(lambda _: ask_on(count), range(32)))
+
+    assert ask_many(10) == 320
+    before = server.memory()
+    assert ask_many(2000) == 1680
+    assert server.memory() - before < 20 * 2**20
+    assert [sum(one.values()) for one in found] == [250] * 8
+    assert all(next(iter(one))[0] == 200 and len(one) == 1 for one in found), "the same question, the same answer"
+    server.until(0)
+    assert server.gauge("bearcat_requests_in_flight") == 1
+
+
+def test_metrics_count_what_happened(server):
+    def counts() -> dict[str, float]:
+        lines = server.client.get("/metrics").text.splitlines()
+        return {one.rpartition(" ")[0]: float(one.rpartition(" ")[2]) for one in lines if not one.startswith("#")}
+
+    before = counts()
+    label = server.upload("a.npy", as_npy(noise(10 * LENGTH)), rate=RATE).json()["class"]
+    server.upload("a.npy", b"", rate=RATE)
+    server.client.get("/no/such/path")
+    after = counts()
+
+    def more(name: str) -> float:
+        return after[name] - before.get(name, 0)
+
+    assert more("bearcat_windows_total") == 10
+    assert more(f'bearcat_recordings_total{{class="{label}"}}') == 1
+    assert more('bearcat_requests_total{path="/predict",status="200"}') == 1
+    assert more('bearcat_requests_total{path="/predict",status="422"}') == 1
+    assert more('bearcat_requests_total{path="other",status="404"}') == 1, "paths that strangers make up are one"
+    assert more('bearcat_request_seconds_count{path="/predict"}') == 2
+    assert (
+        after['bearcat_request_seconds_bucket{path="/predict",le="+Inf"}']
+        == after['bearcat_request_seconds_count{path="/predict"}']
+    )
+    odd = Metrics()
+    odd.count("bearcat_recordings_total", labels={"class": 'a "b"\\\nc'})
+    assert r'{class="a \"b\"\\\nc"} 1' in odd.text()
+
+
+# Starting.
+
+
+def test_loopback_is_the_default_and_the_model_is_told(server):
+    assert server.place.hostname == Address().host == "127.0.0.1"
+    for line in Path(f"/proc/{server.process.pid}/net/tcp").read_text().splitlines()[1:]:
+        address, state = line.split()[1], line.split()[3]
+        if state == "0A" and int(address.split(":")[1], 16) == server.place.port:
+            assert address.startswith("0100007F:"), "listens on 127.0.0.1 alone"
+            break
+    else:
+        pytest.fail("listens nowhere")
+    told = server.client.get("/model").json()
+    assert told["classes"] == ["healthy", "inner", "outer"]
+    assert told["alarms"] == ["inner", "outer"]
+    assert (told["length"], told["rate"], told["knows_familiar"]) == (LENGTH, RATE, True)
+    assert told["made_by"]["recipe"] == "CAT*-Temperature"
+
+
+def test_every_answer_carries_the_headers_that_keep_browsers_careful(server):
+    for path in ("/", "/docs", "/health", "/nothing", "/openapi.json"):
+        headers = server.client.get(path).headers
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert "default-src 'none'" in headers["Content-Security-Policy"]
+        assert "unsafe" not in headers["Content-Security-Policy"]
+        assert "server" not in headers
+        assert headers["Cache-Control"] == "no-store"
+
+
+def test_commands_that_cannot_work_get_a_sentence(models, tmp_path, command):  # noqa: F811
+    for limits in ({"max_bytes": 1}, {"timeout": 0.0}, {"timeout": float("nan")}, {"concurrency": 0}):
+        with pytest.raises(InputError, match=next(iter(limits)).replace("_", "-")):
+            Limits(**limits)
+    with pytest.raises(InputError, match="there is no such file"):
+        serve(tmp_path / "no.onnx", Address(), Limits())
+    with pytest.raises(InputError, match="--token"):
+        serve(models / "model.onnx", Address(), Limits(), token=" ")
+    with pytest.raises(InputError, match="--port"):
+        serve(models / "model.onnx", Address(port=70_000), Limits())
+    with pytest.raises(InputError, match="no class 'iner'; did you mean 'inner'"):
+        serve(models / "model.onnx", Address(port=0), Limits(), alarms=["iner"])
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        status, _, said = command("serve", models / "model.onnx", "--port", taken.getsockname()[1])
+    assert status == 2
+    assert "cannot be listened on (Address already in use)" in said
+    assert [
+        Address(one).loopback for one in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "10.1.2.3", "plant.example")
+    ] == [True] * 3 + [False] * 3
+
+
+def test_without_fastapi_a_sentence_says_what_to_install(models, command, monkeypatch):  # noqa: F811
+    for name in ("bearcat.serve.app", "bearcat.serve.run"):
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    status, _, said = command("serve", models / "model.onnx", "--port", 0)
+    assert status == 2
+    assert "pip install 'bearcat[serve]'" in said
+
+
+# The page.
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("no Chromium on this machine; `make browser` installs it where it can")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
+        yield started
+        started.close()
+
+
+class Opened:
+    """A page in the browser, with what it said and whom it asked."""
+
+    def __init__(self, browser, server: Server, path: str = "/", **options) -> None:
+        self.context = browser.new_context(**options)
+        self.page = self.context.new_page()
+        self.errors: list[str] = []
+        self.requests: list[str] = []
+        self.page.on(
+            "console", lambda said: self.errors.append(said.text) if said.type in ("error", "warning") else None
+        )
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda one: self.requests.append(one.url))
+        self.page.goto(f"{server.url}{path}")
+
+    def __enter__(self) -> Opened:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.context.close()
+
+    def drop(self, name: str, content: bytes) -> None:
+        """As a file manager would."""
+        self.page.evaluate(
+            """([name, bytes]) => {
+                const carried = new DataTransfer();
+                carried.items.add(new File([new Uint8Array(bytes)], name));
+                for (const kind of ["dragenter", "dragover", "drop"])
+                    document.getElementById("drop").dispatchEvent(new DragEvent(kind, { dataTransfer: carried, bubbles: true, cancelable: true }));
+            }""",
+            [name, list(content)],
+        )
+
+    def text(self, selector: str) -> str:
+        return self.page.locator(selector).inner_text()
+
+
+def simulated(label: str = "outer-3") -> bytes:
+    recording = Simulated(seconds=1.5).recording("N15_M07_F10", label)
+    return as_wav(recording.signal, int(recording.rate))
+
+
+def test_a_recording_dropped_on_the_page_is_diagnosed_and_drawn(browser, server):
+    content = simulated()
+    expected = server.upload("pump 3.wav", content).json()
+    with Opened(browser, server) as opened:
+        page = opened.page
+        page.wait_for_selector('#bearing option[value="6203"]', state="attached")
+        page.fill('[name="speed_rpm"]', "1500")
+        page.select_option("#bearing", "6203")
+        assert page.input_value('[name="pitch_diameter"]') == "28.5"
+        opened.drop("pump 3.wav", content)
+        page.wait_for_selector("#class")
+        assert opened.text("#class") == expected["class"]
+        assert f"{100 * expected['confidence']:.1f} %" in opened.text("#sure")
+        assert str(expected["windows"]) in opened.text("#sure")
+        assert opened.text("#familiar") == ("familiar" if expected["familiar"] else "unfamiliar")
+        assert opened.text("#alarm") == ("alarm" if expected["alarm"] else "no alarm")
+        assert page.locator("#alternatives li").count() == 3
+        names = page.locator("#alternatives .label").all_inner_texts()
+        assert names == sorted(expected["probabilities"], key=expected["probabilities"].get, reverse=True)
+        assert page.locator(".plot svg").count() == 5
+        assert page.locator(".plot path.curve").count() == 3
+        bars = page.locator(".plot").nth(1).locator("rect.fill").count()
+        assert bars == expected["windows"], "a bar for each window"
+        rows = page.locator("table tbody tr").all_inner_texts()
+        assert [one.split()[0] for one in rows] == ["shaft", "FTF,", "BPFO,", "BPFI,", "BSF,"]
+        assert "76.3 Hz" in rows[2]
+        assert page.locator(".plot .rule").count() == 10
+        assert "resampled from 16000 Hz to the model's 12000 Hz" in opened.text(".notes")
+        assert "pump 3.wav" in opened.text("#status")
+        page.select_option("#bearing", "")  # asked again without geometry
+        page.locator(".plot .rule").nth(1).wait_for(state="detached")
+        assert page.locator(".plot .rule").count() == 1
+        assert opened.errors == []
+        assert {urlsplit(one).netloc for one in opened.requests if not one.startswith("data:")} == {server.place.netloc}
+        box = page.locator(".plot").nth(3)
+        box.focus()
+        for _ in range(3):
+            box.press("ArrowRight")
+        assert "dB" in box.locator(".readout").inner_text()
+
+
+def test_what_is_wrong_is_told_on_the_page_where_it_can_be_mended(browser, server):
+    with Opened(browser, server) as opened:
+        page = opened.page
+        opened.drop("a.npy", as_npy(noise(10 * LENGTH)))
+        page.wait_for_selector('[name="rate"][aria-invalid="true"]')
+        assert "does not say its sampling rate" in opened.text("#status")
+        page.fill('[name="rate"]', str(RATE))
+        page.press('[name="rate"]', "Tab")
+        page.wait_for_selector("#class")
+        assert page.locator('[aria-invalid="true"]').count() == 0
+        opened.drop("a.exe", b"MZ")
+        page.get_by_text("unknown format").wait_for()
+        assert len(opened.errors) == 2, "the two answers of 422 that the browser itself tells of"
+
+
+def test_names_of_files_are_text_and_never_run(browser, server):
+    attack = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'<!--script>.wav"
+    with Opened(browser, server) as opened:
+        opened.drop(attack, as_wav(noise(4 * LENGTH)))
+        opened.page.wait_for_selector("#class")
+        assert attack in opened.text("main")
+        assert "taken" not in opened.page.title()
+        assert opened.page.locator("img").count() == 0
+        assert opened.errors == []
+
+
+def test_the_page_fits_any_screen_light_and_dark(browser, server):
+    with Opened(browser, server) as opened:
+        page = opened.page
+        page.fill('[name="speed_rpm"]', "1500")
+        page.select_option("#bearing", "6203")
+        opened.drop("a.wav", simulated())
+        page.wait_for_selector("#class")
+        for width, scheme in ((1280, "light"), (768, "dark"), (360, "light"), (360, "dark")):
+            page.set_viewport_size({"width": width, "height": 780})
+            page.emulate_media(color_scheme=scheme)
+            page.wait_for_function(
+                "width => Number(document.querySelector('.plot svg').getAttribute('viewBox').split(' ')[2]) < width",
+                arg=width,
+            )
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert (sum(map(int, re.findall(r"\d+", paper)[:3])) < 150) == (scheme == "dark")
+            if folder := os.environ.get("BEARCAT_SCREENSHOTS"):  # to look at
+                page.screenshot(path=Path(folder) / f"serve-{width}-{scheme}.png", full_page=True)
+        nameless = page.evaluate(
+            "[...document.querySelectorAll('input, select, button')].filter(one => !one.labels.length && !one.ariaLabel).length"
+        )
+        doubled = page.evaluate(
+            "(ids => ids.length - new Set(ids).size)([...document.querySelectorAll('[id]')].map(one => one.id))"
+        )
+        unnamed = page.evaluate("[...document.querySelectorAll('[role=img]')].filter(one => !one.ariaLabel).length")
+        assert (nameless, doubled, unnamed) == (0, 0, 0), "who cannot see it can use it too"
+        assert opened.errors == []
+
+
+def test_the_token_is_given_on_the_page(browser, tight):
+    with Opened(browser, tight) as opened:
+        page = opened.page
+        page.wait_for_selector("#token")
+        assert "wants a token" in opened.text("#status")
+        page.fill("#token", "wrong")
+        page.press("#token", "Tab")
+        page.get_by_text("Authorization: Bearer").wait_for()
+        page.fill("#token", TOKEN)
+        page.press("#token", "Tab")
+        page.get_by_text("healthy, inner, outer").wait_for()
+        assert opened.text("#status") == ""
+
+
+def test_the_interface_page_tells_every_path_and_parameter_without_a_script(browser, server):
+    with Opened(browser, server, "/docs", java_script_enabled=False, viewport={"width": 375, "height": 800}) as opened:
+        text = opened.text("body")
+        for part in (
+            "POST /predict",
+            "GET /model",
+            "GET /health",
+            "GET /metrics",
+            "speed_rpm",
+            "application/octet-stream",
+            "429",
+        ):
+            assert part in text, part
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= 375
+        assert opened.errors == []
+        assert [one for one in opened.requests if not one.startswith("data:")] == [f"{server.url}/docs"]
+
+
+def test_the_pages_are_one_file_each_and_ask_nobody():
+    schema = {"info": {"title": "<b>", "description": "<i>"}, "paths": {}}
+    for page in (main_page(), docs_page(schema)):
+        assert not re.search(r"""(src|href)=["'](?!/|data:|#)""", page.text)
+        assert "http://" not in page.text.replace("http://www.w3.org/2000/svg", "")
+        assert "https://" not in page.text
+        assert "@import" not in page.text
+    assert "<b>" not in docs_page(schema).text
+    assert len(main_page().text) < 60_000
