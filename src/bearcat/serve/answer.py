@@ -60,7 +60,12 @@ class Asked(BaseModel):
     speed_rpm: float | None = Field(
         None, gt=0, le=1e6, allow_inf_nan=False, description="Of the shaft; marks its frequency in the picture."
     )
-    balls: int | None = Field(None, ge=3, le=200, description="Of the bearing. With speed and both diameters: marks")
+    balls: int | None = Field(
+        None,
+        ge=3,
+        le=200,
+        description="Of the bearing; with speed and both diameters the picture marks its fault frequencies.",
+    )
     ball_diameter: float | None = Field(None, gt=0, le=1e5, allow_inf_nan=False, description="In mm.")
     pitch_diameter: float | None = Field(None, gt=0, le=1e5, allow_inf_nan=False, description="In mm.")
     contact_angle: float = Field(0, ge=0, lt=90, allow_inf_nan=False, description="In degrees; 0: a radial load.")

@@ -335,6 +335,13 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 ANSWERS: dict[int | str, dict[str, Any]] = {200: {"model": Answer, "description": "The diagnosis."}, **PROBLEMS}
 SHUT: dict[int | str, dict[str, Any]] = {status: PROBLEMS[status] for status in (401, 403)}
+SHUT_PLAIN: dict[int | str, dict[str, Any]] = {  # a reason is JSON where the answer is plain text, too
+    status: {
+        "description": told["description"],
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }
+    for status, told in SHUT.items()
+}
 PREDICT_BODY = {
     "requestBody": {
         "required": True,
@@ -374,17 +381,17 @@ def make_app(served: Served, limits: Limits, token: str | None, loopback: bool =
         """Diagnose a recording, or windows as recorded."""
         return Response(await desk.answer(request, asked), media_type="application/json")
 
-    @app.get("/model", responses=SHUT)
+    @app.get("/model", responses=SHUT, response_description="The model.")
     async def model() -> ModelAnswer:
         """What the model takes and tells apart, and what this server takes."""
         return told
 
-    @app.get("/health", responses={403: PROBLEMS[403]})
+    @app.get("/health", responses={403: PROBLEMS[403]}, response_description="It is there.")
     async def health() -> Health:
         """Whether the server is there; needs no token."""
         return Health(status="ok")
 
-    @app.get("/metrics", response_class=PlainTextResponse, responses=SHUT)
+    @app.get("/metrics", response_class=PlainTextResponse, responses=SHUT_PLAIN, response_description="Lines of text.")
     async def show_metrics() -> Response:
         """Counts and times for Prometheus."""
         return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
