@@ -1,0 +1,168 @@
+"""Examples run, and the pages for newcomers do what they say: their commands are run and their outputs compared.
+
+Of a page, in order: `bash` blocks are run line by line, `python` blocks are run, or saved where their first line says
+`# file: NAME`; `diff` blocks are applied to a copy of the sources. A block without a language that follows is what must
+have been printed: its lines, in order, among others. Blanks may differ and so may numbers with a decimal point; `…`
+stands for anything.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.commands import SERVER
+
+ROOT = Path(__file__).parents[1]
+
+
+def run_python(script: str, words: list[str], folder: str, environment: dict[str, str], output: str) -> None:
+    """In a process of its own: a script with its words, as `python SCRIPT WORDS` would."""
+    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    sys.stdout.reconfigure(encoding="utf-8")
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    sys.argv = [script, *words]
+    sys.path.insert(0, folder)
+    if script == "bearcat":
+        from bearcat.cli import main
+
+        main()
+    else:
+        runpy.run_path(script, run_name="__main__")
+
+
+def python(script: str, *words: object, folder: Path, status: tuple[int, ...] = (0,)) -> str:
+    """What a script (or `bearcat`) prints, to both streams together; forked, so that torch is not imported again."""
+    with tempfile.NamedTemporaryFile("r", encoding="utf-8") as output:
+        process = SERVER.Process(
+            target=run_python, args=(script, [*map(str, words)], str(folder), dict(os.environ), output.name)
+        )
+        process.start()
+        process.join(300)
+        told = output.read()
+        assert process.exitcode in status, f"{script} {words} ended with {process.exitcode}:\n{told}"
+        process.close()
+    return told
+
+
+def shell(line: str, folder: Path) -> str:
+    """What a line of a page prints."""
+    words = line.split()
+    if words[0] == "bearcat":  # predict ends with 1 where there is an alarm
+        return python(*words, folder=folder, status=(0, 1) if words[1] == "predict" else (0,))
+    if words[0] == "python" and words[1] != "-m":
+        return python(*words[1:], folder=folder)
+    if words[0] == "python":
+        line = line.replace("python", sys.executable, 1)
+    environment = os.environ | {"PYTHONPATH": f"{folder / 'src'}{os.pathsep}{folder}", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        line, shell=True, cwd=folder, env=environment, text=True, timeout=300, stdout=-1, stderr=subprocess.STDOUT
+    )
+    assert done.returncode == 0, f"{line} ended with {done.returncode}:\n{done.stdout}"
+    return done.stdout
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Language and text of the code blocks of a page."""
+    return re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
+
+
+def assert_told(promised: str, printed: str) -> None:
+    """Every line that a page promises was printed, in this order."""
+    lines = iter(printed.splitlines())
+    for line in filter(None, map(str.strip, promised.splitlines())):
+        pattern = "".join(map(_free, re.split(r"(…|\d+\.\d+|\s+)", line)))
+        assert any(re.fullmatch(pattern, one.strip()) for one in lines), f"not printed: {line}\n\n{printed}"
+
+
+def _free(part: str) -> str:
+    """A part of a promised line as a pattern: what may differ is left open."""
+    if part == "…":
+        return ".*"
+    if part.isspace():
+        return r"\s+"
+    return r"[\d.]+" if re.fullmatch(r"\d+\.\d+", part) else re.escape(part)
+
+
+def follow(page: Path, folder: Path) -> None:
+    """Does what the page says, in this folder."""
+    (folder / "examples").symlink_to(ROOT / "examples")
+    printed = ""
+    for language, text in blocks(page):
+        if language == "bash":
+            printed = "".join(shell(line, folder) for line in text.splitlines() if line.strip())
+        elif language == "python":
+            name = re.match(r"# file: (\S+)\n", text)
+            place = folder / (name[1] if name else "block.py")
+            place.write_text(text, encoding="utf-8")
+            printed = "" if name else python(str(place), folder=folder)
+        elif language == "diff":
+            subprocess.run(["git", "apply", "-"], input=text, text=True, cwd=folder, check=True)
+        else:
+            assert_told(text, printed)
+
+
+def test_promises_are_compared_word_by_word():
+    printed = "a  table 1.25 of\n  things\nnoise\nExpect about 97 % right\n"
+    assert_told("a table 7.5 of\nthings\nExpect … right", printed)
+    for wrong in ("a table 1.25", "things\na table 1.25 of", "Expect … wrong", "noises", "a chair 1.25 of"):
+        with pytest.raises(AssertionError, match="not printed"):
+            assert_told(wrong, printed)
+
+
+def test_simulate_and_adapt_shows_that_adapting_gains(tmp_path):
+    told = python(str(ROOT / "examples" / "simulate_and_adapt.py"), folder=tmp_path)
+    target = {name: float(value) for name, value in re.findall(r"^(\S+) .*target ([\d.]+)%", told, re.M)}
+    assert set(target) == {"source-only", "CAT*-Temperature"}
+    assert target["CAT*-Temperature"] > target["source-only"]
+
+
+def test_your_own_folder_ends_with_a_verdict_and_diagnoses(tmp_path):
+    told = python(str(ROOT / "examples" / "your_own_folder.py"), "pump", "--epochs", "2", folder=tmp_path)
+    assert "How far to trust it: " in told
+    for file in ("healthy36.csv", "inner40.wav", "outer44.wav"):
+        assert re.search(rf"^{file}: (healthy|inner|outer), \d+% sure$", told, re.M), told
+    assert "balance: on" in told
+    assert (tmp_path / "pump" / "out" / "report.html").exists()
+
+
+def test_read_the_records_makes_a_run_where_there_is_none_and_draws_it(tmp_path):
+    told = python(str(ROOT / "examples" / "read_the_records.py"), "--picture", "curves.png", folder=tmp_path)
+    assert re.search(r"target accuracy: \d+\.\d%", told)
+    assert re.search(r"supervised loss: [\d.]+ in the first epoch, [\d.]+ in the last of 6", told)
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    empty = python(str(ROOT / "examples" / "read_the_records.py"), "nothing", folder=tmp_path)
+    assert "nothing: no finished run in it" in empty
+
+
+def test_the_tutorial_does_what_it_says(tmp_path):
+    follow(ROOT / "docs" / "tutorial.md", tmp_path)
+    for name in ("shift.png", "curves.png", "model.onnx", "out/report.html"):
+        assert (tmp_path / name).exists()
+
+
+def test_a_dataset_is_added_as_its_page_says(tmp_path):
+    follow(ROOT / "docs" / "add-a-dataset.md", tmp_path)
+    assert (tmp_path / "out" / "record.json").exists()
+
+
+def test_a_method_is_added_as_its_page_says(tmp_path):
+    """Its diffs are applied to a copy of bearcat, where the twin must agree with the new ingredient."""
+    for name in ("src/bearcat", "tests/reference"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("tests/__init__.py", "tests/conftest.py", "tests/test_train.py", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    follow(ROOT / "docs" / "add-a-method.md", tmp_path)
+    assert (tmp_path / "mcc" / "record.json").exists()
