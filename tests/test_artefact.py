@@ -65,9 +65,10 @@ def raw_windows(model: Model, count: int = 40, seed: int = 3) -> np.ndarray:
 
 def familiar_with(model: Model, windows: np.ndarray) -> Model:
     """The model, familiar with such windows: the first two thirds as in training, the others held out."""
-    said, place = model.outputs(windows), 2 * len(windows) // 3
+    said, spectra, place = model.outputs(windows), spectrum(standardise(windows)), 2 * len(windows) // 3
+    recording = np.arange(len(windows) - place) // 20
     known = fit_familiarity(
-        said.features[:place], said.logits[place:], said.features[place:], np.arange(len(windows) - place) // 20
+        said.features[:place], spectra[:place], said.logits[place:], said.features[place:], spectra[place:], recording
     )
     return replace(model, familiarity=known)
 
@@ -112,12 +113,14 @@ def test_what_a_model_is_familiar_with_is_saved_in_few_bytes_and_comes_back(tmp_
     save_model(tmp_path / "model", model)
     again = load_model(tmp_path / "model").familiarity
     assert isinstance(again, Familiarity)
-    said = model.outputs(raw_windows(plain, 300, seed=9) ** 3)
-    expected = model.familiarity.unfamiliar(said.logits, said.features)
+    windows = np.cumsum(raw_windows(plain, 300, seed=9), axis=-1) * (np.arange(300) % 2)[:, None, None]
+    windows += raw_windows(plain, 300, seed=8)
+    said, spectra = model.outputs(windows), spectrum(standardise(windows))
+    expected = model.familiarity.unfamiliar(said.logits, said.features, spectra)
     assert 0 < expected.mean() < 1
-    assert np.array_equal(again.unfamiliar(said.logits, said.features), expected)
+    assert np.array_equal(again.unfamiliar(said.logits, said.features, spectra), expected)
     sizes = [(tmp_path / name / "weights.safetensors").stat().st_size for name in ("plain", "model")]
-    assert sizes[1] - sizes[0] < 530_000, "1024 windows of 256 features at two bytes, however many there were"
+    assert sizes[1] - sizes[0] < 600_000, "1024 windows of 256 + 32 numbers at two bytes, however many there were"
     assert "keeps 1024 windows' features" in (tmp_path / "model" / "README.md").read_text()
     assert "cannot tell whether a recording is unfamiliar" in (tmp_path / "plain" / "README.md").read_text()
 

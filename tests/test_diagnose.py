@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bearcat.diagnose import Tally, diagnose, fit_pooled_temperature, tally
+from bearcat.diagnose import Tally, diagnose, fit_pooled_temperature, pooled_temperature, tally
 from bearcat.errors import InputError
 from tests.reference import diagnose as reference
 
@@ -133,6 +133,27 @@ def test_the_product_of_correlated_windows_is_overconfident_and_the_fitted_tempe
 
     assert gap(1 / 30) > 0.1  # the product rule
     assert abs(gap(temperature)) < 0.03
+
+
+def test_classes_nobody_thinks_of_have_no_part_in_the_temperature():
+    """Their log-probabilities may be as low as they like."""
+    sure = np.log(np.array([[0.7, 0.3 - 1e-9, 1e-9]] * 8))
+    surer = np.log(np.array([[0.7, 0.3 - 1e-200, 1e-200]] * 8))
+    assert fit_pooled_temperature([surer] * 10, [0] * 10) == pytest.approx(
+        fit_pooled_temperature([sure] * 10, [0] * 10)
+    )
+
+
+def test_a_model_is_made_more_careful_by_the_sources_recordings_and_never_surer():
+    humble, labels = made(0, 40, count=5)
+    bold = [3 * one - np.log(np.exp(3 * one).sum(axis=1, keepdims=True)) for one in humble]
+    place, shuffled = np.repeat(np.arange(40), 5), np.random.default_rng(0).permutation(200)
+    fitted = fit_pooled_temperature(bold, labels)
+    assert fitted > 1.2
+    found = pooled_temperature(np.concatenate(bold)[shuffled], labels[place][shuffled], place[shuffled])
+    assert found == pytest.approx(fitted)
+    assert fit_pooled_temperature(humble, labels) < 0.9
+    assert pooled_temperature(np.concatenate(humble), labels[place], place) == 1.0
 
 
 def test_without_labelled_recordings_or_with_windows_that_say_nothing_the_temperature_is_one():

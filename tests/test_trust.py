@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 
 from bearcat import trust
 from bearcat.cli import _print_trust
-from bearcat.data import Preparation, Split, Task, load, open_dataset, prepare, split_task
+from bearcat.data import Preparation, Split, Task, join, load, open_dataset, prepare, split_task
 from bearcat.errors import InputError
 from bearcat.evaluate import LOOKED, MIXED, SHARPNESS, validators, watcher
 from bearcat.recipe import RECIPES, Schedule
 from bearcat.report.caveats import caveats
 from bearcat.report.page import write_run_page
 from bearcat.report.results import Cell
-from bearcat.runs import _look
+from bearcat.runs import Library, Order, _look
 from bearcat.train import Run, train
 from tests.made_records import made_result
 from tests.reference import trust as reference
@@ -250,42 +250,68 @@ def test_a_threshold_keeps_its_error_rate_as_surely_as_promised_and_is_none_wher
 # Familiarity.
 
 
-def made_features(seed: int, windows: int, shift: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-    """Logits and features around three centres."""
+def made_features(seed: int, windows: int, shift: float = 0.0, tone: int = 0) -> tuple[np.ndarray, ...]:
+    """Logits, features and spectra around three centres; tone: a line at this bin that the network does not hear."""
     random = np.random.default_rng(seed)
-    features = np.eye(16)[random.integers(3, size=windows)] * 4 + 0.5 * random.standard_normal((windows, 16))
+    centre = random.integers(3, size=windows)
+    features = np.eye(16)[centre] * 4 + 0.5 * random.standard_normal((windows, 16))
     features[:, 8:] += shift
-    return features[:, :3].astype(np.float32), np.abs(features).astype(np.float32)
+    magnitudes = np.abs(random.standard_normal((windows, 1, 128))) * (
+        1 + 4 * (np.arange(128) // 43 == centre[:, None, None])
+    )
+    magnitudes[..., tone] += 60 * (tone > 0)
+    return features[:, :3].astype(np.float32), np.abs(features).astype(np.float32), magnitudes
+
+
+def made_familiarity(seed: int, held_out: int = 400, each: int = 20, **settings) -> trust.Familiarity:
+    train, held = made_features(seed, 300), made_features(seed + 10_000, held_out)
+    return trust.fit_familiarity(*train[1:], *held, np.arange(held_out) // each, **settings)
 
 
 @pytest.fixture(scope="module")
 def fitted() -> trust.Familiarity:
-    logits, features = made_features(1, 400)
-    return trust.fit_familiarity(made_features(0, 300)[1], logits, features, np.arange(400) // 20)
+    return made_familiarity(0)
 
 
-def test_distances_are_their_twins(fitted):
-    logits, features = made_features(5, 6, 1.0)
-    energy, far = fitted.scores(logits, features)
+def test_scores_of_strangeness_are_their_twins(fitted):
+    logits, features, magnitudes = made_features(5, 6, 1.0)
+    energy, far, odd = fitted.scores(logits, features, magnitudes)
+    known = [list(map(float, row)) for row in fitted.shapes]
     for number in range(6):
         assert far[number] == pytest.approx(reference.distance(fitted.features, features[number], 10), abs=1e-3)
         assert energy[number] == pytest.approx(-math.log(sum(math.exp(float(one)) for one in logits[number])), rel=1e-5)
+        shape = reference.shape(magnitudes[number, 0].tolist(), trust.BANDS, trust.LEAST_SHARE)
+        assert trust.spectral_shape(magnitudes[number : number + 1])[0] == pytest.approx(shape)
+        assert odd[number] == pytest.approx(reference.oddness(known, shape, 10), rel=1e-4)
+
+
+@given(st.floats(1e-20, 1e20), st.floats(-1e3, 1e3), st.floats(0, 1e6))
+def test_the_shape_of_a_spectrum_does_not_depend_on_gain_standardisation_or_offset(gain, shift, offset):
+    magnitudes = made_features(5, 4)[2]
+    changed = gain * (magnitudes + shift)
+    changed[..., 0] = offset
+    assert trust.spectral_shape(changed) == pytest.approx(trust.spectral_shape(magnitudes), abs=1e-6)
+
+
+def test_windows_of_nothing_or_of_few_bins_have_a_shape_too():
+    assert np.isfinite(trust.spectral_shape(np.zeros((2, 1, 128)))).all()
+    assert trust.spectral_shape(np.ones((2, 3, 9))).shape == (2, 24)
 
 
 def test_windows_of_the_target_raise_no_more_alarms_than_allowed_and_others_do():
-    shares, limits = [], []
+    shares, limits, heard = [], [], []
     for seed in range(40):
-        logits, features = made_features(10 + seed, 200)
-        one = trust.fit_familiarity(made_features(seed, 300)[1], logits, features, np.arange(200) // 10)
-        new = made_features(500 + seed, 400)
-        shares.append(one.unfamiliar(*new).mean())
+        one, held = made_familiarity(seed, 200, 10), made_features(seed + 10_000, 200)
+        shares.append(one.unfamiliar(*made_features(500 + seed, 400)).mean())
         limits.append(one.unfamiliar(*made_features(700 + seed, 50, shift=2.0)).mean())
+        heard.append(one.unfamiliar(*made_features(900 + seed, 50, tone=100)).mean())
         source = one.unfamiliar(*made_features(seed, 50, shift=2.0))
-        told = trust.familiarity_told(one, *one.scores(logits, features), np.arange(200) // 10, source)
+        told = trust.familiarity_told(one, one.scores(*held), np.arange(200) // 10, source)
         assert told["source_unfamiliar"] > 0.9
         assert 0 <= told["false_alarms"] < 0.15
     assert np.mean(shares) <= trust.FALSE_ALARMS + 0.005
     assert np.mean(limits) > 0.95
+    assert np.mean(heard) > 0.95, "what the network overlooks is heard all the same"
 
 
 def test_a_recording_is_an_alarm_when_many_of_its_windows_are_strange_and_one_of_two_is_not_enough(fitted):
@@ -297,12 +323,14 @@ def test_a_recording_is_an_alarm_when_many_of_its_windows_are_strange_and_one_of
 
 
 def test_few_held_out_windows_give_a_limit_and_the_rate_it_has():
-    logits, features = made_features(1, 9)
-    one = trust.fit_familiarity(made_features(0, 30)[1], logits, features, np.zeros(9, dtype=int))
-    assert one.rate == 0.2
-    assert not one.unfamiliar(logits, features).any()
+    train, held = made_features(0, 30), made_features(1, 9)
+    one = trust.fit_familiarity(*train[1:], *held, np.zeros(9, dtype=int))
+    assert one.rate == 0.3
+    assert not one.unfamiliar(*held).any()
+    single = trust.fit_familiarity(train[1][:1], train[2][:1], *held, np.zeros(9, dtype=int))
+    assert single.usable
     with pytest.raises(InputError, match="between 0 and 1"):
-        trust.fit_familiarity(features, logits, features, np.zeros(9, dtype=int), rate=0.0)
+        trust.fit_familiarity(*train[1:], *held, np.zeros(9, dtype=int), rate=0.0)
 
 
 def test_a_familiarity_comes_back_from_its_arrays(fitted):
@@ -313,10 +341,12 @@ def test_a_familiarity_comes_back_from_its_arrays(fitted):
     assert vars(again).keys() == vars(fitted).keys()
     assert (again.neighbours, again.rate, again.recording_limit) == (10, fitted.rate, fitted.recording_limit)
     assert np.array_equal(again.features, fitted.features), "half the bytes keep all of it"
-    assert sum(one.nbytes for one in fitted.state().values()) < 2 * fitted.features.size + 64
+    assert sum(one.nbytes for one in fitted.state().values()) < 2 * 300 * (16 + 32) + 4 * 300 + 64
     with pytest.raises(InputError, match="is made of"):
         trust.Familiarity.from_state({"features": fitted.features})
-    for change in ({"neighbours": 301}, {"energy_limit": math.nan}, {"features": np.zeros(3)}):
+    for change in (
+        {"neighbours": 301}, {"energy_limit": math.nan}, {"features": np.zeros(3)}, {"spreads": fitted.spreads[1:]},
+    ):  # fmt: skip
         with pytest.raises(InputError, match="finite limits"):
             trust.Familiarity.from_state(fitted.state() | change)
 
@@ -457,6 +487,21 @@ def test_curves_hold_the_validators_of_the_first_target_training_windows(trained
 
 def test_trust_needs_no_torch():
     subprocess.run([sys.executable, "-c", "import sys, bearcat.trust; assert 'torch' not in sys.modules"], check=True)
+
+
+@pytest.mark.parametrize("scheme", ["window", "block"])
+def test_the_recordings_of_source_test_windows_are_found_again(scheme):
+    dataset = open_dataset("simulated", None, {"severities": "4", "faults": "inner,outer", "seconds": "1"})
+    preparation = Preparation(input="frequency", length=256)
+    sources = ("N15_M07_F10", "N15_M01_F10")
+    order = Order("simulated", dataset, sources, "N09_M07_F10", "DANN", RECIPE, preparation, Split(scheme), seed=3)
+    library = Library()
+    test, recording = library.split(order).training.source_test, library.source_recordings(order)
+    everything = join([library.windows(dataset, one, preparation) for one in sources])
+    assert len(set(recording.tolist())) == len(everything.recordings) > 3
+    for values, one in zip(test.values, recording, strict=True):
+        mine = everything.values[everything.recording == one]
+        assert (mine == values).all(axis=(1, 2)).any()
 
 
 # On a run's page.

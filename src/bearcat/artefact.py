@@ -163,7 +163,8 @@ def model_card(told: Mapping[str, Any]) -> str:
         f"## What it does\nTakes windows of {preparation['length']} samples of {told['channels']} channel(s) at {rate}"
         f" ({preparation['input']} input) and tells {len(told['classes'])} classes apart: {classes}."
         f" {_calibration_told(told['calibrated'], told['calibration_at_bound'])}"
-        f" A recording's confidence is pooled from its windows with temperature {told['pooled_temperature']:.4g}."
+        f" A recording's confidence is pooled from its windows with temperature {told['pooled_temperature']:.4g}"
+        f"{_recordings_told(told.get('pooled_recordings'))}."
         f" {_familiarity_told(told.get('familiarity'))}",
         f"## Data\n{_listed(told.get('data'), 'Not told.')}",
         f"## Recipe\n{_listed({name: told[name] for name in ('recipe', 'task', 'seed') if name in told}, 'Not told.')}",
@@ -191,6 +192,15 @@ def _calibration_told(calibrated: bool, at_bound: bool) -> str:
     return "Its confidence is calibrated on held-out windows of the source."
 
 
+def _recordings_told(recordings: int | None) -> str:
+    if recordings is None:
+        return ", which nobody fitted"
+    return (
+        f", which {recordings} labelled recordings of the source may have raised above 1; they know nothing of how a"
+        " target misleads all windows of a recording alike"
+    )
+
+
 def _familiarity_told(familiarity: Mapping[str, Any] | None) -> str:
     if familiarity is None:
         return "It cannot tell whether a recording is unfamiliar."
@@ -198,7 +208,8 @@ def _familiarity_told(familiarity: Mapping[str, Any] | None) -> str:
         "It tells whether a recording looks like those it was adapted to, of which it keeps"
         f" {familiarity['windows']} windows' features: about {100 * familiarity['false_alarms']:.0f} % of windows like"
         " them are called unfamiliar by chance, and a recording where they are more than"
-        f" {100 * familiarity['recording_limit']:.0f} %, and more than chance makes."
+        f" {100 * familiarity['recording_limit']:.0f} % and more than chance makes. A fault that was among those"
+        " recordings already is familiar."
     )
 
 

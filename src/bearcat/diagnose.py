@@ -4,8 +4,8 @@ Windows of one recording come from one bearing in one state, so their calibrated
 softmax of the average is the recording's. The product of the windows' probabilities (the sum instead of the mean)
 would be right if the windows were independent witnesses. They are not: what misleads one misleads the next, and a
 hundred windows at 60 % would become certainty. The mean treats them as one witness heard many times, which is the
-careful end; where labelled recordings are at hand, `fit_pooled_temperature` finds the place between the two
-(temperature 1 is the mean, 1/n the product of n windows).
+careful end; where labelled recordings of the same kind are at hand, `fit_pooled_temperature` finds the place between
+the two (temperature 1 is the mean, 1/n the product of n windows).
 
 >>> diagnosis = diagnose(tally(log_probabilities), temperature=1.0)      # (window, class)
 >>> diagnosis.index, diagnosis.confidence, diagnosis.agreement, diagnosis.windows
@@ -110,12 +110,11 @@ def diagnose(counted: Tally, temperature: float = 1.0, familiarity: Familiarity 
 
 
 def fit_pooled_temperature(log_probabilities_by_recording: Sequence[NDArray[Any]], labels: Sequence[int]) -> float:
-    """The temperature that makes the pooled confidence of labelled recordings honest; 1 where there are none.
+    """The temperature at which labelled recordings are as sure, on average, as they are right; 1 where there are none.
 
-    It has the least cross-entropy over recordings, each counted once however long it is. Recordings are few and are
-    often all diagnosed rightly, which would send the temperature to 0 and the confidence to certainty; so a label is
-    believed to (n + 1)/(n + 2) only, n the number of recordings (Laplace's rule of succession, as in Platt's scaling),
-    the rest being spread over the other classes. Confidence then says no more than n recordings can show.
+    Recordings are few and are often all diagnosed rightly, which would send the temperature to 0 and the confidence to
+    certainty; so k right ones of n count as (k + 1)/(n + 2), Laplace's rule of succession: confidence says no more than
+    n recordings can show. Each counts once, however long it is.
     """
     if len(log_probabilities_by_recording) != len(labels):
         raise InputError(f"{len(log_probabilities_by_recording)} recordings need as many labels, not {len(labels)}")
@@ -129,18 +128,26 @@ def fit_pooled_temperature(log_probabilities_by_recording: Sequence[NDArray[Any]
         raise InputError(f"labels must be whole numbers from 0 to {classes - 1}, the places of the classes")
     if classes == 1 or np.ptp(means, axis=1).max() == 0:
         return 1.0  # all classes alike: no temperature changes anything
-    believed = np.full(means.shape, 1 / (count + 2) / (classes - 1))
-    believed[np.arange(count), places] = (count + 1) / (count + 2)
-
-    def slope(log_scale: float) -> float:
-        """Derivative of the cross-entropy by the scale 1/T, in which it is convex."""
-        return float(((_softmax(means * np.exp(log_scale)) - believed) * means).sum())
-
-    low, high = -np.log(TEMPERATURES[1]), -np.log(TEMPERATURES[0])
-    for _ in range(60):
+    wanted = (int((means.argmax(axis=1) == places).sum()) + 1) / (count + 2)
+    low, high = (float(np.log(one)) for one in TEMPERATURES)
+    for _ in range(60):  # confidence falls as the temperature rises
         middle = (low + high) / 2
-        low, high = (low, middle) if slope(middle) > 0 else (middle, high)
-    return float(np.exp(-(low + high) / 2))
+        sure = _softmax(means / np.exp(middle)).max(axis=1).mean()
+        low, high = (middle, high) if sure > wanted else (low, middle)
+    return float(np.exp((low + high) / 2))
+
+
+def pooled_temperature(
+    log_probabilities: NDArray[Any], labels: NDArray[np.int64], recording: NDArray[np.int64]
+) -> float:
+    """What a model is given: fitted on labelled source windows (window, class) by recording (window,), 1 at least.
+
+    Source recordings may show that pooling makes recordings less right than their windows are sure. That it makes them
+    surer is not for the source to say: what the target does to a network misleads all windows of a recording alike.
+    """
+    places = [np.flatnonzero(recording == one) for one in np.unique(recording)]
+    fitted = fit_pooled_temperature([log_probabilities[one] for one in places], [int(labels[one[0]]) for one in places])
+    return max(1.0, fitted)
 
 
 def _softmax(values: Doubles) -> Doubles:

@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from bearcat.batches import Batches, gather, padded_stack
 from bearcat.calibration import CPCS, Calibration, Evidence, accuracy, brier, ece, nll
+from bearcat.data.recording import Windows, spectrum
 from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.models.networks import Student
 from bearcat.trust import (
@@ -208,33 +209,50 @@ def trust(
         "target": likely(target[0]), "target_logits": target[0], "target_features": target[1],
     }  # fmt: skip
     on_host = {name: value.cpu().numpy() for name, value in at_hand.items()}
-    return [
-        _trust_of({name: value[number] for name, value in on_host.items()}, tuple(looked), held)
-        for number, held in enumerate(held_back)
-    ]
+
+    def of(number: int) -> dict[str, np.ndarray]:
+        """One run's rows; its windows are fetched for it alone, for those of a stack are many."""
+        windows = {
+            "train_windows": batches.target_train[number, :KEPT_FEATURES],
+            "source_windows": batches.source_test[number],
+        }
+        return {name: value[number] for name, value in on_host.items()} | {
+            name: value.cpu().numpy() for name, value in windows.items()
+        }
+
+    return [_trust_of(of(number), tuple(looked), held) for number, held in enumerate(held_back)]
 
 
 def _trust_of(seen: dict[str, np.ndarray], names: tuple[str, ...], held: HeldBack) -> Trust:
     """Of one run, from its own rows of what the stack saw."""
     windows, there = len(held.target_test), seen["labels"] != UNKNOWN
-    seen = seen | {name: seen[name][there] for name in ("source", "source_logits", "source_features", "odds")}
+    of_source = ("source", "source_logits", "source_features", "source_windows", "odds")
+    seen = seen | {name: seen[name][there] for name in of_source}
     seen |= {name: seen[name][:windows] for name in ("target", "target_logits", "target_features")}
     source, target = Source(seen["source"], seen["labels"][there]), Target(seen["target"], held.target_test.recording)
-    whole = seen["target_logits"], seen["target_features"], target.recording
-    familiarity = fit_familiarity(seen["train"][seen["present"]], *whole)
-    strangeness = familiarity.scores(*whole[:2])
+    train = seen["train"][seen["present"]], _magnitudes(seen["train_windows"][seen["present"]], held.target_test)
+    whole = seen["target_logits"], seen["target_features"], _magnitudes(held.target_test.values, held.target_test)
+    familiarity = fit_familiarity(*train, *whole, target.recording)
+    strangeness = familiarity.scores(*whole)
     found = dict(zip(names, seen["validators"].tolist(), strict=True))
     found["dev"] = 0.0 - dev_risk((~source.right).astype(np.float64), seen["odds"])
     told = estimates(
         source, target, found,
         familiarity_told(
-            familiarity, *strangeness, target.recording,
-            familiarity.unfamiliar(seen["source_logits"], seen["source_features"]),
+            familiarity, strangeness, target.recording,
+            familiarity.unfamiliar(
+                seen["source_logits"], seen["source_features"], _magnitudes(seen["source_windows"], held.target_test)
+            ),
         ),
         failed=not bool(seen["finite"]), collapsed=len(set(seen["target"].argmax(axis=1).tolist())) == 1,
         calibrated=bool(seen["calibrated"]),
     )  # fmt: skip
     labels = held.target_test_labels
     alien = (labels == UNKNOWN) & np.array([one is not None for one in held.target_test.labels], dtype=bool)
-    truth = checked(told, target, labels, alien, familiarity.beyond(*strangeness))
+    truth = checked(told, target, labels, alien, familiarity.beyond(strangeness))
     return Trust(told, truth, familiarity)
+
+
+def _magnitudes(values: np.ndarray, like: Windows) -> np.ndarray:
+    """Spectra of prepared windows (window, channel, point), which are such already where they are prepared so."""
+    return spectrum(values) if values.shape[-1] == like.span else values

@@ -9,7 +9,8 @@ The graph is written node by node from the weights, so that it stays small and c
       → head = logits → calibration → log_probabilities, probabilities
 
 Classes, rate, preparation and versions are in its metadata, and what the model is familiar with: features of some
-hundred windows (float16, in base64) and the limits, for bearcat.trust.Familiarity, which needs no more than numpy.
+hundred windows, their spectra in bands (float16, in base64), and limits, for bearcat.trust.Familiarity, which needs
+numpy and scipy alone.
 
 >>> export_onnx(load_model(Path("out/model")), Path("bearing.onnx"))       # pip install 'bearcat[export]'
 >>> load_onnx(Path("bearing.onnx")).predict(windows)                       # pip install 'bearcat[runtime]'
@@ -145,22 +146,33 @@ def export_onnx(model: Model, path: Path) -> Path:
 
 
 def _familiarity_told(familiarity: Familiarity | None) -> dict[str, Any] | None:
-    """As JSON has it: the features' bytes in base64, row by row, and numbers."""
+    """As JSON has it: arrays as their shape and their bytes in base64, row by row, and numbers."""
     if familiarity is None:
         return None
-    state = familiarity.state()
-    content = state.pop("features").astype("<f2").tobytes()
-    return {"features": base64.b64encode(content).decode()} | {name: value.item() for name, value in state.items()}
+    told: dict[str, Any] = {}
+    for name, value in familiarity.state().items():
+        content = base64.b64encode(value.astype("<f2" if value.ndim == 2 else "<f4").tobytes()).decode()
+        told[name] = {"shape": list(value.shape), "base64": content} if value.ndim else value.item()
+    return told
 
 
 def _known(told: Mapping[str, Any] | None, session: Any) -> Familiarity | None:
     """Back from `_familiarity_told`; ValueError where the features are not as wide as the graph's."""
     if told is None:
         return None
+    state = dict(told)
+    for name, value in told.items():
+        if isinstance(value, dict):
+            content, kind = (
+                base64.b64decode(value["base64"], validate=True),
+                "<f2" if len(value["shape"]) == 2 else "<f4",
+            )
+            state[name] = np.frombuffer(content, dtype=kind).reshape(value["shape"])
     width = next(one.shape[1] for one in session.get_outputs() if one.name == "features")
-    content = base64.b64decode(told["features"], validate=True)
-    features = np.frombuffer(content, dtype="<f2").reshape(-1, width)
-    return Familiarity.from_state(dict(told) | {"features": features})
+    found = Familiarity.from_state(state)
+    if found.features.shape[1] != width:
+        raise ValueError(f"features of {found.features.shape[1]} numbers do not fit a graph of {width}")
+    return found
 
 
 class _Graph:

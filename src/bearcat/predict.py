@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from bearcat.data.formats import DAMAGE, FORMATS, Signals, read_signals, reading
 from bearcat.data.prepare import Preparation
-from bearcat.data.recording import Floats, Integers
+from bearcat.data.recording import Floats, Integers, spectrum, standardise
 from bearcat.diagnose import Diagnosis, Outputs, Tally, diagnose, tally
 from bearcat.errors import InputError, suggest
 from bearcat.trust import Booleans, Familiarity
@@ -156,9 +156,10 @@ def look_at(model: Predictor, windows: NDArray[Any], starts: Integers | None = N
     """Windows as recorded (window, channel, sample), at once; without `starts` they lie a step of the model's apart."""
     if starts is None:
         starts = model.preparation.step * np.arange(len(windows), dtype=np.int64)
-    said = model.outputs(windows)
-    known = model.familiarity
-    return Seen(starts, said.log_probabilities, None if known is None else known.unfamiliar(said.logits, said.features))
+    said, strange = model.outputs(windows), None
+    if model.familiarity is not None:
+        strange = model.familiarity.unfamiliar(said.logits, said.features, spectrum(standardise(windows)))
+    return Seen(starts, said.log_probabilities, strange)
 
 
 def look(model: Predictor, stream: Stream, batch: int = BATCH) -> Iterator[Seen]:

@@ -51,7 +51,9 @@ from bearcat.data import (
     split_task,
 )
 from bearcat.data.choose import Choice
+from bearcat.data.recording import Integers
 from bearcat.data.tasks import UNKNOWN
+from bearcat.diagnose import pooled_temperature
 from bearcat.errors import InputError
 from bearcat.evaluate import EpochEnd, Trust, predict, scores, trust, watcher
 from bearcat.models import Student
@@ -141,11 +143,22 @@ class Library:
             sum(len(part) for part in (*parts, split.held_back.target_test)),
         )  # fmt: skip
 
+    def source_recordings(self, order: Order) -> Integers:
+        """The recording of each source test window, which training is not told; numbers are parted as windows are."""
+        source, target = self._domains(order, slice(1))
+        numbers = np.arange(len(source), dtype=np.float32)[:, None, None]
+        numbered = replace(source, values=np.broadcast_to(numbers, source.values.shape))
+        parted = split_task(order.task, numbered, target, order.split, order.seed, keep_unknown=True)
+        return source.recording[parted.training.source_test.values[:, 0, 0].astype(np.int64)]
+
     def _split(self, order: Order, samples: slice) -> SplitTask:
+        return split_task(order.task, *self._domains(order, samples), order.split, order.seed, keep_unknown=True)
+
+    def _domains(self, order: Order, samples: slice) -> tuple[Windows, Windows]:
+        """These samples of all windows of source and target."""
         parts = [self.windows(order.dataset, one, order.preparation) for one in (*order.sources, order.target)]
         *source, target = (replace(part, values=part.values[..., samples]) for part in parts)
-        joint = source[0] if len(source) == 1 else join(source)
-        return split_task(order.task, joint, target, order.split, order.seed, keep_unknown=True)
+        return source[0] if len(source) == 1 else join(source), target
 
 
 def adapt_all(
@@ -185,7 +198,9 @@ def adapt_all(
             _write_curves(folder / CURVES, trained, number, split.training.classes)
             if "model" in keep:
                 rate = library.windows(order.dataset, order.target, order.preparation).recordings[0].rate
-                save_model(folder / "model", _model(trained, seen, number, order, split, rate, record))
+                recordings = library.source_recordings(order)
+                model = _model(trained, seen, number, order, split, rate, recordings, record)
+                save_model(folder / "model", model)
             if "picture" in keep:
                 _draw(folder / "reliability.png", record["reliability"])
             write_whole(folder / RECORD, _sealed(folder, record))
@@ -259,7 +274,8 @@ class _Seen:
     Behind a run's own windows, where others of its stack have more, stands nothing of meaning.
     """
 
-    target: Tensor  # calibrated probabilities, on the CPU as is what follows
+    source: Tensor  # calibrated log-probabilities, on the CPU as is what follows
+    target: Tensor  # calibrated probabilities
     target_plain: Tensor
     scores: dict[str, dict[str, Tensor]]
     reliability: dict[str, dict[str, list[dict[str, Any]] | None]]
@@ -284,6 +300,8 @@ def _look(trained: Trained, splits: Sequence[SplitTask], device: torch.device) -
         for where, one in logits.items()
     }
     return _Seen(
+        source=(logits["source"] if calibration is None else calibration.apply(logits["source"]))
+        .double().log_softmax(dim=-1).cpu(),
         target=calibrated["target"].cpu(),
         target_plain=plain["target"].cpu(),
         scores={where: scores(one, calibration, truth[where]) for where, one in logits.items()},
@@ -454,7 +472,7 @@ def _digest(content: bytes) -> str:
 
 def _model(
     trained: Trained, seen: _Seen, number: int, order: Order, split: SplitTask, rate: float | None,
-    record: Mapping[str, Any],
+    source_recordings: Integers, record: Mapping[str, Any],
 ) -> Model:  # fmt: skip
     """One run of the stack as a model of its own, with what its card tells of the run."""
     state = {name: value[number : number + 1].cpu() for name, value in trained.network.state_dict().items()}
@@ -473,10 +491,14 @@ def _model(
         "scores": {where: scores for where, scores in record["scores"].items() if scores is not None},
         "estimates": {name: estimates[name] for name in ("verdict", "accuracy") if estimates.get(name)},
         "limits": list(record["warnings"]),
+        "pooled_recordings": len(set(source_recordings.tolist())),
     }  # fmt: skip
-    known = seen.trust[number].familiarity
+    known, labels = seen.trust[number].familiarity, split.training.source_test.labels
+    of_source = seen.source[number, : len(labels)].numpy()
+    sound = bool(np.isfinite(of_source.max(axis=1)).all())  # not so where training broke down
     return Model(
         network, calibration, split.training.classes, order.preparation, rate, told,
+        pooled_temperature=pooled_temperature(of_source, labels, source_recordings) if sound else 1.0,
         familiarity=known if known.usable else None,
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,8 @@ CERTAINTY = 0.9  # that a threshold's error rate holds, for windows like the sou
 FALSE_ALARMS = 0.05
 NEIGHBOURS = 10
 KEPT_FEATURES = 1024  # windows that stand for the target in a Familiarity
+BANDS = 32  # of a spectrum, for its shape: wide enough for one window to say how much is in each
+LEAST_SHARE = 1e-6  # of a window's energy; what is less in a band is taken for nothing
 FAR = 0.1  # estimates this far from each other, or from the truth, deserve a word
 
 
@@ -175,7 +177,8 @@ def conformal_limit(scores: Floats, rate: float) -> float:
 
 def conformal_sets(probabilities: Floats, kind: str, limit: float) -> Booleans:
     """Which classes are in the set, (window, class). "aps" always holds the likeliest; "lac" may hold none."""
-    inside: Booleans = SET_SCORES[kind](probabilities) <= limit
+    # Sums of probabilities end at 1 give or take a rounding, which must not decide who is in.
+    inside: Booleans = SET_SCORES[kind](probabilities) <= limit + 1e-9
     if kind == "aps":
         inside[np.arange(len(inside)), probabilities.argmax(axis=1)] = True
     return inside
@@ -248,30 +251,36 @@ def conformal(source: Source, target: Target) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Familiarity:
-    """What the adapted target looks like to the network, and beyond which limits a window is no longer of its kind.
+    """What the adapted target looks like, to the network and as such, and the limits of windows of its kind.
 
-    Two scores, higher is stranger: energy, −log Σ exp(logits) of uncalibrated logits, and distance, to the
-    NEIGHBOURS-th nearest feature vector of the target's training windows, all of length 1. Each has half of the rate.
+    Three scores, higher is stranger. Energy: −log Σ exp(logits) of uncalibrated logits. Distance: to the NEIGHBOURS-th
+    nearest feature vector of the target's training windows, all of length 1. Shape: the same distance between spectra,
+    in bands, over the one those neighbours have themselves. The first two see what the network sees, which is trained
+    to overlook much; the third sees the signal. Each has a third of the rate.
     """
 
-    features: Floats  # (kept window, feature) float32 of length 1, in steps of float16 so that half the bytes keep them
+    features: NDArray[Any]  # (kept window, feature) of length 1; float32 in steps of float16, which half the bytes keep
+    shapes: NDArray[Any]  # (kept window, channel · band), likewise: `spectral_shape`
+    spreads: NDArray[Any]  # (kept window,) the distance of each shape to its own neighbours
     neighbours: int
     rate: float  # of false alarms among windows; more than asked for where few windows were held out
     energy_limit: float
     distance_limit: float
+    shape_limit: float
     recording_limit: float  # the share of unfamiliar windows that recordings of the target stay within
 
-    def scores(self, logits: NDArray[Any], features: NDArray[Any]) -> tuple[Floats, Floats]:
-        """Energy and distance (window,) of windows, by their uncalibrated logits and their features."""
-        return energy(logits), distance(self.features, unit(features), self.neighbours)
+    def scores(self, logits: NDArray[Any], features: NDArray[Any], magnitudes: NDArray[Any]) -> Floats:
+        """Energy, distance and shape (score, window) of windows, by uncalibrated logits, features and their spectra."""
+        return _strangeness(self, logits, features, magnitudes)
 
-    def unfamiliar(self, logits: NDArray[Any], features: NDArray[Any]) -> Booleans:
-        """Which windows are beyond either limit, (window,)."""
-        return self.beyond(*self.scores(logits, features))
+    def unfamiliar(self, logits: NDArray[Any], features: NDArray[Any], magnitudes: NDArray[Any]) -> Booleans:
+        """Which windows are beyond any limit, (window,). magnitudes (window, channel, bin), times any factor."""
+        return self.beyond(self.scores(logits, features, magnitudes))
 
-    def beyond(self, strange: Floats, far: Floats) -> Booleans:
-        """The same by energy and distance (window,), where they are known already."""
-        found: Booleans = (strange > self.energy_limit) | (far > self.distance_limit)
+    def beyond(self, scores: Floats) -> Booleans:
+        """The same by their scores (score, window), where those are known already."""
+        limits = np.array([self.energy_limit, self.distance_limit, self.shape_limit])
+        found: Booleans = np.any(scores > limits[:, None], axis=0)
         return found
 
     def alarm(self, unfamiliar: int, windows: int) -> bool:
@@ -289,64 +298,67 @@ class Familiarity:
     @property
     def usable(self) -> bool:
         """Whether the limits are numbers; those of a run whose training broke down are not."""
-        return bool(np.isfinite([self.rate, self.energy_limit, self.distance_limit, self.recording_limit]).all())
+        return all(math.isfinite(one) for one in vars(self).values() if isinstance(one, float))
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Plain arrays by name, for saving: KEPT_FEATURES rows of float16 at most, and numbers."""
         arrays = {name: np.asarray(value) for name, value in vars(self).items()}
-        return arrays | {"features": self.features.astype(np.float16)}
+        return arrays | {name: arrays[name].astype(np.float16) for name in ("features", "shapes")}
 
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> Familiarity:
-        """Back from `state`, or from lists and numbers; InputError where they cannot be one's."""
+        """Back from `state`; InputError where these cannot be one's."""
         names = set(Familiarity.__dataclass_fields__)
         if set(state) != names:
             raise InputError(f"a familiarity is made of {', '.join(sorted(names))}, not {', '.join(sorted(state))}")
-        features: NDArray[Any] = np.asarray(state["features"], dtype=np.float32)
-        neighbours = int(state["neighbours"])
-        numbers = {name: float(state[name]) for name in names - {"features", "neighbours"}}
-        found = Familiarity(features=features, neighbours=neighbours, **numbers)
-        if features.ndim != 2 or not 1 <= neighbours <= len(features) or not found.usable:
-            raise InputError("a familiarity has rows of features, at least as many as neighbours, and finite limits")
+        features, shapes, spreads = arrays = [
+            np.asarray(state[name], dtype=np.float32) for name in ("features", "shapes", "spreads")
+        ]
+        limits = [float(state[f"{name}_limit"]) for name in ("energy", "distance", "shape", "recording")]
+        found = Familiarity(features, shapes, spreads, int(state["neighbours"]), float(state["rate"]), *limits)
+        sound = [one.ndim for one in arrays] == [2, 2, 1] and len({len(one) for one in arrays}) == 1
+        if not sound or not 1 <= found.neighbours <= len(arrays[0]) or not found.usable:
+            raise InputError("a familiarity has rows of numbers, at least as many as neighbours, and finite limits")
         return found
 
 
 def fit_familiarity(
-    train_features: NDArray[Any], logits: NDArray[Any], features: NDArray[Any], recording: Integers,
-    rate: float = FALSE_ALARMS,
+    train_features: NDArray[Any], train_magnitudes: NDArray[Any], logits: NDArray[Any], features: NDArray[Any],
+    magnitudes: NDArray[Any], recording: Integers, rate: float = FALSE_ALARMS,
 ) -> Familiarity:  # fmt: skip
-    """From features of the target's training windows, and logits, features and recording of held-out target windows."""
+    """From the target's training windows, and held-out ones that set the limits; magnitudes are of their spectra."""
     if not 0 < rate < 1:
         raise InputError(f"the rate of false alarms must lie between 0 and 1, not {rate:g}")
-    kept = unit(train_features[:KEPT_FEATURES])  # training windows stand in random order
-    kept = kept.astype(np.float16).astype(np.float32)  # as they will be read back, so that the limits fit
+    kept, shapes = (  # training windows stand in random order; rounded as they will be read back, so that limits fit
+        one.astype(np.float16).astype(np.float32)
+        for one in (unit(train_features[:KEPT_FEATURES]), spectral_shape(train_magnitudes[:KEPT_FEATURES]))
+    )
     neighbours = min(NEIGHBOURS, len(kept))
-    return _with_limits(kept, neighbours, rate, energy(logits), distance(kept, unit(features), neighbours), recording)
+    spreads = nearest(shapes, shapes, min(neighbours + 1, len(kept)))[0].astype(np.float32)  # each is its own nearest
+    open_ = Familiarity(kept, shapes, spreads, neighbours, rate, math.nan, math.nan, math.nan, math.nan)
+    return _with_limits(open_, _strangeness(open_, logits, features, magnitudes), recording)
 
 
-def familiarity_told(
-    fitted: Familiarity, strange: Floats, far: Floats, recording: Integers, source: Booleans
-) -> dict[str, Any]:
+def familiarity_told(fitted: Familiarity, scores: Floats, recording: Integers, source: Booleans) -> dict[str, Any]:
     """What a record says: the limits, false alarms where every second window sets them for the others, and the source.
 
-    strange, far (window,): energy and distance of the held-out target windows; source (window,): which of the
-    *source's* windows look unfamiliar. Their share says whether a change as large as that between the two domains would
-    be noticed; no label is needed for either.
+    scores (score, window): of the held-out target windows; source (window,): which of the *source's* windows look
+    unfamiliar. Their share says whether a change as large as that between the two domains would be noticed; no label
+    is needed for either.
     """
     order = np.argsort(recording, kind="stable")  # every recording on both sides
     wrong, windows = 0, 0
     for setting, asked in ((order[::2], order[1::2]), (order[1::2], order[::2])):
         if len(setting) and len(asked):
-            half = _with_limits(
-                fitted.features, fitted.neighbours, fitted.rate, strange[setting], far[setting], recording[setting]
-            )
-            wrong, windows = wrong + int(half.beyond(strange[asked], far[asked]).sum()), windows + len(asked)
+            half = _with_limits(fitted, scores[:, setting], recording[setting])
+            wrong, windows = wrong + int(half.beyond(scores[:, asked]).sum()), windows + len(asked)
     return {
         "rate": fitted.rate,
         "false_alarms": wrong / windows if windows else None,
         "source_unfamiliar": _share(source),
         "energy_limit": fitted.energy_limit,
         "distance_limit": fitted.distance_limit,
+        "shape_limit": fitted.shape_limit,
         "recording_limit": fitted.recording_limit,
         "recordings": len(np.unique(recording)),
     }
@@ -367,27 +379,53 @@ def unit(features: NDArray[Any]) -> Floats:
     return found
 
 
-def distance(known: Floats, asked: Floats, neighbours: int) -> Floats:
-    """Distance (window,) from each of `asked` to its neighbours-th nearest of `known`."""
+def spectral_shape(magnitudes: NDArray[Any]) -> Floats:
+    """Logarithms of the shares of a window's energy in BANDS bands: (window, channel, bin) → (window, channel · band).
+
+    Magnitudes may be times any factor and plus any number, as standardisation leaves them: the least counts as none.
+    The first bin, a sensor's offset, is left out. A band below LEAST_SHARE counts as holding that.
+    """
+    wide = np.asarray(magnitudes[..., 1:], dtype=np.float64)
+    wide = wide - wide.min(axis=-1, keepdims=True)
+    most = wide.max(axis=-1, keepdims=True)
+    power = (wide / np.where(most > 0, most, 1)) ** 2
+    starts = np.arange(BANDS) * power.shape[-1] // BANDS
+    sums = np.add.reduceat(power, np.unique(starts), axis=-1)
+    total = sums.sum(axis=-1, keepdims=True)
+    found: Floats = np.log(np.maximum(sums / np.where(total > 0, total, 1), LEAST_SHARE))
+    return found.reshape(len(found), -1)
+
+
+def nearest(known: NDArray[Any], asked: NDArray[Any], neighbours: int) -> tuple[Floats, Integers]:
+    """Distance (window,) from each of `asked` to its neighbours-th nearest of `known`; and which are so near."""
     squared = (known**2).sum(axis=1) - 2 * (asked @ known.T) + (asked**2).sum(axis=1)[:, None]
-    nearest = np.partition(squared, neighbours - 1, axis=1)[:, neighbours - 1]
-    found: Floats = np.sqrt(np.maximum(nearest, 0)).astype(np.float64)
-    return found
+    who = np.argpartition(squared, neighbours - 1, axis=1)[:, :neighbours]
+    farthest = np.take_along_axis(squared, who[:, -1:], axis=1)[:, 0]
+    return np.sqrt(np.maximum(farthest, 0)).astype(np.float64), who  # (window,), (window, neighbour)
 
 
-def _with_limits(
-    kept: Floats, neighbours: int, rate: float, strange: Floats, far: Floats, recording: Integers
-) -> Familiarity:
-    """Limits from the scores of held-out target windows."""
+def _strangeness(known: Familiarity, logits: NDArray[Any], features: NDArray[Any], magnitudes: NDArray[Any]) -> Floats:
+    """The three scores (score, window), for which no limit is needed yet."""
+    far, _ = nearest(known.features, unit(features), known.neighbours)
+    # The bands' numbers are few and large: float64 keeps small differences of large squares.
+    odd, who = nearest(known.shapes.astype(np.float64), spectral_shape(magnitudes), known.neighbours)
+    usual = np.maximum(known.spreads[who].mean(axis=1), 1e-3)  # windows that are all alike have no spread
+    return np.stack([energy(logits), far, odd / usual])
+
+
+def _with_limits(known: Familiarity, scores: Floats, recording: Integers) -> Familiarity:
+    """The same with limits from the scores (score, window) of held-out target windows."""
     # Few windows cannot hold a small rate; the largest score of n is exceeded by one in n + 1, and so the rate is told.
-    rate = max(rate, 2 / (len(strange) + 1))
-    limits = tuple(min(conformal_limit(one, rate / 2), float(one.max())) for one in (strange, far))
-    beyond = (strange > limits[0]) | (far > limits[1])
+    rate = max(known.rate, len(scores) / (scores.shape[1] + 1))
+    limits = [min(conformal_limit(one, rate / len(scores)), float(one.max())) for one in scores]
+    beyond = (scores > np.array(limits)[:, None]).any(axis=0)
     _, group = np.unique(recording, return_inverse=True)
     shares = np.bincount(group, beyond) / np.bincount(group)
     # With few recordings no limit holds at this rate; the largest share seen is then the best there is.
-    limit = min(conformal_limit(shares, rate), float(shares.max()))
-    return Familiarity(kept, neighbours, rate, limits[0], limits[1], limit)
+    return replace(
+        known, rate=rate, energy_limit=limits[0], distance_limit=limits[1], shape_limit=limits[2],
+        recording_limit=min(conformal_limit(shares, rate), float(shares.max())),
+    )  # fmt: skip
 
 
 # What a record says.

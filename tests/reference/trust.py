@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -82,6 +83,25 @@ def distance(known: Rows, asked: Sequence[float], neighbours: int) -> float:
         return [x / length for x in row]
 
     return sorted(math.dist(unit(asked), unit(one)) for one in known)[neighbours - 1]
+
+
+def shape(magnitudes: Sequence[float], bands: int, least: float) -> list[float]:
+    """Log shares of energy in equal bands, the first bin left out and the smallest taken for nothing."""
+    rest = magnitudes[1:]
+    power = [(one - min(rest)) ** 2 for one in rest]
+    edges = [band * len(rest) // bands for band in range(bands)] + [len(rest)]
+    return [math.log(max(sum(power[a:b]) / sum(power), least)) for a, b in pairwise(edges)]
+
+
+def oddness(known: Rows, asked: Sequence[float], neighbours: int) -> float:
+    """Distance to the neighbours-th nearest over the mean of what those neighbours have among each other."""
+
+    def reach(place: int) -> float:
+        others = known[:place] + known[place + 1 :]
+        return sorted(math.dist(known[place], one) for one in others)[neighbours - 1]
+
+    order = sorted(range(len(known)), key=lambda place: math.dist(asked, known[place]))[:neighbours]
+    return math.dist(asked, known[order[-1]]) / (sum(map(reach, order)) / neighbours)
 
 
 def bootstrap(
