@@ -26,8 +26,13 @@ browser:
 		apt-get update -qq && apt-get install -y -qq chromium || echo "Chromium could not be installed; tests in a browser are skipped"; \
 	else echo "No Chromium here and no right to install it; tests in a browser are skipped"; fi >&2
 
+# Small, a few minutes on two cores. The scripts' --help tells how to measure more, or on a GPU.
 bench: .venv/dev
 	$(BIN)/python benchmarks/data_speed.py
+	PYTHONPATH=. $(BIN)/python benchmarks/stack_speed.py --runs 1 4 --seconds 60
+	PYTHONPATH=. $(BIN)/python benchmarks/scaling.py --lengths 256 512 1024 --seconds 60
+	PYTHONPATH=. $(BIN)/python benchmarks/profile_step.py --rows 12
+	$(BIN)/python benchmarks/predict_speed.py --windows 256 --repeats 3
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -1,0 +1,91 @@
+"""The speed benchmarks run, small, and print what they promise."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from tests.reference import loop as reference
+
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+SMALL = ["--threads", "1", "--seconds", "600", "--length", "128"]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs a benchmark as its command would, and returns what it printed."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+
+    def main(name: str, *words: str) -> str:
+        monkeypatch.setattr(sys, "argv", [name, *SMALL, *words])
+        runpy.run_path(str(FOLDER / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return main
+
+
+def test_stack_speed_ends_with_the_ratio_of_twin_and_loop(run):
+    out = run("stack_speed.py", "--runs", "1", "2", "--windows", "64", "--repeats", "1")
+    rows = re.findall(r"^ +(loop|twin|published) +(\w+) +float32 +(\d+) +([\d.]+) ", out, re.MULTILINE)
+    assert [(name, runs) for name, _, runs, _ in rows] == [
+        ("twin", "1"),
+        ("published", "1"),
+        ("loop", "1"),
+        ("loop", "2"),
+    ]
+    last = out.strip().splitlines()[-1]
+    found = re.match(r"ratio: 2 run\(s\), (\w+), float32: the twin takes ([\d.]+) times as long", last)
+    assert found is not None, last
+    assert float(found[2]) > 0
+
+
+def test_scaling_prints_a_line_for_every_size_and_an_epoch_over_its_steps(run):
+    out = run(
+        "scaling.py", "--runs", "1", "2", "--batches", "16", "--lengths", "100", "200", "--epochs", "2", "--windows", "64",
+        "--steps", "2", "--path", "plain",
+    )  # fmt: skip
+    assert len(re.findall(r"^ +\d+ +plain +float32 +[\d.]+ ", out, re.MULTILINE)) == 5
+    assert re.search(r"an epoch of 1 steps [\d.]+ s, once .* s, its pure steps [\d.]+ s: [\d.]+ × them", out)
+
+
+def test_profile_step_tells_time_by_kernel_and_both_floors(run, tmp_path):
+    out = run(
+        "profile_step.py",
+        "--length",
+        "200",
+        "--steps",
+        "2",
+        "--path",
+        "plain",
+        "--rows",
+        "3",
+        "--out",
+        str(tmp_path / "p"),
+    )
+    assert re.search(r"GFLOP at +\d+ GFLOP/s: at least +[\d.]+ ms, the step is [\d.]+ × that", out)
+    assert re.search(r"GB    at +[\d.]+ GB/s:    at least", out)
+    assert len(re.findall(r" ms +[\d.]+ % ", out)) == 3
+    assert "convolution_backward" in (tmp_path / "p-plain-float32-1.txt").read_text()
+
+
+def test_the_arithmetic_of_a_step_is_what_the_twin_does(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    told = runpy.run_path(str(FOLDER / "profile_step.py"))
+    count, length = 8, 300
+    values, labels = torch.randn(count, 1, length), torch.arange(count) % told["CLASSES"]
+    settings = reference.Settings(
+        align_from=0, label_from=0, calibrate_from=0, alignment=True, mcc=True, radius=0.05, teacher=True, batch=count
+    )
+    data = reference.Data((values, labels), (values, labels), values, classes=told["CLASSES"])
+    twin = reference.Twin(settings, data)
+    twin.start_epoch(0)
+    with FlopCounterMode(display=False) as counter:
+        twin.step(torch.arange(count), torch.arange(count))
+    expected = told["arithmetic"](told["Size"](runs=1, batch=count, length=length))
+    assert counter.get_total_flops() == pytest.approx(expected, rel=0.01)
