@@ -228,6 +228,9 @@ def test_two_machines_teach_a_third_and_every_choice_is_told(tmp_path):
     assert list(told) == ["channel", "rate", "stride", "split", "balance"]
     for one in told.values():
         assert f"{one['setting']}: {one['value']}; {one['reason']}" in result.stdout.splitlines()
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "Chosen from the recordings" in page
+    assert told["rate"]["reason"] in page
     assert told["balance"]["value"] == "on"
     assert record["settings"]["recipe"]["balance"] is True
     assert record["settings"]["source"] == ["mill-1500rpm", "fan-1500rpm"]

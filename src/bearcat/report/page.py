@@ -125,7 +125,8 @@ def write_run_page(folder: Path, beside: Sequence[Path] = ()) -> Path:
             Section("Figures", figures=tuple(_shown(picture) for picture in pictures)),
             Section(
                 "What was run", (_what_was_run(result),),
-                tables=(_versions_table(together),), folded=tuple(_settings_table(one) for one in reversed(together)),
+                tables=(*_chosen_table(result), _versions_table(together)),
+                folded=tuple(_settings_table(one) for one in reversed(together)),
             ),
         ),
     )  # fmt: skip
@@ -419,6 +420,15 @@ def _what_was_run(result: Result) -> str:
         f" input, split by {split['scheme']} with a test share of {split['test']:g}; identity of settings, seed and"
         f" data {data['identity'][:12]}…; {result.record['seconds']:.0f} s on {result.record['device']}."
     )
+
+
+def _chosen_table(result: Result) -> tuple[Table, ...]:
+    """What was chosen from the recordings, and why; records of settings that somebody asked for have none."""
+    rows = tuple(
+        tuple(Entry(one[name]) for name in ("setting", "value", "reason")) for one in result.record.get("chosen", ())
+    )
+    note = "Each can be asked for instead (docs/add-your-data.md)."
+    return (Table("chosen", "Chosen from the recordings", note, ("setting", "value", "because"), rows),) if rows else ()
 
 
 def _schedule(result: Result) -> str:
