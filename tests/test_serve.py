@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import inspect
 import io
 import json
 import os
@@ -32,9 +34,11 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from scipy.io import savemat, wavfile
 
+from bearcat import cli
 from bearcat.data.simulate import Bearing, Simulated, fault_frequencies
 from bearcat.errors import InputError
 from bearcat.export import export_onnx
+from bearcat.serve.answer import Asked
 from bearcat.serve.limits import Address, Limits
 from bearcat.serve.metrics import Metrics
 from bearcat.serve.pages import docs_page, main_page
@@ -473,6 +477,20 @@ def test_the_schema_says_what_the_server_does(server):
     assert asked > 60
 
 
+def dribbled(connection: socket.socket) -> bytes:
+    """A byte now and then, until there is an answer; the whole of it."""
+    answer = b""
+    connection.settimeout(0.1)
+    while not answer:
+        with contextlib.suppress(TimeoutError):
+            connection.sendall(b"1")
+            answer = connection.recv(4096)
+    connection.settimeout(20)
+    with connection.makefile("rb") as rest, contextlib.suppress(ConnectionResetError):
+        answer += rest.read()
+    return answer
+
+
 def test_too_much_too_slow_and_too_many_are_refused_with_a_reason(tight):
     """413 before and while a body comes, 408 for one that dribbles, 429 while they hold their places."""
     declared = tight.client.post("/predict?filename=a.npy", content=b"1" * (2**23 + 1), headers=BINARY)
@@ -493,19 +511,12 @@ def test_too_much_too_slow_and_too_many_are_refused_with_a_reason(tight):
     assert "busy" in refused(busy, 429, None)
     assert int(busy.headers["Retry-After"]) >= 1
     assert tight.client.get("/health").status_code == 200, "who only asks how it goes is answered"
-    answers = [b"", b""]
-    while not all(answers) and time.monotonic() < started + 15:
-        for number, connection in enumerate(slow):
-            connection.settimeout(0.1)
-            try:
-                connection.sendall(b"1")  # a byte now and then
-                answers[number] += connection.recv(4096)
-            except (TimeoutError, ConnectionError):
-                continue
-    for one, connection in zip(answers, slow, strict=True):
-        assert one.startswith(b"HTTP/1.1 408"), one
-        assert b"the request's body took longer than 1.5 s" in one
-        connection.close()
+    for connection in slow:
+        with connection:
+            answer = dribbled(connection)
+        assert answer.startswith(b"HTTP/1.1 408"), answer
+        assert b"the request's body took longer than 1.5 s" in answer
+    assert time.monotonic() - started < 15
     tight.until(0)
     assert tight.upload("a.npy", as_npy(noise(1000)), rate=RATE).status_code == 200
 
@@ -716,6 +727,22 @@ def test_loopback_is_the_default_and_the_model_is_told(server):
     assert told["alarms"] == ["inner", "outer"]
     assert (told["length"], told["rate"], told["knows_familiar"]) == (LENGTH, RATE, True)
     assert told["made_by"]["recipe"] == "CAT*-Temperature"
+
+
+def test_the_command_line_and_the_docs_say_the_limits_there_are():
+    given_ = {name: one.default for name, one in inspect.signature(cli.serve).parameters.items()}
+    assert Limits() == Limits(given_["max_bytes"], given_["timeout"], given_["concurrency"])
+    assert Address() == Address(given_["host"], given_["port"])
+    docs = (Path(__file__).parents[1] / "docs" / "serve.md").read_text(encoding="utf-8")
+    limits = Limits()
+    for line in (
+        f"| `--max-bytes` | {limits.max_bytes // 2**20} MiB |",
+        f"| `--timeout` | {limits.timeout:g} s |",
+        f"| `--concurrency` | {limits.concurrency} |",
+    ):
+        assert line in docs
+    for name in Asked.model_fields:
+        assert name in docs
 
 
 def test_every_answer_carries_the_headers_that_keep_browsers_careful(server):
