@@ -270,11 +270,11 @@ def _window(
 ) -> Preparation:  # fmt: skip
     """The longest sensible window, and as little overlap as gives enough windows."""
     slowest = min((one.rpm for one in (*source, *target) if one.rpm), default=None)
-    wanted, why = USUAL, "the paper's, at home with bearings at these rates"
-    if slowest is not None and rate is not None and (turn := rate * 60 / slowest) > USUAL:
-        wanted = min(LONGEST, 1 << round(math.log2(turn)))
-        share = wanted / turn
-        why = f"at {slowest:g} rpm a turn of the shaft takes {turn:.0f} samples, and this is {share:.1f} of one"
+    wanted, why = USUAL, "the paper's; shaft speeds, which might ask for more, are not known"
+    if slowest is not None and rate is not None:
+        turn = rate * 60 / slowest
+        wanted = min(LONGEST, max(USUAL, 1 << round(math.log2(turn))))
+        why = f"at {slowest:g} rpm a turn of the shaft takes {turn:.0f} samples, and this is {wanted / turn:.1f} of one"
     lengths = [asked.window] if asked.window else [wanted >> n for n in range(5) if wanted >> n >= SHORTEST]
     resampled = None if asked.rate is None and len({one.rate for one in (*source, *target)}) == 1 else rate
     found: list[tuple[int, int]] = []
@@ -388,7 +388,7 @@ def _input(source: Sequence[Look], target: Sequence[Look], asked: Asked, choices
             " them; on HIT-SM, between speeds, time input was far better (docs/results.md)"
         )
     else:
-        reason = "it is the paper's first choice and the better one where both were measured (docs/results.md)"
+        reason = "it was the better one where both were measured (docs/add-your-data.md)"
     choices.append(Choice("input", "time", reason))
     return "time"
 
