@@ -19,6 +19,11 @@ torch.set_num_threads(1)
 REAL = Path(os.environ.get("BEARCAT_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long ones first, so that no worker is left with one of them when the other has nothing to do."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture
 def real_data() -> Callable[[str], Path]:
     """The folder of a real dataset; the test is skipped, with the reason, where it is not there."""

@@ -27,8 +27,9 @@ from bearcat.bench.store import CHECKPOINT, Job, Store, identify, open_store, re
 from bearcat.cli import main
 from bearcat.errors import InputError
 from bearcat.runs import Library
+from tests import commands
+from tests.commands import bearcat
 from tests.test_adapt import rows_of
-from tests.test_cli import bearcat
 from tests.test_track import read as read_events
 
 CPU = torch.device("cpu")
@@ -131,7 +132,11 @@ def agree(one: Site, other: Site, tolerance: float) -> None:
 
 
 def start(site: Site, *more: object) -> subprocess.Popen[str]:
-    call = [sys.executable, "-c", "from bearcat.cli import main; main()", *site.words(*more)]
+    # Started by a shell in the background, one would not hear SIGINT.
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from bearcat.cli import main; main()"
+    )
+    call = [sys.executable, "-c", code, *site.words(*more)]
     own = os.environ | {"HOME": str(site.store.path.parent)}  # where Ray keeps a token
     return subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=own)
 
@@ -235,6 +240,7 @@ def test_a_stack_and_runs_alone_agree(make, whole):
     agree(whole, alone, TOLERANCE)
 
 
+@pytest.mark.slow
 def test_processes_agree_with_the_stack_and_a_dead_one_is_replaced(make, whole):
     site = make()
     process = start(site, "--executor", "local", "--jobs", "2", "--device", "cpu")
@@ -271,6 +277,7 @@ def command(pid: int) -> bytes:
         return b""
 
 
+@pytest.mark.slow
 def test_a_cluster_agrees_with_the_stack_and_a_killed_worker_s_run_is_repeated(make, whole):
     pytest.importorskip("ray")
     site = make()
@@ -301,14 +308,15 @@ def test_a_cluster_that_is_not_there_is_one_sentence(make):
 # Interruptions.
 
 
+@pytest.mark.slow
 def test_killed_in_mid_grid_it_keeps_what_is_finished_and_goes_on_from_the_checkpoint(make):
     text = GRID.replace("epochs = 4", "epochs = 9").replace("CAT*-Temperature", "AT")
     quiet, site = make(text, "quiet"), make(text, "killed")
     assert quiet.execute()
-    process = start(site, "--device", "cpu")
+    process = commands.start(*site.words("--device", "cpu"))
     wait_until(lambda: len(site.times()) == 2 and list(site.store.path.glob("stacks/*/checkpoint.safetensors")))
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
+    process.kill()
+    process.join()
     assert site.kinds() == ["done", "done", "missing", "missing"]
     before = site.times()
     again = bearcat(*site.words("--device", "cpu"))
@@ -323,7 +331,7 @@ def test_killed_in_mid_grid_it_keeps_what_is_finished_and_goes_on_from_the_check
     ("executor", "text"),
     [
         (Stack(CPU), GRID),
-        (Local(CPU, 1), GRID.replace('"source-only", ', "").replace("seeds = 2", "seeds = 1")),
+        (Local(CPU, 1), GRID.replace('"source-only", ', "").replace("seeds = 2", "seeds = 1").replace("= 4", "= 2")),
     ],
     ids=["stack", "local"],
 )
@@ -370,15 +378,21 @@ def test_a_damaged_checkpoint_costs_only_time(make, whole):
 
 def test_two_processes_on_one_store_train_each_run_once(make, whole):
     site = make()
-    both = [start(site, "--stack", "1", "--device", "cpu") for _ in range(2)]
-    outputs = [process.communicate(timeout=120) for process in both]
-    assert [process.returncode for process in both] == [0, 0], outputs
-    trained = [int(output.split(" trained by this process")[0].split()[-1]) for output, _ in outputs]
+    said = [site.store.path.parent / name for name in ("one", "other")]
+    both = [
+        commands.start(*site.words("--stack", "1", "--device", "cpu"), output=output, errors=output) for output in said
+    ]
+    for process in both:
+        process.join(120)
+    outputs = [output.read_text() for output in said]
+    assert [process.exitcode for process in both] == [0, 0], outputs
+    trained = [int(output.split(" trained by this process")[0].split()[-1]) for output in outputs]
     assert sum(trained) == 4
     assert all(trained), "one of them did nothing"
     agree(whole, site, TOLERANCE)
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_processes_cleanly_and_says_how_to_go_on(make):
     site = make(GRID.replace("epochs = 4", "epochs = 200"))
     process = start(site, "--executor", "local", "--jobs", "1", "--device", "cpu")
@@ -495,6 +509,7 @@ def test_a_full_disk_is_one_sentence_and_the_store_stays_whole(make, whole):
     agree(whole, site, 0)
 
 
+@pytest.mark.slow
 def test_a_file_that_may_not_grow_stops_a_process_the_same_way(make, whole):
     site = make()
     call = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, -1)); from bearcat.cli import main; main()"

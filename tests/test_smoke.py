@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_cli import bearcat
+from tests.commands import bearcat
 
 GRID = Path(__file__).parent.parent / "grids" / "smoke.toml"
 
 
 @pytest.mark.slow
 def test_the_smoke_grid_runs_and_makes_its_report(tmp_path):
-    run = bearcat("bench", "run", GRID, "--store", "store", "--device", "cpu", folder=tmp_path)
+    run = bearcat("bench", "run", GRID, "--store", "store", "--device", "cpu", folder=tmp_path, fresh=True, timeout=300)
     assert run.returncode == 0, run.stderr
     assert "12 cells: 12 done" in run.stdout
     assert "12 trained by this process" in run.stdout
