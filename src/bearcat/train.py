@@ -426,7 +426,7 @@ def _new_state(runs: Sequence[Run], batches: Batches, classes: int) -> State:
         rate = torch.tensor(schedule.rate, device=device) if device.type == "cuda" else schedule.rate
         return torch.optim.Adam(
             network.parameters(), lr=rate, betas=(schedule.beta1, schedule.beta2),
-            weight_decay=schedule.weight_decay, foreach=device.type == "cpu", fused=device.type == "cuda",
+            weight_decay=schedule.weight_decay, fused=True,
             capturable=device.type == "cuda",
         )  # fmt: skip
 
