@@ -356,15 +356,24 @@ def test_a_familiarity_comes_back_from_its_arrays(fitted):
 
 def test_the_verdict_says_what_to_expect_and_when_not_to_believe_it():
     near, far = trust.Estimate(0.84, 0.78, 0.9), trust.Estimate(0.5, 0.4, 0.6)
-    assert trust.verdict({"confidence": near, "doc": near}).startswith(
-        "Expect about 84 % (78–90) of windows right; other"
-    )
-    assert "range from 50 to 84 %, so check some windows by hand" in trust.verdict({"confidence": near, "doc": far})
-    assert "often too high" in trust.verdict({"confidence": near})
+    said = trust.verdict({"confidence": near, "doc": near})
+    assert said.startswith("Expect about 84 % (78–90) of windows right. ")
+    assert trust.MEASURED in said
+    assert said.endswith("Check some windows by hand before relying on it.")
+    assert "; but estimates range from 50 to 84 %" in trust.verdict({"confidence": near, "doc": far})
     assert "not calibrated" in trust.verdict({"confidence": near}, calibrated=False)
     assert "training broke down" in trust.verdict({"confidence": near}, failed=True)
     assert "the same class" in trust.verdict({"confidence": near}, collapsed=True)
     assert "no numbers" in trust.verdict({"confidence": trust.Estimate(math.nan, math.nan, math.nan)})
+
+
+def test_what_to_expect_is_the_lower_estimate_with_all_that_either_interval_holds():
+    near, far = trust.Estimate(0.84, 0.78, 0.9), trust.Estimate(0.5, 0.4, 0.6)
+    assert trust.expected({"confidence": near, "atc_confidence": far, "doc": trust.Estimate(0.1, 0.0, 1.0)}) == (
+        trust.Estimate(0.5, 0.4, 0.9)
+    )
+    assert trust.expected({"confidence": far, "atc_confidence": near}) == trust.Estimate(0.5, 0.4, 0.9)
+    assert trust.expected({"confidence": near}) == near
 
 
 @pytest.fixture(scope="module")
@@ -549,7 +558,7 @@ def test_a_page_without_target_labels_measures_nothing_and_says_so(tmp_path):
 def test_a_page_warns_of_negative_transfer_without_labels(tmp_path):
     text = made_page(tmp_path, alone=0.95, labelled=False)
     assert "Negative transfer possible" in text
-    assert "By 5 of 5 label-free validators" in text
+    assert "By DEV, the error rate of source windows" in text
 
 
 def test_an_estimate_far_from_the_truth_is_a_caveat(tmp_path):

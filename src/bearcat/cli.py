@@ -474,10 +474,12 @@ def _print_scores(title: str, records: Sequence[tuple[str, dict[str, Any]]], tol
 
 def _print_trust(name: str, record: Mapping[str, Any]) -> None:
     """What to expect of the model on the target, found without its labels; and what those say, where there are any."""
+    from bearcat.trust import expected_of
+
     told, scores = record["estimates"], record["scores"]["target"]
-    expected = (told.get("accuracy") or {}).get("confidence") or {}
-    if expected and None not in expected.values():
-        value, low, high = (100 * expected[one] for one in ("value", "low", "high"))
+    found = expected_of(told)
+    if found is not None:
+        value, low, high = (100 * one for one in (found.value, found.low, found.high))
         print(f"Without target labels, {name} expects {value:.1f} % right on the target ({low:.1f} to {high:.1f} %).")
         if scores is not None and scores["accuracy"] is not None:
             inside = "inside" if low <= 100 * scores["accuracy"] <= high else "outside"
