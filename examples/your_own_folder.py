@@ -27,15 +27,19 @@ SOURCE, TARGET = "pump-A-1500rpm", "pump-B-1500rpm"
 
 def make_folder(root: Path) -> None:
     """Recordings as loggers leave them: some wav, some csv with a column of times; labels only of pump A."""
-    machine = Simulated(seconds=2.0, measurements=4, severities=(4.0,), faults=("inner", "outer"))
-    for number, entry in enumerate(machine.catalogue().entries):
-        recording, fault, day = entry.read(), entry.label.split("-")[0], number % 4
-        if entry.domain == "N15_M07_F10" and (fault == "healthy" or day == 0):
-            place = root / "recordings" / SOURCE / fault / f"day{day}"
-        elif entry.domain == "N15_M07_F04":
-            place = root / ("recordings/" + TARGET if day else "new") / f"{fault if not day else 'file'}{number}"
+    loads = {"N15_M07_F10": SOURCE, "N15_M07_F04": TARGET}
+    pumps = Simulated(
+        seconds=2.0, conditions=tuple(loads), measurements=4, severities=(4.0,), faults=("inner", "outer")
+    )
+    for number, entry in enumerate(pumps.catalogue().entries):
+        fault, day = entry.label.split("-")[0], number % 4
+        if loads[entry.domain] == TARGET:
+            place = root / f"recordings/{TARGET}/file{number}" if day else root / f"new/{fault}{number}"
+        elif fault == "healthy" or day == 0:
+            place = root / f"recordings/{SOURCE}/{fault}/day{day}"
         else:
             continue
+        recording = entry.read()
         place.parent.mkdir(parents=True, exist_ok=True)
         if number % 3:
             loud = recording.signal / np.abs(recording.signal).max()

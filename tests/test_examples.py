@@ -132,7 +132,7 @@ def test_simulate_and_adapt_shows_that_adapting_gains(tmp_path):
 def test_your_own_folder_ends_with_a_verdict_and_diagnoses(tmp_path):
     told = python(str(ROOT / "examples" / "your_own_folder.py"), "pump", "--epochs", "2", folder=tmp_path)
     assert "How far to trust it: " in told
-    for file in ("healthy36.csv", "inner40.wav", "outer44.wav"):
+    for file in ("healthy12.csv", "inner16.wav", "outer20.wav"):
         assert re.search(rf"^{file}: (healthy|inner|outer), \d+% sure$", told, re.M), told
     assert "balance: on" in told
     assert (tmp_path / "pump" / "out" / "report.html").exists()
