@@ -8,6 +8,7 @@ thresholds, steps. The loop trains R runs as one stack; the twin (tests/referenc
 nothing stacked) trains one, and R of them take R times as long. "published" is the twin with the three passes of the
 published code instead of the recipe's two. On a CPU the ways take turns in random order in one process; the figures are
 medians of wall times, with the smallest and largest, and of processor time, which a busy machine disturbs less.
+`--alone` also trains the runs of a stack one after the other: small runs with `--windows 128 --length 256 --runs 4`.
 """
 
 from __future__ import annotations
@@ -58,6 +59,12 @@ def loop_epochs(size: Size, data: TrainingData, warm: int, timed: int) -> list[S
     train(runs, the_device(), progress=lambda _: marks.append(now()), path=size.path, precision=size.precision)
     pairs = zip(marks[warm - 1 :], marks[warm:], strict=False)
     return [(one[0] - before[0], one[1] - before[1]) for before, one in pairs]
+
+
+def one_by_one(size: Size, data: TrainingData) -> Seconds:
+    """An epoch of each run of a stack, alone."""
+    each = [loop_epochs(replace(size, runs=1), data, 1, 1)[0] for _ in range(size.runs)]
+    return sum(one[0] for one in each), sum(one[1] for one in each)
 
 
 class TwinEpochs:
@@ -114,6 +121,7 @@ def main() -> None:
     told.add_argument(
         "--windows", type=int, help="training windows of each domain; by default 256 on a CPU, 2600 on a GPU"
     )
+    told.add_argument("--alone", action="store_true", help="CPU: the loop also trains the runs one after the other")
     told.add_argument("--repeats", type=int, default=3)
     chosen = told.parse_args()
     clock, sizes = Clock(chosen.seconds), sizes_of(chosen)
@@ -138,7 +146,7 @@ def main() -> None:
     last, an_epoch = "nothing was timed", 0.0
     for runs in chosen.runs:
         for size in (replace(one, runs=runs) for one in sizes):
-            rounds = 1 if runs > 1 and not on_gpu() else chosen.repeats
+            rounds = 1 if runs > 1 and not on_gpu() and not chosen.alone else chosen.repeats
             needed = 2 * an_epoch * runs * rounds
             if alone and clock.left() < needed:
                 print(f"{'loop':>10} {size.path:>7} {size.precision:>9} {runs:5}  left out: wants about {needed:.0f} s more than it has",
@@ -159,6 +167,8 @@ def main() -> None:
                 ways: dict[str, Callable[[], list[Seconds]]] = {"loop": ours}
                 if not alone or runs == 1:
                     ways |= {name: lambda way=way: [way()] for name, way in slow.items()}  # type: ignore[misc]
+                if chosen.alone and runs > 1:
+                    ways["alone"] = lambda size=size: [one_by_one(size, data)]  # type: ignore[misc]
                 seen = take_turns(ways, rounds, clock)
                 alone = alone or {name: seen[name] for name in slow}
             theirs = {name: seen.get(name, alone[name]) for name in slow}
@@ -172,6 +182,10 @@ def main() -> None:
             last = (f"{runs} run(s), {size.path}, {size.precision}: the twin takes {ratios['twin']:.2f} times as long "
                     f"({work:.2f} times the processor time), with the published code's passes {ratios['published']:.2f} times")  # fmt: skip
             print(f"  {last}", flush=True)
+            if "alone" in seen:
+                ratio = middle(seen["alone"]) / middle(seen["loop"])
+                show("alone", size, runs, seen["alone"], "")
+                print(f"  one after the other they take {ratio:.2f} times as long as stacked", flush=True)
     print(f"ratio: {last}")
 
 
