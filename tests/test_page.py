@@ -328,7 +328,8 @@ def test_the_page_of_a_run_tells_what_was_run_and_shows_the_run_beside_it(browse
 
 
 def test_the_page_of_a_run_without_target_labels_says_so_and_shows_the_confidence(tmp_path: Path):
-    result = made_result(tmp_path / "run", Cell("folder", "time", "old→new", "CAT*-Temperature", 0), labelled=False)
+    cell = Cell("folder", "time", "old→new", "CAT*-Temperature", 0)
+    result = made_result(tmp_path / "run", cell, labelled=False, trusted=True)
     header, *rows = (tmp_path / "run" / "curves.csv").read_text().splitlines()
     known = [i for i, name in enumerate(header.split(",")) if not name.startswith("target_")]
     lines = [",".join(line.split(",")[i] for i in known) for line in (header, *rows)]
@@ -337,7 +338,10 @@ def test_the_page_of_a_run_without_target_labels_says_so_and_shows_the_confidenc
     assert "The target has no labels" in text
     assert f"{100 * result.record['estimates']['mean_confidence']:.1f} %" in text
     assert "Target accuracy</dt>" not in text
+    assert "target accuracy</th>" not in text
     assert "Confusion matrices" not in text
+    verdict = text.index(html.escape(result.record["estimates"]["verdict"], quote=False))
+    assert verdict < text.index("<h2>Scores</h2>") < text.index("<h2>Figures</h2>"), "the verdict first"
 
 
 def test_a_warning_of_the_record_is_on_the_page_escaped(tmp_path: Path):

@@ -110,18 +110,20 @@ def write_run_page(folder: Path, beside: Sequence[Path] = ()) -> Path:
     warned = [Caveat(one.cell.method, warning) for one in reversed(together) for warning in one.record["warnings"]]
     warned += [*oracles(together), *negative_transfer(together), *different_versions(together)]
     sentences = [_scores_sentence(result)]
-    if record["scores"]["target"] is None:
+    measured = record["scores"]["target"] is not None
+    if not measured:
         sentences.append(
             "The target has no labels, so nothing here says how often the predictions are right; the mean confidence"
             " is an estimate only as far as the confidence can be trusted there."
         )
+    scores = Section("Scores", tuple(sentences), tuple(warned), (_score_table(together),))
+    trust = _trust_section(result, others)
     page = Page(
         title=f"{cell.method} on {cell.task}",
         subtitle=f"{cell.dataset}, {cell.input} input, seed {cell.seed}, {_schedule(result)}",
         numbers=_headline(result),
         sections=(
-            Section("Scores", tuple(sentences), tuple(warned), (_score_table(together),)),
-            *_trust_section(result, others),
+            *((scores, *trust) if measured else (*trust, scores)),  # the verdict first where it is all there is
             Section("Figures", figures=tuple(_shown(picture) for picture in pictures)),
             Section(
                 "What was run", (_what_was_run(result),),
@@ -269,17 +271,18 @@ def _scores_sentence(result: Result) -> str:
 def _score_table(results: Sequence[Result]) -> Table:
     scores = (("accuracy", "accuracy"), ("ece_uncalibrated", "ECE before"), ("ece", "ECE after"), ("brier", "Brier"),
               ("nll", "NLL"))  # fmt: skip
+    places = ("target", "source") if any(one.record["scores"]["target"] for one in results) else ("source",)
     rows = []
     for one in results:
         cells = [Entry(one.cell.method)]
-        for where in ("target", "source"):
+        for where in places:
             for name, _ in scores:
                 value = (one.record["scores"][where] or {}).get(name)
                 cells.append(_fraction(value) if name not in ("brier", "nll") else _plain(value))
         cells += [_fraction(one.record["estimates"]["mean_confidence"])]
         cells += [_plain((one.record["calibration"] or {}).get("temperature"), 2), _plain(_seconds(one), 1)]
         rows.append(tuple(cells))
-    header = ("method", *(f"{where} {name}" for where in ("target", "source") for _, name in scores))
+    header = ("method", *(f"{where} {name}" for where in places for _, name in scores))
     note = (
         "Accuracy, ECE (ten bins) and mean confidence in percent; before and after calibration; NLL and Brier after it."
         " T: temperature."
@@ -295,24 +298,24 @@ def _trust_section(result: Result, others: Sequence[Result]) -> list[Section]:
     truth = result.record.get("estimates_checked")
     warned = [*doubtful_transfer(result, others), *estimates_off([result])]
     sentences = [
-        "All numbers here but those called measured were found without labels of the target. They rest on confidence"
-        " that was calibrated on the source: where the target differs, they are often too high, and nothing in the data"
-        " says by how much (docs/trust.md).",
+        ("The target has no labels, so none of this could be checked." if truth is None else
+         "All numbers here but those called measured were found without labels of the target.")
+        + " Estimates rest on confidence that was calibrated on the source: where the target differs, they are often"
+        " too high, and nothing in the data says by how much (docs/trust.md).",
         *_agreement_sentences(result, others),
-    ]
-    if truth is None:
-        sentences.append("The target has no labels, so none of this could be checked.")
+    ]  # fmt: skip
     familiar = told["familiarity"]
     if familiar["source_unfamiliar"] is not None and familiar["false_alarms"] is not None:
         sentences.append(
-            f"Unfamiliar windows: an alarm set to {_percent(familiar['rate'])} of false alarms rang at"
-            f" {_percent(familiar['false_alarms'])} of target windows it had not seen, and at"
-            f" {_percent(familiar['source_unfamiliar'])} of the source's."
+            f"Windows that resemble nothing the model has learnt from set off an alarm. Set to ring falsely at"
+            f" {_percent(familiar['rate'])} of the target's windows, it rang at {_percent(familiar['false_alarms'])} of"
+            f" those it had not seen, and at {_percent(familiar['source_unfamiliar'])} of the source's."
         )
     together = [*others, result]
-    tables = [_accuracy_table(together), _abstention_table(told, truth), _threshold_table(told, truth)]
-    tables += [_set_table(told, truth), _validator_table(together)]
-    return [Section("How far to trust this", tuple(sentences), tuple(warned), tuple(tables), verdict=told["verdict"])]
+    tables = (_accuracy_table(together), _abstention_table(told, truth))
+    details = (_threshold_table(told, truth), _set_table(told, truth), _validator_table(together))
+    title = "How far to trust this"
+    return [Section(title, tuple(sentences), tuple(warned), tables, folded=details, verdict=told["verdict"])]
 
 
 def _agreement_sentences(result: Result, others: Sequence[Result]) -> Iterator[str]:
@@ -339,7 +342,10 @@ def _accuracy_table(results: Sequence[Result]) -> Table:
         cells += [_interval((told.get("accuracy") or {}).get(name)) for name in means]
         cells += [_fraction(one.score("target", "accuracy"))] if known else []
         rows.append(tuple(cells))
-    note = "In percent, with 90 % intervals that know of chance but not of bias."
+    note = (
+        "In percent, with 90 % intervals that know of chance but not of bias: the mean confidence, and three estimates"
+        " from confidence on the source (ATC twice, DoC)."
+    )
     header = ("method", *means.values(), *(("measured",) if known else ()))
     return Table("expected", "Expected accuracy on the target", note, header, tuple(rows))
 
