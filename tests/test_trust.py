@@ -268,6 +268,16 @@ def made_familiarity(seed: int, held_out: int = 400, each: int = 20, **settings)
     return trust.fit_familiarity(*train[1:], *held, np.arange(held_out) // each, **settings)
 
 
+def test_the_favoured_epoch_is_that_of_the_highest_validator_and_labels_tell_what_it_is_worth():
+    nothing = math.nan
+    told = trust.favoured_epoch(np.array([nothing, 0.5, 0.9, 0.8]))
+    assert told == {"validator": "bnm", "epoch": 2, "value": 0.9, "last": 0.8}
+    accuracy = np.array([nothing, 0.7, 0.6, 0.65])
+    assert trust.favoured_checked(told, accuracy) == {"chosen": 0.6, "last": 0.65, "best": 0.7}
+    assert trust.favoured_checked(told, np.full(4, nothing)) is None
+    assert trust.favoured_epoch(np.full(3, nothing)) is None
+
+
 @pytest.fixture(scope="module")
 def fitted() -> trust.Familiarity:
     return made_familiarity(0)

@@ -61,6 +61,7 @@ from bearcat.recipe import Recipe
 from bearcat.report.plots import Bins, draw_reliability
 from bearcat.track import open_tracker
 from bearcat.train import RESULT_VERSION, Run, Trained, stack_key, train
+from bearcat.trust import CHOOSER, favoured_checked, favoured_epoch
 
 RECORD, PREDICTIONS, CURVES, NOTE = "record.json", "predictions.csv", "curves.csv", "run.json"
 KEPT = ("model", "picture")  # what a folder may hold besides
@@ -401,8 +402,7 @@ def _record(
 
     return {
         "scores": {"source": of("source"), "target": of("target")},
-        "estimates": seen.trust[number].estimates,
-        "estimates_checked": seen.trust[number].checked,
+        **_estimates(trained, seen.trust[number], number),
         "calibration": None if calibration is None else {
             "temperature": _number(calibration.temperature[number]), "at_bound": at_bound,
         },
@@ -429,6 +429,16 @@ def _record(
         "seconds": round(seconds, 2),
         "stack": len(trained.finite),  # runs that shared these seconds
     }  # fmt: skip
+
+
+def _estimates(trained: Trained, told: Trust, number: int) -> dict[str, Any]:
+    """What a run says of itself without target labels, and how true that is: `estimates` and `estimates_checked`."""
+    network = "student" if trained.teacher is None else "teacher"
+    curves = {name: trained.history[f"{name}_{network}"][:, number].double().cpu().numpy()
+              for name in (f"validator_{CHOOSER}", "target_accuracy")}  # fmt: skip
+    epoch = favoured_epoch(curves[f"validator_{CHOOSER}"])
+    truth = told.checked and told.checked | {"checkpoint": epoch and favoured_checked(epoch, curves["target_accuracy"])}
+    return {"estimates": told.estimates | {"checkpoint": epoch}, "estimates_checked": truth}
 
 
 def _versions() -> dict[str, str]:

@@ -38,6 +38,7 @@ BANDS = 32  # of a spectrum, for its shape: wide enough for one window to say ho
 LEAST_SHARE = 1e-6  # of a window's energy; what is less in a band is taken for nothing
 # Of 720 runs on HIT-SM and CWRU the truth was so far below the range in 272 (docs/results.md).
 MEASURED = "On public recordings four models of ten were more than 10 points worse than such a range says."
+CHOOSER = "bnm"  # the validator that recommends epochs and recipes
 FAR = 0.1  # estimates this far from each other, or from the truth, deserve a word
 
 
@@ -542,6 +543,25 @@ def checked(
             },
         }
     )  # fmt: skip
+
+
+def favoured_epoch(validator: NDArray[Any]) -> dict[str, Any] | None:
+    """The epoch that CHOOSER likes best, by its values (epoch,); nan where there was no network to judge yet.
+
+    It is told, not acted upon: the last epoch was as good for methods that adapt (docs/results.md).
+    """
+    if not np.isfinite(validator).any():
+        return None
+    best = int(np.nanargmax(validator))
+    return plain({"validator": CHOOSER, "epoch": best, "value": float(validator[best]), "last": float(validator[-1])})
+
+
+def favoured_checked(told: Mapping[str, Any], accuracy: NDArray[Any]) -> dict[str, Any] | None:
+    """What the labels say of that choice: accuracy (epoch,) at it, at the last and at the best epoch."""
+    if not np.isfinite(accuracy).any():
+        return None
+    found = {"chosen": accuracy[told["epoch"]], "last": accuracy[-1], "best": np.nanmax(accuracy)}
+    return plain({name: float(one) for name, one in found.items()})
 
 
 def plain(told: Mapping[str, Any]) -> dict[str, Any]:
