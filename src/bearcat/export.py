@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -85,6 +86,7 @@ class OnnxModel:
 
 def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
     """A file written by `export_onnx`; `threads`: how many cores a call may use (all where None)."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # of late it tells its makers that it runs
     try:
         import onnxruntime
     except ImportError as error:
@@ -134,6 +136,7 @@ def export_onnx(model: Model, path: Path) -> Path:
         "preparation": asdict(model.preparation),
         "rate": model.rate,
         "channels": model.channels,
+        "calibrated": model.calibration is not None and not bool(model.calibration.at_bound.any()),
         "pooled_temperature": model.pooled_temperature,
         "familiarity": _familiarity_told(model.familiarity),
         "made_by": {name: model.told[name] for name in ("recipe", "task", "seed", "versions") if name in model.told},

@@ -35,7 +35,7 @@ INDEX_NAMES = {"", "index", "sample", "samples", "n", "no", "unnamed: 0"}
 # What readers raise on bytes that are not what the file's name says.
 DAMAGE = (
     ValueError, TypeError, KeyError, IndexError, EOFError, OSError, OverflowError, MemoryError,
-    NotImplementedError, AttributeError, UserWarning, struct.error, zlib.error, zipfile.BadZipFile,
+    NotImplementedError, AttributeError, NameError, UserWarning, struct.error, zlib.error, zipfile.BadZipFile,
 )  # fmt: skip
 
 

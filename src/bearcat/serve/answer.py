@@ -180,7 +180,7 @@ class Served:
 
     model: Predictor
     alarms: Collection[str]
-    calibrated: bool | None = None  # an ONNX file does not say
+    calibrated: bool | None = None  # None: a file of before does not say
     made_by: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -38,10 +38,10 @@ def serve(
     """
     if token is not None and (not token or not token.isascii() or not token.isprintable() or token != token.strip()):
         raise InputError("--token: must be printable ASCII letters and signs, without blanks at its ends")
-    # onnxruntime of late tells its makers that it runs, and on what; a plant's server tells nobody anything.
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    model, calibrated = open_served(path)
-    served = Served(model, alarm_classes(model.classes, alarms), calibrated, model.told.get("made_by") or {})
+    model = open_served(path)
+    served = Served(
+        model, alarm_classes(model.classes, alarms), model.told.get("calibrated"), model.told.get("made_by") or {}
+    )
     app = make_app(served, limits, token, address.loopback)
     config = uvicorn.Config(
         app, http="h11", ws="none", loop="asyncio", lifespan="on", log_level="warning", access_log=False,
@@ -59,19 +59,14 @@ def serve(
                 signal.signal(one, handler)
 
 
-def open_served(path: Path) -> tuple[OnnxModel, bool | None]:
-    """The model in onnxruntime, one core a call, for several calls run at once; and whether it is calibrated.
-
-    A folder is exported first. An ONNX file does not say whether the calibration in it was a good one.
-    """
+def open_served(path: Path) -> OnnxModel:
+    """The model in onnxruntime, one core a call, for several calls run at once; a folder is exported first."""
     if path.suffix.lower() == ".onnx":
-        return load_onnx(path, threads=1), None
+        return load_onnx(path, threads=1)
     from bearcat.artefact import load_model
 
-    model = load_model(path)
-    calibrated = model.calibration is not None and not model.told.get("calibration_at_bound")
     with tempfile.TemporaryDirectory(prefix="bearcat-") as folder:
-        return load_onnx(export_onnx(model, Path(folder) / "model.onnx"), threads=1), calibrated
+        return load_onnx(export_onnx(load_model(path), Path(folder) / "model.onnx"), threads=1)
 
 
 def listening(address: Address) -> socket.socket:
