@@ -19,8 +19,15 @@ torch.set_num_threads(1)
 REAL = Path(os.environ.get("BEARCAT_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long ones first, so that no worker is left with one of them when the other has nothing to do."""
+    """The long ones first, so that no worker is left with one of them when the other has nothing to do.
+
+    What one training was made for is looked at by one worker, or each would train it.
+    """
+    for item in items:
+        if "finished" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-finished"))
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 

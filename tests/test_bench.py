@@ -155,6 +155,16 @@ def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     return call
 
 
+def wait_for_checkpoint(site: Site, process: subprocess.Popen[str], seconds: float = 150) -> None:
+    """Until a run is under way; a command that ends before, or takes too long, is shown with what it said."""
+    deadline = time.monotonic() + seconds
+    while not list(site.store.path.glob("stacks/*/checkpoint.safetensors")):
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            raise AssertionError(f"no checkpoint was written: {process.communicate()}, {site.kinds()}")
+        time.sleep(0.01)
+
+
 def wait_until(condition: Callable[[], object], seconds: float = 90) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -244,7 +254,7 @@ def test_a_stack_and_runs_alone_agree(make, whole):
 def test_processes_agree_with_the_stack_and_a_dead_one_is_replaced(make, whole):
     site = make()
     process = start(site, "--executor", "local", "--jobs", "2", "--device", "cpu")
-    wait_until(lambda: list(site.store.path.glob("stacks/*/checkpoint.safetensors")))
+    wait_for_checkpoint(site, process)
     victim = next(pid for pid in descendants(process.pid) if b"spawn_main" in command(pid))
     os.kill(victim, signal.SIGKILL)
     output, errors = process.communicate(timeout=120)
@@ -282,7 +292,7 @@ def test_a_cluster_agrees_with_the_stack_and_a_killed_worker_s_run_is_repeated(m
     pytest.importorskip("ray")
     site = make()
     process = start(site, "--executor", "ray", "--jobs", "2", "--device", "cpu")
-    wait_until(lambda: list(site.store.path.glob("stacks/*/checkpoint.safetensors")))
+    wait_for_checkpoint(site, process)
     victims = [pid for pid in descendants(process.pid) if command(pid).startswith(b"ray::work")]
     os.kill(victims[0], signal.SIGKILL)
     output, errors = process.communicate(timeout=180)
@@ -396,7 +406,7 @@ def test_two_processes_on_one_store_train_each_run_once(make, whole):
 def test_ctrl_c_stops_processes_cleanly_and_says_how_to_go_on(make):
     site = make(GRID.replace("epochs = 4", "epochs = 200"))
     process = start(site, "--executor", "local", "--jobs", "1", "--device", "cpu")
-    wait_until(lambda: list(site.store.path.glob("stacks/*/checkpoint.safetensors")))
+    wait_for_checkpoint(site, process)
     workers = descendants(process.pid)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
