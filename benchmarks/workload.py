@@ -181,7 +181,7 @@ def quartiles(values: list[float]) -> tuple[float, float, float]:
 def add_options(told: argparse.ArgumentParser, seconds: float) -> None:
     """What every benchmark of a step can be told."""
     told.add_argument("--path", choices=["plain", "triton", "native"], nargs="+", help="by default the device's best")
-    told.add_argument("--precision", choices=PRECISIONS, nargs="+", help="by default TF32 on a GPU, float32 on a CPU")
+    told.add_argument("--precision", choices=PRECISIONS, nargs="+", help="by default train()'s own choice")
     told.add_argument("--recipe", default="CAT*-Temperature")
     told.add_argument("--length", type=int, default=LENGTH, help="points of a window")
     told.add_argument("--threads", type=int, help="CPU: by default torch's choice")
@@ -192,8 +192,8 @@ def sizes_of(chosen: argparse.Namespace) -> list[Size]:
     """One for each path and precision that was chosen and exists together."""
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
-    default = "tf32" if on_gpu() else "float32"
-    pairs = itertools.product(chosen.path or [fast_path(the_device())], chosen.precision or [default])
+    paths = chosen.path or [fast_path(the_device())]
+    pairs = [(path, one) for path in paths for one in chosen.precision or [loop._precision(None, path, the_device())]]
     return [
         Size(length=chosen.length, recipe=chosen.recipe, path=path, precision=precision)
         for path, precision in pairs
