@@ -143,6 +143,16 @@ def test_what_is_no_number_stays_none():
     assert logits[1].isnan().all()
 
 
+def test_code_that_computes_something_else_is_not_used(monkeypatch):
+    right = native.convolved
+    fast_path.cache_clear()
+    monkeypatch.setattr(native, "convolved", lambda *given: 1.01 * right(*given))
+    assert fast_path(torch.device("cpu")) == "plain"
+    monkeypatch.undo()
+    fast_path.cache_clear()
+    assert fast_path(torch.device("cpu")) == "native"
+
+
 @pytest.mark.parametrize("program", [None, "exit 1", "exit 0"])
 def test_without_a_compiler_the_plain_layers_do_it(program, tmp_path, monkeypatch):
     """One that is not there, one that fails, one that makes nothing."""
@@ -150,7 +160,7 @@ def test_without_a_compiler_the_plain_layers_do_it(program, tmp_path, monkeypatc
         (tmp_path / "cc").write_text(f"#!/bin/sh\n{program}\n")
         (tmp_path / "cc").chmod(0o755)
     monkeypatch.setenv("CC", str(tmp_path / "cc"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("BEARCAT_CACHE", str(tmp_path))
     for known in (native._library, fast_path):
         known.cache_clear()
     try:

@@ -1,4 +1,4 @@
-"""Settings are fields of frozen dataclasses; this turns text into them.
+"""Settings are fields of frozen dataclasses; this turns text into them. And where the cache is.
 
 >>> override(Simulated(), {"seconds": "2", "severities": "0.5,2"})
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -71,3 +72,12 @@ def _described(kind: Any) -> str:
     if typing.get_origin(kind) is tuple:
         return f"a list like a,b,c of which each is {words.get(arguments[0], 'a value')}"
     return words.get(arguments[0] if arguments else kind, f"a {kind}")
+
+
+def cache_folder() -> Path:
+    """$BEARCAT_CACHE, or the user's cache folder."""
+    if told := os.environ.get("BEARCAT_CACHE"):
+        return Path(told)
+    from platformdirs import user_cache_path
+
+    return user_cache_path("bearcat", appauthor=False)

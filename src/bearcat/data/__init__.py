@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from bearcat.data.cache import cache_folder, cached_windows
+from bearcat.data.cache import cached_windows
 from bearcat.data.catalogue import About, Catalogue, Dataset, Download, Entry, Problem, load
 from bearcat.data.cwru import CWRU
 from bearcat.data.folder import Folder
@@ -34,7 +34,7 @@ from bearcat.data.recording import (
 from bearcat.data.simulate import Simulated
 from bearcat.data.tasks import HeldBack, Labelled, Split, SplitTask, Task, TrainingData, Unlabelled, split_task
 from bearcat.errors import InputError, suggest
-from bearcat.settings import override
+from bearcat.settings import cache_folder, override
 
 __all__ = [
     "CWRU", "DATASETS", "HITSM", "About", "Catalogue", "Dataset", "Download", "Entry", "Folder", "HeldBack", "Labelled",

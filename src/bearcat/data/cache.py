@@ -33,15 +33,6 @@ from bearcat.data.recording import Floats, Provenance, Windows
 VERSION = 1  # of the layout and of what `prepare` computes: raise it when either changes
 
 
-def cache_folder() -> Path:
-    """$BEARCAT_CACHE, or the user's cache folder."""
-    if told := os.environ.get("BEARCAT_CACHE"):
-        return Path(told)
-    from platformdirs import user_cache_path
-
-    return user_cache_path("bearcat", appauthor=False)
-
-
 def cached_windows(catalogue: Catalogue, preparation: Preparation, cache: Path | None) -> Windows:
     """The prepared windows of everything in this catalogue; computed and stored if they are not there yet.
 

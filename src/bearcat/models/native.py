@@ -28,11 +28,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from platformdirs import user_cache_path
 from torch import Tensor
 
 from bearcat.errors import InputError
 from bearcat.models.stacked import Randomness, StackedConvolution, StackedNorm, dropout
+from bearcat.settings import cache_folder
 
 SOURCE = Path(__file__).with_name("native.c")
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC")
@@ -248,7 +248,7 @@ def rectified_dropout(values: Tensor, probability: float, randomness: Randomness
 
 
 def works() -> bool:
-    """Whether the code can be compiled and run here, and is right."""
+    """Whether the code can be compiled and run here; networks.fast_path asks whether it is right."""
     try:
         draws = Randomness(torch.zeros(1, dtype=torch.int64))
         draws.next()
@@ -270,7 +270,7 @@ def _library(dtype: torch.dtype) -> Any:
         ) from error
     words = [SOURCE.read_bytes(), known, C_NAMES[dtype].encode(), " ".join(FLAGS).encode()]
     name = f"native-{hashlib.sha256(b'|'.join(words)).hexdigest()[:24]}.so"
-    kept = user_cache_path("bearcat", appauthor=False) / name
+    kept = cache_folder() / name
     if not kept.exists():
         try:
             kept.parent.mkdir(parents=True, exist_ok=True)
