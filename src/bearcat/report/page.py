@@ -33,6 +33,7 @@ from bearcat.report.caveats import (
     negative_transfer,
     oracles,
 )
+from bearcat.report.choices import comparison_sentences, epoch_sentences, recipe_sentences
 from bearcat.report.curves import (
     coverage_curves,
     pseudo_label_curves,
@@ -303,6 +304,8 @@ def _trust_section(result: Result, others: Sequence[Result]) -> list[Section]:
         + " Estimates rest on confidence that was calibrated on the source: where the target differs, they are often"
         " too high, and nothing in the data says by how much (docs/trust.md).",
         *_agreement_sentences(result, others),
+        *recipe_sentences([one for one in (result, *others) if one.cell.task == result.cell.task]),
+        *epoch_sentences(result),
     ]  # fmt: skip
     familiar = told["familiarity"]
     if familiar["source_unfamiliar"] is not None and familiar["false_alarms"] is not None:
@@ -473,7 +476,8 @@ def _place_sentences(results: Sequence[Result], missing: Sequence[Missing]) -> t
         return (f"None of {count(len(missing), 'planned run')} is finished.",)
     if len(ordered_methods(results)) == 1:
         return ("With one method there is nothing to rank or to test.",)
-    return tuple(dict.fromkeys(compare(results, metric).rule for metric in ("accuracy", "ece")))
+    rules = dict.fromkeys(compare(results, metric).rule for metric in ("accuracy", "ece"))
+    return (*rules, *comparison_sentences(results))
 
 
 def _too_few(results: Sequence[Result]) -> list[Caveat]:
