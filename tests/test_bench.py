@@ -81,6 +81,11 @@ class Site:
     def words(self, *more: object) -> list[str]:
         return ["bench", "run", *map(str, (self.grid, "--store", self.store.path, "--root", self.root, *more))]
 
+    def half_done(self, members: list[str]) -> bool:
+        """Whether a stack has a checkpoint and no results yet."""
+        checkpoint = self.store.stack(members) / "checkpoint.safetensors"
+        return checkpoint.exists() and not any((self.store.folder(one) / "record.json").exists() for one in members)
+
     def kinds(self) -> list[str]:
         return [self.store.state(job.run).kind for job in self.jobs]
 
@@ -324,7 +329,7 @@ def test_killed_in_mid_grid_it_keeps_what_is_finished_and_goes_on_from_the_check
     quiet, site = make(text, "quiet"), make(text, "killed")
     assert quiet.execute()
     process = commands.start(*site.words("--device", "cpu"))
-    wait_until(lambda: len(site.times()) == 2 and list(site.store.path.glob("stacks/*/checkpoint.safetensors")))
+    wait_until(lambda: any(site.half_done(members) for members in site.store.stacks()) and len(site.times()) == 2)
     process.kill()
     process.join()
     assert site.kinds() == ["done", "done", "missing", "missing"]
