@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
@@ -151,6 +152,81 @@ def test_code_that_computes_something_else_is_not_used(monkeypatch):
     monkeypatch.undo()
     fast_path.cache_clear()
     assert fast_path(torch.device("cpu")) == "native"
+
+
+def test_code_whose_gradients_are_wrong_is_not_used(monkeypatch):
+    right = native._backward
+    fast_path.cache_clear()
+
+    def wrong(*given):
+        of_weights, of_norms = right(*given)
+        return [0 * one for one in of_weights], of_norms
+
+    monkeypatch.setattr(native, "_backward", wrong)
+    assert fast_path(torch.device("cpu")) == "plain"
+    monkeypatch.undo()
+    fast_path.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("windows", "domains"),
+    [
+        (torch.zeros(3, 4, 1, 100), 1), (torch.zeros(1, 4, 2, 100), 1), (torch.zeros(1, 5, 1, 100), 2),
+        (torch.zeros(1, 4, 1, 100, dtype=torch.float64), 1), (torch.zeros(1, 4, 1, 100, dtype=torch.float16), 1),
+    ],
+    ids=["runs", "channels", "domains", "double", "half"],
+)  # fmt: skip
+def test_windows_that_do_not_fit_never_reach_the_c_code(windows, domains):
+    student = Student(1, 1, 100, 3)
+    use_path([student], "native", "float32")
+    with pytest.raises((ValueError, RuntimeError)):
+        student(windows, True, None, None, domains)
+
+
+def test_with_running_statistics_gradients_go_the_plain_way():
+    plain, fast = (Student(1, 1, 100, 3) for _ in range(2))
+    initialise(plain, [1], 0)
+    fast.load_state_dict(plain.state_dict())
+    use_path([fast], "native", "float32")
+    windows = torch.randn(1, 4, 1, 100, generator=torch.Generator().manual_seed(0))
+    for student in (plain, fast):
+        student(windows, False)[0].sum().backward()
+    for one, other in zip(plain.parameters(), fast.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+
+
+def test_too_little_memory_is_a_memory_error_so_that_stacks_are_halved():
+    with pytest.raises(MemoryError, match="bytes cannot be had"):
+        native.Memory().take(2**55, torch.zeros(1))
+
+
+def test_a_damaged_or_foreign_library_is_not_loaded_but_made_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("BEARCAT_CACHE", str(tmp_path / "cache"))
+
+    def compiled() -> Path:
+        native._library.cache_clear()
+        native._library(torch.float32)
+        (library,) = (tmp_path / "cache").glob("*.so")
+        return library
+
+    def put(content: bytes) -> None:
+        library.unlink()  # a file that is loaded must not change under its user
+        library.write_bytes(content)
+
+    try:
+        library = compiled()
+        whole = library.read_bytes()
+        put(whole[: len(whole) // 2])
+        assert compiled().read_bytes()[: len(whole) // 2] == whole[: len(whole) // 2]
+        assert native._whole(library)
+        library.parent.chmod(0o777)
+        put(b"of somebody else")
+        native._library.cache_clear()
+        native._library(torch.float32)  # compiled for itself, elsewhere
+        assert library.read_bytes() == b"of somebody else"
+    finally:
+        monkeypatch.undo()
+        native._library.cache_clear()
 
 
 @pytest.mark.parametrize("program", [None, "exit 1", "exit 0"])

@@ -29,6 +29,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from bearcat.errors import InputError
 from bearcat.models.stacked import Randomness, StackedConvolution, StackedNorm, dropout
@@ -67,13 +68,19 @@ class Memory:
     def __deepcopy__(self, _: object) -> Memory:
         return Memory()
 
+    def __reduce__(self) -> tuple[type[Memory], tuple[()]]:
+        return Memory, ()
+
     def take(self, size: int, like: Tensor) -> Tensor:
         """At least so many numbers, uninitialised."""
         for place, one in enumerate(self.free):
             if one.numel() >= size and one.dtype == like.dtype:
                 return self.free.pop(place)
         self.free.clear()  # sizes have changed
-        block = mmap.mmap(-1, size * like.element_size())
+        try:
+            block = mmap.mmap(-1, size * like.element_size())
+        except OSError as error:
+            raise MemoryError(f"{size * like.element_size()} bytes cannot be had") from error
         if hasattr(mmap, "MADV_HUGEPAGE"):  # an eighth less time for a pass forward and back (docs/speed.md)
             with suppress(OSError):
                 block.madvise(mmap.MADV_HUGEPAGE)
@@ -123,9 +130,11 @@ class _Convolved(torch.autograd.Function):
         ctx.call = _forward(windows, count, flat[:4], flat[4:8], norms, True, memory)
         ctx.weights = flat[:4]
         pooled: Tensor = ctx.call.parts["pooled"][0]
+        ctx.call.parts["pooled"] = [pooled.detach()]  # the result itself, kept there, would be a circle
         return pooled
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         call, ctx.call = ctx.call, None
         if call is None:
@@ -139,9 +148,14 @@ def _forward(
     windows: Tensor, count: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], norms: Sequence[StackedNorm],
     batch_statistics: bool, memory: Memory,
 ) -> Call:  # fmt: skip
-    library = _library(windows.dtype)
     runs, number, channels, length = windows.shape
     domains = count.shape[1]
+    kinds = {windows.dtype, *(one.dtype for one in (*weights, *biases))}
+    if kinds - set(C_NAMES) or len(kinds) > 1 or (runs, channels) != (len(weights[0]), weights[0].shape[2]):
+        raise ValueError(f"windows {tuple(windows.shape)} of {windows.dtype} are not what the encoder was made for")
+    if count.shape[0] != runs or number % domains:
+        raise ValueError(f"{number} windows of each run are not {domains} parts of equal size")
+    library = _library(windows.dtype)
     first = length - 14
     pairs = (first - 2) // 2
     times, outputs = (first, first - 2, pairs - 2, pairs - 4), [one.shape[1] for one in weights]
@@ -173,9 +187,9 @@ def _forward(
         "input": [windows.contiguous()],
         "weight": [one.detach().permute(0, 3, 2, 1).contiguous() for one in weights],
         "turned": [one.detach().flip(3).permute(0, 3, 1, 2).contiguous() for one in weights],
-        "bias": list(biases),
-        "gamma": [one.weight for one in norms],
-        "beta": [one.bias for one in norms],
+        "bias": [one.contiguous() for one in biases],
+        "gamma": [one.weight.contiguous() for one in norms],
+        "beta": [one.bias.contiguous() for one in norms],
         "running_mean": [one.running_mean for one in norms],
         "running_var": [one.running_var for one in norms],
         "pooled": [windows.new_empty(runs, number, MOST * PARTS)],
@@ -270,16 +284,40 @@ def _library(dtype: torch.dtype) -> Any:
         ) from error
     words = [SOURCE.read_bytes(), known, C_NAMES[dtype].encode(), " ".join(FLAGS).encode()]
     name = f"native-{hashlib.sha256(b'|'.join(words)).hexdigest()[:24]}.so"
-    kept = cache_folder() / name
-    if not kept.exists():
-        try:
-            kept.parent.mkdir(parents=True, exist_ok=True)
+    kept, real = cache_folder() / name, C_NAMES[dtype]
+    try:
+        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _ours(kept.parent):  # who else may write there could have us run anything
+            raise PermissionError(kept.parent)
+        if not (_ours(kept) and _whole(kept)):
             with tempfile.TemporaryDirectory(dir=kept.parent) as folder:  # others may be doing the same
-                _compiled(compiler, C_NAMES[dtype], Path(folder)).replace(kept)
-        except OSError:  # a folder that cannot be written: every process compiles for itself
-            with tempfile.TemporaryDirectory() as folder:
-                return _opened(_compiled(compiler, C_NAMES[dtype], Path(folder)))
-    return _opened(kept)
+                made = _compiled(compiler, real, Path(folder))
+                digest = made.with_suffix(".sha256")
+                digest.write_text(hashlib.sha256(made.read_bytes()).hexdigest(), encoding="ascii")
+                made.replace(kept)
+                digest.replace(kept.with_suffix(".sha256"))
+        return _opened(kept)
+    except OSError:  # a folder that cannot be written, or is not ours alone: every process compiles for itself
+        with tempfile.TemporaryDirectory() as folder:
+            return _opened(_compiled(compiler, real, Path(folder)))
+
+
+def _ours(path: Path) -> bool:
+    """Whether this is there and nobody but its owner, who we are, can write it."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return False
+    return not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
+
+
+def _whole(library: Path) -> bool:
+    """Whether the library is what was compiled: a power cut may leave half of it, which would kill who loads it."""
+    try:
+        told = library.with_suffix(".sha256").read_text(encoding="ascii")
+    except (OSError, ValueError):
+        return False
+    return told == hashlib.sha256(library.read_bytes()).hexdigest()
 
 
 def _compiled(compiler: list[str], real: str, folder: Path) -> Path:
