@@ -7,17 +7,20 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import signal as processing
 from scipy.io import wavfile
 
 from bearcat import predict as module
+from bearcat.calibration import Calibration
 from bearcat.cli import main
 from bearcat.data.formats import read_signals
 from bearcat.diagnose import diagnose, tally
@@ -313,6 +316,19 @@ def test_an_unfamiliar_recording_is_an_alarm_unless_that_is_turned_off(knowing_f
     shown = command("predict", onnx, strange, *words, "--by", "window", "--format", "csv")[1]
     assert [row["familiar"] for row in csv.DictReader(io.StringIO(shown))].count("false") > 45
     assert "unfamiliar" in command("predict", onnx, strange, *words, "--by", "window")[1]
+
+
+def test_a_model_whose_calibration_ended_at_its_bound_says_so(tmp_path, model_folder, command):
+    np.save(tmp_path / "a.npy", noise(3000, 1))
+    words = (tmp_path / "a.npy", "--rate", 12_000)
+    whole = made_model(calibration="temperature")
+    state = whole.calibration.state()
+    ended = replace(whole, calibration=Calibration.from_state(state | {"at_bound": torch.ones_like(state["at_bound"])}))
+    for number, model in enumerate((whole, ended)):
+        save_model(tmp_path / f"{number}", model)
+        export_onnx(model, tmp_path / f"{number}.onnx")
+        for path in (tmp_path / f"{number}", tmp_path / f"{number}.onnx"):
+            assert ("not calibrated" in command("predict", path, *words)[2]) == (model is ended)
 
 
 def test_a_model_that_does_not_know_what_is_familiar_says_so(tmp_path, model_folder, command):

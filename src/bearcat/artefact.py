@@ -56,6 +56,11 @@ class Model:
     familiarity: Familiarity | None = None  # what windows of the adapted target look like, where that was fitted
 
     @property
+    def calibrated(self) -> bool:
+        """Whether its confidence is: a calibration that ended at its bound is none."""
+        return self.calibration is not None and not bool(self.calibration.at_bound.any())
+
+    @property
     def channels(self) -> int:
         return int(self.network.state_dict()["encoder.convolutions.0.weight"].shape[2])
 

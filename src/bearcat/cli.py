@@ -119,7 +119,7 @@ def adapt(
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     precision: Annotated[
-        str | None, typer.Option(help="On a GPU: float32, tf32 or bfloat16 (docs/speed.md).  \\[default: tf32]")
+        str | None, typer.Option(help="On a GPU: float32, tf32 or bfloat16 (docs/speed.md).  \\[default: the fastest]")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The folder for the results.  \\[default: bearcat-out]")] = None,
     channel: Channel = None,
@@ -229,6 +229,11 @@ def predict(
     alarms = alarm_classes(names, alarm)
     if not alarm and len(alarms) == len(names):
         print("note: no class is called healthy or normal, so each is an alarm; choose with --alarm", file=sys.stderr)
+    if opened.calibrated is False:
+        print(
+            "note: the model's confidence is not calibrated (its card says why), so do not take it at its word",
+            file=sys.stderr,
+        )
     if opened.familiarity is None:
         print(
             "note: the model does not know what is familiar, so an unfamiliar recording is no alarm; one trained (and"

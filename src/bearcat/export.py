@@ -60,6 +60,11 @@ class OnnxModel:
     told: dict[str, Any]
     familiarity: Familiarity | None = None
 
+    @property
+    def calibrated(self) -> bool | None:
+        """Whether its confidence is; None where a file of before does not say."""
+        return self.told.get("calibrated")
+
     def predict(self, windows: Array) -> Array:
         """(window, channel, sample) windows as recorded → calibrated probabilities (window, class)."""
         return self.run(windows, ["probabilities"])[0]
@@ -136,7 +141,7 @@ def export_onnx(model: Model, path: Path) -> Path:
         "preparation": asdict(model.preparation),
         "rate": model.rate,
         "channels": model.channels,
-        "calibrated": model.calibration is not None and not bool(model.calibration.at_bound.any()),
+        "calibrated": model.calibrated,
         "pooled_temperature": model.pooled_temperature,
         "familiarity": _familiarity_told(model.familiarity),
         "made_by": {name: model.told[name] for name in ("recipe", "task", "seed", "versions") if name in model.told},

@@ -17,7 +17,7 @@ def checked_root(root: Path) -> Path:
     except PermissionError as error:
         raise InputError(f"{root}: permission denied; make the folder readable for your user") from error
     what = "is a file, not a folder" if root.exists() else "there is no such folder"
-    raise InputError(f"{root}: {what}; give the dataset's folder with --root")
+    raise InputError(f"{root}: {what}; check the path given with --root or --data")
 
 
 def found_files(root: Path, pattern: str) -> dict[str, list[Path]]:
