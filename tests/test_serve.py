@@ -580,7 +580,43 @@ def bombs(folder: Path) -> dict[str, Path]:
     with h5py.File(folder / "empty73.mat", "w") as tree:
         tree.create_dataset("a", shape=(2**40,), dtype="f8", chunks=(2**16,))
     (folder / "line.csv").write_bytes(b"1," * 50_000)
+    nobody = part(5, struct.pack("<i", 32)) + part(1, b"")  # a struct's fields: none
+    widest = matrix(1, (1, 1), matrix(2, (1, 2_000_000), nobody))
+    deep = b""
+    for _ in range(3000):
+        deep = matrix(1, (1, 1), deep or matrix(6, (1, 1), part(9, bytes(8))))
+    for name, content in {
+        "structs": matrix(2, (1, 2_000_000), nobody),
+        "objects": matrix(3, (2**31 - 1, 2**31 - 1), part(1, b"a"), nobody),
+        "cells": matrix(1, (1000, 1000, 1000)),
+        "cells in a cell": widest,
+        "cells in cells": deep,
+        "small cells": matrix(1, (1, 100_000), *[struct.pack("<II", 14, 0)] * 100_000),
+        "fields": matrix(2, (1, 1), part(5, struct.pack("<i", 1)), part(1, b"a" * 10_000)),
+        "blanks": matrix(4, (1, 2**30), part(16, b"")),
+        "texts": matrix(4, (2**30, 0), part(16, b"")),
+        "sparse": matrix(5, (2**20, 2**20), part(5, b""), part(5, bytes(8)), part(9, b"")),
+        "numbers": matrix(6, (2**30, 1), part(9, bytes(8))),
+        "complex": matrix(6 | 1 << 11, (2**18, 1), part(1, bytes(2**18)), part(1, bytes(2**18))),
+    }.items():
+        packed = zlib.compress(content)
+        (folder / f"empty {name}.mat").write_bytes(MAT_HEAD + content)
+        (folder / f"empty {name}, packed.mat").write_bytes(MAT_HEAD + struct.pack("<II", 15, len(packed)) + packed)
+    (folder / "empty texts of v4.mat").write_bytes(struct.pack("<5i", 51, 2**30, 0, 0, 2) + b"a\0")
     return {path.name: path for path in folder.iterdir()}
+
+
+MAT_HEAD = b"MATLAB 5.0 MAT-file".ljust(124) + struct.pack("<H", 0x0100) + b"IM"
+
+
+def part(kind: int, content: bytes) -> bytes:
+    """Of a MATLAB v5 matrix."""
+    return struct.pack("<II", kind, len(content)) + content + bytes(-len(content) % 8)
+
+
+def matrix(flags: int, axes: tuple[int, ...], *parts: bytes) -> bytes:
+    head = part(6, struct.pack("<II", flags, 0)) + part(5, struct.pack(f"<{len(axes)}i", *axes)) + part(1, b"a")
+    return part(14, head + b"".join(parts))
 
 
 def test_bombs_are_known_by_their_headers(tmp_path):
@@ -611,11 +647,32 @@ def test_headers_that_announce_what_is_not_there_are_refused(tmp_path):
             members.writestr(f"a name that takes some room in the list of them {number}.npy", b"")
     with pytest.raises(TooLargeError, match="too many arrays"):
         check_unpacked(tmp_path / "many.npz", "it", 2**30)
-    head = b"MATLAB 5.0 MAT-file".ljust(124) + struct.pack("<H", 0x0100) + b"IM"
     packed = zlib.compress(b"\0" * 2**22)
-    (tmp_path / "a.mat").write_bytes(head + struct.pack("<II", 15, len(packed)) + packed)
+    (tmp_path / "a.mat").write_bytes(MAT_HEAD + struct.pack("<II", 15, len(packed)) + packed)
     with pytest.raises(TooLargeError):
         check_unpacked(tmp_path / "a.mat", "it", 2**20)
+    whole = matrix(6, (1000, 1), part(9, bytes(8000)))
+    for outside in (whole[:4] + struct.pack("<I", 64) + whole[8:], whole[:5000]):  # in the next variable, in no file
+        (tmp_path / "a.mat").write_bytes(MAT_HEAD + outside)
+        with pytest.raises(InputError, match="ends within a variable"):
+            check_unpacked(tmp_path / "a.mat", "it", 2**30)
+    (tmp_path / "a.mat").write_bytes(struct.pack("<5i", 0, 1000, 1, 0, 2) + b"a\0" + bytes(80))
+    with pytest.raises(InputError, match="ends within a variable"):
+        check_unpacked(tmp_path / "a.mat", "it", 2**30)
+
+
+@pytest.mark.parametrize("kind", [{}, {"do_compression": True}, {"format": "4"}])
+def test_matlab_files_of_the_benchmarks_forms_are_measured_and_let_through(server, tmp_path, kind):
+    """Plain arrays as CWRU has them; a struct with structs and cells as Paderborn has them."""
+    samples, path = noise(4 * LENGTH), tmp_path / "a.mat"
+    cells = np.array([samples, "a text", np.zeros(0)], dtype=object)
+    channels = np.array([("force", samples), ("vibration_1", samples)], dtype=[("Name", object), ("Data", object)])
+    tree = {"Info": {"Date": "2013-07-25"}, "X": cells, "Y": channels, "Description": {}}
+    deeper = {} if "format" in kind else {"N09_M07_F10_K001_1": tree, "empty": {}, "complex": samples[:9] * 1j}
+    savemat(path, {"X097_DE_time": samples[:, None], "X097RPM": 1797, "note": ["a", "note"]} | deeper, **kind)
+    check_unpacked(path, "it", most=2**16)
+    answer = server.upload("a.mat", path.read_bytes(), rate=RATE)
+    assert (answer.status_code, answer.json().get("windows")) == (200, 4), answer.text
 
 
 def test_a_matlab_file_cannot_point_at_other_files_of_the_server(server, tmp_path):
