@@ -13,6 +13,7 @@ import pytest
 from bearcat.artefact import load_model
 from bearcat.data import Preparation, load, open_dataset, prepare
 from bearcat.errors import InputError
+from bearcat.runs import checked_record
 from tests.commands import bearcat, start
 from tests.test_track import read as read_events
 
@@ -50,6 +51,15 @@ def test_out_holds_everything_promised(finished):
     assert record["settings"]["recipe"]["labels"]["tau"] == 0.9
     assert record["settings"]["data"]["severities"] == [4.0]
     assert {"seed", "data", "versions", "seconds", "settings", "warnings", "estimates"} <= record.keys()
+
+
+def test_the_record_compares_the_run_with_the_one_beside_it_and_is_sealed(finished):
+    told = checked_record(finished)["estimates"]["beside"]
+    assert told["runs"] == ["source-only"]
+    assert 0 <= told["agreement"]["source-only"] <= 1
+    assert told["negative_transfer"] in (True, False)
+    assert set(told["recommended"]) <= {"source-only", "CAT*-Temperature"}
+    assert "beside" not in checked_record(finished / "beside-source-only")["estimates"]
 
 
 def test_the_page_shows_the_run_and_the_one_beside_it(finished):

@@ -89,3 +89,17 @@ def test_the_arithmetic_of_a_step_is_what_the_twin_does(monkeypatch):
         twin.step(torch.arange(count), torch.arange(count))
     expected = told["arithmetic"](told["Size"](runs=1, batch=count, length=length))
     assert counter.get_total_flops() == pytest.approx(expected, rel=0.01)
+
+
+def test_predict_speed_ends_with_windows_a_second_and_the_ratio_to_the_loop(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["predict_speed.py", "--windows", "32", "--repeats", "1"])
+    before = torch.get_num_threads()
+    try:
+        runpy.run_path(str(FOLDER / "predict_speed.py"), run_name="__main__")
+    finally:
+        torch.set_num_threads(before)
+    told = re.findall(
+        r"^(\w+), batch \d+, 1 core\(s\): (\d+) windows/s .*, ([\d.]+) × the loop", capsys.readouterr().out, re.M
+    )
+    assert [way for way, _, _ in told] == ["torch", "onnxruntime"]
+    assert all(float(speed) > 0 and float(ratio) > 0 for _, speed, ratio in told)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bearcat.report.choices import comparison_sentences, epoch_sentences, favoured, recipe_sentences
+from bearcat.report.choices import compared, comparison_sentences, epoch_sentences, favoured, recipe_sentences
 from bearcat.report.results import Cell
 from tests.made_records import made_result
 
@@ -61,3 +61,16 @@ def test_an_epoch_is_named_with_what_the_labels_say_of_it(tmp_path):
     whole = {**unlabelled.record, "estimates_checked": checked | {"checkpoint": truth}}
     (text,) = epoch_sentences(replace(run, record=whole))
     assert "Measured: 81.0 % right there, 80.0 % after the last epoch, 90.0 % after the best." in text
+
+
+def test_a_record_tells_of_the_runs_beside_it_without_looking_at_labels(tmp_path):
+    for labelled in (True, False):
+        folder = tmp_path / str(labelled)
+        run = made(folder, "DANN", 0, 0.8, 0.7, labelled=labelled)
+        alone = made(folder, "source-only", 0, 0.8, 0.9, labelled=labelled)
+        found = compared(run, [alone])
+        assert found["runs"] == ["source-only"]
+        assert found["negative_transfer"] is True  # DEV likes the other better
+        assert found["recommended"] == ["source-only"]
+        assert compared(alone, [run])["negative_transfer"] is None
+    assert compared(run, [run])["recommended"] == ["DANN", "DANN"]

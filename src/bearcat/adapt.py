@@ -24,7 +24,9 @@ from bearcat.data.folder import EMPTY, Held
 from bearcat.errors import InputError, suggest
 from bearcat.evaluate import EpochEnd
 from bearcat.recipe import Recipe
-from bearcat.runs import KEPT, Order, adapt_all
+from bearcat.report.choices import compared
+from bearcat.report.results import read_result
+from bearcat.runs import KEPT, Order, adapt_all, add_estimate
 from bearcat.settings import override
 
 # What `bearcat adapt` does when it is told nothing: three states of a bearing, seen in short spectra, so that a few
@@ -85,11 +87,15 @@ def adapt(
 ) -> dict[str, Any]:
     """Trains, evaluates and writes everything into OUT; returns the record. A finished run is not run again.
 
-    `beside` are folders of other finished runs that the page compares it with.
+    `beside` are folders of other finished runs that the record and the page compare it with.
     """
     checkpoint = out / "checkpoint.safetensors"
     record = adapt_all([order], [out], device, progress, checkpoint, keep=KEPT, track=track)[0]
     checkpoint.unlink(missing_ok=True)
+    if beside:
+        found = compared(read_result(out), [read_result(one) for one in beside])
+        if record["estimates"].get("beside") != found:
+            record = add_estimate(out, "beside", found)
     if page:
         from bearcat.report.page import write_run_page
 

@@ -254,6 +254,15 @@ def checked_record(folder: Path) -> dict[str, Any]:
     return record | {"checksums": told}
 
 
+def add_estimate(folder: Path, name: str, value: Any) -> dict[str, Any]:
+    """Puts one more entry among a finished run's estimates, and its seal anew; returns the record."""
+    record = checked_record(folder)
+    del record["checksums"]
+    record["estimates"] = record["estimates"] | {name: value}
+    write_whole(folder / RECORD, _sealed(folder, record))
+    return checked_record(folder)
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Whole on disk or not at all; what was there stays until then."""
     draft = path.with_name(f".{path.name}.draft")

@@ -71,7 +71,8 @@ def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str
     kind = DATASETS.get(name)
     if kind is None:
         if root is not None or not (Path(name).is_dir() or "/" in name or os.sep in name):
-            raise InputError(f"unknown dataset '{name}'{suggest(name, sorted({*DATASETS} - {'folder'}))} (or give the path of your own folder)")
+            known = [one for one in DATASETS if one != "folder"]  # who means a folder gives its path
+            raise InputError(f"unknown dataset '{name}'{suggest(name, known)} (or give the path of your own folder)")
         kind, root = Folder, Path(name)
     if "root" in {field.name for field in dataclasses.fields(kind)}:  # type: ignore[arg-type]
         if kind is Folder and root is None:

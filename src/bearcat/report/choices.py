@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+from bearcat.report.caveats import adapts, doubtful_transfer
 from bearcat.report.results import Result
 from bearcat.report.wording import listed
-from bearcat.trust import CHOOSER
+from bearcat.trust import CHOOSER, agreement
 
 NAME = CHOOSER.upper()
 
@@ -40,6 +42,21 @@ def recipe_sentences(results: Sequence[Result]) -> Iterator[str]:
     if len(truths) == len(results):
         text += f" The best by its labels is {max(truths, key=lambda name: truths[name])}."
     yield text
+
+
+def compared(result: Result, others: Sequence[Result]) -> dict[str, Any]:
+    """What a run's record tells of the runs beside it, found without labels: `estimates.beside`."""
+    together = [one for one in (result, *others) if one.cell.task == result.cell.task]
+    alone = [one for one in together if not adapts(one) and one is not result and adapts(result)]
+    same = [one for one in alone if one.predictions.recording == result.predictions.recording]
+    return {
+        "runs": [one.cell.method for one in others],
+        "agreement": {
+            one.cell.method: agreement(result.predictions.predicted, one.predictions.predicted) for one in same
+        },
+        "negative_transfer": bool(doubtful_transfer(result, others)) if alone else None,
+        "recommended": [one.cell.method for one in favoured(together)] if len(together) > 1 else None,
+    }
 
 
 def epoch_sentences(result: Result) -> Iterator[str]:
