@@ -23,7 +23,7 @@ import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import h5py
 import httpx
@@ -38,8 +38,8 @@ from scipy.io import savemat, wavfile
 from bearcat import cli
 from bearcat.data.simulate import Bearing, Simulated, fault_frequencies
 from bearcat.errors import InputError
-from bearcat.export import export_onnx
-from bearcat.serve.answer import Asked
+from bearcat.export import export_onnx, load_onnx
+from bearcat.serve.answer import Asked, FieldError, read_windows
 from bearcat.serve.limits import Address, Limits
 from bearcat.serve.metrics import Metrics
 from bearcat.serve.pages import docs_page, main_page
@@ -367,6 +367,24 @@ def test_windows_that_do_not_fit_are_refused_by_the_field(server, body, field):
     refused(server.windows(body), 422, field)
 
 
+WRONG = {
+    "windows.0.0": b'{"windows": [[' + b'"",' * 2**18 + b'""]]}',
+    "windows.1.0": b'{"windows": [[0]' + b',[""]' * 2**17 + b"]}",
+    "windows.0.0.0": b'{"windows": [[[' + b"{}," * 2**18 + b"{}]]]}",
+    "windows.0.1.0": b'{"windows": [[[0]' + b",[{}]" * 2**17 + b"]]}",
+    "windows.1": b'{"windows": [[[0]]' + b",0" * 2**18 + b"]}",
+}
+
+
+@pytest.mark.parametrize("field", WRONG)
+def test_only_the_first_of_many_mistakes_is_looked_at(models, field):
+    """pydantic's account of a mistake takes hundreds of times the bytes of the mistake."""
+    with pytest.raises(FieldError) as told:
+        read_windows(load_onnx(models / "model.onnx"), WRONG[field])
+    assert told.value.field == field
+    assert told.value.__cause__.error_count() == 1
+
+
 @pytest.mark.parametrize(
     ("asked", "field"),
     [
@@ -383,6 +401,13 @@ def test_parameters_that_do_not_fit_are_refused_by_their_name(server, asked, fie
     found = server.client.post("/predict", params={"filename": "a.wav"} | asked, content=content, headers=BINARY).json()
     assert found["field"] == field, found
     assert field in found["reason"] or field == "channel"
+
+
+def test_a_name_with_a_folder_is_refused_in_words(server):
+    for name in ("a/b.wav", "a\\b.wav", "a\nb.wav", "\x7f.wav", ""):
+        answer = server.upload(name, as_wav(noise(4 * LENGTH))).json()
+        assert answer["field"] == "filename"
+        assert answer["reason"] == "filename: must be a plain file name, without / or \\"
 
 
 def test_what_is_missing_or_of_a_wrong_kind_is_told(server):
@@ -437,6 +462,13 @@ def damaged(draw) -> tuple[str, bytes]:
 def test_damaged_files_are_never_the_servers_fault(server, given_file):
     kind, content = given_file
     assert server.upload(f"a.{kind}", content, rate=RATE, picture=True).status_code in (200, 413, 422)
+
+
+def test_the_schema_promises_calibration_only_where_the_model_does(server):
+    schema = server.client.get("/openapi.json").json()
+    confidence = schema["components"]["schemas"]["Answer"]["properties"]["confidence"]
+    assert "calibrated where /model says so" in confidence["description"]
+    assert "calibrated" not in schema["info"]["description"]
 
 
 def test_the_schema_says_what_the_server_does(server):
@@ -968,6 +1000,27 @@ def test_names_of_files_are_text_and_never_run(browser, server):
         assert "taken" not in opened.page.title()
         assert opened.page.locator("img").count() == 0
         assert opened.errors == []
+
+
+def test_the_command_to_copy_is_one_command_whatever_the_file_is_called(browser, server, tmp_path):
+    with Opened(browser, server) as opened:
+        for name, read in {
+            "';touch taken;'$(touch taken)`touch taken`.wav": None,
+            "-K it's.wav": "./-K it's.wav",
+            "pump 3.wav": None,
+        }.items():
+            opened.drop(name, as_wav(noise(4 * LENGTH)))
+            opened.page.locator("#status", has_text=f"{name}: ").wait_for()
+            command_ = opened.page.locator(".for-programs pre").first.text_content()
+            shell = subprocess.run(
+                ["sh", "-c", f"curl() {{ printf '%s\\0' \"$@\"; }}\n{command_}"], cwd=tmp_path, capture_output=True, text=True
+            )  # fmt: skip
+            words = shell.stdout.split("\0")
+            assert words[:4] == ["--data-binary", f"@{read or name}", "-H", "Content-Type: application/octet-stream"]
+            assert parse_qs(urlsplit(words[4]).query)["filename"] == [name]
+            assert words[5:] == [""]
+            assert shell.stderr == ""
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_page_fits_any_screen_light_and_dark(browser, server):

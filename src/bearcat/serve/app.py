@@ -61,6 +61,7 @@ from bearcat.serve.unpacked import TooLargeError, check_unpacked
 
 MOST_JSON = 2**24  # bytes; numbers as text become objects of Python's before they are an array
 EXPANSION = 8  # a recording may unpack to so many times max_bytes
+NOT_A_NAME = "must be a plain file name, without / or \\"  # what pydantic says is the regular expression
 OPEN = {"/health", "/"}  # without a token: the page holds nothing, and what it asks for carries the token
 PATHS = {"/", "/predict", "/model", "/health", "/metrics", "/docs", "/openapi.json"}
 HEADERS = {
@@ -71,9 +72,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-ABOUT = (
-    "Diagnoses recordings of bearings: send one, or windows of it, and read class, calibrated confidence and doubts."
-)
+ABOUT = "Diagnoses recordings of bearings: send one, or windows of it, and read class, confidence and doubts."
 
 
 class Problem(BaseModel):
@@ -414,7 +413,8 @@ def make_app(served: Served, limits: Limits, token: str | None, loopback: bool =
     async def invalid(_: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
-        return _problem(422, f"{name}: {lower_first(first['msg'])}", name)
+        said = NOT_A_NAME if first["type"] == "string_pattern_mismatch" else lower_first(first["msg"])
+        return _problem(422, f"{name}: {said}", name)
 
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> Response:
