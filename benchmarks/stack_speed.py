@@ -41,9 +41,8 @@ from bearcat.recipe import Recipe
 from bearcat.train import Run, train
 
 Seconds = tuple[float, float]  # of an epoch: wall, processor
-WARM = (
-    3  # epochs of a training before those that are timed on a GPU: the last one's padded step is recorded in the third
-)
+# Epochs of a training before those that are timed on a GPU: the padded last step is recorded in the third.
+WARM = 3
 
 
 def now() -> Seconds:
