@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -12,11 +14,19 @@ import torch
 
 from bearcat.data.recording import Recording
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
 # Small tensors gain nothing from a second thread, and a thread that waits for a busy core loses a lot.
 os.environ["OMP_NUM_THREADS"] = "1"  # for commands the tests start
 torch.set_num_threads(1)
 
 REAL = Path(os.environ.get("BEARCAT_DATA") or Path(__file__).parents[2] / "shared" / "data")
+
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync",
+)  # fmt: skip
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -29,6 +39,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "finished" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-finished"))
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A headless Chromium."""
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("no Chromium on this machine; `make browser` installs it where it can")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
+        yield started
+        started.close()
 
 
 @pytest.fixture

@@ -5,10 +5,8 @@ from __future__ import annotations
 import html
 import json
 import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
 
@@ -25,10 +23,6 @@ from tests.made_records import made_result
 pytestmark = pytest.mark.xdist_group("page")  # one report and one browser for all of them
 ATTACK = "<script>document.title='taken'</script>"
 METHODS = ("source-only", "DANN", "CAT*-Temperature", "DANN*")
-FLAGS = (
-    "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync",
-)  # fmt: skip
 
 
 def made_grid(folder: Path):
@@ -76,19 +70,6 @@ def wide(tmp_path: Path) -> Path:
     narrow = Table("narrow", "Narrow", "", ("setting", "value"), ((Entry("a"), Entry("b")),))
     section = Section("Tables", tables=(*map(for_screen, tables), narrow))
     return _write(tmp_path / "report.html", Page("Wide", "", (), (section,)), _environment())
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if program is None:
-        pytest.skip("no Chromium on this machine; `make browser` installs it where it can")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
-        yield started
-        started.close()
 
 
 class Opened:

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import select
-import shutil
 import signal
 import socket
 import struct
@@ -47,7 +46,6 @@ from bearcat.serve.picture import BEARINGS, Folded, Picture, extremes, marks_of,
 from bearcat.serve.run import serve
 from bearcat.serve.unpacked import TooLargeError, check_unpacked
 from tests.test_artefact import familiar_with, made_model, raw_windows, save_model
-from tests.test_page import FLAGS
 from tests.test_predict import command  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.xdist_group("serve")  # one server for most of them
@@ -878,19 +876,6 @@ def test_without_fastapi_a_sentence_says_what_to_install(models, command, monkey
 
 
 # The page.
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if program is None:
-        pytest.skip("no Chromium on this machine; `make browser` installs it where it can")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
-        yield started
-        started.close()
 
 
 class Opened:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from bearcat.models import kernels
-from bearcat.models.stacked import Randomness, StackedConvolution, StackedNorm, dropout
+from bearcat.models.stacked import Randomness, StackedConvolution, StackedNorm
 
 STORED = {"float32": torch.float32, "tf32": torch.float32, "bfloat16": torch.bfloat16}
 # What Triton calls it; bfloat16 goes by its type. "float32" is three TF32 products that make up for each other's
@@ -295,14 +295,3 @@ def rectified_dropout(values: Tensor, probability: float, randomness: Randomness
     """ReLU and dropout of (run, batch, feature) in one launch; the units models.stacked.dropout would zero."""
     result: Tensor = _RectifiedDropout.apply(values.contiguous(), randomness.now, layer, probability)  # type: ignore[no-untyped-call]
     return result
-
-
-def works(device: torch.device) -> bool:
-    """Whether a small kernel can be compiled and run there, and is right: Triton needs a C compiler besides itself."""
-    try:
-        draws = Randomness(torch.zeros(1, dtype=torch.int64, device=device))
-        draws.next()
-        values = torch.ones(1, 1, 64, device=device)
-        return torch.equal(rectified_dropout(values, 0.5, draws, 0), dropout(values, 0.5, draws, 0))
-    except Exception:  # whatever it is, there is the plain path
-        return False

@@ -32,7 +32,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bearcat.errors import InputError
-from bearcat.models.stacked import Randomness, StackedConvolution, StackedNorm, dropout
+from bearcat.models.stacked import Randomness, StackedConvolution, StackedNorm
 from bearcat.settings import cache_folder
 
 SOURCE = Path(__file__).with_name("native.c")
@@ -259,17 +259,6 @@ def rectified_dropout(values: Tensor, probability: float, randomness: Randomness
     """ReLU and dropout of (run, batch, feature) in one go; the units models.stacked.dropout would zero."""
     result: Tensor = _RectifiedDropout.apply(values.contiguous(), randomness.now, layer, probability)  # type: ignore[no-untyped-call]
     return result
-
-
-def works() -> bool:
-    """Whether the code can be compiled and run here; networks.fast_path asks whether it is right."""
-    try:
-        draws = Randomness(torch.zeros(1, dtype=torch.int64))
-        draws.next()
-        values = torch.ones(1, 1, 64)
-        return torch.equal(rectified_dropout(values, 0.5, draws, 0), dropout(values, 0.5, draws, 0))
-    except Exception:  # whatever it is, there is the plain path
-        return False
 
 
 @cache

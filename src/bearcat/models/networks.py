@@ -169,12 +169,21 @@ class DomainClassifier(nn.Module):
 def fast_path(device: torch.device) -> str:
     """ "triton" or "native" where the device and what is installed allow it, "plain" elsewhere."""
     if device.type == "cpu":
-        return "native" if native.works() and _agrees("native") else "plain"
+        return "native" if _runs("native", device) and _agrees("native") else "plain"
     if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0) or find_spec("triton") is None:
         return "plain"
-    from bearcat.models import fused
+    return "triton" if _runs("triton", device) else "plain"
 
-    return "triton" if fused.works(device) else "plain"
+
+def _runs(path: str, device: torch.device) -> bool:
+    """Whether a small kernel of this path can be compiled and run there, and is right; both want a C compiler."""
+    try:
+        draws = Randomness(torch.zeros(1, dtype=torch.int64, device=device))
+        draws.next()
+        values = torch.ones(1, 1, 64, device=device)
+        return torch.equal(rectified_dropout(values, 0.5, draws, 0, path), dropout(values, 0.5, draws, 0))
+    except Exception:  # whatever it is, there is the plain path
+        return False
 
 
 def _agrees(path: str) -> bool:
