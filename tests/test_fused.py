@@ -104,13 +104,13 @@ def test_a_run_is_the_same_alone_and_in_a_stack():
 
 @pytest.mark.parametrize("probability", [0.3, 0.5])
 def test_fused_dropout_zeroes_the_units_the_plain_one_zeroes(probability):
-    from bearcat.models.fused import rectified_dropout
+    from bearcat.models.networks import rectified_dropout
 
     draws = Randomness(torch.tensor([11, 2**31 + 5, 33], device=DEVICE))
     for layer in range(4):
         draws.next()
         values = torch.randn(3, 5, 200, device=DEVICE, requires_grad=True)
-        found = rectified_dropout(values, probability, draws, layer)
+        found = rectified_dropout(values, probability, draws, layer, "triton")
         expected = dropout(values.relu(), probability, draws, layer)
         torch.testing.assert_close(found, expected)
         goal = torch.randn_like(found)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from bearcat.models import kernels
-from bearcat.models.stacked import Randomness, StackedConvolution, StackedNorm
+from bearcat.models.stacked import StackedConvolution, StackedNorm
 
 STORED = {"float32": torch.float32, "tf32": torch.float32, "bfloat16": torch.bfloat16}
 # What Triton calls it; bfloat16 goes by its type. "float32" is three TF32 products that make up for each other's
@@ -274,24 +274,9 @@ def _tiles(table: dict[str, Tiles], layer: int, precision: str) -> dict[str, int
     return dict(zip(("BLOCK", "BLOCK_N", "num_warps", "num_stages"), table[precision][layer], strict=True))
 
 
-class _RectifiedDropout(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, now: Tensor, layer: int, probability: float) -> Tensor:
-        out, size = torch.empty_like(values), values[0].numel()
-        ctx.scale = 1 / (1 - probability)
-        kernels.rectified_dropout[(-(-size // 1024), len(values))](
-            values, out, now, (layer + 1) * 0x05EBCA77, round(probability * 2**32), ctx.scale, size, BLOCK=1024
-        )
-        ctx.save_for_backward(out)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (out,) = ctx.saved_tensors
-        return torch.where(out > 0, gradients[0] * ctx.scale, 0), None, None, None
-
-
-def rectified_dropout(values: Tensor, probability: float, randomness: Randomness, layer: int) -> Tensor:
-    """ReLU and dropout of (run, batch, feature) in one launch; the units models.stacked.dropout would zero."""
-    result: Tensor = _RectifiedDropout.apply(values.contiguous(), randomness.now, layer, probability)  # type: ignore[no-untyped-call]
-    return result
+def rectified_dropout(values: Tensor, out: Tensor, now: Tensor, layer: int, limit: int, scale: float) -> None:
+    """ReLU and dropout of (run, batch, feature) in one launch (models.stacked.RectifiedDropout)."""
+    size = values[0].numel()
+    kernels.rectified_dropout[(-(-size // 1024), len(values))](
+        values, out, now, layer, limit, scale, size, BLOCK=1024
+    )  # fmt: skip

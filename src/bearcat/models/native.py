@@ -32,7 +32,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bearcat.errors import InputError
-from bearcat.models.stacked import Randomness, StackedConvolution, StackedNorm
+from bearcat.models.stacked import StackedConvolution, StackedNorm
 from bearcat.settings import cache_folder
 
 SOURCE = Path(__file__).with_name("native.c")
@@ -235,30 +235,13 @@ def _aligned(size: int) -> int:
     return -(-size // 64) * 64
 
 
-class _RectifiedDropout(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, now: Tensor, layer: int, probability: float) -> Tensor:
-        out, size = torch.empty_like(values), values[0].numel()
-        ctx.scale = 1 / (1 - probability)
-        _library(values.dtype).rectified_dropout(
-            ctypes.c_void_p(values.data_ptr()), ctypes.c_void_p(out.data_ptr()), ctypes.c_void_p(now.data_ptr()),
-            ctypes.c_long(len(values)), ctypes.c_long(size), ctypes.c_long((layer + 1) * 0x05EBCA77),
-            ctypes.c_long(round(probability * 2**32)), ctypes.c_double(ctx.scale),
-            ctypes.c_long(torch.get_num_threads()),
-        )  # fmt: skip
-        ctx.save_for_backward(out)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (out,) = ctx.saved_tensors
-        return torch.where(out > 0, gradients[0] * ctx.scale, 0), None, None, None
-
-
-def rectified_dropout(values: Tensor, probability: float, randomness: Randomness, layer: int) -> Tensor:
-    """ReLU and dropout of (run, batch, feature) in one go; the units models.stacked.dropout would zero."""
-    result: Tensor = _RectifiedDropout.apply(values.contiguous(), randomness.now, layer, probability)  # type: ignore[no-untyped-call]
-    return result
+def rectified_dropout(values: Tensor, out: Tensor, now: Tensor, layer: int, limit: int, scale: float) -> None:
+    """ReLU and dropout of (run, batch, feature) in one go (models.stacked.RectifiedDropout)."""
+    _library(values.dtype).rectified_dropout(
+        ctypes.c_void_p(values.data_ptr()), ctypes.c_void_p(out.data_ptr()), ctypes.c_void_p(now.data_ptr()),
+        ctypes.c_long(len(values)), ctypes.c_long(values[0].numel()), ctypes.c_long(layer), ctypes.c_long(limit),
+        ctypes.c_double(scale), ctypes.c_long(torch.get_num_threads()),
+    )  # fmt: skip
 
 
 @cache

@@ -25,7 +25,14 @@ from torch.nn import functional
 
 from bearcat.errors import InputError
 from bearcat.models import native
-from bearcat.models.stacked import Randomness, StackedConvolution, StackedDense, StackedNorm, dropout
+from bearcat.models.stacked import (
+    Randomness,
+    RectifiedDropout,
+    StackedConvolution,
+    StackedDense,
+    StackedNorm,
+    dropout,
+)
 
 FEATURES = 256
 POOLED = 4  # points left of the time axis
@@ -225,10 +232,13 @@ def rectified_dropout(
     """ReLU, then dropout."""
     if _on_path(path, values) and randomness is not None and probability > 0:
         if path == "native":
-            return native.rectified_dropout(values, probability, randomness, layer)
-        from bearcat.models import fused  # needs Triton
+            kernel = native.rectified_dropout
+        else:
+            from bearcat.models import fused  # needs Triton
 
-        return fused.rectified_dropout(values, probability, randomness, layer)
+            kernel = fused.rectified_dropout
+        result: Tensor = RectifiedDropout.apply(values.contiguous(), kernel, randomness.now, layer, probability)  # type: ignore[no-untyped-call]
+        return result
     return dropout(functional.relu(values), probability, randomness, layer)
 
 

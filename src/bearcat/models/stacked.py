@@ -11,6 +11,7 @@ alone, in any stack, and after a resume, and nothing has to be saved or synchron
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -161,3 +162,22 @@ def dropout(values: Tensor, probability: float, randomness: Randomness | None, l
     runs, batch, features = values.shape
     kept = randomness.bits(layer, batch * features).view(runs, batch, features) >= round(probability * 2**32)
     return values * (kept * (1 / (1 - probability)))
+
+
+class RectifiedDropout(torch.autograd.Function):
+    """ReLU and dropout in one go by `kernel(values, out, now, layer, limit, scale)`; the units `dropout` would zero."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, values: Tensor, kernel: Callable[..., None], now: Tensor, layer: int, probability: float
+    ) -> Tensor:
+        out = torch.empty_like(values)
+        ctx.scale = 1 / (1 - probability)
+        kernel(values, out, now, (layer + 1) * 0x05EBCA77, round(probability * 2**32), ctx.scale)
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (out,) = ctx.saved_tensors
+        return torch.where(out > 0, gradients[0] * ctx.scale, 0), None, None, None, None
