@@ -18,6 +18,7 @@ from bearcat.report.page import Page, Section, _environment, _write, write_bench
 from bearcat.report.results import Cell, Missing, read_result
 from bearcat.report.tables import Entry, Table, result_tables
 from bearcat.report.typeset import for_screen
+from tests import opened
 from tests.made_records import made_result
 
 pytestmark = pytest.mark.xdist_group("page")  # one report and one browser for all of them
@@ -72,27 +73,11 @@ def wide(tmp_path: Path) -> Path:
     return _write(tmp_path / "report.html", Page("Wide", "", (), (section,)), _environment())
 
 
-class Opened:
-    """A page in the browser, with what it said and whom it asked."""
+class Opened(opened.Opened):
+    """A report, which is given nothing from outside."""
 
     def __init__(self, browser, path: Path, **options) -> None:
-        self.context = browser.new_context(**options)
-        self.page = self.context.new_page()
-        self.errors: list[str] = []
-        self.requests: list[str] = []
-        self.page.on(
-            "console", lambda said: self.errors.append(said.text) if said.type in ("error", "warning") else None
-        )
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("request", lambda one: self.requests.append(one.url))
-        self.context.route(re.compile("^(?!file:|data:)"), lambda route: route.abort())
-        self.page.goto(path.as_uri())
-
-    def __enter__(self) -> Opened:
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.context.close()
+        super().__init__(browser, path.as_uri(), re.compile("^(?!file:|data:)"), **options)
 
 
 def column(page, table: int, number: int) -> list[str]:

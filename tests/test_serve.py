@@ -45,6 +45,7 @@ from bearcat.serve.pages import docs_page, main_page
 from bearcat.serve.picture import BEARINGS, Folded, Picture, extremes, marks_of, sums
 from bearcat.serve.run import serve
 from bearcat.serve.unpacked import TooLargeError, check_unpacked
+from tests import opened
 from tests.test_artefact import familiar_with, made_model, raw_windows, save_model
 from tests.test_predict import command  # noqa: F401 (a fixture)
 
@@ -878,26 +879,11 @@ def test_without_fastapi_a_sentence_says_what_to_install(models, command, monkey
 # The page.
 
 
-class Opened:
-    """A page in the browser, with what it said and whom it asked."""
+class Opened(opened.Opened):
+    """The server's page."""
 
     def __init__(self, browser, server: Server, path: str = "/", **options) -> None:
-        self.context = browser.new_context(**options)
-        self.page = self.context.new_page()
-        self.errors: list[str] = []
-        self.requests: list[str] = []
-        self.page.on(
-            "console", lambda said: self.errors.append(said.text) if said.type in ("error", "warning") else None
-        )
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("request", lambda one: self.requests.append(one.url))
-        self.page.goto(f"{server.url}{path}")
-
-    def __enter__(self) -> Opened:
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.context.close()
+        super().__init__(browser, f"{server.url}{path}", **options)
 
     def drop(self, name: str, content: bytes) -> None:
         """As a file manager would."""
