@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import re
 import subprocess
@@ -22,11 +23,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import bearcat
 from bearcat import AdaptedClassifier, CATClassifier
 from bearcat.artefact import load_model
-from bearcat.data.recording import Recording, cut
-from bearcat.diagnose import diagnose, tally
 from bearcat.errors import InputError
 from bearcat.estimator import _held_out
 from bearcat.recipe import RECIPES
+from tests.commands import bearcat as bearcat_command
 
 with sklearn.config_context():  # skada switches metadata routing on for everybody; put back what was there
     from skada import make_da_pipeline
@@ -242,6 +242,7 @@ def test_a_recordings_probabilities_are_pooled_from_the_logarithms_of_its_window
     model = AdaptedClassifier("DANN", window=LENGTH, **QUICK).fit(source, labels, X_target=target)
     for one in target:
         windows = [one[start : start + LENGTH] for start in range(0, len(one) - LENGTH + 1, LENGTH)]
+        # Each of these is a recording of one window, tempered like any other; so the mean of them is that of the whole.
         product = np.prod(model.predict_proba(windows), axis=0) ** (1 / len(windows))
         assert np.allclose(model.predict_proba([one])[0], product / product.sum(), atol=1e-6)
 
@@ -339,9 +340,9 @@ def test_bearcat_has_no_other_names():
 # The model folder
 
 
-def test_a_saved_model_gives_the_same_probabilities(tmp_path, recordings):
+def test_a_saved_model_tells_what_it_was_made_of(tmp_path, recordings):
     source, labels, target, _ = recordings
-    model = CATClassifier(window=LENGTH, **QUICK).fit(source, labels, X_target=target)
+    model = AdaptedClassifier("DANN", window=LENGTH, **QUICK).fit(source, labels, X_target=target)
     model.save(tmp_path / "deep" / "model", rate=12_000)
     loaded = load_model(tmp_path / "deep" / "model")
     assert loaded.classes == ("inner", "outer")
@@ -349,10 +350,38 @@ def test_a_saved_model_gives_the_same_probabilities(tmp_path, recordings):
     counted = loaded.told["data"]
     assert counted["source_train"] + counted["source_test"] == sum(len(one) // LENGTH for one in source)
     assert counted["target_train"] == sum(len(one) // LENGTH for one in target)
-    one = Recording(signal=target[0], domain="", label=None, rate=None, channel="", origin="a recording")
-    windows = cut(one, loaded.preparation.length, loaded.preparation.step).values
-    pooled = diagnose(tally(loaded.log_probabilities(windows)), loaded.pooled_temperature)
-    assert np.allclose(pooled.probabilities, model.predict_proba(target[:1])[0], atol=1e-6)
+    assert "which 2 labelled recordings" in (tmp_path / "deep" / "model" / "README.md").read_text(encoding="utf-8")
+
+
+def test_predict_of_a_saved_model_gives_recordings_the_same_probabilities(tmp_path, recordings):
+    source, labels, target, _ = recordings
+    model = CATClassifier(window=LENGTH, stride=40, **QUICK).fit(source, labels, X_target=target)
+    model.save(tmp_path / "model")
+    given = [one.astype(np.float32) for one in target]
+    for number, one in enumerate(given):
+        np.save(tmp_path / f"{number}.npy", one)
+    told = bearcat_command("predict", tmp_path / "model", *sorted(tmp_path.glob("*.npy")), "--format", "json")
+    found = [one["probabilities"] for one in json.loads(told.stdout)["recordings"]]
+    expected = model.predict_proba(given)
+    assert model.pooled_temperature_ > 1.2  # or it could not be missed
+    assert [list(one) for one in found] == [list(model.classes_)] * len(target)
+    assert np.allclose([list(one.values()) for one in found], expected, rtol=0, atol=1e-6)
+
+
+def test_recordings_held_out_from_the_source_temper_the_confidence_of_recordings_and_nothing_else(recordings):
+    source, labels, target, _ = recordings
+    model = CATClassifier(window=LENGTH, **QUICK | {"epochs": 8}).fit(source, labels, X_target=target)
+    assert model.pooled_recordings_ == 2
+    # Two recordings, both right, count as three of four (docs/trust.md).
+    likely = [model.predict_proba([one]).max() for one in source]
+    assert model.pooled_temperature_ > 1
+    assert min(likely) > 0.6
+    assert max(likely) < 0.9
+    tempered, model.pooled_temperature_ = model.predict(target), 1.0
+    assert np.array_equal(model.predict(target), tempered)
+    windows = np.concatenate([one[: 3 * LENGTH].reshape(3, LENGTH) for one in source])
+    alone = CATClassifier(**QUICK).fit(windows, np.repeat(labels, 3), X_target=windows)
+    assert (alone.pooled_temperature_, alone.pooled_recordings_) == (1.0, None)
 
 
 def test_windows_that_were_padded_cannot_be_saved(tmp_path):

@@ -28,6 +28,7 @@ from bearcat.calibration import Calibration, Evidence, Temperature
 from bearcat.data.prepare import INPUTS, Preparation, prepare
 from bearcat.data.recording import Floats, Integers, Recording, spectrum, standardise
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
+from bearcat.diagnose import pooled_temperature, tally
 from bearcat.errors import InputError, suggest
 from bearcat.evaluate import predict
 from bearcat.models import Student
@@ -132,6 +133,11 @@ class _Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
             "target_train": 0 if target is None else len(target.values),
         }  # fmt: skip
         self.network_, self.calibration_ = _on_cpu(trained, data)
+        self.pooled_temperature_, self.pooled_recordings_ = 1.0, None
+        if self.window is not None:
+            said = self._log_probabilities(data.source_test.values)
+            self.pooled_temperature_ = pooled_temperature(said, data.source_test.labels, source.row[held])
+            self.pooled_recordings_ = len(np.unique(source.row[held]))
         self.history_ = {name: values[:, 0].numpy() for name, values in trained.history.items()}
         return self
 
@@ -152,18 +158,16 @@ class _Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
     def predict_log_proba(
         self, X: Any, sample_domain: Any = None, allow_source: bool = False  # noqa: ARG002, N803
     ) -> np.ndarray:  # fmt: skip
-        """Their logarithms. Those of a recording are the mean over its windows, made to sum to 1 again."""
+        """Their logarithms. A recording's are its windows' mean over the pooled temperature, made to sum to 1 again."""
         check_is_fitted(self)
         prepared = self._read(X, first=False)
         if sample_domain is not None:
             _source_rows(sample_domain, prepared.rows)
-        logits, _ = predict(self.network_, torch.from_numpy(prepared.values)[None])
-        likely = self.calibration_.apply(logits).double().log_softmax(dim=-1)[0].numpy()
+        likely = self._log_probabilities(prepared.values)
         if self.window is None:
             return _normal(likely)
-        total = np.zeros((prepared.rows, likely.shape[1]))
-        np.add.at(total, prepared.row, likely)
-        return _normal(total / np.bincount(prepared.row, minlength=prepared.rows)[:, None])
+        counted = [tally(likely[prepared.row == row]) for row in range(prepared.rows)]
+        return _normal(np.stack([one.sums / one.windows / self.pooled_temperature_ for one in counted]))
 
     def score(
         self, X: Any, y: Any, sample_weight: Any = None, sample_domain: Any = None, allow_source: bool = False  # noqa: N803
@@ -187,6 +191,7 @@ class _Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
         folder.mkdir(parents=True, exist_ok=True)
         told = {
             "recipe": self.recipe_name_, "task": "arrays given to fit", "seed": self.seed_, "data": self.windows_,
+            "pooled_recordings": self.pooled_recordings_,
             "versions": {"bearcat": bearcat.__version__, "torch": torch.__version__},
         }  # fmt: skip
         preparation = Preparation(input=self.input, length=samples, stride=self.stride)
@@ -195,7 +200,7 @@ class _Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
             folder,
             Model(
                 network=self.network_, calibration=self.calibration_, classes=classes, preparation=preparation,
-                rate=rate, told=told,
+                rate=rate, told=told, pooled_temperature=self.pooled_temperature_,
             ),
         )  # fmt: skip
 
@@ -203,6 +208,12 @@ class _Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags
+
+    def _log_probabilities(self, values: Floats) -> np.ndarray:
+        """Calibrated log-probabilities (window, class) of prepared windows."""
+        logits, _ = predict(self.network_, torch.from_numpy(values)[None])
+        likely: np.ndarray = self.calibration_.apply(logits).double().log_softmax(dim=-1)[0].numpy()
+        return likely
 
     def _check_settings(self) -> None:
         if self.input not in INPUTS:
@@ -307,6 +318,7 @@ class AdaptedClassifier(_Classifier):
     recipe_name_, recipe_ : what was trained; "source-only" where fit was given no target.
     seed_, windows_ : the seed it was trained with, and how many windows of each kind.
     network_, calibration_ : what predicts, a stack of one.
+    pooled_temperature_, pooled_recordings_ : of recordings' confidence (1 for windows), and how many it was fitted on.
     history_ : losses and the like, one number an epoch.
     """
 
