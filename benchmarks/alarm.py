@@ -1,36 +1,98 @@
-"""What a model says of recordings it should not know, and of those it should: alarms, and confidence of recordings.
+"""What models say of recordings they should not know, and of those they should: alarms, and confidence of recordings.
 
-    python benchmarks/alarm.py --data cwru --root data/cwru --task load2:load1 --third load3 --without inner-021
+    python benchmarks/alarm.py --data cwru --root data/cwru --tasks all --without all --out alarm.csv
+    python benchmarks/alarm.py --read alarm.csv
 
-One class is left out of source and target altogether, and the last quarter of every target recording; the model is
-adapted to the rest. Then it is asked about that quarter (false alarms), the left-out class in the target's condition
-(an unknown fault) and the known classes in a third condition (drift). A recording here is a piece of `--piece` windows
-in a row. Which score rang is told for windows: each has a third of the rate. The second table is about the confidence
-of recordings: mean confidence, share right and ECE of the same pieces, pooled at temperature 1, at the one a model is
-given, and by the product of its windows' probabilities. docs/trust.md has what came out.
+For every task, class and seed: the class is left out of source and target altogether, and the last quarter of every
+target recording; the model is adapted to the rest. Then it is asked about that quarter (false alarms), the left-out
+class in the target's condition (an unknown fault) and the known classes in all other conditions of the same rig pooled
+(drift; `--third` names others). A recording here is a piece of `--piece` windows in a row. Which score rang is told for
+windows: each has a third of the rate. The last table is about the confidence of recordings: mean confidence, share
+right and ECE of the same pieces, pooled at temperature 1, at the one a model is given, and by the product of its
+windows' probabilities.
+
+Runs of equal shape are trained together. With `--out` each has a row there as soon as its stack is done, and runs that
+have one are not repeated. docs/trust.md has what came out.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import math
 import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from itertools import permutations, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.stats import mannwhitneyu
 
+from bearcat.batches import padded_stack
+from bearcat.bench.execute import stack_size
 from bearcat.calibration import ece
-from bearcat.data import Preparation, Recording, Split, Task, Windows, load, open_dataset, prepare, split_task
+from bearcat.data import (
+    Preparation,
+    Recording,
+    Split,
+    SplitTask,
+    Task,
+    Windows,
+    load,
+    open_dataset,
+    prepare,
+    split_task,
+)
 from bearcat.data.recording import spectrum
 from bearcat.diagnose import diagnose, pooled_temperature, tally
+from bearcat.errors import InputError
 from bearcat.evaluate import predict
-from bearcat.recipe import RECIPES, recipe_named
-from bearcat.train import Run, Trained, train
+from bearcat.predict import alarm_classes
+from bearcat.recipe import RECIPES, Recipe, recipe_named
+from bearcat.runs import Shape
+from bearcat.train import Run, Trained, chosen_device, stack_key, train
 from bearcat.trust import Familiarity, fit_familiarity
 
 Array = NDArray[np.float64]
+Row = dict[str, Any]
+Cut = Callable[..., Windows]  # (domains, class left out, unknown, first, last) → windows
+
+SCORES = ("energy", "distance", "shape")
+POOLED = ("plain", "saved", "product")
+NAMED = ("data", "task", "without", "seed", "input", "recipe", "epochs", "windows", "piece", "third")  # a row's run
+ASKED = {"later": "target, later", "unknown": "unknown fault", "third": "third condition", "source": "source, held out"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run to be made: the task, the class left out, the seed, and what else is asked about."""
+
+    source: str
+    target: str
+    without: str
+    seed: int
+    third: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Parted:
+    """A case's windows: what is trained on, and the two parts of it that are looked at again as windows."""
+
+    case: Case
+    run: Run
+    split: SplitTask
+    learnt: Windows  # the target's training windows
+    source: Windows  # the source's test windows
+
+    @property
+    def windows(self) -> int:
+        return len(self.run.data.source_train) + len(self.learnt) + len(self.source)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +112,10 @@ class Asked:
     def scores(self, known: Familiarity) -> Array:
         return known.scores(self.logits, self.features, self.spectra)
 
+    def codes(self, classes: Sequence[str]) -> NDArray[np.int64]:
+        """The true class of each window, by its place."""
+        return np.array([classes.index(str(label)) for label in self.windows.labels])
+
     def pieces(self, size: int) -> list[NDArray[np.int64]]:
         """Places of `size` windows in a row of one recording."""
         found = []
@@ -62,56 +128,56 @@ class Asked:
 
 def parsed() -> argparse.Namespace:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--data", required=True)
+    options.add_argument("--data")
     options.add_argument("--root", type=Path)
-    options.add_argument("--task", required=True, help="SOURCE:TARGET")
-    options.add_argument("--third", required=True, help="a domain that is neither")
-    options.add_argument("--without", required=True, help="the class that is left out")
+    options.add_argument("--tasks", "--task", nargs="+", default=["all"], help="SOURCE:TARGET …, or all within a rig")
+    options.add_argument("--third", nargs="+", help="domains that are neither [default: all others of the rig]")
+    options.add_argument("--without", nargs="+", default=["all"], help="classes left out, or all but the healthy one")
+    options.add_argument("--seeds", "--seed", nargs="+", type=int, default=[0])
     options.add_argument("--recipe", default="CAT*-Temperature")
     options.add_argument("--input", default="frequency")
     options.add_argument("--epochs", type=int, default=40)
     options.add_argument("--windows", type=int, default=80, help="of each recording at most")
     options.add_argument("--piece", type=int, default=10, help="windows that make a recording")
-    options.add_argument("--seed", type=int, default=0)
-    return options.parse_args()
+    options.add_argument("--device", default="auto")
+    options.add_argument("--stack", type=int, default=30, help="runs trained together at most")
+    options.add_argument("--limit-seconds", type=float, default=math.inf, help="begin no stack that would end later")
+    options.add_argument("--out", type=Path, help="rows are added to this CSV file")
+    options.add_argument("--read", type=Path, nargs="+", help="only print the tables of these CSV files")
+    told = options.parse_args()
+    if (told.data is None) == (told.read is None):
+        options.error("give either --data or --read")
+    return told
 
 
-def look(trained: Trained, windows: Windows) -> Asked:
-    logits, features = predict(trained.network, torch.from_numpy(np.ascontiguousarray(windows.values))[None])
-    calibration = trained.calibration
-    final = logits if calibration is None else calibration.apply(logits)
-    return Asked(windows, logits[0].numpy(), features[0].numpy(), final[0].double().log_softmax(-1).numpy())
+def rig(domain: str) -> str:
+    """mfs of mfs-600; nothing where a dataset has one rig."""
+    return domain.rpartition("-")[0]
 
 
-def alarm_row(name: str, asked: Asked, known: Familiarity, size: int) -> str:
-    scores = asked.scores(known)
-    limits = (known.energy_limit, known.distance_limit, known.shape_limit)
-    parts = [float(np.mean(one > limit)) for one, limit in zip(scores, limits, strict=True)]
-    strange, pieces = known.beyond(scores), asked.pieces(size)
-    rung = sum(known.alarm(int(strange[one].sum()), len(one)) for one in pieces)
-    cells = [f"{100 * strange.mean():.0f} %", *(f"{100 * one:.0f} %" for one in parts), f"{rung} of {len(pieces)}"]
-    return f"| {name} | {' | '.join(cells)} |"
+def listed(told: argparse.Namespace, domains: Sequence[str], classes: Sequence[str]) -> Iterator[Case]:
+    """All runs that are asked for; those of one task follow each other."""
+    tasks = [tuple(one.split(":")) for one in told.tasks]
+    if told.tasks == ["all"]:
+        tasks = [(one, other) for one, other in permutations(domains, 2) if rig(one) == rig(other)]
+    faults = alarm_classes(classes, None if told.without == ["all"] else told.without)
+    for (source, target), seed, without in product(tasks, told.seeds, classes):
+        third = told.third or [one for one in domains if rig(one) == rig(target) and one not in (source, target)]
+        if not third:
+            raise InputError(f"there is no third condition beside {source} and {target}; name one with --third")
+        if without in faults:
+            yield Case(source, target, without, seed, tuple(third))
 
 
-def pooled_row(name: str, asked: Asked, labels: NDArray[np.int64], temperature: float, size: int) -> str:
-    cells = []
-    for one in (1.0, temperature, 1 / size):
-        places = asked.pieces(size)
-        found = [diagnose(tally(asked.log_probabilities[place]), one) for place in places]
-        truth = np.array([labels[place[0]] for place in places])
-        sure = np.stack([each.probabilities for each in found])
-        right = float(np.mean(sure.argmax(axis=1) == truth))
-        cells += [f"{100 * sure.max(axis=1).mean():.0f} / {100 * right:.0f} / {100 * float(ece(sure, truth)):.0f}"]
-    return f"| {name} | {' | '.join(cells)} |"
-
-
-def main() -> None:
-    told = parsed()
-    source, target = told.task.split(":")
+def cutter(told: argparse.Namespace) -> tuple[Sequence[str], Sequence[str], Cut]:
+    """The domains and classes of the data, and what cuts windows of them."""
     catalogue = open_dataset(told.data, told.root).catalogue()
     preparation = Preparation(input=told.input)
+    read = cache(lambda name: load(catalogue, [name]))
 
-    def domain(name: str, unknown: bool = False, first: float = 0.0, last: float = 1.0) -> Windows:
+    def cut(
+        domains: Sequence[str], without: str, unknown: bool = False, first: float = 0.0, last: float = 1.0
+    ) -> Windows:
         """A part of every recording of the classes that are kept, or of the one that is not."""
 
         def part(one: Recording) -> Recording:
@@ -119,48 +185,260 @@ def main() -> None:
             start, stop = (preparation.length * round(share * windows) for share in (first, last))
             return replace(one, signal=one.signal[..., start:stop])
 
-        recordings = [one for one in load(catalogue, [name]) if (one.label == told.without) == unknown]
-        return prepare([part(one) for one in recordings], preparation)
+        kept = [one for name in domains for one in read(name) if (one.label == without) == unknown]
+        return prepare([part(one) for one in kept], preparation)
 
-    known_source, known_target = domain(source), domain(target, last=0.75)
-    split = split_task(Task(source, target), known_source, known_target, Split("block"), told.seed)
-    numbered = [
-        replace(one, values=np.arange(len(one), dtype=np.float32)[:, None, None])
-        for one in (known_source, known_target)
-    ]
-    places = split_task(Task(source, target), numbered[0], numbered[1], Split("block"), told.seed).training
-    started = time.monotonic()
-    recipe = RECIPES[recipe_named(told.recipe)].for_input(told.input).in_epochs(told.epochs)
-    trained = train([Run(recipe, split.training, told.seed)], torch.device("cpu"))
-    learnt = look(trained, known_target[places.target_train.values[:, 0, 0].astype(np.int64)])
-    held = look(trained, split.held_back.target_test)
+    return catalogue.domains, catalogue.classes, cut
+
+
+def parted(case: Case, recipe: Recipe, cut: Cut) -> Parted:
+    task, block = Task(case.source, case.target), Split("block")
+    source, target = cut([case.source], case.without), cut([case.target], case.without, last=0.75)
+    split = split_task(task, source, target, block, case.seed)
+    # Training is not told where a window stood, so numbers are parted as windows are.
+    numbered = [replace(one, values=np.arange(len(one), dtype=np.float32)[:, None, None]) for one in (source, target)]
+    places = split_task(task, numbered[0], numbered[1], block, case.seed).training
+    learnt, tested = (one.values[:, 0, 0].astype(np.int64) for one in (places.target_train, places.source_test))
+    return Parted(case, Run(recipe, split.training, case.seed), split, target[learnt], source[tested])
+
+
+def stacks(runs: Sequence[Parted], most: int, device: torch.device) -> Iterator[list[Parted]]:
+    """Runs of equal shape, as many as fit into the memory, in stacks of about equal size."""
+    groups: dict[Hashable, list[Parted]] = defaultdict(list)
+    for one in runs:
+        groups[stack_key(one.run)].append(one)
+    for key, group in groups.items():
+        first = group[0]
+        shape = Shape(first.run.recipe.shape(), first.source.values.shape[1:], key, first.windows)
+        count = math.ceil(len(group) / min(most, stack_size(shape, device)))
+        for members in np.array_split(np.arange(len(group)), count):
+            yield [group[number] for number in members]
+
+
+def look(trained: Trained, parts: Sequence[Windows], device: torch.device) -> list[Asked]:
+    """What each run of a stack says of its own windows."""
+    logits, features = predict(trained.network, padded_stack([np.asarray(one.values) for one in parts], 0, device))
+    final = logits if trained.calibration is None else trained.calibration.apply(logits)
+    likely = final.double().log_softmax(-1)
+    seen = [one.cpu().numpy() for one in (logits.float(), features.float(), likely)]
+    return [Asked(one, *(values[run, : len(one)] for values in seen)) for run, one in enumerate(parts)]
+
+
+def measured(stack: Sequence[Parted], cut: Cut, size: int, device: torch.device) -> Iterator[Row]:
+    """Trains a stack and asks; the numbers of each run."""
+    trained = train([one.run for one in stack], device)
+
+    def ask(windows: Callable[[Parted], Windows]) -> list[Asked]:
+        return look(trained, [windows(one) for one in stack], device)
+
+    learnt, held = ask(lambda one: one.learnt), ask(lambda one: one.split.held_back.target_test)
+    asked = {
+        "later": ask(lambda one: cut([one.case.target], one.case.without, first=0.75)),
+        "unknown": ask(lambda one: cut([one.case.target], one.case.without, unknown=True)),
+        "third": ask(lambda one: cut(one.case.third, one.case.without)),
+        "source": ask(lambda one: one.source),
+    }
+    for run, one in enumerate(stack):
+        answers = {name: each[run] for name, each in asked.items()}
+        yield {"finite": int(trained.finite[run])} | numbers(one, learnt[run], held[run], answers, size)
+
+
+def numbers(one: Parted, learnt: Asked, held: Asked, asked: dict[str, Asked], size: int) -> Row:
+    """What a row tells of a run but for its name."""
     known = fit_familiarity(
         learnt.features, learnt.spectra, held.logits, held.features, held.spectra, held.windows.recording
     )
-    of_source = look(trained, known_source[places.source_test.values[:, 0, 0].astype(np.int64)])
-    temperature = pooled_temperature(
-        of_source.log_probabilities, split.training.source_test.labels, of_source.windows.recording
-    )
-    later, third = look(trained, domain(target, first=0.75)), look(trained, domain(told.third))
-    print(
-        f"\n{told.data}, {source} → {target} without {told.without}, {told.recipe}, {told.input} input, {told.epochs} epochs,"
-        f" seed {told.seed}, {time.monotonic() - started:.0f} s; limits set for {100 * known.rate:.1f} % of windows,"
-        f" {100 * known.recording_limit:.1f} % unfamiliar windows in the strangest held-out recording\n"
-    )
-    print(
-        f"| windows | unfamiliar | energy | distance | shape | recordings of {told.piece} alarmed |\n|---|---|---|---|---|---|"
-    )
-    print(alarm_row(f"{target}, later", later, known, told.piece))
-    print(alarm_row(f"{target}, {told.without}", look(trained, domain(target, unknown=True)), known, told.piece))
-    print(alarm_row(f"{told.third}, known classes", third, known, told.piece))
-    print(alarm_row(f"{source}, held out", of_source, known, told.piece))
-    print(
-        f"\n| confidence / right / ECE in % | temperature 1 | {temperature:.2f}, as saved | product |\n|---|---|---|---|"
-    )
-    codes = {label: number for number, label in enumerate(split.training.classes)}
-    for name, asked in ((f"{target}, later", later), (f"{told.third}", third)):
-        labels = np.array([codes[str(label)] for label in asked.windows.labels])
-        print(pooled_row(name, asked, labels, temperature, told.piece))
+    classes, tested = one.split.training.classes, asked["source"]
+    labels = tested.codes(classes)
+    temperature = pooled_temperature(tested.log_probabilities, labels, tested.windows.recording)
+    later, unknown = asked["later"], asked["unknown"]
+    right = later.log_probabilities.argmax(axis=1) == later.codes(classes)
+    row: Row = {"rate": known.rate, "recording_limit": known.recording_limit, "temperature": temperature}
+    row |= {"accuracy": float(right.mean())}
+    for name, answer in asked.items():
+        row |= {f"{name}_{what}": value for what, value in alarms(answer, known, size).items()}
+    for score, strange, usual in zip(SCORES, unknown.scores(known), later.scores(known), strict=True):
+        row[f"auroc_{score}"] = float(mannwhitneyu(strange, usual).statistic) / (len(strange) * len(usual))
+    called = np.bincount(unknown.log_probabilities.argmax(axis=1), minlength=len(classes))
+    row |= {"called": classes[int(called.argmax())], "called_share": float(called.max() / called.sum())}
+    for name in ("later", "third"):
+        for kind, value in zip(POOLED, (1.0, temperature, 1 / size), strict=True):
+            told = pooled(asked[name], asked[name].codes(classes), value, size)
+            row |= {f"{name}_{kind}_{what}": number for what, number in told.items()}
+    return row
+
+
+def alarms(asked: Asked, known: Familiarity, size: int) -> Row:
+    """Shares of windows beyond any limit and beyond each, and how many recordings of how many rang."""
+    scores = asked.scores(known)
+    limits = (known.energy_limit, known.distance_limit, known.shape_limit)
+    strange, pieces = known.beyond(scores), asked.pieces(size)
+    return {
+        "windows": float(strange.mean()),
+        **{name: float(np.mean(one > limit)) for name, one, limit in zip(SCORES, scores, limits, strict=True)},
+        "alarmed": sum(known.alarm(int(strange[one].sum()), len(one)) for one in pieces),
+        "recordings": len(pieces),
+    }
+
+
+def pooled(asked: Asked, labels: NDArray[np.int64], temperature: float, size: int) -> Row:
+    """Mean confidence, share right and ECE of recordings."""
+    places = asked.pieces(size)
+    truth = np.array([labels[place[0]] for place in places])
+    sure = np.stack([diagnose(tally(asked.log_probabilities[place]), temperature).probabilities for place in places])
+    return {
+        "confidence": float(sure.max(axis=1).mean()),
+        "right": float(np.mean(sure.argmax(axis=1) == truth)),
+        "ece": float(ece(sure, truth)),
+    }
+
+
+def name_of(case: Case, told: argparse.Namespace) -> Row:
+    """The columns that say which run a row is of."""
+    task = f"{case.source}:{case.target}"
+    of_case = {"task": task, "without": case.without, "seed": case.seed, "third": "+".join(case.third)}
+    every = vars(told) | of_case | {"recipe": recipe_named(told.recipe)}
+    return {name: every[name] for name in NAMED}
+
+
+def rows_of(path: Path) -> list[Row]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def add_row(path: Path, row: Row) -> None:
+    with path.open("a", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, row)
+        if file.tell() == 0:
+            table.writeheader()
+        table.writerow(row)
+
+
+def run_all(told: argparse.Namespace) -> list[Row]:
+    """Trains what has no row yet, until the time is up; all rows, those of before too."""
+    started, device = time.monotonic(), chosen_device(told.device)
+    rows = rows_of(told.out) if told.out is not None and told.out.exists() else []
+    there = {tuple(str(row[name]) for name in NAMED) for row in rows}
+    domains, classes, cut = cutter(told)
+    cases = list(listed(told, domains, classes))
+    wanted = [one for one in cases if tuple(map(str, name_of(one, told).values())) not in there]
+    recipe = RECIPES[recipe_named(told.recipe)].for_input(told.input).in_epochs(told.epochs)
+    print(f"{len(cases)} runs, {len(cases) - len(wanted)} of them done; on {device}", flush=True)
+    slowest = 0.0  # seconds a run
+    for stack in stacks([parted(one, recipe, cut) for one in wanted], told.stack, device):
+        begun = time.monotonic()
+        if begun - started + slowest * len(stack) > told.limit_seconds:
+            print("the time is up; the same command goes on", flush=True)
+            break
+        for one, found in zip(stack, measured(stack, cut, told.piece, device), strict=True):
+            row = name_of(one.case, told) | found
+            rows.append({name: str(value) for name, value in row.items()})
+            if told.out is not None:
+                add_row(told.out, row)
+        seconds = time.monotonic() - begun
+        slowest = max(slowest, seconds / len(stack))
+        print(f"{len(stack)} runs in {seconds:.0f} s", flush=True)
+    return rows
+
+
+# Rows → tables.
+
+
+def column(rows: Sequence[Row], name: str) -> Array:
+    return np.array([float(row[name]) for row in rows])
+
+
+def percent(values: Array) -> str:
+    return f"{100 * values.mean():.0f}"
+
+
+def quartiles(values: Array) -> str:
+    return " / ".join(f"{100 * one:.0f}" for one in np.quantile(values, [0.25, 0.5, 0.75]))
+
+
+def print_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
+    print(*(f"| {' | '.join(one)} |" for one in (head, ["---"] * len(head), *lines)), "", sep="\n")
+
+
+def print_all(rows: Sequence[Row]) -> None:
+    """The tables of each dataset, input and recipe; numbers are percent, means over runs unless told otherwise."""
+    groups: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[tuple(row[name] for name in ("data", "input", "recipe", "epochs", "windows", "piece"))].append(row)
+    for (data, kind, recipe, epochs, windows, piece), every in groups.items():
+        group = [row for row in every if int(row["finite"])]
+        broken = f", {len(every) - len(group)} more broke down" if len(group) < len(every) else ""
+        counts = ", ".join(f"{len({row[name] for row in group})} {many}" for name, many in (("task", "tasks"), ("without", "classes left out"), ("seed", "seeds")))  # fmt: skip
+        print(
+            f"**{data}, {kind} input**: {len(group)} runs ({counts}{broken}), {recipe}, {epochs} epochs, at most {windows}"
+            f" windows a recording; {percent(column(group, 'accuracy'))} % ± {percent(spread(column(group, 'accuracy')))}"
+            f" of the target's later windows right. Percent; recordings are {piece} windows in a row.\n"
+        )
+        print_alarms(group)
+        print_classes(group)
+        print_pooled(group)
+
+
+def spread(values: Array) -> Array:
+    """The standard deviation over runs."""
+    return np.array([values.std(ddof=1) if len(values) > 1 else 0.0])
+
+
+def rung(rows: Sequence[Row], name: str) -> Array:
+    """The share of recordings alarmed, of each run that has any."""
+    alarmed, recordings = column(rows, f"{name}_alarmed"), column(rows, f"{name}_recordings")
+    return alarmed[recordings > 0] / recordings[recordings > 0]
+
+
+def print_alarms(rows: Sequence[Row]) -> None:
+    lines = []
+    for name, title in ASKED.items():
+        windows, recordings = column(rows, f"{name}_windows"), rung(rows, name)
+        by_score = [percent(column(rows, f"{name}_{score}")) for score in SCORES]
+        alarmed, of = (int(column(rows, f"{name}_{what}").sum()) for what in ("alarmed", "recordings"))
+        shares = [f"{percent(recordings)} ± {percent(spread(recordings))}", quartiles(recordings)] if of else ["–", "–"]
+        lines.append(
+            [title, f"{percent(windows)} ± {percent(spread(windows))}", quartiles(windows), *by_score, f"{alarmed} of {of}", *shares]
+        )  # fmt: skip
+    head = ["asked about", "unfamiliar windows, mean ± sd", "quartiles", *SCORES, "recordings alarmed", "mean ± sd", "quartiles"]  # fmt: skip
+    print_table(head, lines)
+
+
+def print_classes(rows: Sequence[Row]) -> None:
+    lines = []
+    for without in dict.fromkeys(row["without"] for row in rows):
+        mine = [row for row in rows if row["without"] == without]
+        shares = rung(mine, "unknown")
+        called = Counter(row["called"] for row in mine).most_common(2)
+        lines.append(
+            [
+                without, str(len(mine)), percent(column(mine, "unknown_windows")),
+                percent(shares) if len(shares) else "–", f"{(shares == 0).sum()}",
+                *(f"{column(mine, f'auroc_{score}').mean():.2f}" for score in SCORES),
+                ", ".join(f"{name} ({count})" for name, count in called),
+            ]
+        )  # fmt: skip
+    aurocs = [f"AUROC {score}" for score in SCORES]
+    print_table(
+        ["class left out", "runs", "unfamiliar windows", "recordings alarmed", "runs without alarm", *aurocs, "called (runs)"],
+        lines,
+    )  # fmt: skip
+
+
+def print_pooled(rows: Sequence[Row]) -> None:
+    def cell(name: str, kind: str) -> str:
+        return " / ".join(percent(column(rows, f"{name}_{kind}_{what}")) for what in ("confidence", "right", "ece"))
+
+    saved = f"as saved, {column(rows, 'temperature').mean():.2f} on average"
+    lines = [[ASKED[name], *(cell(name, kind) for kind in POOLED)] for name in ("later", "third")]
+    print_table(["confidence / right / ECE", "temperature 1", saved, "product"], lines)
+
+
+def main() -> None:
+    told = parsed()
+    rows = [row for path in told.read for row in rows_of(path)] if told.read else run_all(told)
+    print()
+    print_all(rows)
 
 
 if __name__ == "__main__":
