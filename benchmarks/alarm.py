@@ -55,6 +55,7 @@ from bearcat.errors import InputError
 from bearcat.evaluate import predict
 from bearcat.predict import alarm_classes
 from bearcat.recipe import RECIPES, Recipe, recipe_named
+from bearcat.report.wording import count
 from bearcat.runs import Shape
 from bearcat.train import Run, Trained, chosen_device, stack_key, train
 from bearcat.trust import Familiarity, fit_familiarity
@@ -210,8 +211,8 @@ def stacks(runs: Sequence[Parted], most: int, device: torch.device) -> Iterator[
     for key, group in groups.items():
         first = group[0]
         shape = Shape(first.run.recipe.shape(), first.source.values.shape[1:], key, first.windows)
-        count = math.ceil(len(group) / min(most, stack_size(shape, device)))
-        for members in np.array_split(np.arange(len(group)), count):
+        parts = math.ceil(len(group) / min(most, stack_size(shape, device)))
+        for members in np.array_split(np.arange(len(group)), parts):
             yield [group[number] for number in members]
 
 
@@ -323,7 +324,7 @@ def run_all(told: argparse.Namespace) -> list[Row]:
     cases = list(listed(told, domains, classes))
     wanted = [one for one in cases if tuple(map(str, name_of(one, told).values())) not in there]
     recipe = RECIPES[recipe_named(told.recipe)].for_input(told.input).in_epochs(told.epochs)
-    print(f"{len(cases)} runs, {len(cases) - len(wanted)} of them done; on {device}", flush=True)
+    print(f"{count(len(cases), 'run')}, {len(cases) - len(wanted)} done before; on {device}", flush=True)
     slowest = 0.0  # seconds a run
     for stack in stacks([parted(one, recipe, cut) for one in wanted], told.stack, device):
         begun = time.monotonic()
@@ -337,7 +338,7 @@ def run_all(told: argparse.Namespace) -> list[Row]:
                 add_row(told.out, row)
         seconds = time.monotonic() - begun
         slowest = max(slowest, seconds / len(stack))
-        print(f"{len(stack)} runs in {seconds:.0f} s", flush=True)
+        print(f"{count(len(stack), 'run')} in {seconds:.0f} s", flush=True)
     return rows
 
 
@@ -350,6 +351,11 @@ def column(rows: Sequence[Row], name: str) -> Array:
 
 def percent(values: Array) -> str:
     return f"{100 * values.mean():.0f}"
+
+
+def mean_and_spread(values: Array) -> str:
+    """With the standard deviation over runs, where there are several."""
+    return percent(values) + (f" ± {100 * values.std(ddof=1):.0f}" if len(values) > 1 else "")
 
 
 def quartiles(values: Array) -> str:
@@ -368,20 +374,17 @@ def print_all(rows: Sequence[Row]) -> None:
     for (data, kind, recipe, epochs, windows, piece), every in groups.items():
         group = [row for row in every if int(row["finite"])]
         broken = f", {len(every) - len(group)} more broke down" if len(group) < len(every) else ""
-        counts = ", ".join(f"{len({row[name] for row in group})} {many}" for name, many in (("task", "tasks"), ("without", "classes left out"), ("seed", "seeds")))  # fmt: skip
+        tasks, classes, seeds = (len({row[name] for row in group}) for name in ("task", "without", "seed"))
+        left_out = count(classes, "class left out", "classes left out in turn")
+        right = column(group, "accuracy")
         print(
-            f"**{data}, {kind} input**: {len(group)} runs ({counts}{broken}), {recipe}, {epochs} epochs, at most {windows}"
-            f" windows a recording; {percent(column(group, 'accuracy'))} % ± {percent(spread(column(group, 'accuracy')))}"
-            f" of the target's later windows right. Percent; recordings are {piece} windows in a row.\n"
+            f"**{data}, {kind} input**: {count(len(group), 'run')} ({count(tasks, 'task')}, {left_out},"
+            f" {count(seeds, 'seed')}{broken}), {recipe}, {epochs} epochs, at most {windows} windows a recording;"
+            f" {mean_and_spread(right)} % of the target's later windows right. Percent; recordings are {piece} windows in a row.\n"
         )
         print_alarms(group)
         print_classes(group)
         print_pooled(group)
-
-
-def spread(values: Array) -> Array:
-    """The standard deviation over runs."""
-    return np.array([values.std(ddof=1) if len(values) > 1 else 0.0])
 
 
 def rung(rows: Sequence[Row], name: str) -> Array:
@@ -396,9 +399,9 @@ def print_alarms(rows: Sequence[Row]) -> None:
         windows, recordings = column(rows, f"{name}_windows"), rung(rows, name)
         by_score = [percent(column(rows, f"{name}_{score}")) for score in SCORES]
         alarmed, of = (int(column(rows, f"{name}_{what}").sum()) for what in ("alarmed", "recordings"))
-        shares = [f"{percent(recordings)} ± {percent(spread(recordings))}", quartiles(recordings)] if of else ["–", "–"]
+        shares = [mean_and_spread(recordings), quartiles(recordings)] if of else ["–", "–"]
         lines.append(
-            [title, f"{percent(windows)} ± {percent(spread(windows))}", quartiles(windows), *by_score, f"{alarmed} of {of}", *shares]
+            [title, mean_and_spread(windows), quartiles(windows), *by_score, f"{alarmed} of {of}", *shares]
         )  # fmt: skip
     head = ["asked about", "unfamiliar windows, mean ± sd", "quartiles", *SCORES, "recordings alarmed", "mean ± sd", "quartiles"]  # fmt: skip
     print_table(head, lines)
@@ -415,7 +418,7 @@ def print_classes(rows: Sequence[Row]) -> None:
                 without, str(len(mine)), percent(column(mine, "unknown_windows")),
                 percent(shares) if len(shares) else "–", f"{(shares == 0).sum()}",
                 *(f"{column(mine, f'auroc_{score}').mean():.2f}" for score in SCORES),
-                ", ".join(f"{name} ({count})" for name, count in called),
+                ", ".join(f"{name} ({runs})" for name, runs in called),
             ]
         )  # fmt: skip
     aurocs = [f"AUROC {score}" for score in SCORES]

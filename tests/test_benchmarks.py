@@ -103,3 +103,25 @@ def test_predict_speed_ends_with_windows_a_second_and_the_ratio_to_the_loop(monk
     )
     assert [way for way, _, _ in told] == ["torch", "onnxruntime"]
     assert all(float(speed) > 0 and float(ratio) > 0 for _, speed, ratio in told)
+
+
+def test_the_alarm_is_told_of_every_run_once_and_in_tables(monkeypatch, capsys, tmp_path):
+    def told(*words: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["alarm.py", *words])
+        runpy.run_path(str(FOLDER / "alarm.py"), run_name="__main__")
+        return capsys.readouterr().out
+
+    out = tmp_path / "runs.csv"
+    words = ["--data", "simulated", "--tasks", "N15_M07_F10:N09_M07_F10", "--third", "N15_M01_F10", "--epochs", "1"]
+    words += ["--windows", "20", "--piece", "5", "--device", "cpu", "--out", str(out), "--without", "inner-2"]
+    assert "1 run, 0 done before" in told(*words)
+    alone = out.read_text().splitlines()
+    first = told(*words, "outer-3")
+    assert "2 runs, 1 done before" in first
+    assert out.read_text().splitlines()[:2] == alone, "a run that has a row is not repeated"
+    rows = {
+        line.split(" |")[0][2:]: line.split(" | ") for line in told("--read", str(out)).splitlines() if line[:1] == "|"
+    }
+    assert {"inner-2", "outer-3", "third condition"} <= rows.keys()
+    alarmed = [re.search(r"of (\d+) \|", line) for line in first.splitlines() if " of " in line and line[:1] == "|"]
+    assert [int(one[1]) for one in alarmed if one] == [2 * 9 * 1, 2 * 1 * 4, 2 * 9 * 4, 0], "pieces of five windows"
