@@ -1,0 +1,230 @@
+"""Grids of runs: `bench run`, `bench status` and `bench report` (docs/benchmark.md)."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bearcat.cli.options import Device, Root, Track, console
+from bearcat.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from bearcat.bench.execute import Executor, Talk
+    from bearcat.bench.store import Job, State, Store
+
+commands = typer.Typer(no_args_is_help=True, help="Run, resume and report grids of runs (docs/benchmark.md).")
+
+GridFile = Annotated[Path, typer.Argument(metavar="GRID", help="A grid's TOML file, such as grids/smoke.toml.")]
+StoreFolder = Annotated[Path, typer.Option("--store", help="The folder that keeps the runs.")]
+
+
+@commands.command("run")
+def bench_run(
+    grid: GridFile,
+    store: StoreFolder = Path("bench-store"),
+    root: Root = None,
+    executor: Annotated[
+        str, typer.Option(help="stack (runs trained together), local (processes) or ray (a cluster).")
+    ] = "stack",
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes at once, for local and ray.  \\[default: one a core]")
+    ] = None,
+    stack: Annotated[
+        int | None, typer.Option(min=1, help="Runs trained together.  \\[default: what the memory allows]")
+    ] = None,
+    address: Annotated[str | None, typer.Option(help="An existing Ray cluster.  \\[default: a local one]")] = None,
+    device: Device = "auto",
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try runs that failed once more.")] = False,
+    only_method: Annotated[
+        list[str] | None, typer.Option("--only-method", metavar="NAME", help="Only this method; repeat for more.")
+    ] = None,
+    limit_seconds: Annotated[
+        float | None, typer.Option(min=0, help="After this time stop at the next checkpoint; for time-limited queues.")
+    ] = None,
+    track: Track = None,
+) -> None:
+    """Run what a grid asks for and has no result yet; interrupted at any moment, the same command goes on.
+
+    Exit status 1 says that some runs failed.
+    """
+    from bearcat.bench.execute import execute
+
+    placed, jobs_of_grid = _opened(grid, store, root, only_method, create=True)
+    chosen = _executor(executor, jobs, stack, address, device, track)
+    trained: set[str] = set()
+    with _bench_bar(jobs_of_grid, trained) as talk:
+        complete = execute(jobs_of_grid, placed, chosen, talk, retry_failed, limit_seconds, track=track)
+    states = {job.run: placed.state(job.run) for job in jobs_of_grid}
+    _print_states(jobs_of_grid, states)
+    if not complete:
+        print("the time limit was reached; run the same command again to go on", file=sys.stderr)
+    print(f"{len(trained)} trained by this process; the report: bearcat bench report {grid} --store {store}")
+    if any(state.kind == "failed" for state in states.values()):
+        print("some runs failed; --retry-failed tries them again", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+@commands.command("status")
+def bench_status(grid: GridFile, store: StoreFolder = Path("bench-store"), root: Root = None) -> None:
+    """What of a grid is done, running, failed and missing, and how long the rest may take."""
+    placed, jobs = _opened(grid, store, root, None, create=False)
+    _print_states(jobs, {job.run: placed.state(job.run) for job in jobs})
+
+
+@commands.command("report")
+def bench_report(
+    grid: GridFile,
+    store: StoreFolder = Path("bench-store"),
+    root: Root = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder for tables, figures and the page.  \\[default: bench-report/GRID]")
+    ] = None,
+) -> None:
+    """Tables, statistics and figures of what is done, on one page."""
+    from bearcat.bench.plan import read_grid
+    from bearcat.bench.store import results
+    from bearcat.report.page import write_bench_report
+
+    placed, jobs = _opened(grid, store, root, None, create=False)
+    found, missing = results(jobs, placed)
+    if not found:
+        raise InputError(f"{store}: holds no finished run of {grid}; start with bearcat bench run {grid}")
+    page = write_bench_report(read_grid(grid).title, found, missing, out or Path("bench-report") / grid.stem)
+    print(f"{len(found)} runs, {len(missing)} without a result: {page}")
+
+
+def _opened(
+    grid: Path, store: Path, root: Path | None, methods: Sequence[str] | None, create: bool
+) -> tuple[Store, list[Job]]:
+    """The store, and the grid's runs by the names they have in it."""
+    from bearcat.bench.plan import only_methods, plan, read_grid
+    from bearcat.bench.store import identify, open_store
+
+    asked = read_grid(grid)
+    try:
+        planned = plan(only_methods(asked, methods) if methods else asked, root)
+    except InputError as error:
+        raise InputError(f"{grid}: {error}") from error
+    placed = open_store(store, create)
+    return placed, identify(planned, placed, from_memory=not create)
+
+
+def _executor(
+    name: str, jobs: int | None, stack: int | None, address: str | None, device: str, track: str | None
+) -> Executor:
+    import os
+
+    from bearcat.bench.cluster import Cluster
+    from bearcat.bench.execute import Local, Stack
+    from bearcat.errors import suggest
+    from bearcat.track import require_tracker
+    from bearcat.train import chosen_device
+
+    known = ("stack", "local", "ray")
+    if name not in known:
+        raise InputError(f"unknown executor '{name}'{suggest(name, known)}")
+    for option, value, fits in (
+        ("jobs", jobs, ("local", "ray")),
+        ("stack", stack, ("stack",)),
+        ("address", address, ("ray",)),
+        ("track", track, ("stack", "local")),
+    ):
+        if value is not None and name not in fits:
+            raise InputError(f"--{option} is for the executor {' and '.join(fits)}, not for {name}; leave it out")
+    if track is not None:
+        require_tracker(track)
+    if name == "stack":
+        return Stack(chosen_device(device), stack)
+    if name == "local":
+        return Local(chosen_device(device), jobs or os.cpu_count() or 1)
+    return Cluster(device, jobs, address)
+
+
+@contextmanager
+def _bench_bar(jobs: Sequence[Job], trained: set[str]) -> Iterator[Talk]:
+    """A bar that counts runs, and shares of those being trained; notes are printed above it.
+
+    Runs that were trained here are added to `trained`.
+    """
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    from bearcat.bench.execute import Talk
+
+    columns = (
+        TextColumn("{task.description}", markup=False), BarColumn(bar_width=20),
+        TextColumn("{task.fields[told]}", markup=False), TimeElapsedColumn(), TextColumn("ETA"),
+        TimeRemainingColumn(elapsed_when_finished=False),
+    )  # fmt: skip
+    runs, settled, shares = {job.run: job for job in jobs}, set[str](), dict[str, float]()
+    with Progress(*columns, console=console(to_error=True)) as bar:
+        task = bar.add_task("runs", total=len(runs), told=f"0/{len(runs)}")
+
+        def show(now: str = "") -> None:
+            done = len(settled) + sum(shares.values())
+            bar.update(task, completed=done, told=f"{len(settled)}/{len(runs)} {now}")
+
+        def finish(run: str, here: bool) -> None:
+            settled.add(run)
+            trained.update([run] if here else [])
+            shares.pop(run, None)
+            show()
+
+        def epoch(members: Sequence[str], done: int, epochs: int) -> None:
+            shares.update({run: done / epochs for run in members if run not in settled})
+            many = f" × {len(members)}" if len(members) > 1 else ""
+            show(f"{runs[members[0]].cell.method}{many}: epoch {done}/{epochs}")
+
+        yield Talk(settled=finish, epoch=epoch, note=lambda sentence: print(f"note: {sentence}", file=sys.stderr))
+
+
+def _print_states(jobs: Sequence[Job], states: Mapping[str, State]) -> None:
+    """A row for each method, the failed runs with their sentences, and an estimate of the time that is left."""
+    from collections import Counter
+
+    from rich.table import Table
+    from rich.text import Text
+
+    kinds = ("done", "running", "failed", "missing")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("method", *kinds):
+        table.add_column(column, justify="left" if column == "method" else "right")
+    seconds: dict[str, list[float]] = {}
+    left: Counter[str] = Counter()
+    for name in dict.fromkeys(job.cell.method for job in jobs):
+        counts: Counter[str] = Counter()
+        for job in jobs:
+            if job.cell.method == name:
+                state = states[job.run]
+                counts["missing" if state.kind == "damaged" else state.kind] += 1
+                if state.record is not None:
+                    seconds.setdefault(name, []).append(state.record["seconds"] / state.record["stack"])
+        left[name] = counts["running"] + counts["missing"]
+        table.add_row(Text(name), *(str(counts[kind]) for kind in kinds))  # a name may have brackets
+    console().print(table)
+    counts = Counter(states[job.run].kind for job in jobs)
+    print(f"{len(jobs)} cells: " + ", ".join(f"{counts[kind]} {kind}" for kind in (*kinds, "damaged") if counts[kind]))
+    if sum(left.values()) and seconds:
+        every = [one for values in seconds.values() for one in values]
+        means = {name: sum(values) / len(values) for name, values in seconds.items()}
+        rest = sum(count * means.get(name, sum(every) / len(every)) for name, count in left.items())
+        print(f"ETA: about {_duration(rest)} of computing by one process, as the finished runs went")
+    for job in jobs:
+        state, cell = states[job.run], job.cell
+        where = f"{cell.method}, {cell.task}, {cell.input}, seed {cell.seed}"
+        if state.kind in ("failed", "damaged"):
+            print(f"{state.kind}: {where}: {state.told}", file=sys.stderr)
+        elif state.kind == "running":
+            print(f"running: {where}: {state.told}", file=sys.stderr)
+
+
+def _duration(seconds: float) -> str:
+    for size, name in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {name}"
+    return f"{seconds:.0f} seconds"

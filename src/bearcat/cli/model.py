@@ -1,0 +1,212 @@
+"""Using a trained model: `predict`, `export` and `serve`."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from math import exp
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bearcat.cli.options import Channel, console
+from bearcat.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from bearcat.predict import Seen
+
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model's folder, or a file that ends in .onnx.")]
+Alarm = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="CLASS", help="This class is an alarm; repeat for more.  \\[default: all but healthy or normal]"
+    ),
+]
+
+
+def predict(
+    model: Model,
+    files: Annotated[list[Path], typer.Argument(metavar="FILES", help="Recordings, or folders of them.")],
+    by: Annotated[str, typer.Option(help="A line for each recording or each window.")] = "recording",
+    form: Annotated[str, typer.Option("--format", help="table, csv or json.")] = "table",
+    rate: Annotated[float | None, typer.Option(min=1e-9, help="In Hz, of files that do not say their rate.")] = None,
+    channel: Channel = None,
+    alarm: Alarm = None,
+    min_confidence: Annotated[
+        float, typer.Option(min=0, max=1, help="A class diagnosed with less confidence is no alarm.")
+    ] = 0.0,
+    unfamiliar_alarm: Annotated[
+        bool, typer.Option(help="Whether a recording that looks like nothing the model was adapted to is an alarm.")
+    ] = True,
+    batch: Annotated[int, typer.Option(min=1, help="Windows handed to the model at once.")] = 256,
+) -> None:
+    """Diagnose new recordings. Exit status: 0 nothing found, 1 an alarm, 2 no alarm but a file could not be used.
+
+    Alarms are of recordings, whatever is printed. A file that cannot be used is told of, and the others go on.
+    """
+    from bearcat.errors import suggest
+    from bearcat.predict import alarm_classes, at_rate_of, diagnose_stream, find_files, open_model, open_stream
+
+    for option, value, known in (("--by", by, ("recording", "window")), ("--format", form, tuple(_PRINTERS))):
+        if value not in known:
+            raise InputError(f"{option}: unknown choice '{value}'{suggest(value, known)}")
+    opened = open_model(model)
+    names = opened.classes
+    alarms = alarm_classes(names, alarm)
+    if not alarm and len(alarms) == len(names):
+        print("note: no class is called healthy or normal, so each is an alarm; choose with --alarm", file=sys.stderr)
+    if opened.calibrated is False:
+        print(
+            "note: the model's confidence is not calibrated (its card says why), so do not take it at its word",
+            file=sys.stderr,
+        )
+    if opened.familiarity is None:
+        print(
+            "note: the model does not know what is familiar, so an unfamiliar recording is no alarm; one trained (and"
+            " exported) anew does",
+            file=sys.stderr,
+        )
+    alarmed, failed = 0, 0
+    with _PRINTERS[form](by) as put:
+
+        def put_windows(seen: Seen) -> None:
+            for number, start in enumerate(seen.starts.tolist()):
+                best = int(seen.log_probabilities[number].argmax())
+                put({
+                    "recording": stream.origin, "start": start,
+                    "seconds": None if stream.rate is None else start / stream.rate,
+                    "class": names[best], "confidence": min(exp(seen.log_probabilities[number, best]), 1.0),
+                    "familiar": None if seen.unfamiliar is None else not bool(seen.unfamiliar[number]),
+                })  # fmt: skip
+
+        for path in find_files(files):
+            try:
+                stream, note = at_rate_of(opened, open_stream(path, channel), rate)
+                if note:
+                    print(f"note: {note}", file=sys.stderr)
+                diagnosis = diagnose_stream(opened, stream, batch, put_windows if by == "window" else None)
+            except InputError as error:
+                failed += 1
+                print(f"problem: {error}", file=sys.stderr)
+                continue
+            name = names[diagnosis.index]
+            is_alarm = name in alarms and diagnosis.confidence >= min_confidence
+            is_alarm |= unfamiliar_alarm and diagnosis.familiar is False
+            alarmed += is_alarm
+            if by == "recording":
+                put({
+                    "recording": stream.origin, "class": name, "confidence": diagnosis.confidence,
+                    "agreement": diagnosis.agreement, "windows": diagnosis.windows,
+                    "unfamiliar": diagnosis.unfamiliar, "familiar": diagnosis.familiar, "alarm": is_alarm,
+                    "probabilities": dict(zip(names, diagnosis.probabilities.tolist(), strict=True)),
+                })  # fmt: skip
+    if alarmed or failed:
+        raise typer.Exit(1 if alarmed else 2)
+
+
+@contextmanager
+def _put_table(by: str) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Recordings as one table at the end, whose columns then fit; windows, which may be millions, line by line."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("recording", "class", "confidence", "agreement", "windows", "unfamiliar", ""):
+        table.add_column(column, justify="left" if column in ("recording", "class", "") else "right", overflow="fold")
+    last = [""]
+
+    def put(row: dict[str, Any]) -> None:
+        if by == "recording":
+            sure, agree, strange = (
+                "?" if row[name] is None else f"{100 * row[name]:.1f} %"
+                for name in ("confidence", "agreement", "unfamiliar")
+            )
+            said = ["ALARM"] * row["alarm"] + ["unfamiliar"] * (row["familiar"] is False)
+            table.add_row(row["recording"], row["class"], sure, agree, str(row["windows"]), strange, ", ".join(said))
+            return
+        if last[0] != row["recording"]:
+            last[0] = row["recording"]
+            print(f"{row['recording']}\n{'start':>12} {'seconds':>12} {'confidence':>10}  class")
+        seconds = "?" if row["seconds"] is None else f"{row['seconds']:.3f}"
+        strange = "  unfamiliar" if row["familiar"] is False else ""
+        print(f"{row['start']:>12} {seconds:>12} {100 * row['confidence']:>8.1f} %  {row['class']}{strange}")
+
+    yield put
+    if table.row_count:
+        console().print(table)
+
+
+@contextmanager
+def _put_csv(by: str) -> Iterator[Callable[[dict[str, Any]], None]]:
+    import csv
+
+    columns = {
+        "recording": ["recording", "class", "confidence", "agreement", "windows", "unfamiliar", "familiar", "alarm"],
+        "window": ["recording", "start", "seconds", "class", "confidence", "familiar"],
+    }[by]
+    writer = csv.DictWriter(sys.stdout, columns, extrasaction="ignore")
+    writer.writeheader()
+    yield lambda row: writer.writerow(
+        {name: str(value).lower() if isinstance(value, bool) else value for name, value in row.items()}
+    )
+
+
+@contextmanager
+def _put_json(by: str) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """An object with one list, written as it grows."""
+    import json
+
+    separator = ["\n"]
+    print(f'{{"{by}s": [', end="")
+
+    def put(row: dict[str, Any]) -> None:
+        print(separator[0] + json.dumps(row, ensure_ascii=False), end="")
+        separator[0] = ",\n"
+
+    yield put
+    print("\n]}")
+
+
+_PRINTERS = {"table": _put_table, "csv": _put_csv, "json": _put_json}
+
+
+def export(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model's folder.")],
+    onnx: Annotated[Path, typer.Option("--onnx", help="The file to write; its name ends in .onnx.")],
+) -> None:
+    """Write a model as one ONNX file, from recorded windows to calibrated probabilities (docs/deploy.md)."""
+    from bearcat.artefact import load_model
+    from bearcat.export import export_onnx
+
+    written = export_onnx(load_model(model), onnx)
+    print(f"{written}: {written.stat().st_size / 1e6:.1f} MB; use it with: bearcat predict {written} FILES")
+
+
+def serve(
+    model: Model,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; 0.0.0.0 for all of this machine's.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes one that is free, and prints it.")] = 8000,
+    token: Annotated[
+        str | None, typer.Option(envvar="BEARCAT_TOKEN", help="Requests must carry it: Authorization: Bearer TOKEN.")
+    ] = None,
+    max_bytes: Annotated[int, typer.Option(help="The longest body of a request.")] = 64 * 2**20,
+    timeout: Annotated[float, typer.Option(help="Seconds for a request, from its first byte to its answer.")] = 30.0,
+    concurrency: Annotated[int, typer.Option(help="Requests taken in at once; others are told to come back.")] = 64,
+    alarm: Alarm = None,
+) -> None:
+    """Answer to HTTP on this machine, and show a page to drop recordings on (docs/serve.md). Stop it with Ctrl-C."""
+    from bearcat.serve.limits import Address, Limits
+    from bearcat.serve.run import serve as run
+
+    address = Address(host, port)
+    if token is None and not address.loopback:
+        print(f"note: whoever reaches {host} may ask; set BEARCAT_TOKEN to let only some", file=sys.stderr)
+
+    def say(where: str) -> None:
+        print(f"{model} is served on {where} (open it in a browser; Ctrl-C stops it)", flush=True)
+
+    run(model, address, Limits(max_bytes, timeout, concurrency), token, alarm, say)

@@ -1,0 +1,50 @@
+"""What several commands share: options that mean the same everywhere, the dataset they name, and the console."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from bearcat.data import Dataset
+
+Root = Annotated[
+    Path | None, typer.Option(help="The dataset's folder.  \\[default: $BEARCAT_DATA/NAME, or your data folder]")
+]
+Channel = Annotated[str | None, typer.Option(help="The channel to read, by name.")]
+Rate = Annotated[
+    float | None,
+    typer.Option(
+        help="Resample everything to this rate in Hz; files that do not say their rate are taken to be at it."
+    ),
+]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the dataset; repeat for more.")
+]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Track = Annotated[str | None, typer.Option(help="Write every epoch's numbers for this tool too: tensorboard.")]
+
+
+def console(to_error: bool = False) -> Console:
+    """Where tables and bars go; a pipe gets the width a table wants."""
+    from rich.console import Console
+
+    return Console(stderr=to_error, width=None if sys.stdout.isatty() or to_error else 110)
+
+
+def dataset_named(name: str, root: Path | None, channel: str | None, settings: Sequence[str] | None) -> Dataset:
+    """The dataset, with the settings that were given as NAME=VALUE."""
+    from bearcat.data import open_dataset
+    from bearcat.settings import pairs
+
+    told = pairs(settings or ())
+    if channel is not None:
+        told["channel"] = channel
+    return open_dataset(name, root, told)

@@ -1,0 +1,219 @@
+"""Training a model: `adapt`, and the `recipes` there are for it."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bearcat.cli.options import Channel, Device, Rate, Root, Set, Track, console, dataset_named
+from bearcat.recipe import DEFAULT_RECIPE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from bearcat.data.choose import Chosen
+    from bearcat.evaluate import EpochEnd
+
+OWN = "; chosen from the recordings of your own folder"
+LOSSES = ("supervised", "pseudo_label", "confusion", "domain")
+
+
+def adapt(
+    data_name: Annotated[str, typer.Option("--data", help="A dataset, or the path of your own folder.")] = "simulated",
+    root: Root = None,
+    source: Annotated[
+        list[str] | None, typer.Option(help="Labelled domain, by name or index; repeat for more.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="The domain to adapt to.")] = None,
+    kind: Annotated[str | None, typer.Option("--input", help=f"time or frequency.  \\[default: time{OWN}]")] = None,
+    recipe: Annotated[str, typer.Option(help="The method; see `bearcat recipes`.")] = DEFAULT_RECIPE,
+    beside: Annotated[str | None, typer.Option(help="Train this recipe too, and show both.")] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(help="Every phase is scaled to fit.  \\[default: the paper's 300; 40 for simulated data]"),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the split, the weights, the order of windows and dropout.")] = 0,
+    split: Annotated[
+        str | None, typer.Option(help=f"window, block or recording.  \\[default: window, the paper's{OWN}]")
+    ] = None,
+    balance: Annotated[
+        bool | None,
+        typer.Option(
+            "--balance/--no-balance",
+            help=f"Draw the classes of the source equally often.  \\[default: no{OWN}]",
+            show_default=False,
+        ),
+    ] = None,
+    device: Device = "auto",
+    precision: Annotated[
+        str | None, typer.Option(help="On a GPU: float32, tf32 or bfloat16 (docs/speed.md).  \\[default: the fastest]")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder for the results.  \\[default: bearcat-out]")] = None,
+    channel: Channel = None,
+    rate: Rate = None,
+    window: Annotated[int | None, typer.Option(help=f"Samples a window.  \\[default: 1024{OWN}]")] = None,
+    stride: Annotated[
+        int | None, typer.Option(help=f"Samples from one window to the next.  \\[default: no overlap{OWN}]")
+    ] = None,
+    settings: Set = None,
+    recipe_settings: Annotated[
+        list[str] | None,
+        typer.Option("--recipe-set", metavar="PART.NAME=VALUE", help="A setting of the recipe, e.g. labels.tau=0.95."),
+    ] = None,
+    track: Track = None,
+) -> None:
+    """Learn from labelled recordings, adapt to unlabelled ones, and say how far to trust the result.
+
+    With no option at all: a small, easy task between two simulated operating conditions, in a minute or two.
+    """
+    from dataclasses import replace
+    from functools import partial
+
+    from rich.progress import track as reading
+
+    from bearcat import adapt as work
+    from bearcat.data import Folder, dataset_label
+    from bearcat.data.choose import Asked, as_asked
+    from bearcat.recipe import QUICK_EPOCHS, RECIPES, recipe_named
+    from bearcat.runs import Order
+    from bearcat.settings import pairs
+    from bearcat.track import require_tracker
+    from bearcat.train import checked_precision, chosen_device
+
+    if data_name == "simulated" and (kind, window, settings) == (None, None, None):
+        print(work.DEMONSTRATION_SENTENCE, file=sys.stderr)
+        kind, window, settings = work.DEMONSTRATION
+    if track is not None:
+        require_tracker(track)
+    proper = [recipe_named(name) for name in (beside, recipe) if name is not None]
+    changes = pairs(recipe_settings or ())
+    changed = work.with_settings(RECIPES[proper[-1]], changes)
+    balance = changed.balance if "balance" in changes else balance
+    asked = Asked(channel, rate, window, stride, split, kind, balance)
+    as_asked(asked)  # which refuses what nobody can do, before anything is read
+    place, precision = chosen_device(device), checked_precision(precision)
+    dataset = dataset_named(data_name, root, channel, settings)
+    sources, to = work.choose_domains(dataset.catalogue(), source or (), target)
+    bar = partial(reading, description="reading", console=console(to_error=True), transient=True)
+    dataset, chosen = work.settle(dataset, sources, to, asked, bar)
+    if isinstance(dataset, Folder):
+        _print_choices(chosen)
+    if epochs is None:
+        epochs = QUICK_EPOCHS if data_name == "simulated" else RECIPES[proper[-1]].schedule.epochs
+    out = out or Path("bearcat-out")
+    records: list[tuple[str, dict[str, Any]]] = []
+    for name in proper:
+        folder = out / f"beside-{name}" if name != proper[-1] else out
+        prepared = replace(RECIPES[name].for_input(chosen.preparation.input), balance=chosen.balance)
+        scheduled = work.with_settings(prepared, changes if name == proper[-1] else {}).in_epochs(epochs)
+        order = Order(
+            dataset_label(data_name), dataset, sources, to, name, scheduled, chosen.preparation, chosen.split, seed,
+            precision, chosen.choices, chosen.warnings,
+        )  # fmt: skip
+        with _training_bar(name, epochs) as progress:
+            others = [out / f"beside-{other}" for other, _ in records]
+            records.append((name, work.adapt(order, folder, place, progress, others, folder == out, track)))
+    _print_scores(f"{'+'.join(sources)} → {to}", records, chosen.warnings)
+    print_trust(*records[-1])
+    print(f"Results are in {out}: record.json, predictions.csv, curves.csv, reliability.png, model/")
+    print(f"All of it on one page: {out / 'report.html'}")
+
+
+@contextmanager
+def _training_bar(name: str, epochs: int) -> Iterator[Callable[[EpochEnd], None]]:
+    """A bar with epoch, losses (in the order of LOSSES), share of target windows labelled, temperature, time left."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False), BarColumn(bar_width=5), MofNCompleteColumn(),
+        TextColumn("{task.fields[told]}", markup=False), TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=console(to_error=True)) as bar:
+        task = bar.add_task(name, total=epochs, told="")
+
+        def show(end: EpochEnd) -> None:
+            last = {key: float(values[-1][0]) for key, values in end.history.items() if len(values) == end.epoch + 1}
+            parts = [f"{last[f'loss_{part}']:.2f}" for part in LOSSES if f"loss_{part}" in last]
+            told = "loss " + "+".join(parts)
+            if "pseudo_label_share" in last:
+                told += f" {last['pseudo_label_share']:.0%} labelled"
+            if "temperature" in last:
+                told += f" T {last['temperature']:.1f}"
+            bar.update(task, completed=end.epoch + 1, told=told)
+
+        yield show
+
+
+def _print_choices(chosen: Chosen) -> None:
+    """What was chosen from the recordings and why; each can be asked for instead."""
+    for one in chosen.choices:
+        print(f"{one.setting}: {one.value}; {one.reason}")
+    for warning in chosen.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+
+
+def _print_scores(title: str, records: Sequence[tuple[str, dict[str, Any]]], told: Sequence[str] = ()) -> None:
+    """Scores and warnings of the runs, but for the warnings that were told already."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in ("recipe", "target accuracy", "target ECE", "uncalibrated", "source accuracy", "T"):
+        table.add_column(column, justify="left" if column == "recipe" else "right")
+
+    def percent(scores: dict[str, float] | None, name: str) -> str:
+        return "no labels" if scores is None else f"{100 * scores[name]:.1f} %"
+
+    for name, record in records:
+        target, origin, fitted = record["scores"]["target"], record["scores"]["source"], record["calibration"]
+        temperature = fitted["temperature"] if fitted else None
+        table.add_row(
+            name, percent(target, "accuracy"), percent(target, "ece"), percent(target, "ece_uncalibrated"),
+            percent(origin, "accuracy"), "–" if temperature is None else f"{temperature:.2f}",
+        )  # fmt: skip
+    console().print(table)
+    for name, record in records:
+        for warning in record["warnings"]:
+            if warning not in told:
+                print(f"warning: {name}: {warning}", file=sys.stderr)
+
+
+def print_trust(name: str, record: Mapping[str, Any]) -> None:
+    """What to expect of the model on the target, found without its labels; and what those say, where there are any."""
+    from bearcat.trust import expected_of
+
+    told, scores = record["estimates"], record["scores"]["target"]
+    found = expected_of(told)
+    if found is not None:
+        value, low, high = (100 * one for one in (found.value, found.low, found.high))
+        print(f"Without target labels, {name} expects {value:.1f} % right on the target ({low:.1f} to {high:.1f} %).")
+        if scores is not None and scores["accuracy"] is not None:
+            inside = "inside" if low <= 100 * scores["accuracy"] <= high else "outside"
+            print(f"Its labels, which it did not see, say {100 * scores['accuracy']:.1f} %, {inside} that interval.")
+    if "verdict" in told:
+        print(f"Verdict: {told['verdict']}")
+
+
+def recipes() -> None:
+    """The methods bearcat can run, by their ingredients."""
+    from rich.table import Table
+
+    from bearcat.recipe import RECIPES
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("recipe", "alignment", "MCC", "SDAT", "self-training", "threshold", "calibration"):
+        table.add_column(column)
+    for name, recipe in RECIPES.items():
+        table.add_row(
+            name,
+            "adversarial" if recipe.alignment else "–",
+            "✓" if recipe.confusion else "–",
+            "✓" if recipe.sharpness else "–",
+            "teacher" if recipe.teacher else "–",
+            recipe.labels.threshold if recipe.labels else "–",
+            recipe.calibration.kind if recipe.calibration else "–",
+        )
+    console().print(table)
