@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -162,8 +163,17 @@ def test_a_file_or_nothing_is_no_model_folder(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(InputError, match="is a file"):
         load_model(tmp_path / "file")
-    with pytest.raises(InputError, match="model.json is missing"):
+    (tmp_path / "model.onnx").write_text("x")
+    with pytest.raises(InputError, match="model.onnx: is a file; give the folder it was exported from"):
+        load_model(tmp_path / "model.onnx")
+    with pytest.raises(InputError, match="model.json is missing; bearcat adapt writes one"):
         load_model(tmp_path / "nothing")
+
+
+def test_given_a_runs_folder_the_sentence_names_the_models_in_it(tmp_path):
+    folder, _ = saved(tmp_path / "out")
+    with pytest.raises(InputError, match=re.escape(f"model.json is missing; give {folder}")):
+        load_model(tmp_path / "out")
 
 
 def test_what_is_told_cannot_replace_what_the_folder_says_of_itself(tmp_path):

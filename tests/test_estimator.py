@@ -350,7 +350,20 @@ def test_a_saved_model_tells_what_it_was_made_of(tmp_path, recordings):
     counted = loaded.told["data"]
     assert counted["source_train"] + counted["source_test"] == sum(len(one) // LENGTH for one in source)
     assert counted["target_train"] == sum(len(one) // LENGTH for one in target)
-    assert "which 2 labelled recordings" in (tmp_path / "deep" / "model" / "README.md").read_text(encoding="utf-8")
+    card = (tmp_path / "deep" / "model" / "README.md").read_text(encoding="utf-8")
+    assert "which 2 labelled recordings" in card
+    assert re.search(r"Scores \(measured with labels\)\n- source:\n  - accuracy: [\d.]+\n", card)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="file: no folder can be made there"):
+        model.save(tmp_path / "file")
+
+
+def test_the_source_accuracy_is_of_windows_that_were_held_out(shift):
+    Xs, ys, Xt, _ = shift
+    known = AdaptedClassifier("DANN", input="frequency", epochs=8, batch_size=16).fit(Xs, ys, X_target=Xt)
+    assert known.source_accuracy_ > 0.9
+    senseless = clone(known).fit(Xs, np.random.default_rng(0).integers(0, 3, len(ys)), X_target=Xt)
+    assert senseless.source_accuracy_ < 0.7
 
 
 def test_predict_of_a_saved_model_gives_recordings_the_same_probabilities(tmp_path, recordings):
@@ -401,6 +414,7 @@ def test_windows_that_were_padded_cannot_be_saved(tmp_path):
         ({}, {"X_target": np.ones((5, 80)), "sample_domain": np.ones(90)}, "the target is given twice"),
         ({}, {"X_target": np.full((5, 80), np.nan)}, "NaN"),
         ({}, {"X_target": np.ones(80)}, "Expected 2D array, got 1D array"),
+        ({}, {"X_target": np.ones((0, 80))}, "X_target is empty"),
         ({}, {"X": np.full((90, 80), 1e39)}, "infinity or a value too large"),
         ({"epochs": 1.5}, {}, "epochs must be a whole number, not 1.5"),
         ({"batch_size": None}, {}, "batch_size must be a whole number, not None"),
@@ -424,6 +438,9 @@ def test_windows_that_were_padded_cannot_be_saved(tmp_path):
         ({"window": 100}, {}, "recording 0 of X: 80 samples are fewer than one window of 100"),
         ({"window": 20}, {}, "windows of 20 points are too short"),
         ({"window": 40}, {"X": [], "y": []}, "X holds no recordings"),
+        ({"window": 40}, {"X_target": []}, "X_target holds no recordings"),
+        ({"window": 40}, {"X_target": np.ones(80)}, "X_target is one signal, or no signals at all; give a list"),
+        ({"window": 40}, {"X_target": [np.full(80, np.nan)]}, "recording 0 of X_target: 80 of 80 samples are NaN"),
         ({"window": 40}, {"y": np.zeros(3)}, "inconsistent numbers of samples"),
     ],
 )  # fmt: skip

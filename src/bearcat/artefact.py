@@ -145,9 +145,14 @@ def load_model(folder: Path) -> Model:
             Familiarity.from_state(known) if known else None,
         )  # fmt: skip
     except FileNotFoundError as error:
-        raise InputError(f"{folder}: is no model folder, {Path(str(error.filename)).name} is missing") from error
+        place = folder / "model"  # where bearcat adapt puts it, if it is the run's folder that was given
+        instead = f"give {place}" if (place / WORDS).exists() else "bearcat adapt writes one, OUT/model"
+        missing = Path(str(error.filename)).name
+        raise InputError(f"{folder}: is no model folder, {missing} is missing; {instead}") from error
     except NotADirectoryError as error:
-        raise InputError(f"{folder}: is a file; give the model's folder, or a file that ends in .onnx") from error
+        exported = folder.suffix.lower() == ".onnx"
+        instead = "the folder it was exported from" if exported else "the model's folder, or a file that ends in .onnx"
+        raise InputError(f"{folder}: is a file; give {instead}") from error
     except InputError:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:

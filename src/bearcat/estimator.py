@@ -133,9 +133,10 @@ class _Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
             "target_train": 0 if target is None else len(target.values),
         }  # fmt: skip
         self.network_, self.calibration_ = _on_cpu(trained, data)
+        said = self._log_probabilities(data.source_test.values)
+        self.source_accuracy_ = float((said.argmax(axis=1) == data.source_test.labels).mean())
         self.pooled_temperature_, self.pooled_recordings_ = 1.0, None
         if self.window is not None:
-            said = self._log_probabilities(data.source_test.values)
             self.pooled_temperature_ = pooled_temperature(said, data.source_test.labels, source.row[held])
             self.pooled_recordings_ = len(np.unique(source.row[held]))
         self.history_ = {name: values[:, 0].numpy() for name, values in trained.history.items()}
@@ -188,10 +189,13 @@ class _Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
                 " padded, which a model folder cannot tell; use longer windows"
             )
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{folder}: no folder can be made there ({error.strerror}); choose another") from error
         told = {
             "recipe": self.recipe_name_, "task": "arrays given to fit", "seed": self.seed_, "data": self.windows_,
-            "pooled_recordings": self.pooled_recordings_,
+            "pooled_recordings": self.pooled_recordings_, "scores": {"source": {"accuracy": self.source_accuracy_}},
             "versions": {"bearcat": bearcat.__version__, "torch": torch.__version__},
         }  # fmt: skip
         preparation = Preparation(input=self.input, length=samples, stride=self.stride)
@@ -263,8 +267,10 @@ class _Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
     def _read_target(self, X: Any) -> _Prepared:  # noqa: N803
         """The windows of X_target, which must look like the source's."""
         if self.window is not None:
-            return self._cut(X)
+            return self._cut(X, "X_target")
         flat, shape = _flattened(X)
+        if np.shape(flat)[:1] == (0,):
+            raise InputError("X_target is empty; leave it out to learn from the source alone")
         there = shape or (1, *np.shape(flat)[1:])
         if np.ndim(flat) == 2 and there != self.window_shape_:
             raise InputError(
@@ -285,12 +291,16 @@ class _Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
         inputs = standardise(values if self.input == "time" else spectrum(values))
         return _Prepared(inputs, np.arange(len(inputs)), len(inputs))
 
-    def _cut(self, X: Any) -> _Prepared:  # noqa: N803
+    def _cut(self, X: Any, name: str = "X") -> _Prepared:  # noqa: N803
         """The prepared windows of whole recordings."""
         if self.window is None or len(X) == 0:
-            raise InputError("X holds no recordings; give a list of signals, each with one axis")
+            raise InputError(f"{name} holds no recordings; give a list of signals, each with one axis")
+        if all(np.ndim(signal) == 0 for signal in X):
+            raise InputError(f"{name} is one signal, or no signals at all; give a list of signals, each with one axis")
         recordings = [
-            Recording(signal=signal, domain="", label=None, rate=None, channel="", origin=f"recording {number} of X")
+            Recording(
+                signal=signal, domain="", label=None, rate=None, channel="", origin=f"recording {number} of {name}"
+            )
             for number, signal in enumerate(X)
         ]
         windows = prepare(recordings, Preparation(input=self.input, length=self.window, stride=self.stride))
@@ -317,6 +327,7 @@ class AdaptedClassifier(_Classifier):
     window_shape_ : (channel, samples) of a window.
     recipe_name_, recipe_ : what was trained; "source-only" where fit was given no target.
     seed_, windows_ : the seed it was trained with, and how many windows of each kind.
+    source_accuracy_ : of the source windows that were held out.
     network_, calibration_ : what predicts, a stack of one.
     pooled_temperature_, pooled_recordings_ : of recordings' confidence (1 for windows), and how many it was fitted on.
     history_ : losses and the like, one number an epoch.

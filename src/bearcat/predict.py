@@ -106,7 +106,8 @@ def find_files(paths: Sequence[Path]) -> Iterator[Path]:
         if not path.is_dir():
             yield path
             continue
-        inside = (one for one in sorted(path.rglob("*")) if one.is_file() and one.suffix.lower() in FORMATS)
+        named = (one for one in sorted(path.rglob("*")) if one.suffix.lower() in FORMATS)
+        inside = (one for one in named if one.is_file() or not one.exists())  # a link to nothing cannot be read either
         found = [one for one in inside if not any(part.startswith(".") for part in one.relative_to(path).parts)]
         yield from found or [path]  # an empty folder is told of where the files are read
 
@@ -167,7 +168,10 @@ def look_at(model: Predictor, windows: NDArray[Any], starts: Integers | None = N
 def look(model: Predictor, stream: Stream, batch: int = BATCH) -> Iterator[Seen]:
     """A stream at the model's rate → its windows as the model sees them, by batches."""
     if model.channels != 1:
-        raise InputError(f"the model takes {model.channels} channels at once; predict reads one channel of a file")
+        raise InputError(
+            f"{stream.origin}: the model takes {model.channels} channels at once, and a file is read one channel at a"
+            " time; send it windows as JSON (bearcat serve)"
+        )
     length, step = model.preparation.length, model.preparation.step
     seen = False
     for start, windows in cut_stream(stream.blocks, length, step, batch):
