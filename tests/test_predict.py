@@ -229,6 +229,13 @@ def test_what_cannot_be_used_is_one_sentence(tmp_path, model_folder):
             diagnose_stream(model, at_rate_of(model, open_stream(tmp_path / name), 12_000)[0])
 
 
+def test_a_model_of_several_channels_says_how_it_can_be_asked(tmp_path):
+    np.save(tmp_path / "one.npy", noise(1000))
+    stream, _ = at_rate_of(made_model(channels=2), open_stream(tmp_path / "one.npy"), 12_000)
+    with pytest.raises(InputError, match=r"one\.npy: the model takes 2 channels at once, .* send it windows as JSON"):
+        diagnose_stream(made_model(channels=2), stream)
+
+
 def test_folders_are_walked_hidden_files_are_not(tmp_path):
     for name in ("b.csv", "a/c.WAV", ".git/x.csv", "a/.hidden.npy", "notes.pdf"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
