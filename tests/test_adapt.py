@@ -332,6 +332,18 @@ def test_recipes_are_listed():
     assert told.count("\n") == 25
 
 
+def test_a_temperature_at_its_bound_is_told_for_what_it_is():
+    from bearcat.calibration import Evidence, Temperature
+    from bearcat.runs import bound_told
+
+    labels = np.arange(20) % 2
+    for share_right, margin, sentence in ((1.0, 9.0, "less sure"), (0.6, 0.1, "less sure"), (0.3, 1.0, "by chance")):
+        says = np.where(np.arange(20) < 20 * share_right, labels, 1 - labels)
+        fitted = Temperature().fit(Evidence(source_logits=margin * np.eye(2)[says], source_labels=labels))
+        assert bool(fitted.at_bound)
+        assert sentence in bound_told(float(fitted.temperature))
+
+
 @pytest.mark.parametrize("trouble", ["collapse", "nan"])
 def test_a_collapsed_or_failed_run_is_marked_in_its_record(tmp_path, monkeypatch, trouble):
     import torch

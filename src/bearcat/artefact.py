@@ -196,8 +196,8 @@ def _calibration_told(calibrated: bool, at_bound: bool) -> str:
         return "Its confidence is NOT calibrated."
     if at_bound:
         return (
-            "Its confidence is NOT calibrated: that was tried, but ended at a bound, as it does where the source is"
-            " classified too well to calibrate on."
+            "Its confidence is NOT calibrated: that was tried, but ended at a bound, as it does where the model is less"
+            " sure than it is right on the source (it makes no mistakes there, or was trained for a short time)."
         )
     return "Its confidence is calibrated on held-out windows of the source."
 

@@ -381,6 +381,16 @@ def _claim(folder: Path, order: Order, split: SplitTask) -> str:
     return identity
 
 
+def bound_told(temperature: float) -> str:
+    """What it means that calibration ended at one of its bounds, 1 and 100 (bearcat.calibration.Temperature)."""
+    if temperature > 1:
+        return "the temperature is at its upper bound; the source test windows are not classified better than by chance"
+    return (
+        "the temperature is at its bound; on the source test windows the model is less sure than it is right (it makes"
+        " no mistakes there, or was trained for a short time), and calibration makes nothing surer"
+    )
+
+
 def _record(
     order: Order, split: SplitTask, trained: Trained, seen: _Seen, number: int, device: torch.device, identity: str,
     seconds: float,
@@ -395,8 +405,8 @@ def _record(
         warnings.append("the loss turned NaN or infinite; the run was stopped there and its numbers mean nothing")
     if int((predicted > 0).sum()) == 1:
         warnings.append("the predictions on the target collapsed to one class")
-    if at_bound:
-        warnings.append("the temperature is at its bound; the source is classified too well to calibrate on")
+    if at_bound and calibration is not None:
+        warnings.append(bound_told(float(calibration.temperature[number])))
 
     def of(where: str) -> dict[str, Any] | None:
         """The scores of the source, and of the target where it has labels."""
