@@ -75,14 +75,13 @@ def test_models_losses_thresholds_calibration_and_data_are_strangers_to_each_oth
 
 def test_inside_data_too_and_datasets_are_strangers_to_each_other():
     datasets = {"simulate", "paderborn", "cwru", "hit_sm", "folder"}
-    for path in (ROOT / "data").glob("*.py"):
+    for path in (ROOT / "data").rglob("*.py"):
+        name = path.relative_to(ROOT / "data").with_suffix("").parts[0]
         for other in imported(path):
             part = other.split(".")[2:] or (["__init__"] if other == "bearcat.data" else [])
             if part:
-                assert layer_of(part[0], DATA_LAYERS) <= layer_of(path.stem, DATA_LAYERS), (
-                    f"{path.name} imports {other}"
-                )
-                assert not {part[0], path.stem} <= datasets or part[0] == path.stem
+                assert layer_of(part[0], DATA_LAYERS) <= layer_of(name, DATA_LAYERS), f"{path.name} imports {other}"
+                assert not {part[0], name} <= datasets or part[0] == name
 
 
 def test_data_and_report_know_nothing_of_torch():

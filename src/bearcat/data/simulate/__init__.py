@@ -1,0 +1,125 @@
+"""Simulated bearings: a physical model of a 6203 under four operating conditions.
+
+It is for demos and tests. It is no evidence about real machines: what works here may fail on the first real bearing.
+
+The model is the usual one of the literature. Balls that cross a defect strike the structure at a rate fixed by
+geometry and speed, with a slip that accumulates (Antoni and Randall, J. Vib. Acoust. 125, 2003); the strikes are
+weighted by the load zone the defect is in (McFadden and Smith, J. Sound Vib. 96, 1984); each has a soft entry and a
+sharp exit (Sawalhi and Randall, Mech. Syst. Signal Process. 25, 2011); and what the sensor hears is the ringing of a
+few damped modes, over shaft harmonics, motor and gear tones and coloured noise. Samples are accelerations in m/s².
+docs/simulator.md has the formulas.
+
+>>> recording = Simulated(seconds=2.0).recording("N15_M07_F10", "outer-3")
+>>> fault_frequencies(Bearing(), 1500)["BPFO"]
+76.31578947368422
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from bearcat.data.catalogue import About, Catalogue, Download, Entry, domain_named
+from bearcat.data.recording import Recording
+from bearcat.data.simulate.bearing import CONDITIONS, REFERENCE, Bearing, Condition, fault_frequencies
+from bearcat.data.simulate.limits import BETWEEN, COUNTS, FINITE, NOT_NEGATIVE, POSITIVE, SAME_LENGTH, check
+from bearcat.data.simulate.settings import FAULTS, Settings
+from bearcat.data.simulate.vibration import (
+    Defect,
+    Streams,
+    coloured_noise,
+    inner_path,
+    load_zone,
+    modes,
+    outer_path,
+    passages,
+    place,
+    shaft_turns,
+    simulate,
+    strikes,
+    zone_extent,
+)
+from bearcat.errors import InputError, suggest
+
+__all__ = [
+    "BETWEEN", "CONDITIONS", "COUNTS", "FAULTS", "FINITE", "HEALTHY", "NOT_NEGATIVE", "POSITIVE", "REFERENCE",
+    "SAME_LENGTH", "Bearing", "Condition", "Defect", "Settings", "Simulated", "Streams", "coloured_noise",
+    "fault_frequencies", "inner_path", "load_zone", "modes", "outer_path", "passages", "place", "shaft_turns",
+    "simulate", "strikes", "zone_extent",
+]  # fmt: skip
+
+RESULT_VERSION = 1  # raise it whenever the same settings give other samples; it is part of every entry's identity
+HEALTHY = "healthy"
+
+
+@dataclass(frozen=True)
+class Simulated(Settings):
+    """The simulated dataset: its fields are the parameters of the model, all in `Settings`."""
+
+    about: ClassVar[About] = About(
+        title="Simulated 6203 bearings (for demos and tests; no evidence about real machines)",
+        licence="MIT",
+        licence_address="https://opensource.org/license/mit",
+        reference="Model after Antoni and Randall, J. Vib. Acoust. 125 (2003), and McFadden and Smith, J. Sound Vib. 96"
+        " (1984); conditions after Lessmeier et al., PHM Europe (2016)",
+        homepage="docs/simulator.md",
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def classes(self) -> dict[str, tuple[Defect, ...]]:
+        """Each label in order, and the defects it stands for."""
+        table: dict[str, tuple[Defect, ...]] = {HEALTHY: ()}
+        for fault in self.faults:
+            for number, length in enumerate(self.severities, start=1):
+                table[f"{fault}-{number}"] = tuple(Defect(race, length) for race in FAULTS[fault])
+        return table
+
+    def recording(self, condition: str, label: str, measurement: int = 1) -> Recording:
+        """One recording; it depends on the settings and these three names, never on what else is generated."""
+        classes = self.classes()
+        if label not in classes:
+            raise InputError(f"unknown class '{label}'{suggest(label, classes)}")
+        condition = domain_named(condition, self.conditions)
+        origin = f"simulated/{condition}/{label}/{measurement}"
+        samples = simulate(self, CONDITIONS[condition], classes[label], Streams(self.seed, origin))
+        return Recording(
+            domain=condition,
+            label=label,
+            rate=float(self.rate),
+            channel="acceleration",
+            origin=origin,
+            signal=samples.astype(np.float32),
+        )
+
+    def downloads(self) -> tuple[Download, ...]:
+        return ()
+
+    def catalogue(self) -> Catalogue:
+        classes = tuple(self.classes())
+        entries = tuple(
+            self._entry(condition, label, measurement)
+            for condition in self.conditions
+            for label in classes
+            for measurement in range(1, self.measurements + 1)
+        )
+        note = "simulated: for demos and tests, no evidence about real machines"
+        return Catalogue(self.conditions, classes, entries, notes=(note,))
+
+    def _entry(self, condition: str, label: str, measurement: int) -> Entry:
+        origin = f"simulated/{condition}/{label}/{measurement}"
+        # What else is generated is left out of the identity: it does not change these samples.
+        fault = () if label == HEALTHY else (label.rpartition("-")[0],)
+        settings = replace(self, measurements=1, conditions=(condition,), faults=fault)
+        return Entry(
+            domain=condition,
+            label=label,
+            origin=origin,
+            file=None,
+            identity=f"version {RESULT_VERSION}, {settings!r}, {CONDITIONS[condition]!r}, {origin}",
+            read=partial(self.recording, condition, label, measurement),
+        )

@@ -1,0 +1,95 @@
+"""The parameters of the model, with their units, and where their values come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bearcat.data.simulate.bearing import CONDITIONS, Bearing
+
+FAULTS = {"inner": ("inner",), "outer": ("outer",), "both": ("inner", "outer"), "ball": ("ball",)}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Each field is one parameter of the model; `Simulated` is these, checked, and makes recordings of them.
+
+    Values marked "chosen" come from no machine and are only of a plausible size. Recordings are known by these
+    fields in this order (they are in each entry's identity), so that moving one has everything computed anew.
+    """
+
+    # What is generated.
+    seed: int = 0
+    rate: float = 16000.0  # Hz; a quarter of the Paderborn rate, wide enough for the modes below
+    seconds: float = 4.0  # s, as the Paderborn recordings
+    measurements: int = 1  # recordings per class and condition
+    conditions: tuple[str, ...] = tuple(CONDITIONS)
+    faults: tuple[str, ...] = ("inner", "outer", "both")  # also "ball"; "both" is an inner and an outer defect
+    severities: tuple[float, ...] = (0.5, 1.5, 4.0)  # mm, length of the defect in rolling direction; chosen
+
+    # The bearing: see Bearing.
+    balls: int = 8
+    ball_diameter: float = 6.75  # mm
+    pitch_diameter: float = 28.5  # mm
+    contact_angle: float = 0.0  # degrees
+    clearance: float = 0.008  # mm, diametral; the middle of the normal (CN) class for a 17 mm bore
+    contact_constant: float = 3.2e5  # N/mm^1.5, ball between both races; usual size for balls of 7 mm (Harris)
+
+    # Motion.
+    speed_fluctuation: float = 0.002  # standard deviation of the speed over its mean; chosen: a controlled drive
+    speed_bandwidth: float = 1.0  # Hz, below which the speed wanders; chosen
+    speed_spread: float = 0.001  # standard deviation of a recording's mean speed over the nominal one; chosen
+    slip: float = 0.0  # share by which the cage lags on average; real ones 0.01 to 0.02, here lines are as computed
+    slip_jitter: float = 0.01  # standard deviation of the spacing of strikes over its mean; usually 0.01 to 0.02
+
+    # Strikes on the defect.
+    impact: float = 3.0  # m/s², an exit over 1 mm at full load, before the modes' gains; chosen
+    impact_spread: float = 0.1  # standard deviation of single strikes over their mean; chosen
+    size_exponent: float = 1.0  # the ball turns by about length / diameter at the edge: so does its velocity
+    speed_exponent: float = 1.0  # momentum is proportional to the rolling speed
+    load_exponent: float = 0.5  # of the load at the contact; below 1, for the ball's own inertia does not grow; chosen
+    entry: float = 0.4  # momentum of the entry over that of the exit; weaker, as Sawalhi and Randall observed
+    entry_width: float = 0.6  # duration of the entry over the time to cross the defect; chosen
+    outer_position: float = 0.0  # degrees from the direction of the force; 0: where spalls usually start
+    unloaded: float = 0.15  # least load at a contact over the greatest: axial preload, centrifugal force; chosen
+
+    # Structure and transfer path.
+    resonances: tuple[float, ...] = (870.0, 2250.0, 3600.0)  # Hz, modes of ring, housing and plate; chosen
+    dampings: tuple[float, ...] = (0.04, 0.03, 0.025)  # of critical; bolted steel has 0.01 to 0.05
+    resonance_gains: tuple[float, ...] = (0.4, 0.9, 0.7)  # chosen
+    contact_resonance: float = 5200.0  # Hz at 1000 N, the housing on its loaded contacts; chosen
+    contact_exponent: float = 1 / 6  # of the force: Hertzian stiffness grows as force^(1/3), a frequency as its root
+    contact_damping: float = 0.03  # of critical; chosen
+    contact_gain: float = 0.7  # chosen
+    inner_participation: tuple[float, ...] = (1.2, 0.6, 1.3)  # gain for inner-race strikes over outer ones; chosen
+    inner_gain: float = 0.9  # inner-race strikes cross one more contact on their way; chosen
+    inner_cutoff: float = 3500.0  # Hz, first-order low-pass on that way; chosen
+    gain_spread: float = 0.05  # standard deviation of a recording's log gain: mounting of the sensor; chosen
+
+    # Shaft, motor and gear; m/s² at the reference condition.
+    unbalance: float = 0.08  # at once per turn, grows as speed²; chosen
+    misalignment: tuple[float, ...] = (0.03, 0.06, 0.03)  # at 1, 2, 3… per turn, as torque and speed²; chosen
+    motor_orders: tuple[float, ...] = (8.0, 24.0, 48.0)  # per turn: twice 4 pole pairs, 24 slots and twice that
+    motor_amplitudes: tuple[float, ...] = (0.05, 0.06, 0.03)  # chosen
+    gear_teeth: int = 31  # mesh order; chosen
+    gear_amplitudes: tuple[float, ...] = (0.06, 0.03)  # at the mesh order and its multiples; chosen
+    gear_sideband: float = 0.25  # of the mesh line, at one turn to either side: run-out; chosen
+    tone_exponent: float = 1.0  # of speed, for motor and gear: 2 if stiffness resists the force, 0 if mass does; chosen
+    idle: float = 0.2  # share of motor, gear and misalignment lines left without torque: cogging, preload; chosen
+
+    # Noise; m/s² at the reference condition.
+    noise: float = 0.1  # root mean square of the background; chosen
+    noise_colour: float = 1.0  # power falls as frequency^-colour: 0 white, 1 pink, 2 brown
+    noise_corner: float = 20.0  # Hz, below which the background is flat
+    roughness: float = 0.03  # root mean square force of rough races on the modes: the hiss of a healthy bearing; chosen
+    noise_speed_exponent: float = 1.0  # of speed, for background and roughness; chosen
+    noise_force_exponent: float = 0.3  # of force, likewise; chosen
+    sensor_noise: float = 0.01  # root mean square, white, whatever the condition; chosen
+    quantum: float = 0.0  # m/s², step of the converter; 0: none
+
+    @property
+    def bearing(self) -> Bearing:
+        return Bearing(self.balls, self.ball_diameter, self.pitch_diameter, self.contact_angle)
+
+    @property
+    def samples(self) -> int:
+        return round(self.rate * self.seconds)
