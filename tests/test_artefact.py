@@ -201,5 +201,5 @@ def test_the_card_tells_data_recipe_scores_estimates_limits_and_versions(tmp_pat
     assert "NOT calibrated: that was tried, but ended at a bound" in (tmp_path / "bound" / "README.md").read_text()
     save_model(tmp_path / "bare", made_model(calibration=None))
     bare = (tmp_path / "bare" / "README.md").read_text()
-    assert "NOT calibrated" in bare
+    assert "NOT calibrated: its recipe has no calibrator" in bare
     assert "recipe unknown" in bare

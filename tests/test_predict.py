@@ -212,6 +212,17 @@ def test_rates_are_brought_to_the_models_and_asked_for_where_nobody_knows(tmp_pa
     assert "says it is at 48000 Hz" in at_rate_of(model, open_stream(tmp_path / "fast.wav"), 12_000)[1]
 
 
+def test_a_model_that_knows_no_rate_resamples_nothing_and_says_that_it_cannot_tell(tmp_path):
+    wavfile.write(tmp_path / "fast.wav", 48_000, noise(4000))
+    np.save(tmp_path / "unknown.npy", noise(4000))
+    model = made_model(rate=None)
+    stream, note = at_rate_of(model, open_stream(tmp_path / "fast.wav"))
+    assert "fast.wav: the model does not know the rate it was trained at, so 48000 Hz may not be that" in note
+    assert stream.rate == 48_000
+    assert diagnose_stream(model, stream).windows == 4000 // 256
+    assert at_rate_of(model, open_stream(tmp_path / "unknown.npy"))[1] is None
+
+
 def test_what_cannot_be_used_is_one_sentence(tmp_path, model_folder):
     model = open_model(model_folder / "model.onnx")
     bad = noise(600_000)

@@ -193,7 +193,7 @@ def model_card(told: Mapping[str, Any]) -> str:
 
 def _calibration_told(calibrated: bool, at_bound: bool) -> str:
     if not calibrated:
-        return "Its confidence is NOT calibrated."
+        return "Its confidence is NOT calibrated: its recipe has no calibrator, or training ended before that began."
     if at_bound:
         return (
             "Its confidence is NOT calibrated: that was tried, but ended at a bound, as it does where the model is less"
