@@ -142,7 +142,7 @@ def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> t
     if wanted is None and own is not None:
         told = f"{stream.origin}: the model does not know the rate it was trained at, so {own:g} Hz may not be that"
         return replace(stream, rate=own), f"{told}; {note}" if note else told
-    if own == wanted:
+    if wanted is None or own == wanted:
         return replace(stream, rate=own), note
     if own is None:
         raise InputError(
