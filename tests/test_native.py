@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 
 from bearcat.errors import InputError
 from bearcat.models import Student, fast_path, initialise, native, use_path
 from bearcat.models.networks import SHORTEST, rectified_dropout
 from bearcat.models.stacked import Randomness, dropout
+from tests.reference import affine
 
 pytestmark = pytest.mark.skipif(fast_path(torch.device("cpu")) != "native", reason="needs a C compiler with OpenMP")
 # Allowed distance of values, gradients and statistics. In float32 a value near a maximum may lose to its neighbour.
@@ -30,10 +33,11 @@ def made(runs: int, channels: int, length: int, dtype: torch.dtype) -> tuple[Stu
     torch.manual_seed(length)
     plain = Student(runs, channels, length, classes=5, probability=0.0).to(dtype)
     initialise(plain, list(range(3, 3 + runs)), 0)
-    with torch.no_grad():  # any sign of a scale, and channels that are almost off
+    with torch.no_grad():  # any sign of a scale, and channels that are off or almost
         for norm in plain.encoder.norms:
             norm.weight.uniform_(-1.5, 1.5)
             norm.bias.uniform_(-0.5, 0.5)
+            norm.weight[:, 3] = 0
     fast = copy.deepcopy(plain)
     use_path([fast], "native", "float32")
     return plain, fast
@@ -77,6 +81,57 @@ def test_native_blocks_are_the_plain_ones_forward_and_backward(runs, domains, ba
     with torch.no_grad():
         found, expected = fast(windows)[0], plain(windows)[0]
     assert far(found, expected) < near
+
+
+@pytest.mark.parametrize(("windows", "seen", "away"), [(5, 14, 0.0), (3, 17, 100.0), (1, 6, 0.0)])
+def test_outside_the_maxima_the_last_blocks_gradient_is_affine_in_what_it_saw(windows, seen, away):
+    """The derivation native.c follows, against torch's own way back through convolution, norm, ReLU and pooling."""
+    chance = torch.Generator().manual_seed(seen)
+    x, weight, gamma, beta, gradient = (
+        torch.randn(*size, generator=chance, dtype=torch.float64)
+        for size in ((windows, seen, 6), (3, 6, 9), (9,), (9,), (windows, 9, 4))
+    )
+    x += away
+    x.requires_grad_()
+    weight.requires_grad_()
+    y = functional.conv1d(x.mT, weight.permute(2, 1, 0))
+    normal = functional.batch_norm(y, None, None, gamma, beta, training=True, eps=affine.EPSILON)
+    (functional.adaptive_max_pool1d(normal.relu(), 4) * gradient).sum().backward()
+    of_weight, of_x = affine.gradients(*(one.detach().numpy() for one in (x, weight, gamma, beta, gradient)))
+    for found, expected in ((of_weight, weight.grad), (of_x, x.grad)):
+        assert np.abs(found - expected.numpy()).max() <= 1e-10 * np.abs(found).max()
+
+
+@pytest.mark.parametrize(
+    ("gamma", "beta", "times"),
+    [
+        pytest.param(1.0, 0.0, 3, id="an everyday layer"),
+        pytest.param(0.05, 4.0, 0.1, id="a mean of eighty deviations"),
+        pytest.param(1.0, -2.5, 1, id="seldom anything"),
+    ],
+)
+def test_the_last_weights_gradient_is_rounded_off_about_as_little_as_torchs(gamma, beta, times):
+    """`gamma` and `beta` of what the last layer sees; its error in float32 is at most `times` that of torch's layers."""
+    torch.manual_seed(1)
+    exact = Student(1, 1, 300, classes=5, probability=0.0).double()
+    initialise(exact, [1], 0)
+    with torch.no_grad():
+        exact.encoder.norms[2].weight.fill_(gamma)
+        exact.encoder.norms[2].bias.fill_(beta)
+    windows, away = torch.randn(1, 24, 1, 300, dtype=torch.float64), {}
+    expected = None
+    for name, path, dtype in (
+        ("exact", "plain", torch.float64),
+        ("torch", "plain", torch.float32),
+        ("native", "native", torch.float32),
+    ):
+        student = copy.deepcopy(exact).to(dtype)
+        use_path([student], path, "float32")
+        features = student.encoder(windows.to(dtype), True, None, None, 2)
+        (found,) = torch.autograd.grad(features.sum(), student.encoder.convolutions[3].weight)
+        expected = found if expected is None else expected
+        away[name] = far(found, expected)
+    assert away["native"] < times * away["torch"], away
 
 
 def test_the_result_does_not_depend_on_neighbours_threads_or_what_was_there_before():

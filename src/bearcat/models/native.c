@@ -4,7 +4,11 @@
    side and a convolution is a matrix product whose left rows overlap. Only raw convolution outputs y go to memory: a
    thread takes one window of one run at a time, and normalisation, ReLU and the maximum of pairs happen in scratch
    memory that stays in its cache. Statistics are summed window by window and then over windows in a fixed order, so
-   that the result depends neither on the number of threads nor on the other runs of the stack. */
+   that the result depends neither on the number of threads nor on the other runs of the stack.
+
+   The last layer, most of the arithmetic, stores no y at all: its maxima are found while it is in the cache, and on the
+   way back dy is zero but at the maxima, plus what normalisation spreads, which is affine in y and so in what the layer
+   saw (tests/reference/affine.py). */
 
 #include <math.h>
 #include <string.h>
@@ -28,11 +32,10 @@ typedef REAL real;
 #define LANES (BYTES / (long)sizeof(real))
 typedef real vector __attribute__((vector_size(BYTES), aligned(sizeof(real)), may_alias));
 
-enum { LAYERS = 4, PARTS = 4, GROUP = 8, MOST = 128 };
+enum { LAYERS = 4, PARTS = 4, GROUP = 8, MOST = 128, PIECE = 96 };
+enum { LAST = LAYERS - 1, SEEN = 64, AROUND = 3 * SEEN }; /* what the last layer sees: channels, and three rows of them */
 static const long OUTPUTS[LAYERS] = {16, 32, 64, 128};
 static const long TAPS[LAYERS] = {15, 3, 3, 3};
-
-int group_size(void) { return GROUP; }
 
 /* What models/native.py hands over; (run, …) each unless said. Windows of a run: all domains, one behind the other. */
 struct plan {
@@ -44,17 +47,26 @@ struct plan {
     const real *turned[LAYERS];                         /* (tap backwards × output, input) */
     const real *bias[LAYERS], *gamma[LAYERS], *beta[LAYERS]; /* (output,) */
     real *running_mean[LAYERS], *running_var[LAYERS];   /* (output,) */
-    real *y[LAYERS];                                    /* (window, time, output), without the bias */
+    real *y[LAST];                                      /* (window, time, output), without the bias */
     real *scale[LAYERS], *shift[LAYERS], *mean[LAYERS], *deviation[LAYERS]; /* (domain, output) */
     real *sums;                                         /* (window, 2, MOST) */
     real *pooled;                                       /* (window, output, part) */
-    int *place;                                         /* as pooled: where the maximum was */
+    real *best;                                         /* as pooled: y of the last layer at its maxima */
+    int *place;                                         /* as pooled: where they were */
+    real *seen;                                         /* (window, SEEN): mean of what the last layer saw */
     real *scratch;                                      /* (thread, scratch_size) */
     const real *gradient;                               /* of pooled */
-    real *change[LAYERS];                               /* dz of layers 1 to 3, as y */
+    real *change[LAST];                                 /* dz, as y */
     real *coefficient[LAYERS];                          /* (domain, 2, output): dy = scale·dz + c₀ + c₁·(y − mean) */
-    real *of_weight[LAYERS];                            /* (group, tap × input, output) */
+    real *of_weight[LAYERS];                            /* (group, tap × input, output); last: (group, output, AROUND) */
     real *of_gamma[LAYERS], *of_beta[LAYERS];           /* (output,) */
+    /* Of the last layer: */
+    const real *centre;                                 /* (domain, SEEN): taken off what it saw */
+    const real *rows;                                   /* (output, AROUND): its weight */
+    const real *offset;                                 /* (domain, tap, SEEN) and */
+    const real *composed;                               /* (domain, tap, AROUND, SEEN): from three rows to dx of one */
+    const real *within;                                 /* (domain, 5 × SEEN, SEEN): all taps of these at once */
+    real *lags;                                         /* (group, SEEN, AROUND): products of what it saw with itself */
 };
 
 static long inputs_of(const struct plan *p, int layer) { return layer ? OUTPUTS[layer - 1] : p->channels; }
@@ -78,7 +90,7 @@ static inline __attribute__((always_inline)) void tile(
     vector sum[12][4];
     for (int m = 0; m < rows; m++)
         for (int v = 0; v < wide; v++)
-            sum[m][v] = add ? *(const vector *)(c + m * ldc + v * LANES) : (vector){0};
+            sum[m][v] = (vector){0};
     for (long k = 0; k < depth; k++, a += ak, b += ldb) {
         vector right[4];
         for (int v = 0; v < wide; v++) right[v] = *(const vector *)(b + v * LANES);
@@ -86,7 +98,11 @@ static inline __attribute__((always_inline)) void tile(
             for (int v = 0; v < wide; v++) sum[m][v] += a[m * am] * right[v];
     }
     for (int m = 0; m < rows; m++)
-        for (int v = 0; v < wide; v++) *(vector *)(c + m * ldc + v * LANES) = sum[m][v];
+        for (int v = 0; v < wide; v++) {
+            vector *here = (vector *)(c + m * ldc + v * LANES);
+            if (add) sum[m][v] += *here; /* not before: the shorter a sum, the less is rounded off */
+            *here = sum[m][v];
+        }
 }
 
 static inline __attribute__((always_inline)) void strip(
@@ -99,17 +115,24 @@ static inline __attribute__((always_inline)) void strip(
         tile(rows, wide, am, ak, depth, a + m * am, b, ldb, c + m * ldc, ldc, add);
         return;
     }
+    for (; rows > 4 && m + 4 <= height; m += 4) tile(4, wide, am, ak, depth, a + m * am, b, ldb, c + m * ldc, ldc, add);
     for (; m < height; m++) tile(1, wide, am, ak, depth, a + m * am, b, ldb, c + m * ldc, ldc, add);
 }
 
-/* C (height × width) = (C +) A·B; width is a multiple of 16. */
-static inline __attribute__((always_inline)) void product(
-    const long width, const long am, const long ak, long height, long depth, const real *a, const real *b, real *c,
-    const int add) {
+/* C (height × width) = (C +) A·B; width is a multiple of 16. Rows of B begin ldb apart and may overlap. */
+static inline __attribute__((always_inline)) void overlapping(
+    const long width, const long ldb, const long am, const long ak, long height, long depth, const real *a, const real *b,
+    real *c, const int add) {
     const int wide = width / LANES < WIDE ? (int)(width / LANES) : WIDE;
     const int rows = wide > 2 ? 6 : WIDE > 2 ? 12 : 6;
     for (long n = 0; n < width; n += wide * LANES)
-        strip(rows, wide, am, ak, height, depth, a, b + n, width, c + n, width, add);
+        strip(rows, wide, am, ak, height, depth, a, b + n, ldb, c + n, width, add);
+}
+
+static inline __attribute__((always_inline)) void product(
+    const long width, const long am, const long ak, long height, long depth, const real *a, const real *b, real *c,
+    const int add) {
+    overlapping(width, width, am, ak, height, depth, a, b, c, add);
 }
 
 /* The same with its strides known to the compiler: y (time × outputs) of z (time × inputs). */
@@ -131,8 +154,7 @@ static void convolve_back(int layer, long time, const real *dy, const real *turn
     long depth = TAPS[layer] * OUTPUTS[layer];
     switch (layer) {
         case 1: product(16, 32, 1, time, depth, dy, turned, dx, 0); break;
-        case 2: product(32, 64, 1, time, depth, dy, turned, dx, 0); break;
-        default: product(64, 128, 1, time, depth, dy, turned, dx, 0);
+        default: product(32, 64, 1, time, depth, dy, turned, dx, 0);
     }
 }
 
@@ -145,8 +167,7 @@ static void add_of_weight(int layer, long inputs, long time, const real *z, cons
             else product(16, 1, inputs, height, time, z, dy, dw, 1);
             break;
         case 1: product(32, 1, 16, height, time, z, dy, dw, 1); break;
-        case 2: product(64, 1, 32, height, time, z, dy, dw, 1); break;
-        default: product(128, 1, 64, height, time, z, dy, dw, 1);
+        default: product(64, 1, 32, height, time, z, dy, dw, 1);
     }
 }
 
@@ -181,14 +202,19 @@ static __attribute__((noinline)) void load(const struct plan *p, int layer, long
     }
 }
 
-/* Mean and squared distances from it, of each channel of y (time, channels). */
-static __attribute__((noinline)) void moments(const real *restrict y, long time, long channels, real *restrict sums) {
-    real *restrict mean = sums, *restrict squares = sums + MOST;
+/* Mean of each channel of y (time, channels). */
+static __attribute__((noinline)) void average(const real *restrict y, long time, long channels, real *restrict mean) {
     memset(mean, 0, channels * sizeof(real));
-    memset(squares, 0, channels * sizeof(real));
     for (long t = 0; t < time; t++)
         CHANNELS(c, channels) mean[c] += y[t * channels + c];
     CHANNELS(c, channels) mean[c] /= (real)time;
+}
+
+/* The same and squared distances from it. */
+static __attribute__((noinline)) void moments(const real *restrict y, long time, long channels, real *restrict sums) {
+    real *restrict mean = sums, *restrict squares = sums + MOST;
+    average(y, time, channels, mean);
+    memset(squares, 0, channels * sizeof(real));
     for (long t = 0; t < time; t++)
         CHANNELS(c, channels) {
             real away = y[t * channels + c] - mean[c];
@@ -230,26 +256,35 @@ static void normalise(const struct plan *p, int layer) {
             }
 }
 
-/* The largest of each of four parts of the last layer's output, and where it was. */
-static __attribute__((noinline)) void pool(const struct plan *p, long at, long domain, real *restrict best, int *restrict where) {
-    const long channels = 128, time = time_out(p, 3);
-    const real *restrict scale = p->scale[3] + domain * channels, *restrict shift = p->shift[3] + domain * channels;
+/* Where each of four parts of the last layer's y (time, channels) has its maximum once it is normalised, and y there.
+   Only the sign of the scale matters, which is gamma's and known before the statistics are. */
+static __attribute__((noinline)) void find_maxima(const struct plan *p, long at, const real *restrict y) {
+    const long channels = MOST, time = time_out(p, LAST);
+    const real *restrict gamma = p->gamma[LAST] + at / p->windows * channels;
+    real sign[MOST], most[MOST];
+    int where[MOST];
+    CHANNELS(c, channels) sign[c] = (real)((gamma[c] > 0) - (gamma[c] < 0));
     for (long part = 0; part < PARTS; part++) {
         long first = part * time / PARTS, end = ((part + 1) * time + PARTS - 1) / PARTS;
-        const real *restrict y = p->y[3] + (at * time + first) * channels;
-        CHANNELS(c, channels) best[c] = y[c] * scale[c] + shift[c], where[c] = (int)first;
-        for (long t = first + 1; t < end; t++) {
-            y += channels;
+        CHANNELS(c, channels) most[c] = sign[c] * y[first * channels + c], where[c] = (int)first;
+        for (long t = first + 1; t < end; t++)
             CHANNELS(c, channels) {
-                real v = y[c] * scale[c] + shift[c], before = best[c];
+                real v = sign[c] * y[t * channels + c], before = most[c];
                 where[c] = v > before ? (int)t : where[c];
-                best[c] = v > before ? v : before;
+                most[c] = v > before ? v : before;
             }
-        }
-        CHANNELS(c, channels) {
-            p->pooled[(at * channels + c) * PARTS + part] = rectified(best[c]);
+        for (long c = 0; c < channels; c++) {
+            p->best[(at * channels + c) * PARTS + part] = y[where[c] * channels + c];
             p->place[(at * channels + c) * PARTS + part] = where[c];
         }
+    }
+}
+
+/* The maxima normalised and rectified. */
+static void pool(const struct plan *p, long at, long domain) {
+    for (long here = 0; here < MOST * PARTS; here++) {
+        long c = domain * MOST + here / PARTS;
+        p->pooled[at * MOST * PARTS + here] = rectified(p->best[at * MOST * PARTS + here] * p->scale[LAST][c] + p->shift[LAST][c]);
     }
 }
 
@@ -272,19 +307,22 @@ void forward(const struct plan *p) {
         for (long at = 0; at < p->runs * p->windows; at++) {
             long domain;
             if (absent(p, at, &domain)) continue;
-            real *z = p->scratch + omp_get_thread_num() * p->scratch_size, *y = p->y[layer] + at * time * outputs;
+            real *z = p->scratch + omp_get_thread_num() * p->scratch_size;
+            real *y = layer < LAST ? p->y[layer] + at * time * outputs : z + time_in(p, layer) * inputs;
             load(p, layer, at, domain, z);
             convolve(layer, inputs, time, z, p->weight[layer] + (at / p->windows) * TAPS[layer] * inputs * outputs, y);
             if (p->batch_statistics) moments(y, time, outputs, p->sums + at * 2 * MOST);
+            if (layer < LAST) continue;
+            average(z, time_in(p, layer), inputs, p->seen + at * SEEN);
+            find_maxima(p, at, y);
         }
         normalise(p, layer);
     }
 #pragma omp parallel for schedule(static) num_threads(p->threads)
     for (long at = 0; at < p->runs * p->windows; at++) {
         long domain;
-        real *best = p->scratch + omp_get_thread_num() * p->scratch_size;
-        if (absent(p, at, &domain)) memset(p->pooled + at * 128 * PARTS, 0, 128 * PARTS * sizeof(real));
-        else pool(p, at, domain, best, (int *)(best + 128));
+        if (absent(p, at, &domain)) memset(p->pooled + at * MOST * PARTS, 0, MOST * PARTS * sizeof(real));
+        else pool(p, at, domain);
     }
 }
 
@@ -319,40 +357,67 @@ static void normalise_back(const struct plan *p, int layer) {
 
 /* Sums of dz and dz·x̂ in the last layer, where dz is not zero at the maxima only. */
 static void sum_of_pooled(const struct plan *p, long at, long domain) {
-    const long channels = 128, time = time_out(p, 3);
     real *sums = p->sums + at * 2 * MOST;
-    for (long c = 0; c < channels; c++) {
+    for (long c = 0; c < MOST; c++) {
         real first = 0, second = 0;
         for (long part = 0; part < PARTS; part++) {
-            long here = (at * channels + c) * PARTS + part;
+            long here = (at * MOST + c) * PARTS + part;
             real dz = p->pooled[here] > 0 ? p->gradient[here] : 0;
             first += dz;
-            second += dz * (p->y[3][(at * time + p->place[here]) * channels + c] - p->mean[3][domain * channels + c]);
+            second += dz * (p->best[here] - p->mean[LAST][domain * MOST + c]);
         }
         sums[c] = first;
-        sums[MOST + c] = second * p->deviation[3][domain * channels + c];
+        sums[MOST + c] = second * p->deviation[LAST][domain * MOST + c];
     }
 }
 
-/* dy of one window into dy (time, channels). */
+/* dy of one window into dy (time, channels), in all layers but the last. */
 static __attribute__((noinline)) void load_back(const struct plan *p, int layer, long at, long domain, real *restrict dy) {
     long channels = OUTPUTS[layer], time = time_out(p, layer);
     const real *restrict y = p->y[layer] + at * time * channels, *restrict scale = p->scale[layer] + domain * channels;
     const real *restrict c0 = p->coefficient[layer] + domain * 2 * channels, *restrict c1 = c0 + channels;
-    const real *restrict mean = p->mean[layer] + domain * channels;
-    if (layer < 3) {
-        const real *restrict dz = p->change[layer] + at * time * channels;
-        for (long t = 0; t < time; t++, y += channels, dz += channels, dy += channels)
-            CHANNELS(c, channels) dy[c] = scale[c] * dz[c] + c0[c] + c1[c] * (y[c] - mean[c]);
-        return;
+    const real *restrict mean = p->mean[layer] + domain * channels, *restrict dz = p->change[layer] + at * time * channels;
+    for (long t = 0; t < time; t++, y += channels, dz += channels, dy += channels)
+        CHANNELS(c, channels) dy[c] = scale[c] * dz[c] + c0[c] + c1[c] * (y[c] - mean[c]);
+}
+
+static inline void add_around(real *restrict to, const real *restrict from, real times) {
+    CHANNELS(c, AROUND) to[c] += times * from[c];
+}
+
+/* The last layer's way back for one window: dx (time, SEEN) of what it saw, z, which is centred here; its part of the
+   weights' gradient is added, that of the maxima to dw and products of z with itself to lags. dx of a row comes from up
+   to three rows of dy, and each of them from three of z. */
+static void back_of_last(const struct plan *p, long at, long domain, real *restrict z, real *restrict dx, real *restrict dw,
+                         real *restrict lags) {
+    const long time = time_out(p, LAST);
+    const real *centre = p->centre + domain * SEEN, *offset = p->offset + domain * AROUND;
+    const real *composed = p->composed + domain * 3 * AROUND * SEEN, *rows = p->rows + at / p->windows * MOST * AROUND;
+    for (long t = 0; t < time + 2; t++)
+        CHANNELS(c, SEEN) z[t * SEEN + c] -= centre[c];
+    for (long t = 0; t < time; t += PIECE) { /* rows that fit into the nearest cache, and short sums */
+        long depth = time - t < PIECE ? time - t : PIECE;
+        overlapping(AROUND, SEEN, 1, SEEN, SEEN, depth, z + t * SEEN, z + t * SEEN, lags, 1);
     }
-    for (long t = 0; t < time; t++)
-        CHANNELS(c, channels) dy[t * channels + c] = c0[c] + c1[c] * (y[t * channels + c] - mean[c]);
-    CHANNELS(c, channels)
-        for (long part = 0; part < PARTS; part++) {
-            long here = (at * channels + c) * PARTS + part;
-            if (p->pooled[here] > 0) dy[p->place[here] * channels + c] += scale[c] * p->gradient[here];
+    for (long t = 2; t < time; t++)
+        CHANNELS(c, SEEN) dx[t * SEEN + c] = offset[c] + offset[SEEN + c] + offset[2 * SEEN + c];
+    product(SEEN, SEEN, 1, time - 2, 5 * SEEN, z, p->within + domain * 5 * SEEN * SEEN, dx + 2 * SEEN, 1);
+    for (long side = 0; side < 4; side++) { /* the first and last two rows, which not every tap reaches */
+        long row = side < 2 ? side : time - 2 + side;
+        memset(dx + row * SEEN, 0, SEEN * sizeof(real));
+        for (long tap = 0; tap < 3; tap++) {
+            if (row < tap || row - tap >= time) continue;
+            CHANNELS(c, SEEN) dx[row * SEEN + c] += offset[tap * SEEN + c];
+            product(SEEN, SEEN, 1, 1, AROUND, z + (row - tap) * SEEN, composed + tap * AROUND * SEEN, dx + row * SEEN, 1);
         }
+    }
+    for (long here = 0; here < MOST * PARTS; here++) {
+        long maximum = at * MOST * PARTS + here, c = here / PARTS, row = p->place[maximum] * SEEN;
+        if (!(p->pooled[maximum] > 0)) continue;
+        real dy = p->scale[LAST][domain * MOST + c] * p->gradient[maximum];
+        add_around(dw + c * AROUND, z + row, dy);
+        add_around(dx + row, rows + c * AROUND, dy);
+    }
 }
 
 /* dz of the layer before from dx of this one's input, through pairs and ReLU, and its two sums. */
@@ -392,37 +457,57 @@ static __attribute__((noinline)) void store_back(const struct plan *p, int layer
     CHANNELS(c, channels) second[c] *= deviation[c];
 }
 
-void backward(const struct plan *p) {
-    long groups = (p->windows + GROUP - 1) / GROUP;
+/* The last layer's coefficients, from which models/native.py makes offset, composed and within. */
+void begin_backward(const struct plan *p) {
 #pragma omp parallel for schedule(static) num_threads(p->threads)
     for (long at = 0; at < p->runs * p->windows; at++) {
         long domain;
         if (!absent(p, at, &domain)) sum_of_pooled(p, at, domain);
     }
-    for (int layer = LAYERS - 1; layer >= 0; layer--) {
+    normalise_back(p, LAST);
+}
+
+void backward(const struct plan *p) {
+    long batch = p->windows / p->domains, groups = (batch + GROUP - 1) / GROUP;
+    for (int layer = LAST; layer >= 0; layer--) {
         long inputs = inputs_of(p, layer), outputs = OUTPUTS[layer], time = time_out(p, layer), seen = time_in(p, layer);
         long around = (TAPS[layer] - 1) * outputs, size = TAPS[layer] * inputs * outputs;
-        normalise_back(p, layer);
+        if (layer < LAST) normalise_back(p, layer);
 #pragma omp parallel for schedule(static) num_threads(p->threads)
-        for (long group = 0; group < p->runs * groups; group++) { /* windows whose weight gradients are summed in one place */
-            long run = group / groups, first = (group % groups) * GROUP, end = first + GROUP;
+        for (long group = 0; group < p->runs * p->domains * groups; group++) { /* windows of a domain, summed in one place */
+            long domain = group / groups, run = domain / p->domains, first = (group % groups) * GROUP, end = first + GROUP;
             real *z = p->scratch + omp_get_thread_num() * p->scratch_size, *dy = z + seen * inputs;
             real *dx = dy + time * outputs + 2 * around, *dw = p->of_weight[layer] + group * size;
+            real *lags = p->lags + group * SEEN * AROUND;
+            if (end > p->count[domain]) end = p->count[domain];
             memset(dw, 0, size * sizeof(real));
+            if (layer == LAST) memset(lags, 0, SEEN * AROUND * sizeof(real));
             memset(dy, 0, around * sizeof(real));
             memset(dy + around + time * outputs, 0, around * sizeof(real));
-            for (long window = first; window < end && window < p->windows; window++) {
-                long domain, at = run * p->windows + window;
-                if (absent(p, at, &domain)) continue;
+            for (long window = first; window < end; window++) {
+                long at = domain * batch + window;
                 load(p, layer, at, domain, z);
-                load_back(p, layer, at, domain, dy + around);
-                add_of_weight(layer, inputs, time, z, dy + around, dw);
-                if (layer == 0) continue;
-                convolve_back(layer, seen, dy, p->turned[layer] + run * size, dx);
-                store_back(p, layer, at, domain, dx);
+                if (layer == LAST) {
+                    back_of_last(p, at, domain, z, dx, dw, lags);
+                } else {
+                    load_back(p, layer, at, domain, dy + around);
+                    add_of_weight(layer, inputs, time, z, dy + around, dw);
+                    if (layer > 0) convolve_back(layer, seen, dy, p->turned[layer] + run * size, dx);
+                }
+                if (layer > 0) store_back(p, layer, at, domain, dx);
             }
         }
     }
+}
+
+/* Small matrices (count, height, depth)·(count, depth, width), width a multiple of 64. Torch's own product may give other
+   last digits for another number of threads or of matrices; this one does not. */
+void multiply(const real *a, const real *b, real *c, long count, long height, long depth, long width, long threads) {
+#pragma omp parallel for collapse(2) schedule(static) num_threads(threads)
+    for (long one = 0; one < count; one++)
+        for (long n = 0; n < width; n += WIDE * LANES)
+            strip(6, WIDE, depth, 1, height, depth, a + one * height * depth, b + one * depth * width + n, width,
+                  c + one * height * width + n, width, 0);
 }
 
 /* --- ReLU and dropout ------------------------------------------------------------------------------------------------ */

@@ -38,7 +38,7 @@ from bearcat.settings import cache_folder
 SOURCE = Path(__file__).with_name("native.c")
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC")
 C_NAMES = {torch.float32: "float", torch.float64: "double"}
-GROUP, MOST, PARTS = 8, 128, 4  # as in native.c
+GROUP, MOST, PARTS, SEEN, TAPS = 8, 128, 4, 64, 3  # as in native.c; the last two are of the last layer
 
 
 class Plan(ctypes.Structure):
@@ -51,11 +51,14 @@ class Plan(ctypes.Structure):
         *((name, ctypes.c_double) for name in ("momentum", "epsilon")),
         *((name, ctypes.c_void_p) for name in ("count", "input")),
         *((name, ctypes.c_void_p * 4) for name in (
-            "weight", "turned", "bias", "gamma", "beta", "running_mean", "running_var", "y", "scale", "shift", "mean",
-            "deviation",
+            "weight", "turned", "bias", "gamma", "beta", "running_mean", "running_var",
         )),
-        *((name, ctypes.c_void_p) for name in ("sums", "pooled", "place", "scratch", "gradient")),
-        *((name, ctypes.c_void_p * 4) for name in ("change", "coefficient", "of_weight", "of_gamma", "of_beta")),
+        ("y", ctypes.c_void_p * 3),
+        *((name, ctypes.c_void_p * 4) for name in ("scale", "shift", "mean", "deviation")),
+        *((name, ctypes.c_void_p) for name in ("sums", "pooled", "best", "place", "seen", "scratch", "gradient")),
+        ("change", ctypes.c_void_p * 3),
+        *((name, ctypes.c_void_p * 4) for name in ("coefficient", "of_weight", "of_gamma", "of_beta")),
+        *((name, ctypes.c_void_p) for name in ("centre", "rows", "offset", "composed", "within", "lags")),
     )  # fmt: skip
 
 
@@ -165,14 +168,15 @@ def _forward(
         points * weight.shape[2] * 2 + (time + 2 * weight.shape[3] - 2) * weight.shape[1]
         for points, time, weight in zip(seen, times, weights, strict=True)
     )
-    threads, groups = torch.get_num_threads(), -(-number // GROUP)
+    threads, groups = torch.get_num_threads(), domains * -(-number // domains // GROUP)
     each_domain = [runs * domains * one for one in outputs]
     whole = [runs * number * time * one for time, one in zip(times, outputs, strict=True)]
     lengths: dict[str, list[int]] = {
-        "y": whole, "change": whole[:3], "scale": each_domain, "shift": each_domain, "mean": each_domain,
+        "y": whole[:3], "change": whole[:3], "scale": each_domain, "shift": each_domain, "mean": each_domain,
         "deviation": each_domain, "coefficient": [2 * one for one in each_domain],
         "of_weight": [runs * groups * size * one for size, one in zip(sizes, outputs, strict=True)],
-        "sums": [runs * number * 2 * MOST], "scratch": [threads * _aligned(needed)],
+        "sums": [runs * number * 2 * MOST], "best": [runs * number * MOST * PARTS], "seen": [runs * number * SEEN],
+        "lags": [runs * groups * SEEN * TAPS * SEEN], "scratch": [threads * _aligned(needed)],
     }  # fmt: skip
     block = memory.take(sum(_aligned(one) for every in lengths.values() for one in every), windows)
     parts: dict[str, list[Tensor]] = {}
@@ -212,14 +216,97 @@ def _backward(gradient: Tensor, call: Call, weights: Sequence[Tensor]) -> tuple[
         name: [torch.empty_like(one) for one in parts["gamma"]] for name in ("of_gamma", "of_beta")
     }
     _point(call.plan, {"gradient": [gradient]} | found)
+    call.library.begin_backward(ctypes.byref(call.plan))
+    last = _prepared_last(call)
     call.library.backward(ctypes.byref(call.plan))
     of_weights = []
-    for weight, groups in zip(weights, parts["of_weight"], strict=True):
+    for weight, groups in zip(weights[:3], parts["of_weight"][:3], strict=True):
         runs, outputs, inputs, taps = weight.shape
         summed = groups.view(runs, -1, taps, inputs, outputs).sum(dim=1)
         of_weights.append(summed.permute(0, 3, 2, 1).contiguous())
+    of_weights.append(_of_last_weight(call, last))
     call.memory.give(call.block)
     return of_weights, [one for pair in zip(found["of_gamma"], found["of_beta"], strict=True) for one in pair]
+
+
+@dataclass(frozen=True, eq=False)
+class LastLayer:
+    """What the last layer's way back needs besides the maxima: dy = scale·dz + offset + slope·(convolution of z).
+
+    z is what the layer saw, less its mean over the domain: normalisation takes that away anyhow, and without it nothing
+    large has to cancel. tests/reference/affine.py has all of this row by row.
+    """
+
+    weight: Tensor  # (run, 1, tap × input, output)
+    slope: Tensor  # (run, domain, 1, output)
+    offset: Tensor  # (run, domain, 1, output)
+    ends: Tensor  # (run, domain, window, 4, input): the first and last two rows of z
+    missed: Tensor  # (run, domain, tap × input): sum of the rows of z that a tap does not see
+    given: dict[str, list[Tensor]]  # the C code looks there
+
+
+def _prepared_last(call: Call) -> LastLayer:
+    """Hands the C code the way from z to its own gradient."""
+    parts, (runs, domains) = call.parts, call.parts["count"][0].shape
+    time = parts["y"][2].numel() // (runs * call.plan.windows * SEEN)
+    count = parts["count"][0][:, :, None, None]
+    there = torch.arange(call.plan.windows // domains)[:, None] < count  # (run, domain, window, 1)
+    seen = parts["seen"][0].view(runs, domains, -1, SEEN).masked_fill(~there, 0)
+    centre = seen.sum(dim=2) / count[..., 0]
+    y = parts["y"][2].view(runs, domains, -1, time, SEEN)
+    scale, shift = (parts[name][2].view(runs, domains, 1, 1, SEEN) for name in ("scale", "shift"))
+    ends = (y[:, :, :, [0, 1, -2, -1]] * scale + shift).relu() - centre[:, :, None, None]
+    ends = ends.masked_fill(~there[..., None], 0)
+    first, second, last_but_one, last = ends.sum(dim=2).unbind(dim=2)
+    missed = torch.cat([last_but_one + last, first + last, first + second], dim=-1)
+
+    flat = parts["weight"][3].view(runs, 1, TAPS * SEEN, MOST)  # as it was on the way there
+    constant, slope = parts["coefficient"][3].view(runs, domains, 2, 1, MOST).unbind(dim=2)
+    # z has a mean of 0, but taps miss two of its rows, so that of its convolution is not quite 0.
+    mean = _product(missed[:, :, None], flat) / -(count * (time - TAPS + 1))
+    offset = constant - slope * mean
+    composed = _product(flat * slope, flat.mT).view(runs, domains, -1, TAPS, SEEN).movedim(3, 2).contiguous()
+    within = composed.new_zeros(runs, domains, (2 * TAPS - 1) * SEEN, SEEN)
+    for tap in range(TAPS):
+        start = (TAPS - 1 - tap) * SEEN
+        within[:, :, start : start + TAPS * SEEN] += composed[:, :, tap]
+    given = {
+        "centre": [centre], "rows": [flat.mT.contiguous()], "offset": [_product(offset, flat.mT)],
+        "composed": [composed], "within": [within],
+    }  # fmt: skip
+    _point(call.plan, given)
+    return LastLayer(flat, slope, offset, ends, missed, given)
+
+
+def _of_last_weight(call: Call, last: LastLayer) -> Tensor:
+    """Gradient of the last weight: the maxima's, and of the products of z with itself."""
+    runs, domains = last.slope.shape[:2]
+    zero, one, two = call.parts["lags"][0].view(runs, domains, -1, SEEN, TAPS, SEEN).sum(dim=2).unbind(dim=3)
+    ends = last.ends.flatten(3)
+    at_ends = _product(ends.mT, ends).view(runs, domains, 4, SEEN, 4, SEEN)
+
+    def shifted(lag: Tensor, row: int, other: int) -> Tensor:
+        """The same product one row later: without the first rows, with those behind the last."""
+        return lag - at_ends[:, :, row, :, other] + at_ends[:, :, row + 2, :, other + 2]
+
+    later = shifted(zero, 0, 0)
+    one_later = shifted(one, 0, 1)
+    products = [[zero, one, two], [one.mT, later, one_later], [two.mT, one_later.mT, shifted(later, 1, 1)]]
+    lagged = torch.cat([torch.cat(row, dim=3) for row in products], dim=2)  # (run, domain, tap × input, tap × input)
+    spread = _product(lagged, last.weight) * last.slope - last.missed[..., None] * last.offset
+    at_maxima = call.parts["of_weight"][3].view(runs, -1, MOST, TAPS * SEEN).sum(dim=1)
+    whole = at_maxima + spread.sum(dim=1).mT
+    return whole.view(runs, MOST, TAPS, SEEN).transpose(2, 3).contiguous()
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """(run, domain, …, inner) · (run, domain, inner, …), the same to the last digit in any stack, by any threads."""
+    left, right = left.contiguous(), right.expand(*left.shape[:2], -1, -1).contiguous()
+    result = left.new_empty(*left.shape[:3], right.shape[3])
+    sizes = (left.shape[0] * left.shape[1], *left.shape[2:], right.shape[3], torch.get_num_threads())
+    addresses = (ctypes.c_void_p(one.data_ptr()) for one in (left, right, result))
+    _library(left.dtype).multiply(*addresses, *map(ctypes.c_long, sizes))
+    return result
 
 
 def _point(plan: Plan, parts: dict[str, list[Tensor]]) -> None:
@@ -227,7 +314,7 @@ def _point(plan: Plan, parts: dict[str, list[Tensor]]) -> None:
     kinds = {name: kind for name, kind, *_ in plan._fields_}
     for name, tensors in parts.items():
         addresses = [one.data_ptr() for one in tensors]
-        setattr(plan, name, addresses[0] if kinds[name] is ctypes.c_void_p else (ctypes.c_void_p * 4)(*addresses))
+        setattr(plan, name, addresses[0] if kinds[name] is ctypes.c_void_p else kinds[name](*addresses))
 
 
 def _aligned(size: int) -> int:
@@ -306,6 +393,6 @@ def _called(command: list[str]) -> bytes:
 
 def _opened(path: Path) -> Any:
     library = ctypes.CDLL(str(path))
-    for function in (library.forward, library.backward, library.rectified_dropout):
-        function.restype = None
+    for name in ("forward", "begin_backward", "backward", "multiply", "rectified_dropout"):
+        getattr(library, name).restype = None
     return library
