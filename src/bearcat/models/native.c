@@ -44,7 +44,7 @@ struct plan {
     const long *count;                                  /* (run, domain): windows that are there */
     const real *input;                                  /* (window, channel, time) */
     const real *weight[LAYERS];                         /* (tap × input, output) */
-    const real *turned[LAYERS];                         /* (tap backwards × output, input) */
+    const real *turned[LAST];                           /* (tap backwards × output, input) */
     const real *bias[LAYERS], *gamma[LAYERS], *beta[LAYERS]; /* (output,) */
     real *running_mean[LAYERS], *running_var[LAYERS];   /* (output,) */
     real *y[LAST];                                      /* (window, time, output), without the bias */
