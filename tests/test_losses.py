@@ -64,6 +64,19 @@ def test_class_confusion_of_certain_and_different_predictions_is_nothing():
     assert losses.class_confusion(torch.eye(5)[None] * 200, 2.0).item() == pytest.approx(0, abs=1e-6)
 
 
+@pytest.mark.parametrize("sure", [100.0, 300.0, 1000.0])
+def test_class_confusion_is_a_number_where_a_class_is_given_nothing_at_all(sure):
+    """The last class has no window; in float32 the quotient is 0/0 from a difference of logits of about 210 on."""
+    wide = sure * functional.one_hot(torch.arange(12) % 4, 5).double() + LOGITS[0, :12, :5].double()
+    assert torch.isfinite(reference.mcc_loss(wide.float())) == (sure < 200)
+    expected, result = wide.clone().requires_grad_(), wide.float()[None].requires_grad_()
+    reference.mcc_loss(expected).backward()
+    found = losses.class_confusion(result, 2.0)
+    found.sum().backward()
+    torch.testing.assert_close(found[0].detach().double(), reference.mcc_loss(wide), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(result.grad[0].double(), expected.grad, rtol=1e-3, atol=1e-6)
+
+
 def test_domain_loss_is_binary_cross_entropy_over_both_batches():
     source, target = LOGITS[..., 0], LOGITS[:, :7, 1]
     for run in range(3):

@@ -28,22 +28,21 @@ def pseudo_label(
 
 
 def class_confusion(logits: Tensor, temperature: float, present: Tensor | None = None) -> Tensor:
-    """Minimum class confusion (Jin et al. 2020): how much mass pairs of classes share in the batch's predictions."""
-    classes = logits.shape[-1]
+    """Minimum class confusion (Jin et al. 2020): how much mass pairs of classes share in the batch's predictions.
+
+    A row of the matrix of shared mass Σ weight·p·p', divided by its sum, is a mean of the windows' predictions in which
+    a window counts by what it gives the row's class: a softmax over windows. All but its diagonal is confusion. Written
+    as a quotient it is 0/0 where a sure network gives a class nothing that float32 can hold in all windows of a batch.
+    """
     logarithms = functional.log_softmax(logits / temperature, dim=-1)
     probabilities = logarithms.exp()
-    with torch.no_grad():  # sure windows count more; the weights sum to the batch size
+    with torch.no_grad():  # sure windows count more
         entropy = -(probabilities * logarithms).sum(dim=-1)
         weight = 1 + torch.exp(-entropy)
-        size: int | Tensor = logits.shape[1]
         if present is not None:
             weight = torch.where(present, weight, 0)
-            size = present.sum(dim=1, keepdim=True)
-        weight = weight * (size / weight.sum(dim=1, keepdim=True))
-    correlation = (probabilities * weight[..., None]).mT @ probabilities  # (run, class, class)
-    confusion = correlation / correlation.sum(dim=2, keepdim=True)
-    diagonal = confusion.diagonal(dim1=1, dim2=2).sum(dim=1)
-    return (confusion.sum(dim=(1, 2)) - diagonal) / classes
+    share = functional.softmax(logarithms + weight.log()[..., None], dim=1)  # (run, batch, class), 1 over a batch
+    return 1 - (share * probabilities).sum(dim=(1, 2)) / logits.shape[-1]
 
 
 def domain(source_logits: Tensor, target_logits: Tensor, present: Tensor | None = None) -> Tensor:
