@@ -36,8 +36,8 @@ NEIGHBOURS = 10
 KEPT_FEATURES = 1024  # windows that stand for the target in a Familiarity
 BANDS = 32  # of a spectrum, for its shape: wide enough for one window to say how much is in each
 LEAST_SHARE = 1e-6  # of a window's energy; what is less in a band is taken for nothing
-# Of 720 runs on HIT-SM and CWRU the truth was so far below the range in 272 (docs/results.md).
-MEASURED = "On public recordings four models of ten were more than 10 points worse than such a range says."
+# Of 1440 runs on HIT-SM and CWRU the truth was so far below the range in 379 (docs/results.md).
+MEASURED = "On public recordings one model in four was more than 10 points worse than such a range says."
 CHOOSER = "bnm"  # the validator that recommends epochs and recipes
 FAR = 0.1  # estimates this far from each other, or from the truth, deserve a word
 

@@ -127,7 +127,7 @@ def estimates_off(results: Sequence[Result]) -> list[Caveat]:
 def doubtful_transfer(result: Result, others: Sequence[Result]) -> list[Caveat]:
     """A run that looks worse than training on the source alone, by what can be told without labels.
 
-    DEV has the say: of the validators it is the only one that noticed most of the harm done (docs/results.md).
+    DEV has the say: of the validators it is the only one that noticed most of the serious harm (docs/results.md).
     """
     mine = (result.record["estimates"].get("validators") or {}).get("dev")
     for plain in others:
@@ -138,7 +138,7 @@ def doubtful_transfer(result: Result, others: Sequence[Result]) -> list[Caveat]:
             text = (
                 f"By DEV, the error rate of source windows weighted towards the target, {result.cell.method} looks"
                 f" worse than {plain.cell.method} ({-100 * mine:.1f} against {-100 * alone:.1f} %): adaptation may have"
-                " done harm. On public recordings one in five of such runs was harmed, of the others one in sixteen."
+                " done harm. On public recordings one in seven of such runs was harmed, of the others one in eighteen."
                 " Compare the two on some windows by hand."
             )
             return [Caveat("Negative transfer possible", text)]
