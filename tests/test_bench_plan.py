@@ -45,6 +45,7 @@ def written(tmp_path: Path, text: str) -> Path:
         ("ablation-mcc-sdat", 12, 12, 1, 5),
         ("hit-sm", 8, 6, 2, 5),
         ("cwru", 8, 12, 2, 5),
+        ("cwru-published", 2, 12, 2, 5),
     ],
 )
 def test_the_grids_have_the_cells_they_promise_without_looking_at_data(tmp_path, name, methods, tasks, inputs, seeds):
@@ -58,6 +59,7 @@ def test_the_paper_is_960_runs_and_every_grid_is_tested():
     assert len(plan(read_grid(GRIDS / "paper.toml"))) == 960
     assert {one.stem for one in GRIDS.glob("*.toml")} == {
         "smoke", "paper", "ablation-threshold", "ablation-mcc-sdat", "hit-sm", "cwru",
+        "cwru-published",
     }  # fmt: skip
 
 

@@ -167,6 +167,21 @@ def test_cwru_normal_recordings_at_48_khz_are_brought_to_12(tmp_path):
     assert int(np.abs(np.fft.rfft(normal.signal)).argmax()) == 5000  # still 1 kHz
 
 
+def test_cwru_normal_recordings_can_be_cut_at_48_khz_as_published_comparisons_do(tmp_path):
+    tone = np.sin(2 * np.pi * 1000 * np.arange(240_000) / 48_000)
+    scipy_io.savemat(tmp_path / "97.mat", {"X097_DE_time": tone[:, None]})
+    scipy_io.savemat(tmp_path / "98.mat", {"X098_DE_time": tone[::4, None]})
+    scipy_io.savemat(tmp_path / "105.mat", {"X105_DE_time": tone[:, None]})
+    usual = CWRU(root=tmp_path).catalogue().entries
+    original, inner, brought_up = open_dataset("cwru", tmp_path, {"normal_rate": "48000"}).catalogue().entries
+    np.testing.assert_array_equal(original.read().signal, tone.astype(np.float32))
+    assert (brought_up.read().signal.size, brought_up.read().rate) == (240_000, 12_000)
+    assert [one.identity for one in (inner,)] == [usual[1].identity]
+    assert original.identity != usual[0].identity, "another recording for every cache and store"
+    with pytest.raises(InputError, match="normal_rate must lie between 12000 and 48000 Hz, not 5"):
+        CWRU(root=tmp_path, normal_rate=5).catalogue()
+
+
 def test_cwru_takes_the_variable_of_the_files_number(tmp_path):
     scipy_io.savemat(tmp_path / "99.mat", {"X098_DE_time": np.zeros(2000), "X099_DE_time": np.arange(2000.0)})
     scipy_io.savemat(tmp_path / "100.mat", {"X099_DE_time": np.zeros(2000)})
