@@ -46,8 +46,8 @@ class CWRU:
 
     root: Path
     channel: str = "DE"
-    # Cut the normal recordings at this rate and call it 12 kHz like the others'. At 48 000 the normal class has four times
-    # the windows and is told by its rate, as in published comparisons that cut all files as they are.
+    # Cut the normal recordings at this rate and call it 12 kHz like the others'. At 48 000 the normal class has four
+    # times the windows and is told by its rate, as in published comparisons that cut all files as they are.
     normal_rate: float = RATE
 
     about: ClassVar[About] = About(
