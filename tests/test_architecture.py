@@ -29,7 +29,7 @@ LAYERS = [
 # Inside data/: the same rule.
 DATA_LAYERS = [
     {"recording", "archives", "files", "formats"},
-    {"catalogue", "prepare"},
+    {"catalogue", "prepare", "stream"},
     {"simulate", "paderborn", "cwru", "hit_sm", "folder", "cache", "survey", "tasks", "fetch"},
     {"choose"},
     {"__init__"},

@@ -31,12 +31,14 @@ Samples = NDArray[Any]
 RATE_NAMES = {"rate", "fs", "sr", "samplerate", "samplingrate", "samplingfrequency", "samplefrequency", "fsamp"}
 TIME_NAMES = {"time", "t", "zeit", "seconds", "sec", "timestamp", "times"}
 TIME_UNITS = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
+IN_MANIFEST = ", or in the manifest's column 'channel'"
 INDEX_NAMES = {"", "index", "sample", "samples", "n", "no", "unnamed: 0"}
 # What readers raise on bytes that are not what the file's name says.
 DAMAGE = (
     ValueError, TypeError, KeyError, IndexError, EOFError, OSError, OverflowError, MemoryError,
-    NotImplementedError, AttributeError, NameError, UserWarning, struct.error, zlib.error, zipfile.BadZipFile,
+    RuntimeError, AttributeError, NameError, UserWarning, struct.error, zlib.error, zipfile.BadZipFile,
 )  # fmt: skip
+HDF5 = (b"MATLAB 7.3", b"\x89HDF")  # how MATLAB v7.3 files begin
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +49,8 @@ class Signals:
     channels: Mapping[str, Samples]
     rate: float | None
 
-    def pick(self, channel: str | None) -> tuple[str, Samples]:
-        """The channel called so; without a name, the only one there is."""
+    def pick(self, channel: str | None, elsewhere: str = IN_MANIFEST) -> tuple[str, Samples]:
+        """The channel called so; without a name, the only one there is. `elsewhere`: where else one may name it."""
         if channel is not None:
             if channel not in self.channels:
                 raise InputError(f"{self.origin}: has no channel '{channel}'{suggest(channel, self.channels)}")
@@ -56,7 +58,7 @@ class Signals:
         if len(self.channels) != 1:
             raise InputError(
                 f"{self.origin}: holds {len(self.channels)} channels ({', '.join(self.channels)});"
-                " say which one with --channel, or in the manifest's column 'channel'"
+                f" say which one with --channel{elsewhere}"
             )
         return next(iter(self.channels.items()))
 
@@ -97,31 +99,32 @@ def read_signals(path: Path, origin: str | None = None) -> Signals:
             return reader(file, origin)
 
 
-def _columns(origin: str, named: Mapping[str, Samples], rate: float | None) -> Signals:
+def columns(origin: str, named: Mapping[str, Samples], rate: float | None) -> Signals:
     """Signals out of named arrays of one or two axes: a rate is taken out, a table gives one channel per column."""
     channels: dict[str, Samples] = {}
     for name, value in named.items():
-        value = np.asarray(value)
-        if value.dtype.kind not in "fiu" or value.size == 0:
-            continue
-        if value.size == 1:
-            if re.sub(r"[\W_]", "", name.lower()) in RATE_NAMES:
-                rate = float(value.reshape(()))
-            continue
-        squeezed = value.squeeze()
-        if squeezed.ndim == 1:
-            channels[name] = squeezed
-        elif squeezed.ndim == 2:
-            rows = squeezed if squeezed.shape[0] < squeezed.shape[1] else squeezed.T  # the longer axis is time
-            channels |= {f"{name}.{number}".lstrip("."): row for number, row in enumerate(rows, start=1)}
-        else:
-            raise InputError(f"{origin}: '{name}' has {squeezed.ndim} axes; a signal has one, a table of channels two")
+        if value.size == 1 and value.dtype.kind in "fiu" and re.sub(r"[\W_]", "", name.lower()) in RATE_NAMES:
+            rate = float(value.reshape(()))
+        channels |= channels_in(origin, name, value)
     if not channels:
         raise InputError(f"{origin}: holds no numeric signal; it has {', '.join(named) or 'nothing'}")
     return Signals(origin, channels, rate)
 
 
-def _table(origin: str, named: dict[str, Samples]) -> Signals:
+def channels_in(origin: str, name: str, value: Samples) -> dict[str, Samples]:
+    """The channels of one array, in order: none where it holds no signal, one for each column of a table."""
+    if value.dtype.kind not in "fiu" or value.size < 2:
+        return {}
+    squeezed = value.squeeze()
+    if squeezed.ndim == 1:
+        return {name: squeezed}
+    if squeezed.ndim != 2:
+        raise InputError(f"{origin}: '{name}' has {squeezed.ndim} axes; a signal has one, a table of channels two")
+    rows = squeezed if squeezed.shape[0] < squeezed.shape[1] else squeezed.T  # the longer axis is time
+    return {f"{name}.{number}".lstrip("."): row for number, row in enumerate(rows, start=1)}
+
+
+def table(origin: str, named: dict[str, Samples]) -> Signals:
     """Signals out of a table: a column of times gives the rate, a column of sample numbers is left out."""
     rate = None
     for name, value in list(named.items()):
@@ -135,7 +138,7 @@ def _table(origin: str, named: dict[str, Samples]) -> Signals:
         elif plain in TIME_NAMES or (plain == "1" and even):
             rate = _rate_of(origin, name, value.astype(np.float64) * TIME_UNITS.get(unit.strip(), 1.0))
             del named[name]
-    return _columns(origin, named, rate)
+    return columns(origin, named, rate)
 
 
 def _rate_of(origin: str, name: str, times: Samples) -> float:
@@ -148,7 +151,7 @@ def _rate_of(origin: str, name: str, times: Samples) -> float:
     if off.max() > 1.5 * step:
         raise InputError(
             f"{origin}: the times in column '{name}' are not evenly spaced (see row {int(off.argmax()) + 1});"
-            " resample the signal, or remove the column and give the rate in a manifest"
+            " resample the signal, or remove the column and give the rate as a number"
         )
     rate = 1 / step
     return float(round(rate)) if abs(rate - round(rate)) < 1e-4 * rate else float(rate)
@@ -174,7 +177,7 @@ def _read_text(file: BinaryIO, origin: str) -> Signals:
     header = [field.strip().strip('"') for field in lines[start - 1].split(delimiter)] if start else []
     if len(header) != values.shape[1] or len(set(header)) != len(header):
         header = [str(number) for number in range(1, values.shape[1] + 1)]
-    return _table(origin, dict(zip(header, values.T, strict=True)))
+    return table(origin, dict(zip(header, values.T, strict=True)))
 
 
 def _numbers(line: str, delimiter: str | None, decimal_comma: bool) -> bool:
@@ -187,17 +190,17 @@ def _numbers(line: str, delimiter: str | None, decimal_comma: bool) -> bool:
 
 
 def _read_npy(file: BinaryIO, origin: str) -> Signals:
-    signals = _columns(origin, {"": np.load(file, allow_pickle=False)}, None)
+    signals = columns(origin, {"": np.load(file, allow_pickle=False)}, None)
     return replace(signals, channels={name or "1": samples for name, samples in signals.channels.items()})
 
 
 def _read_npz(file: BinaryIO, origin: str) -> Signals:
     with np.load(file, allow_pickle=False) as arrays:
-        return _columns(origin, dict(arrays), None)
+        return columns(origin, {name: np.asarray(value) for name, value in arrays.items()}, None)
 
 
 def _read_matlab(file: BinaryIO, origin: str) -> Signals:
-    return _columns(origin, {k: np.asarray(v) for k, v in read_mat(file, origin).items()}, None)
+    return columns(origin, {k: np.asarray(v) for k, v in read_mat(file, origin).items()}, None)
 
 
 def _read_wav(file: BinaryIO, origin: str) -> Signals:
@@ -215,19 +218,36 @@ def _read_wav(file: BinaryIO, origin: str) -> Signals:
 
 
 def _read_parquet(file: BinaryIO, origin: str) -> Signals:
+    found = parquet_reader(origin).read_table(file)
+    return table(origin, {name: found[name].to_numpy() for name in found.column_names})
+
+
+def parquet_reader(origin: str) -> Any:
+    """pyarrow.parquet, which is an extra."""
     try:
         from pyarrow import parquet
     except ImportError as error:
         raise InputError(f"{origin}: parquet needs an extra; pip install 'bearcat[formats]'") from error
-    table = parquet.read_table(file)
-    return _table(origin, {name: table[name].to_numpy() for name in table.column_names})
+    return parquet
+
+
+def npy_header(file: Any, origin: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether the first axis is the fastest, and type, as the head of a .npy file announces them."""
+    version = np.lib.format.read_magic(file)
+    read: Callable[..., tuple[Any, ...]] = (
+        np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    )
+    shape, fortran, dtype = read(file)
+    if dtype.hasobject:
+        raise InputError(f"{origin}: holds Python objects, which are not read; save plain numbers")
+    return shape, fortran, dtype
 
 
 def read_mat(file: BinaryIO, origin: str) -> dict[str, Any]:
     """The variables of a MATLAB file, v5 or v7.3; structs of v5 as objects with fields, groups of v7.3 as `a.b`."""
     head = file.read(20)
     file.seek(0)
-    if head.startswith((b"MATLAB 7.3", b"\x89HDF")):
+    if head.startswith(HDF5):
         return _read_mat73(file, origin)
     from scipy import io as scipy_io
 
@@ -241,18 +261,30 @@ def read_mat(file: BinaryIO, origin: str) -> dict[str, Any]:
 
 
 def _read_mat73(file: BinaryIO, origin: str) -> dict[str, Any]:
+    with reading(origin, "a MATLAB v7.3 file"), opened_hdf5(file, origin) as tree:
+        return {name: np.asarray(node[()]).squeeze() for name, node in numeric_nodes(tree).items()}
+
+
+def opened_hdf5(file: BinaryIO, origin: str) -> Any:
+    """h5py's view of a file; h5py is an extra."""
     try:
         import h5py
     except ImportError as error:
         raise InputError(f"{origin}: MATLAB v7.3 files need an extra; pip install 'bearcat[formats]'") from error
+    return h5py.File(file, "r")
+
+
+def numeric_nodes(tree: Any) -> dict[str, Any]:
+    """The arrays of numbers in an HDF5 tree, as `a.b`, not yet read; what MATLAB keeps for itself is left out."""
+    import h5py
+
     found: dict[str, Any] = {}
 
     def visit(name: str, node: Any) -> None:
         if isinstance(node, h5py.Dataset) and node.dtype.kind in "fiu" and not name.startswith("#"):
-            found[name.replace("/", ".")] = np.asarray(node[()]).squeeze()
+            found[name.replace("/", ".")] = node
 
-    with reading(origin, "a MATLAB v7.3 file"), h5py.File(file, "r") as tree:
-        tree.visititems(visit)
+    tree.visititems(visit)
     return found
 
 

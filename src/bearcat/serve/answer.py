@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter, Valida
 from pydantic_core import from_json
 
 from bearcat.data.recording import Floats
-from bearcat.data.simulate import Bearing
+from bearcat.data.simulate.bearing import Bearing
 from bearcat.diagnose import Diagnosis, Tally, diagnose, tally
 from bearcat.errors import InputError
 from bearcat.predict import BATCH, Predictor, Seen, at_rate_of, diagnose_stream, look_at, open_stream
@@ -378,7 +378,6 @@ def _for_http(sentence: str) -> str:
 
 _ABOUT = {"--channel": "channel", "has no channel": "channel", "--rate": "rate"}
 _OPTIONS = {
-    ", or in the manifest's column 'channel'": "",
     "with --channel": "with the parameter channel",
     "with --rate": "with the parameter rate",
     "--rate": "the parameter rate,",

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.recording import Floats, envelope_spectrum, spectrum
-from bearcat.data.simulate import Bearing, fault_frequencies
+from bearcat.data.simulate.bearing import Bearing, fault_frequencies
 
 POINTS = 800  # of a curve, at most (twice as many parts of a waveform)
 DETAIL = 1200  # samples drawn one by one

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from bearcat.data.formats import reading
+from bearcat.data.formats import HDF5, npy_header, reading
 from bearcat.errors import InputError
 
 CHUNK = 2**16
@@ -71,13 +71,7 @@ def _check_text(file: BinaryIO, origin: str, most: int) -> None:  # noqa: ARG001
 
 def _announced(file: Any, origin: str) -> int:
     """The bytes of samples that the header of a .npy file announces."""
-    version = np.lib.format.read_magic(file)
-    read: Callable[..., tuple[Any, ...]] = (
-        np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    )
-    shape, _, dtype = read(file)
-    if dtype.hasobject:
-        raise InputError(f"{origin}: holds Python objects, which are not read; save plain numbers")
+    shape, _, dtype = npy_header(file, origin)
     return int(math.prod(shape) * dtype.itemsize)
 
 
@@ -111,7 +105,7 @@ def _check_npz(file: BinaryIO, origin: str, most: int) -> None:
 
 def _check_mat(file: BinaryIO, origin: str, most: int) -> None:
     head = file.read(128)
-    if head.startswith((b"MATLAB 7.3", b"\x89HDF")):
+    if head.startswith(HDF5):
         return _check_mat73(file, origin, most)
     tally = _Tally(origin, most)
     if 0 in head[:4]:
