@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bearcat import trust
-from bearcat.cli import _print_trust
+from bearcat.cli.train import print_trust
 from bearcat.data import Preparation, Split, Task, join, load, open_dataset, prepare, split_task
 from bearcat.errors import InputError
 from bearcat.evaluate import LOOKED, MIXED, SHARPNESS, validators, watcher
@@ -602,13 +602,13 @@ def test_the_command_ends_with_what_to_expect_and_what_the_labels_say(tmp_path, 
         ("bare", 0.8, False, ""),
     ):
         record = made_result(tmp_path / name, cell, accuracy, labelled=labelled, trusted=True, expected=0.8).record
-        _print_trust("CAT", record)
+        print_trust("CAT", record)
         shown = capsys.readouterr().out
         assert "Without target labels, CAT expects 80." in shown
         assert f"Verdict: {record['estimates']['verdict']}\n" in shown
         assert words in shown
         assert ("Its labels" in shown) is labelled
-    _print_trust("CAT", made_result(tmp_path / "old", cell).record)
+    print_trust("CAT", made_result(tmp_path / "old", cell).record)
     assert capsys.readouterr().out == "", "a record from before there were estimates"
 
 

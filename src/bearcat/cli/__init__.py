@@ -14,7 +14,6 @@ import typer
 from bearcat.cli import bench, data
 from bearcat.cli.model import export, predict, serve
 from bearcat.cli.train import adapt, recipes
-from bearcat.cli.train import print_trust as _print_trust  # noqa: F401 (a test asks for it here)
 from bearcat.errors import InputError
 
 INTERRUPTED = 130  # the exit status after Ctrl-C
