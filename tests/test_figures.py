@@ -286,6 +286,19 @@ def test_a_file_is_named_so_that_every_system_takes_it():
     assert not file_name("../../etc").startswith(".")
 
 
+def test_of_tasks_that_methods_share_each_is_told_as_the_best(tmp_path: Path):
+    results = made(tmp_path, ("source-only", "DANN", "AT*"))
+    told = {one: curves.task_curves(results, one).caption for one in ("accuracy", "ece")}
+    assert "Highest at the end, of 2 tasks: AT* on 2." in told["accuracy"]
+    assert "of 2 tasks, ties counted for each: source-only on 2, DANN on 2, AT* on 2." in told["ece"]
+
+
+def test_the_caption_of_a_reliability_diagram_says_how_full_its_fullest_bin_is(tmp_path: Path):
+    results = made(tmp_path, ("source-only",))
+    mass = sum(np.array(one.record["reliability"]["target"]["uncalibrated"]["mass"]) for one in results)
+    assert f"{100 * mass.max() / mass.sum():.0f} % of the target" in figures.reliability(results).caption
+
+
 def test_a_tie_is_told_as_a_tie():
     assert extremes({"a": 0.5, "b": 0.5, "c": 0.4}, True, "accuracy") == "a and b have the highest accuracy (50.0 %)"
     assert extremes({"a": 0.5, "b": 0.5}, True, "accuracy") == "all methods have the same accuracy (50.0 %)"

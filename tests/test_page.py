@@ -80,6 +80,11 @@ class Opened(opened.Opened):
         super().__init__(browser, path.as_uri(), re.compile("^(?!file:|data:)"), **options)
 
 
+def plain(text: str) -> str:
+    """With breaking spaces; the page has others before its percent signs."""
+    return text.replace("\N{NO-BREAK SPACE}", " ")
+
+
 def column(page, table: int, number: int) -> list[str]:
     return page.locator("table").nth(table).locator(f"tbody tr td:nth-child({number})").all_inner_texts()
 
@@ -217,7 +222,7 @@ def test_links_of_the_contents_lead_somewhere(browser, report: Path):
 def test_the_report_warns_of_everything_that_is_wrong(browser, report: Path):
     with Opened(browser, report) as opened:
         opened.page.eval_on_selector_all("details", "all => all.forEach(one => one.open = true)")
-        told = "\n".join(opened.page.locator(".warnings").all_inner_texts())
+        told = plain("\n".join(opened.page.locator(".warnings").all_inner_texts()))
     assert "2 of 36 planned runs have no result (1 failed, 1 not run)" in told
     assert "DANN*, 900rpm→600rpm, time, seed 2: failed: InputError: no recordings" in told
     assert "DANN on 600rpm→900rpm: 56.7 against 61.7 % (3 seeds)" in told
@@ -228,6 +233,31 @@ def test_the_report_warns_of_everything_that_is_wrong(browser, report: Path):
     assert "chosen with target labels" in told
     assert "Mixed versions" not in told
     assert "Oracle" not in told
+
+
+def test_a_comparison_says_on_what_data_it_rests(tmp_path: Path):
+    results = [made_result(tmp_path / str(seed), Cell("rig", "time", "a→b", "DANN", seed)) for seed in range(2)]
+    more = {"source_train": 20, "source_test": 10, "target_train": 20, "target_test": 10}
+    results[1].record["data"].update(more)
+    before = results[0].record["data"]
+    page = write_bench_report("Data", results, [], tmp_path / "out").read_text(encoding="utf-8")
+    assert "Data: rig, 3 classes (healthy, inner, outer); windows of 1024 samples as time input, split by" in page
+    assert f"20 to {before['source_train']} windows of the source and" in page
+    assert (
+        f"10 to {before['source_test']} and 10 to {before['target_test']} to be tested on. Trained for 6 epochs."
+        in page
+    )
+
+
+def test_no_line_begins_with_a_percent_sign_and_dashes_stand_under_numbers(browser, report: Path):
+    with Opened(browser, report) as opened:
+        captions = opened.page.locator("figcaption, .warnings, section > p").all_text_contents()
+        assert not [one for one in captions if " %" in one]
+        sides = opened.page.eval_on_selector_all(
+            "td", "all => all.filter(one => one.textContent === '–').map(one => getComputedStyle(one).textAlign)"
+        )
+        numeric = opened.page.locator("td.number", has_text=re.compile("^–$")).count()
+        assert numeric == sides.count("right") > 0
 
 
 def test_tables_and_figures_are_files_too(report: Path):
@@ -278,7 +308,7 @@ def test_the_page_of_a_run_tells_what_was_run_and_shows_the_run_beside_it(browse
     path = write_run_page(tmp_path / "run", [tmp_path / "beside"])
     assert path == tmp_path / "run" / "report.html"
     with Opened(browser, path) as opened:
-        text = opened.page.locator("body").inner_text()
+        text = plain(opened.page.locator("body").inner_text())
         assert opened.errors == []
         assert opened.page.locator("h1").inner_text() == "CAT*-Temperature on N15→N09"
         for part in ("90.0 %", "10.0 % before calibration", "simulated, frequency input, seed 4", "healthy, inner, outer",
@@ -300,7 +330,7 @@ def test_the_page_of_a_run_without_target_labels_says_so_and_shows_the_confidenc
     known = [i for i, name in enumerate(header.split(",")) if not name.startswith("target_")]
     lines = [",".join(line.split(",")[i] for i in known) for line in (header, *rows)]
     (tmp_path / "run" / "curves.csv").write_text("\n".join(lines))
-    text = write_run_page(tmp_path / "run").read_text()
+    text = plain(write_run_page(tmp_path / "run").read_text())
     assert "The target has no labels" in text
     assert f"{100 * result.record['estimates']['mean_confidence']:.1f} %" in text
     assert "Target accuracy</dt>" not in text

@@ -7,6 +7,7 @@ Each function takes results and gives a picture, or None where the runs have not
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -87,12 +88,13 @@ def task_curves(results: Sequence[Result], score: str) -> Picture | None:
     drawing.supylabel(f"target {name}, %", fontsize=8)
     draw_legend(drawing, style_of, methods)
     best = [best_of(last_values(curves), score == "accuracy") for curves in found.values() if curves]
-    wins = {method: best.count(method) for method in dict.fromkeys(best)}
-    leading = ", ".join(f"{method} on {times}" for method, times in sorted(wins.items(), key=lambda one: -one[1]))
+    wins = Counter(method for several in best for method in several)
+    leading = ", ".join(f"{method} on {times}" for method, times in wins.most_common())
+    ties = ", ties counted for each" if any(len(several) > 1 for several in best) else ""
     caption = f"Target {name} over epochs on each task, {band_told(results)}."
     if len(methods) > 1:
         end = "Highest" if score == "accuracy" else "Lowest"
-        caption += f" {end} at the end, of {count(len(best), 'task')}: {leading}."
+        caption += f" {end} at the end, of {count(len(best), 'task')}{ties}: {leading}."
     return Picture(f"curves-{score}-tasks", f"Target {name} over epochs, task by task", caption, drawing)
 
 
@@ -161,7 +163,7 @@ def temperature_curves(results: Sequence[Result]) -> Picture | None:
     ended = f"{bound or 'none'} of {len(kept)} runs ended" if len(kept) > 1 else f"the run {ended}"
     caption = (
         f"Temperature that divides the teacher's logits: {averaged(kept)}. At the end: {values}; {ended} at a bound."
-        " Above 1 the confidence is lowered."
+        f" Above 1 the confidence is lowered.{phases_told(kept)}"
     )
     return Picture("temperature", "Temperature over epochs", caption, drawing)
 

@@ -314,16 +314,18 @@ def last_values(curves: Mapping[str, Curve]) -> dict[str, float]:
     }
 
 
-def best_of(values: Mapping[str, float], largest: bool) -> str:
-    return (max if largest else min)(values, key=lambda name: values[name])
+def best_of(values: Mapping[str, float], largest: bool) -> list[str]:
+    """Those with the best value, equal as far as is printed."""
+    most = f"{100 * (max if largest else min)(values.values()):.1f}"
+    return [name for name, value in values.items() if f"{100 * value:.1f}" == most]
 
 
 def extremes(values: Mapping[str, float], largest: bool, what: str) -> str:
     """ "CAT has the highest accuracy (91.3 %)", or the number alone for one method."""
     if len(values) == 1:
         return f"{what} is {100 * next(iter(values.values())):.1f} %"
-    most = f"{100 * values[best_of(values, largest)]:.1f}"
-    best = [name for name, value in values.items() if f"{100 * value:.1f}" == most]  # equal as far as is printed
+    best = best_of(values, largest)
+    most = f"{100 * values[best[0]]:.1f}"
     if len(best) == len(values):
         return f"all methods have the same {what} ({most} %)"
     verb, end = "has" if len(best) == 1 else "have", "highest" if largest else "lowest"

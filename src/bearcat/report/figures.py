@@ -211,9 +211,16 @@ def reliability(results: Sequence[Result]) -> Picture | None:
     calibrator = (results[0].record["settings"]["recipe"]["calibration"] or {}).get("kind")
     caption = (
         f"{method}{f' ({calibrator})' if calibrator else ''}: bars below the diagonal mean too much confidence."
-        f" ECE{f' of {len(results)} runs pooled' if len(results) > 1 else ''}: {told}."
+        f" ECE{f' of {len(results)} runs pooled' if len(results) > 1 else ''}: {told}. A bar says nothing of how many"
+        f" windows it stands for: {_fullest_told(panels)}."
     )
     return Picture(f"reliability-{method}", f"Reliability of {method}", caption, drawing)
+
+
+def _fullest_told(panels: Sequence[tuple[str, Bins]]) -> str:
+    """How unequally windows lie in bins, in the last panel of source and of target."""
+    shares = {title.partition(",")[0]: bins.mass.max() / bins.mass.sum() for title, bins in panels}
+    return f"the fullest bin holds {listed([f'{100 * s:.0f} % of the {where}' for where, s in shares.items()])}"
 
 
 def merge_bins(several: Sequence[Bins]) -> Bins | None:

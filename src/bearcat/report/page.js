@@ -9,7 +9,9 @@ for (const table of document.querySelectorAll("table.sortable")) {
     return cell.dataset.value === undefined ? cell.textContent.trim() : Number(cell.dataset.value);
   };
   headings.forEach((heading, column) => {
-    if ([...body.rows].some((row) => row.cells[column]?.dataset.value !== undefined)) heading.classList.add("number");
+    if ([...body.rows].some((row) => row.cells[column]?.dataset.value !== undefined)) {
+      for (const cell of [heading, ...[...body.rows].map((row) => row.cells[column])]) cell?.classList.add("number");
+    }
     if (body.rows.length < 2) return;
     const button = document.createElement("button");
     button.type = "button";

@@ -14,7 +14,7 @@ import io
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
@@ -121,7 +121,7 @@ def write_run_page(folder: Path, beside: Sequence[Path] = ()) -> Path:
     trust = _trust_section(result, others)
     page = Page(
         title=f"{cell.method} on {cell.task}",
-        subtitle=f"{cell.dataset}, {cell.input} input, seed {cell.seed}, {_schedule(result)}",
+        subtitle=f"{cell.dataset}, {cell.input} input, seed {cell.seed}, {_schedules([result])}",
         numbers=_headline(result),
         sections=(
             *((scores, *trust) if measured else (*trust, scores)),  # the verdict first where it is all there is
@@ -421,13 +421,36 @@ def _interval(told: Mapping[str, float | None] | None) -> Entry:
 
 
 def _what_was_run(result: Result) -> str:
-    data, settings = result.record["data"], result.record["settings"]
-    preparation, split = settings["preparation"], settings["split"]
-    classes = f"{count(len(data['classes']), 'class', 'classes')} ({', '.join(data['classes'])})"
+    record = result.record
     return (
-        f"Data: {result.cell.dataset}, {classes}; windows of {preparation['length']} samples as {preparation['input']}"
-        f" input, split by {split['scheme']} with a test share of {split['test']:g}; identity of settings, seed and"
-        f" data {data['identity'][:12]}…; {result.record['seconds']:.0f} s on {result.record['device']}."
+        f"{_data_told([result])}; identity of settings, seed and data {record['data']['identity'][:12]}…;"
+        f" {record['seconds']:.0f} s on {record['device']}."
+    )
+
+
+def _data_told(results: Sequence[Result]) -> str:
+    """What the windows are; where runs differ, all there is."""
+
+    def every(of: Callable[[Mapping[str, Any]], object]) -> str:
+        return listed(list(dict.fromkeys(str(of(one.record["settings"])) for one in results)))
+
+    classes = list(dict.fromkeys(name for one in results for name in one.record["data"]["classes"]))
+    return (
+        f"Data: {results[0].cell.dataset}, {count(len(classes), 'class', 'classes')} ({', '.join(classes)}); windows of"
+        f" {every(lambda one: one['preparation']['length'])} samples as {results[0].cell.input} input, split by"
+        f" {every(lambda one: one['split']['scheme'])} with a test share of"
+        f" {every(lambda one: format(one['split']['test'], 'g'))}"
+    )
+
+
+def _windows_told(results: Sequence[Result]) -> str:
+    def many(name: str) -> str:
+        numbers = [one.record["data"][name] for one in results]
+        return f"{min(numbers)}" if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
+
+    return (
+        f"{many('source_train')} windows of the source and {many('target_train')} of the target to learn from,"
+        f" {many('source_test')} and {many('target_test')} to be tested on"
     )
 
 
@@ -440,8 +463,9 @@ def _chosen_table(result: Result) -> tuple[Table, ...]:
     return (Table("chosen", "Chosen from the recordings", note, ("setting", "value", "because"), rows),) if rows else ()
 
 
-def _schedule(result: Result) -> str:
-    return count(result.record["settings"]["recipe"]["schedule"]["epochs"], "epoch")
+def _schedules(results: Sequence[Result]) -> str:
+    epochs = sorted({int(one.record["settings"]["recipe"]["schedule"]["epochs"]) for one in results})
+    return f"{listed(list(map(str, epochs)))} {'epoch' if epochs == [1] else 'epochs'}"
 
 
 def _sources(result: Result) -> list[str]:
@@ -474,10 +498,11 @@ def _bench_numbers(results: Sequence[Result], missing: Sequence[Missing]) -> tup
 def _place_sentences(results: Sequence[Result], missing: Sequence[Missing]) -> tuple[str, ...]:
     if not results:
         return (f"None of {count(len(missing), 'planned run')} is finished.",)
+    data = f"{_data_told(results)}; {_windows_told(results)}. Trained for {_schedules(results)}."
     if len(ordered_methods(results)) == 1:
-        return ("With one method there is nothing to rank or to test.",)
+        return (data, "With one method there is nothing to rank or to test.")
     rules = dict.fromkeys(compare(results, metric).rule for metric in ("accuracy", "ece"))
-    return (*rules, *comparison_sentences(results))
+    return (data, *rules, *comparison_sentences(results))
 
 
 def _too_few(results: Sequence[Result]) -> list[Caveat]:
@@ -634,9 +659,11 @@ def _environment() -> Any:
         import jinja2
     except ImportError as error:
         raise InputError("reports need an extra; pip install 'bearcat[report]'") from error
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )  # fmt: skip
+    environment.filters["tied"] = lambda text: text.replace(" %", "\N{NO-BREAK SPACE}%")  # no line begins with a sign
+    return environment
 
 
 def _write(path: Path, page: Page, environment: Any) -> Path:

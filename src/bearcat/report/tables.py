@@ -29,7 +29,6 @@ from bearcat.report.results import Missing, Result
 from bearcat.report.stats import (
     ALPHA,
     HIGHER_IS_BETTER,
-    SAME,
     Comparison,
     Spread,
     common_tasks,
@@ -343,7 +342,8 @@ def _ablation(
     note = _joined(
         "Percent;",
         _seeds(shown),
-        f"Bold: the best mean of a column{' within a method' if len(families) > 1 else ''}; no test is behind it.",
+        f"Bold: the best mean of a column{' within a method' if len(families) > 1 else ''}, as printed;",
+        "no test is behind it.",
         _average_note(group, averaged),
         _empty_note(rows),
         group.legend,
@@ -514,9 +514,9 @@ def _with_best(column: list[Entry], up: bool) -> list[Entry]:
     values = [entry.value for entry in column if entry.value is not None]
     if len(values) < 2:
         return column
-    best = max(values) if up else min(values)
+    best = f"{max(values) if up else min(values):.1f}"  # what prints alike is alike
     return [
-        Entry(entry.text, entry.value, entry.value is not None and abs(entry.value - best) < 100 * SAME, entry.spread)
+        Entry(entry.text, entry.value, entry.value is not None and f"{entry.value:.1f}" == best, entry.spread)
         for entry in column
     ]
 
@@ -579,9 +579,9 @@ def _alike(comparison: Comparison) -> set[str]:
 
 
 def _bold_note(comparison: Comparison, scores: bool = True) -> str:
-    told = "Bold: the best mean of each column; in Average rank" if scores else "Bold:"
+    told = "Bold: the best mean of each column, as printed; in Average rank" if scores else "Bold:"
     if comparison.best is None:
-        return "Bold: the best mean of each column." if scores else ""
+        return "Bold: the best mean of each column, as printed." if scores else ""
     if comparison.warning:
         return f"{told} the best average rank alone, since there are too few runs for a test."
     return (
