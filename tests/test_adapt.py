@@ -370,9 +370,12 @@ def test_a_collapsed_or_failed_run_is_marked_in_its_record(tmp_path, monkeypatch
         "simulated", dataset, ("N15_M07_F10",), "N09_M07_F10", "DANN", RECIPES["DANN"].in_epochs(1),
         Preparation("frequency", 256), Split(), 0,
     )  # fmt: skip
-    (record,) = work.adapt_all([order], [tmp_path / "out"], torch.device("cpu"))
+    (record,) = work.adapt_all([order], [tmp_path / "out"], torch.device("cpu"), keep=("model",))
     assert record["collapsed"] == (trouble == "collapse") or trouble == "nan"
     assert record["failed"] == (trouble == "nan")
+    refusal = load_model(tmp_path / "out" / "model").refusal
+    assert refusal == record["estimates"]["verdict"]
+    assert refusal.startswith("Do not use this model: ")
     if trouble == "collapse":
         assert record["never_predicted"] == ["healthy", "outer-1"]
         assert any("collapsed to one class" in warning for warning in record["warnings"])

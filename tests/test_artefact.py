@@ -135,6 +135,19 @@ def test_the_first_folders_without_seal_pooled_temperature_and_familiarity_still
     assert load_model(folder).familiarity is None
 
 
+def test_a_model_that_its_run_refused_says_so_and_older_folders_do_not_know(tmp_path):
+    folder, told = saved(tmp_path)
+    assert load_model(folder).refusal is None
+    del told["seal"], told["refusal"]
+    (folder / "model.json").write_text(json.dumps(told))
+    assert load_model(folder).refusal is None
+    assert "Do not use" not in (folder / "README.md").read_text()
+    sentence = "Do not use this model: its training broke down."
+    save_model(tmp_path / "bad", made_model(refusal=sentence))
+    assert load_model(tmp_path / "bad").refusal == sentence
+    assert (tmp_path / "bad" / "README.md").read_text().splitlines()[2] == f"**{sentence}**"
+
+
 def test_a_changed_word_a_foreign_weight_and_a_newer_format_are_refused(tmp_path):
     folder, told = saved(tmp_path)
     (folder / "model.json").write_text(json.dumps(told | {"classes": ["inner", "healthy", "outer"]}))

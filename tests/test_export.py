@@ -130,6 +130,9 @@ def test_what_the_model_is_travels_in_the_file(tmp_path):
     assert exported.preparation == Preparation(input="frequency", length=256)
     assert (exported.rate, exported.channels, exported.pooled_temperature) == (12_000.0, 1, 0.7)
     assert exported.told["made_by"] == {"recipe": "CAT", "task": "a→b"}
+    assert exported.refusal is None
+    refused = made_model(refusal="Do not use this model: its training broke down.")
+    assert load_onnx(export_onnx(refused, tmp_path / "refused.onnx")).refusal == refused.refusal
     assert (tmp_path / "deep" / "model.onnx").stat().st_size < 1.5e6  # the tables of a spectrum are computed on loading
 
 

@@ -494,11 +494,30 @@ def test_a_model_whose_calibration_ended_at_its_bound_says_so(tmp_path, model_fo
             assert ("not calibrated" in command("predict", path, *words)[2]) == (model is ended)
 
 
+def test_a_model_that_its_run_refused_is_used_and_exported_with_one_note(tmp_path, model_folder, command):
+    np.save(tmp_path / "a.npy", noise(3000, 1))
+    sentence = "Do not use this model: it gives every window of the target the same class."
+    save_model(tmp_path / "model", made_model(refusal=sentence))
+    words, note = (
+        ("--rate", 12_000, "--format", "json"),
+        f"note: the verdict of the run that made this model: {sentence}\n",
+    )
+    status, shown, told = command("export", tmp_path / "model", "--onnx", tmp_path / "model.onnx")
+    assert (status, told) == (0, note)
+    for name in ("model", "model.onnx"):
+        _, shown, told = command("predict", tmp_path / name, tmp_path / "a.npy", *words)
+        assert told.count(note) == 1
+        assert len(json.loads(shown)["recordings"]) == 1
+        assert "Do not use" not in command("predict", model_folder / name, tmp_path / "a.npy", *words)[2]
+
+
 def test_a_model_that_does_not_know_what_is_familiar_says_so(tmp_path, model_folder, command):
     np.save(tmp_path / "a.npy", noise(3000, 1))
     words = ("predict", model_folder / "model.onnx", tmp_path / "a.npy", "--rate", 12_000)
     _, shown, told = command(*words, "--format", "json")
-    assert "does not know what is familiar" in told
+    assert (
+        "does not know what is familiar, so an unfamiliar recording is no alarm; one made by bearcat adapt does" in told
+    )
     row = json.loads(shown)["recordings"][0]
     assert (row["familiar"], row["unfamiliar"]) == (None, None)
     shown = command(*words, "--format", "csv")[1]

@@ -820,6 +820,30 @@ def test_loopback_is_the_default_and_the_model_is_told(server):
     assert told["made_by"]["recipe"] == "CAT*-Temperature"
 
 
+def test_a_model_that_its_run_refused_is_served_with_its_verdict_in_sight(browser, server, tmp_path):
+    sentence = "Do not use this model: its training broke down."
+    export_onnx(made_model(refusal=sentence), tmp_path / "model.onnx")
+    assert server.client.get("/model").json()["refusal"] is None
+    with Opened(browser, server) as opened:
+        opened.page.get_by_text("healthy, inner, outer").wait_for()
+        assert not opened.page.is_visible("#refusal")
+    running = Server(tmp_path, tmp_path / "model.onnx")
+    try:
+        assert running.logged() == f"note: the verdict of the run that made this model: {sentence}\n"
+        assert running.client.get("/model").json()["refusal"] == sentence
+        assert running.upload("a.wav", as_wav(noise(3000))).json()["notes"] == [sentence]
+        assert running.windows({"windows": noise(LENGTH)[None].tolist()}).json()["notes"] == [sentence]
+        with Opened(browser, running) as opened:
+            opened.page.wait_for_selector("#refusal", state="visible")
+            assert opened.text("#refusal") == sentence
+            opened.drop("a.wav", as_wav(noise(3000)))
+            opened.page.wait_for_selector("#class")
+            assert opened.page.locator(".notes").count() == 0, "it is said once"
+            assert opened.errors == []
+    finally:
+        assert running.stop() == 0
+
+
 def test_the_command_line_and_the_docs_say_the_limits_there_are():
     given_ = {name: one.default for name, one in inspect.signature(cli.serve).parameters.items()}
     assert Limits() == Limits(given_["max_bytes"], given_["timeout"], given_["concurrency"])

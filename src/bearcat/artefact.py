@@ -6,8 +6,8 @@
       README.md               the model card, for people; nothing reads it back, so it may be added to
 
 Format 1 is the only one so far. Readers leave fields and tensors alone that they do not know, and do without those
-that older folders lack (the seal, the pooled temperature, the familiarity); the format's number rises when an old
-reader would misunderstand a new folder.
+that older folders lack (the seal, the pooled temperature, the familiarity, the refusal); the format's number rises when
+an old reader would misunderstand a new folder.
 
 >>> model = load_model(Path("out/model"))
 >>> model.probabilities(windows)       # prepared windows (window, channel, time) → (window, class), calibrated
@@ -61,6 +61,11 @@ class Model:
         return self.calibration is not None and not bool(self.calibration.at_bound.any())
 
     @property
+    def refusal(self) -> str | None:
+        """The verdict of the run that made it, where that is not to use it: training broke down, or gave one class."""
+        return self.told.get("refusal")
+
+    @property
     def channels(self) -> int:
         return int(self.network.state_dict()["encoder.convolutions.0.weight"].shape[2])
 
@@ -108,6 +113,7 @@ def save_model(folder: Path, model: Model) -> None:
         "calibrated": model.calibration is not None,
         "calibration_at_bound": model.calibration is not None and bool(model.calibration.at_bound.any()),
         "pooled_temperature": model.pooled_temperature,
+        "refusal": model.refusal,
         "familiarity": model.familiarity and {
             "windows": len(model.familiarity.features), "false_alarms": model.familiarity.rate,
             "recording_limit": model.familiarity.recording_limit,
@@ -168,6 +174,7 @@ def model_card(told: Mapping[str, Any]) -> str:
     classes = ", ".join(told["classes"])
     parts = [
         f"# A bearing diagnosis model: {told.get('recipe', 'recipe unknown')}, {told.get('task', 'task unknown')}",
+        *([f"**{told['refusal']}**"] if told.get("refusal") else []),
         "Written by bearcat; the numbers are those of the run that made the model. Use it with `bearcat predict`,"
         " or export it with `bearcat export`.",
         f"## What it does\nTakes windows of {preparation['length']} samples of {told['channels']} channel(s) at {rate}"

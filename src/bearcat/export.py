@@ -8,9 +8,9 @@ The graph is written node by node from the weights, so that it stays small and c
       → four convolutions with their normalisation folded in, pooling, two dense layers = features
       → head = logits → calibration → log_probabilities, probabilities
 
-Classes, rate, preparation and versions are in its metadata, and what the model is familiar with: features of some
-hundred windows, their spectra in bands (float16, in base64), and limits, for bearcat.trust.Familiarity, which needs
-numpy and scipy alone.
+Classes, rate, preparation and versions are in its metadata, the verdict of its run where that is not to use it, and
+what the model is familiar with: features of some hundred windows, their spectra in bands (float16, in base64), and
+limits, for bearcat.trust.Familiarity, which needs numpy and scipy alone.
 
 >>> export_onnx(load_model(Path("out/model")), Path("bearing.onnx"))       # pip install 'bearcat[export]'
 >>> load_onnx(Path("bearing.onnx")).predict(windows)                       # pip install 'bearcat[runtime]'
@@ -64,6 +64,11 @@ class OnnxModel:
     def calibrated(self) -> bool | None:
         """Whether its confidence is; None where a file of before does not say."""
         return self.told.get("calibrated")
+
+    @property
+    def refusal(self) -> str | None:
+        """The verdict of the run that made it, where that is not to use it."""
+        return self.told.get("refusal")
 
     def predict(self, windows: Array) -> Array:
         """(window, channel, sample) windows as recorded → calibrated probabilities (window, class)."""
@@ -143,6 +148,7 @@ def export_onnx(model: Model, path: Path) -> Path:
         "channels": model.channels,
         "calibrated": model.calibrated,
         "pooled_temperature": model.pooled_temperature,
+        "refusal": model.refusal,
         "familiarity": _familiarity_told(model.familiarity),
         "made_by": {name: model.told[name] for name in ("recipe", "task", "seed", "versions") if name in model.told},
     }

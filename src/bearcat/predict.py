@@ -51,6 +51,8 @@ class Predictor(Protocol):
     def calibrated(self) -> bool | None: ...  # and not at its bound; None: a file of before does not say
 
     @property
+    def refusal(self) -> str | None: ...  # the verdict of the run that made it, where that is not to use it
+    @property
     def familiarity(self) -> Familiarity | None: ...
 
     def outputs(self, windows: NDArray[Any]) -> Outputs:

@@ -520,6 +520,7 @@ def _model(
         "scores": {where: scores for where, scores in record["scores"].items() if scores is not None},
         "estimates": {name: estimates[name] for name in ("verdict", "accuracy") if estimates.get(name)},
         "limits": list(record["warnings"]),
+        "refusal": estimates["verdict"] if record["failed"] or record["collapsed"] else None,
         "pooled_recordings": len(set(source_recordings.tolist())),
     }  # fmt: skip
     known, labels = seen.trust[number].familiarity, split.training.source_test.labels

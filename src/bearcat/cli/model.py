@@ -54,6 +54,7 @@ def predict(
         if value not in known:
             raise InputError(f"{option}: unknown choice '{value}'{suggest(value, known)}")
     opened = open_model(model)
+    _tell_refusal(opened.refusal)
     names = opened.classes
     alarms = alarm_classes(names, alarm)
     if not alarm and len(alarms) == len(names):
@@ -65,8 +66,8 @@ def predict(
         )
     if opened.familiarity is None:
         print(
-            "note: the model does not know what is familiar, so an unfamiliar recording is no alarm; one trained (and"
-            " exported) anew does",
+            "note: the model does not know what is familiar, so an unfamiliar recording is no alarm; one made by"
+            " bearcat adapt does",
             file=sys.stderr,
         )
     alarmed, failed = 0, 0
@@ -105,6 +106,12 @@ def predict(
                 })  # fmt: skip
     if alarmed or failed:
         raise typer.Exit(1 if alarmed else 2)
+
+
+def _tell_refusal(refusal: str | None) -> None:
+    """The verdict of the run that made a model, where that is not to use it."""
+    if refusal is not None:
+        print(f"note: the verdict of the run that made this model: {refusal}", file=sys.stderr)
 
 
 @contextmanager
@@ -180,7 +187,9 @@ def export(
     from bearcat.artefact import load_model
     from bearcat.export import export_onnx
 
-    written = export_onnx(load_model(model), onnx)
+    opened = load_model(model)
+    _tell_refusal(opened.refusal)
+    written = export_onnx(opened, onnx)
     print(f"{written}: {written.stat().st_size / 1e6:.1f} MB; use it with: bearcat predict {written} FILES")
 
 
@@ -209,4 +218,4 @@ def serve(
     def say(where: str) -> None:
         print(f"{model} is served on {where} (open it in a browser; Ctrl-C stops it)", flush=True)
 
-    run(model, address, Limits(max_bytes, timeout, concurrency), token, alarm, say)
+    run(model, address, Limits(max_bytes, timeout, concurrency), token, alarm, say, _tell_refusal)

@@ -386,11 +386,12 @@ _OPTIONS = {
 
 
 def _answer(served: Served, diagnosis: Diagnosis, origin: str | None, rate: float | None, notes: list[str]) -> Answer:
-    classes = served.model.classes
+    classes, refusal = served.model.classes, served.model.refusal
     name = classes[diagnosis.index]
     return Answer(
         recording=origin, label=name, confidence=diagnosis.confidence, agreement=diagnosis.agreement,
         windows=diagnosis.windows, rate=rate, unfamiliar=diagnosis.unfamiliar, familiar=diagnosis.familiar,
         alarm=name in served.alarms or diagnosis.familiar is False,
-        probabilities=dict(zip(classes, diagnosis.probabilities.tolist(), strict=True)), notes=notes,
+        probabilities=dict(zip(classes, diagnosis.probabilities.tolist(), strict=True)),
+        notes=notes if refusal is None else [refusal, *notes],
     )  # fmt: skip

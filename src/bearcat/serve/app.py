@@ -98,6 +98,9 @@ class ModelAnswer(BaseModel):
     channels: int
     pooled_temperature: float
     calibrated: bool | None = Field(description="Whether its confidence is; null where the file does not say.")
+    refusal: str | None = Field(
+        description="The verdict of the run that made it, where that is not to use it; in every answer's notes too."
+    )
     knows_familiar: bool = Field(description="Whether it can tell familiar recordings from others.")
     made_by: dict[str, Any]
     formats: list[str]
@@ -437,6 +440,7 @@ def _told(served: Served, limits: Limits) -> ModelAnswer:
         classes=list(model.classes), alarms=sorted(served.alarms), input=model.preparation.input,
         length=model.preparation.length, stride=model.preparation.step, rate=model.preparation.rate or model.rate,
         channels=model.channels, calibrated=served.calibrated, pooled_temperature=model.pooled_temperature,
-        knows_familiar=model.familiarity is not None, made_by=dict(served.made_by), formats=list(FORMATS),
-        bearings={name: asdict(one) for name, one in BEARINGS.items()}, limits=asdict(limits), bearcat=__version__,
+        refusal=model.refusal, knows_familiar=model.familiarity is not None, made_by=dict(served.made_by),
+        formats=list(FORMATS), bearings={name: asdict(one) for name, one in BEARINGS.items()},
+        limits=asdict(limits), bearcat=__version__,
     )  # fmt: skip

@@ -30,15 +30,17 @@ GRACE = 5  # seconds beyond a request's own time, after which a shutdown no long
 
 def serve(
     path: Path, address: Address, limits: Limits, token: str | None = None, alarms: Sequence[str] | None = None,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = print, warn: Callable[[str], None] = print,
 ) -> None:  # fmt: skip
     """Serves the model until SIGTERM or SIGINT; then finishes what was accepted, and returns.
 
-    `say` is told the address when the server can be asked.
+    `say` is told the address when the server can be asked; `warn` the model's refusal, where it has one.
     """
     if token is not None and (not token or not token.isascii() or not token.isprintable() or token != token.strip()):
         raise InputError("--token: must be printable ASCII letters and signs, without blanks at its ends")
     model = open_served(path)
+    if model.refusal is not None:
+        warn(model.refusal)
     served = Served(
         model, alarm_classes(model.classes, alarms), model.told.get("calibrated"), model.told.get("made_by") or {}
     )
