@@ -41,13 +41,24 @@ def choose_domains(catalogue: Catalogue, source: Sequence[str], target: str | No
     """The named domains, or the first two where nobody says."""
     if len(catalogue.domains) < 2 and not (source and target):
         raise InputError(f"adapting needs two domains, and there is {', '.join(catalogue.domains) or 'none'}")
-    sources = tuple(dict.fromkeys(_domain(one, catalogue) for one in source)) or catalogue.domains[:1]
+    sources = tuple(dict.fromkeys(_source(one, catalogue) for one in source)) or catalogue.domains[:1]
     if target is not None:
         return sources, _domain(target, catalogue)
     left = [one for one in catalogue.domains if one not in sources]
     if not left:
         raise InputError("every domain is a source; leave one of them for the target")
     return sources, left[0]
+
+
+def _source(name: str, catalogue: Catalogue) -> str:
+    try:
+        return _domain(name, catalogue)
+    except InputError as error:
+        parts = [part.strip() for part in name.split(",") if part.strip()]
+        if len(parts) < 2:
+            raise
+        repeated = " ".join(f"--source {part}" for part in parts)
+        raise InputError(f"unknown domain '{name}'; for several sources repeat the option: {repeated}") from error
 
 
 def _domain(name: str, catalogue: Catalogue) -> str:
