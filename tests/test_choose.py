@@ -324,7 +324,9 @@ def test_domains_are_named_once_and_an_empty_one_is_told(tmp_path):
     assert "c: a folder without recordings" in catalogue.notes
     with pytest.raises(InputError, match="the domain 'c' has no recordings; put some into its folder"):
         choose_domains(catalogue, ["a"], "c")
-    with pytest.raises(InputError, match="unknown domain 'a, b'; for several sources repeat the option: --source a --source b$"):
+    with pytest.raises(
+        InputError, match="unknown domain 'a, b'; for several sources repeat the option: --source a --source b$"
+    ):
         choose_domains(catalogue, ["a, b"], None)
     with pytest.raises(InputError, match="every domain is a source"):
         choose_domains(catalogue, ["a", "b"], None)

@@ -204,6 +204,10 @@ def test_arrays_of_npz_and_matlab_files_stream_however_they_lie(tmp_path, monkey
         with pytest.raises(InputError, match=r"holds 11 channels \(.*\); say which one with --channel$"):
             open_stream(path)
     same_as_whole(tmp_path / "c.mat", "x.2")
+    with h5py.File(tmp_path / "d.mat", "w") as file:  # in chunks shorter and longer than a block
+        file.create_dataset("x", data=arrays["by_column"], chunks=(64, 2), compression="gzip")
+        file.create_dataset("y", data=arrays["by_row"], chunks=(3, 1000), compression="gzip")
+    assert (same_as_whole(tmp_path / "d.mat", "x.2"), same_as_whole(tmp_path / "d.mat", "y.3")) == (5, 6)
 
 
 def test_parquet_streams_by_rows_whatever_else_is_in_the_table(tmp_path, monkeypatch):

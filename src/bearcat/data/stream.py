@@ -301,9 +301,14 @@ def _sliced(path: Path, place: str, number: int) -> Iterator[Samples]:
         sides = [axis for axis, side in enumerate(node.shape) if side != 1]
         time = sides[-1] if node.shape[sides[0]] < node.shape[sides[-1]] else sides[0]
         chosen: list[int | slice] = [number if axis in sides else 0 for axis in range(node.ndim)]
-        for start in range(0, node.shape[time], BLOCK):
-            chosen[time] = slice(start, start + BLOCK)
-            yield node[tuple(chosen)]
+        chunk = node.chunks[time] if node.chunks else 1
+        step = (
+            max(BLOCK // chunk, 1) * chunk
+        )  # whole chunks, for each is unpacked anew whenever a part of it is asked for
+        for start in range(0, node.shape[time], step):
+            chosen[time] = slice(start, start + step)
+            samples = node[tuple(chosen)]
+            yield from (samples[at : at + BLOCK] for at in range(0, len(samples), BLOCK))
 
 
 def _placed(origin: str, arrays: Mapping[str, Samples], channel: str | None) -> tuple[float | None, str, int]:
