@@ -211,6 +211,25 @@ def test_a_finished_grid_is_not_run_again(whole):
     assert whole.epochs == []
 
 
+def test_runs_of_another_result_version_or_of_other_data_are_told_before_they_are_trained_again(
+    make, whole, recordings, tmp_path, monkeypatch
+):
+    version = whole.record(0)["versions"]["result"]
+    changed = tmp_path / "changed"
+    shutil.copytree(recordings, changed)
+    np.save(changed / "b" / "one" / "x.npy", np.load(changed / "b" / "one" / "x.npy") + 0.01)
+    for root, made_by, note in (
+        (changed, int(version), "of other data"), (recordings, 99, f"of result version {version}, and this bearcat makes 99"),
+        (recordings, int(version), None),
+    ):  # fmt: skip
+        site = make(name=f"{root.name}-{made_by}")
+        shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
+        monkeypatch.setattr("bearcat.bench.store.RESULT_VERSION", made_by)
+        site.jobs = identify(plan(read_grid(site.grid), root), site.store)
+        assert site.execute(limit_seconds=0) == (note is None)
+        assert site.told == ([f"4 finished runs of this grid are {note}: not used, but trained again"] if note else [])
+
+
 def test_results_carry_the_grid_s_names_and_what_is_missing_its_reason(make, whole):
     text = GRID.replace('methods = ["source-only", "CAT*-Temperature"]', "seeds_ = 0").replace("seeds_ = 0\n", "")
     site = make(text + '[[method]]\nname = "mine"\nrecipe = "source-only"\n[[method]]\nname = "new"\nrecipe = "DANN"\n')

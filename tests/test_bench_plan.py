@@ -143,7 +143,7 @@ def test_what_a_grid_cannot_mean_is_told_in_one_sentence_that_names_it(tmp_path,
     [
         (("seeds = 2", "seeds = 0"), "add seeds"), (('["frequency"]', "[]"), "add inputs"),
         (('["source-only", "DANN"]', "[]"), "add methods"), (('["N15_M07_F10:N09_M07_F10"]', "[]"), "add tasks"),
-        (("tasks = ", 'domains = ["N15_M07_F10"]\ntasks = "all" # '), "add tasks"),
+        (("tasks = ", 'domains = ["N15_M07_F10"]\ntasks = "all" # '), "add domains, a task needs two"),
     ],
 )  # fmt: skip
 def test_a_grid_without_cells_is_an_error(tmp_path, change, what):

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 
 import torch
 
-from bearcat.bench.store import CHECKPOINT, Job, Store
+from bearcat.bench.store import CHECKPOINT, Job, Store, overtaken
 from bearcat.errors import InputError
 from bearcat.evaluate import EpochEnd
 from bearcat.report.wording import count
@@ -99,6 +99,7 @@ def execute(
     waiting = False
     try:
         _make_ready(known, bench, retry_failed)
+        _tell_overtaken([job for job in known.values() if not store.settled(job.run)], bench)
         while pending := [job for job in known.values() if not store.settled(job.run)]:
             if bench.late:
                 return False
@@ -145,6 +146,13 @@ def _make_ready(known: Mapping[str, Job], bench: Bench, retry_failed: bool) -> N
             lock.release()
         if store.settled(run):
             bench.talk.settled(run, False)
+
+
+def _tell_overtaken(pending: Sequence[Job], bench: Bench) -> None:
+    """Says so where much seems to be there and is trained again, before hours go into it."""
+    for why, number in overtaken(pending, bench.store).items() if pending else ():
+        runs = count(number, "finished run of this grid is", "finished runs of this grid are")
+        bench.talk.note(f"{runs} {why}: not used, but trained again")
 
 
 @contextmanager

@@ -91,7 +91,8 @@ def plan(grid: Grid, root: Path | None = None) -> list[Planned]:
     if 0 in sizes.values():
         told = " × ".join(f"{count} {name}" for name, count in sizes.items())
         empty = next(name for name, count in sizes.items() if count == 0)
-        raise InputError(f"the grid '{grid.title}' has no cells ({told}); add {empty}")
+        more = "domains, a task needs two" if empty == "tasks" and grid.tasks is None else empty
+        raise InputError(f"the grid '{grid.title}' has no cells ({told}); add {more}")
     return [
         Planned(
             Cell(label, kind, str(task), method.name, seed),

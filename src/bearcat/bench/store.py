@@ -23,6 +23,7 @@ import shutil
 import socket
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ from bearcat.data.files import digest
 from bearcat.data.formats import reading
 from bearcat.errors import InputError
 from bearcat.report.results import Cell, Missing, Result
-from bearcat.runs import CURVES, PREDICTIONS, RECORD, Library, Order, checked_record, write_whole
+from bearcat.runs import CURVES, NOTE, PREDICTIONS, RECORD, Library, Order, checked_record, write_whole
 from bearcat.train import RESULT_VERSION
 
 VERSION = 1  # of the layout
@@ -274,6 +275,29 @@ def _remembered(store: Store) -> dict[str, str]:
         return dict(json.loads((store.path / "data.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return {}
+
+
+def overtaken(jobs: Sequence[Job], store: Store) -> Counter[str]:
+    """Finished runs with the very settings and seeds of these, which do not count all the same; by why."""
+    names = {job.run for job in jobs}
+    wanted = {_words(job.order.told() | {"seed": job.order.seed}) for job in jobs}
+    found = Counter[str]()
+    for folder in (store.path / "runs").glob("*"):
+        if folder.name in names or not (folder / RECORD).exists():
+            continue
+        try:
+            told = json.loads((folder / NOTE).read_text(encoding="utf-8"))
+            if _words({name: value for name, value in told.items() if name != "identity"}) in wanted:
+                version = json.loads((folder / RECORD).read_text(encoding="utf-8"))["versions"]["result"]
+                newer = f"of result version {version}, and this bearcat makes {RESULT_VERSION}"
+                found[newer if version != str(RESULT_VERSION) else "of other data"] += 1
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue  # whatever it is, it is not asked for
+    return found
+
+
+def _words(told: Mapping[str, Any]) -> str:
+    return json.dumps(told, sort_keys=True)
 
 
 def results(jobs: Sequence[Job], store: Store) -> tuple[list[Result], list[Missing]]:
