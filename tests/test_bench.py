@@ -21,7 +21,8 @@ import torch
 
 from bearcat.bench import execute as executing
 from bearcat.bench.cluster import Cluster
-from bearcat.bench.execute import Local, Stack, Talk, bytes_of_run, execute, stack_size
+from bearcat.bench.execute import Stack, Talk, bytes_of_run, execute, stack_size
+from bearcat.bench.local import Local
 from bearcat.bench.plan import plan, read_grid
 from bearcat.bench.store import CHECKPOINT, Job, Store, identify, open_store, results
 from bearcat.cli import main

@@ -121,7 +121,8 @@ def _executor(
     import os
 
     from bearcat.bench.cluster import Cluster
-    from bearcat.bench.execute import Local, Stack
+    from bearcat.bench.execute import Stack
+    from bearcat.bench.local import Local
     from bearcat.errors import suggest
     from bearcat.track import require_tracker
     from bearcat.train import chosen_device
