@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 
+from bearcat.bench import cluster as clusters
 from bearcat.bench import execute as executing
 from bearcat.bench.cluster import Cluster
 from bearcat.bench.execute import Stack, Talk, bytes_of_run, execute, stack_size
@@ -327,6 +328,22 @@ def test_a_cluster_agrees_with_the_stack_and_a_killed_worker_s_run_is_repeated(m
     assert "4 done" in output
     assert not list((site.store.path / "stacks").iterdir())
     agree(whole, site, TOLERANCE)
+
+
+@pytest.mark.slow
+def test_on_a_cluster_with_gpus_a_run_gets_one_from_ray_and_none_where_the_cpu_is_asked_for(make, monkeypatch):
+    """The GPU is one in Ray's books alone, so what runs there only tells what it was given."""
+    ray = pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    monkeypatch.setattr(clusters, "work", lambda _, device, *__: f"{device} {ray.get_gpu_ids()}")
+    ray.init(address="local", num_cpus=1, num_gpus=1, include_dashboard=False, log_to_driver=False)
+    try:
+        for asked, given in (("auto", "cuda [0]"), ("cpu", "cpu []")):
+            site = make(GRID.replace("seeds = 2", "seeds = 1").replace('"source-only", ', ""), asked)
+            Cluster(asked)._run(ray, site.jobs, executing.Bench(site.store))
+            assert [site.store.state(job.run).told for job in site.jobs] == [given]
+    finally:
+        ray.shutdown()
 
 
 def test_a_cluster_that_is_not_there_is_one_sentence(make):
