@@ -249,6 +249,15 @@ def test_a_comparison_says_on_what_data_it_rests(tmp_path: Path):
     )
 
 
+def test_the_rule_of_incomplete_grids_is_printed_once_in_a_section_and_in_every_file_that_needs_it(report: Path):
+    rule = "Ranks and tests use only the cells (task and seed) in which every compared method has a result: 5 of 6, 1 left out."
+    assert report.read_text(encoding="utf-8").count(rule) == 2, "the sections of time and of frequency"
+    for name in ("accuracy", "ece"):
+        text = (report.parent / "tables" / f"rig-time-{name}.md").read_text(encoding="utf-8")
+        assert rule in text
+    assert "5 of 6; differences, effects and tests are over these alone." in plain(report.read_text(encoding="utf-8"))
+
+
 def test_no_line_begins_with_a_percent_sign_and_dashes_stand_under_numbers(browser, report: Path):
     with Opened(browser, report) as opened:
         captions = opened.page.locator("figcaption, .warnings, section > p").all_text_contents()

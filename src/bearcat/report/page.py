@@ -174,10 +174,10 @@ def write_bench_report(title: str, results: Sequence[Result], missing: Sequence[
             names.append(name)
             picture = replace(picture, name=name)
             figures.append(_shown(picture, out / "figures"))
-        shown = tuple(map(for_screen, tables))
-        sections.append(
-            Section(f"{dataset}, {kind} input", _place_sentences(mine, absent), tuple(warned), shown, tuple(figures))
-        )
+        sentences = _place_sentences(mine, absent)
+        told_already = (*sentences, *(one.text for one in warned))
+        shown = tuple(_said_once(for_screen(table), told_already) for table in tables)
+        sections.append(Section(f"{dataset}, {kind} input", sentences, tuple(warned), shown, tuple(figures)))
     overview = Section("Overview", (_overview(results, missing),), tuple(general))
     runs = Section(
         "Runs",
@@ -224,6 +224,14 @@ def _pictures(results: Sequence[Result]) -> Iterator[Picture]:
     made += [reliability([one for one in results if one.cell.method == name]) for name in ordered_methods(results)]
     made += [confusions(results), coverage_curves(results)]
     yield from (picture for picture in made if picture is not None)
+
+
+def _said_once(table: Table, told: Sequence[str]) -> Table:
+    """Without what its section says already; a file, which stands alone, keeps it."""
+    note = table.note
+    for sentence in told:
+        note = note.replace(sentence, "")
+    return replace(table, note=" ".join(note.split()))
 
 
 def _readable(results: Sequence[Result]) -> tuple[list[Result], list[Caveat]]:

@@ -208,7 +208,7 @@ def friedman(ranked: Floats) -> Friedman:
     if methods < 3:
         return Friedman(None, None, f"Friedman's test needs three methods; there are {methods}")
     if blocks < 2:
-        return Friedman(None, None, f"Friedman's test needs two blocks; there are {blocks}")
+        return Friedman(None, None, f"Friedman's test needs two blocks; there is {('none', 'one')[blocks]}")
     centre = (methods + 1) / 2
     spread = float(((ranked - centre) ** 2).sum())
     if spread == 0:

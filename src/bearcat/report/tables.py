@@ -592,7 +592,8 @@ def _bold_note(comparison: Comparison, scores: bool = True) -> str:
 
 def _used(comparison: Comparison) -> str:
     every = comparison.blocks_used + comparison.blocks_left_out
-    return f"Cells (task and seed) with a result of every method: {comparison.blocks_used} of {every}."
+    alone = "; differences, effects and tests are over these alone" if comparison.blocks_left_out else ""
+    return f"Cells (task and seed) with a result of every method: {comparison.blocks_used} of {every}{alone}."
 
 
 def _average_note(group: _Group, averaged: Sequence[str]) -> str:
