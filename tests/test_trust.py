@@ -540,7 +540,8 @@ def made_page(folder, alone: float = 0.5, **changes) -> str:
     for one in cells[::3]:
         one[3] = "inner" if one[3] == "healthy" else "healthy"
     (folder / "alone" / "predictions.csv").write_text("\n".join([header, *(",".join(one) for one in cells)]))
-    return html.unescape(write_run_page(folder / "run", [folder / "alone"]).read_text(encoding="utf-8"))
+    text = html.unescape(write_run_page(folder / "run", [folder / "alone"]).read_text(encoding="utf-8"))
+    return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_a_page_tells_the_verdict_the_estimates_and_what_was_measured(tmp_path):
