@@ -302,9 +302,7 @@ def _sliced(path: Path, place: str, number: int) -> Iterator[Samples]:
         time = sides[-1] if node.shape[sides[0]] < node.shape[sides[-1]] else sides[0]
         chosen: list[int | slice] = [number if axis in sides else 0 for axis in range(node.ndim)]
         chunk = node.chunks[time] if node.chunks else 1
-        step = (
-            max(BLOCK // chunk, 1) * chunk
-        )  # whole chunks, for each is unpacked anew whenever a part of it is asked for
+        step = max(BLOCK // chunk, 1) * chunk  # whole chunks, as each is unpacked anew for any part of it
         for start in range(0, node.shape[time], step):
             chosen[time] = slice(start, start + step)
             samples = node[tuple(chosen)]
