@@ -391,6 +391,21 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path):
         write_bench_report("Nowhere", [], [Missing(Cell("rig", "time", "a→b", "DANN", 0), "not run")], tmp_path / "out")
 
 
+def test_a_disk_that_is_full_or_closed_is_one_sentence_and_leaves_no_draft(tmp_path: Path):
+    missing = [Missing(Cell("rig", "time", "a→b", "DANN", 0), "not run")]
+    earlier = write_bench_report("Earlier", [], missing, tmp_path).read_bytes()
+    draft = tmp_path / ".report.html.draft"
+    draft.symlink_to("/dev/full")
+    with pytest.raises(InputError, match=r"report.html: cannot be written .*No space left"):
+        write_bench_report("Full", [], missing, tmp_path)
+    assert not draft.is_symlink()
+    assert (tmp_path / "report.html").read_bytes() == earlier
+    (tmp_path / "files.txt").write_text("tables/old.md")
+    (tmp_path / "tables" / "old.md").mkdir(parents=True)  # which cannot be removed as a file can
+    with pytest.raises(InputError, match="cannot be written .*choose another folder"):
+        write_bench_report("Closed", [], missing, tmp_path)
+
+
 def test_pages_are_made_without_torch():
     subprocess.run(
         [sys.executable, "-c", "import sys, bearcat.report.page; assert 'torch' not in sys.modules"], check=True

@@ -15,6 +15,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
@@ -194,18 +195,29 @@ def write_bench_report(title: str, results: Sequence[Result], missing: Sequence[
     path = _write(out / "report.html", page, environment)
     files = [f"tables/{name}.{suffix}" for name in sorted(written) for suffix in ("md", "tex", "csv")]
     files += [f"figures/{name}.{suffix}" for name in sorted(names) for suffix in ("png", "svg")]
-    (out / LIST).write_text("\n".join(files), encoding="utf-8")
+    with _writing(out):
+        (out / LIST).write_text("\n".join(files), encoding="utf-8")
     return path
 
 
 def _forget_earlier(out: Path) -> None:
     """Removes the tables and figures of an earlier report, by its own list, so that nothing old looks current."""
-    if not (out / LIST).is_file():
-        return
-    for line in (out / LIST).read_text(encoding="utf-8").splitlines():
-        folder, _, name = line.partition("/")
-        if folder in ("tables", "figures") and name and Path(name).name == name:
-            (out / folder / name).unlink(missing_ok=True)
+    with _writing(out):
+        if not (out / LIST).is_file():
+            return
+        for line in (out / LIST).read_text(encoding="utf-8", errors="replace").splitlines():
+            folder, _, name = line.partition("/")
+            if folder in ("tables", "figures") and name and Path(name).name == name:
+                (out / folder / name).unlink(missing_ok=True)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Makes a disk's trouble one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error}); choose another folder") from error
 
 
 def _pictures(results: Sequence[Result]) -> Iterator[Picture]:
@@ -680,10 +692,12 @@ def _write(path: Path, page: Page, environment: Any) -> Path:
     parts = {name: (files / f"page.{name}").read_text(encoding="utf-8") for name in ("html", "css", "js")}
     text = environment.from_string(parts["html"]).render(page=page, style=parts["css"], script=parts["js"])
     draft = path.with_name(f".{path.name}.draft")
-    try:
+    with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(text, encoding="utf-8")
-        os.replace(draft, path)  # noqa: PTH105
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error}); choose another folder") from error
+        try:
+            draft.write_text(text, encoding="utf-8")
+            os.replace(draft, path)  # noqa: PTH105
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
     return path
