@@ -419,6 +419,17 @@ def test_an_interrupted_stack_goes_on_where_its_checkpoint_was(make, whole):
     agree(whole, site, 0)
 
 
+def test_a_checkpoint_of_runs_that_were_finished_otherwise_is_removed_and_of_others_kept(make, whole):
+    site = make()
+    shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
+    over = site.store.stack([job.run for job in site.jobs[2:]])
+    open_still = site.store.stack([site.jobs[0].run, "another grid's"])
+    for folder in (over, open_still):
+        (folder / CHECKPOINT).write_bytes(b"weights")
+    assert site.execute()
+    assert list((site.store.path / "stacks").iterdir()) == [open_still]
+
+
 def test_a_damaged_checkpoint_costs_only_time(make, whole):
     site = make()
     folder = site.store.stack([job.run for job in site.jobs[:2]])

@@ -116,7 +116,15 @@ def execute(
         raise InputError(sentence) from error
     for run in known:
         bench.talk.settled(run, False)  # those of other processes too
+    _sweep(store)
     return True
+
+
+def _sweep(store: Store) -> None:
+    """Removes checkpoints that nobody needs: of stacks whose runs were finished in another company."""
+    for members in store.stacks():
+        if all((store.folder(run) / RECORD).exists() for run in members):
+            store.drop_stack(members)
 
 
 def _make_ready(known: Mapping[str, Job], bench: Bench, retry_failed: bool) -> None:
@@ -230,9 +238,7 @@ class Stack:
         store, wanted = bench.store, {job.run for job in jobs}
         for members in store.stacks():
             left = [run for run in members if not (store.folder(run) / RECORD).exists()]
-            if not left:
-                store.drop_stack(members)
-            elif wanted & {*left} and {*members} <= known.keys():
+            if wanted & {*left} and {*members} <= known.keys():
                 with holding(store, [known[run] for run in left]) as held:
                     if len(held) < len(left):
                         if any(store.settled(run) for run in left):  # one failed meanwhile: it will not come together
