@@ -26,7 +26,8 @@ SERVER.set_forkserver_preload(
         "bearcat.cli",
         "bearcat.bench.cluster",
         "bearcat.predict",
-        "bearcat.report.page",
+        "bearcat.report.bench_page",
+        "bearcat.report.run_page",
     ]
 )
 PYTHON = [sys.executable, "-c", "from bearcat.cli import main; main()"]

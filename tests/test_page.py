@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from bearcat.errors import InputError
+from bearcat.report.bench_page import write_bench_report
 from bearcat.report.caveats import caveats
-from bearcat.report.page import Page, Section, _environment, _write, write_bench_report, write_run_page
+from bearcat.report.page import Page, Section, templates, write_page
 from bearcat.report.results import Cell, Missing, read_result
+from bearcat.report.run_page import write_run_page
 from bearcat.report.tables import Entry, Table, result_tables
 from bearcat.report.typeset import for_screen
 from tests import opened
@@ -70,7 +72,7 @@ def wide(tmp_path: Path) -> Path:
     assert tables[0].header[-2:] == ("Average", "Average rank"), "files have the paper's order"
     narrow = Table("narrow", "Narrow", "", ("setting", "value"), ((Entry("a"), Entry("b")),))
     section = Section("Tables", tables=(*map(for_screen, tables), narrow))
-    return _write(tmp_path / "report.html", Page("Wide", "", (), (section,)), _environment())
+    return write_page(tmp_path / "report.html", Page("Wide", "", (), (section,)), templates())
 
 
 class Opened(opened.Opened):
@@ -408,7 +410,12 @@ def test_a_disk_that_is_full_or_closed_is_one_sentence_and_leaves_no_draft(tmp_p
 
 def test_pages_are_made_without_torch():
     subprocess.run(
-        [sys.executable, "-c", "import sys, bearcat.report.page; assert 'torch' not in sys.modules"], check=True
+        [
+            sys.executable,
+            "-c",
+            "import sys, bearcat.report.bench_page, bearcat.report.run_page; assert 'torch' not in sys.modules",
+        ],
+        check=True,
     )
 
 

@@ -23,8 +23,8 @@ from bearcat.errors import InputError
 from bearcat.evaluate import LOOKED, MIXED, SHARPNESS, validators, watcher
 from bearcat.recipe import RECIPES, Schedule
 from bearcat.report.caveats import caveats
-from bearcat.report.page import write_run_page
 from bearcat.report.results import Cell
+from bearcat.report.run_page import write_run_page
 from bearcat.runs import Library, Order, _look
 from bearcat.train import Run, train
 from tests.made_records import made_result

@@ -108,7 +108,7 @@ def adapt(
         if record["estimates"].get("beside") != found:
             record = add_estimate(out, "beside", found)
     if page:
-        from bearcat.report.page import write_run_page
+        from bearcat.report.run_page import write_run_page
 
         write_run_page(out, beside)
     return record

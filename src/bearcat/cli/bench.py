@@ -89,7 +89,7 @@ def bench_report(
     """Tables, statistics and figures of what is done, on one page."""
     from bearcat.bench.plan import read_grid
     from bearcat.bench.store import results
-    from bearcat.report.page import write_bench_report
+    from bearcat.report.bench_page import write_bench_report
 
     placed, jobs = _opened(grid, store, root, None, create=False)
     found, missing = results(jobs, placed)
