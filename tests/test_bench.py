@@ -27,6 +27,7 @@ from bearcat.bench.local import Local
 from bearcat.bench.plan import plan, read_grid
 from bearcat.bench.store import CHECKPOINT, Job, Store, identify, open_store, results
 from bearcat.cli import main
+from bearcat.cli.bench import bench_status
 from bearcat.errors import InputError
 from bearcat.runs import Library
 from tests import commands
@@ -214,7 +215,7 @@ def test_a_finished_grid_is_not_run_again(whole):
 
 
 def test_runs_of_another_result_version_or_of_other_data_are_told_before_they_are_trained_again(
-    make, whole, recordings, tmp_path, monkeypatch
+    make, whole, recordings, tmp_path, monkeypatch, capsys
 ):
     version = whole.record(0)["versions"]["result"]
     changed = tmp_path / "changed"
@@ -229,7 +230,10 @@ def test_runs_of_another_result_version_or_of_other_data_are_told_before_they_ar
         monkeypatch.setattr("bearcat.bench.store.RESULT_VERSION", made_by)
         site.jobs = identify(plan(read_grid(site.grid), root), site.store)
         assert site.execute(limit_seconds=0) == (note is None)
-        assert site.told == ([f"4 finished runs of this grid are {note}: not used, but trained again"] if note else [])
+        sentences = [f"4 finished runs of this grid are {note}: not used, but to be trained again"] if note else []
+        assert site.told == sentences
+        bench_status(site.grid, site.store.path, root)
+        assert capsys.readouterr().err == "".join(f"note: {one}\n" for one in sentences)
 
 
 def test_results_carry_the_grid_s_names_and_what_is_missing_its_reason(make, whole):

@@ -94,7 +94,8 @@ def execute(
     waiting = False
     try:
         _make_ready(known, bench, retry_failed)
-        _tell_overtaken([job for job in known.values() if not store.settled(job.run)], bench)
+        for old in overtaken([job for job in known.values() if not store.settled(job.run)], store):
+            bench.talk.note(old)  # before hours go into it
         while pending := [job for job in known.values() if not store.settled(job.run)]:
             if bench.late:
                 return False
@@ -149,13 +150,6 @@ def _make_ready(known: Mapping[str, Job], bench: Bench, retry_failed: bool) -> N
             lock.release()
         if store.settled(run):
             bench.talk.settled(run, False)
-
-
-def _tell_overtaken(pending: Sequence[Job], bench: Bench) -> None:
-    """Says so where much seems to be there and is trained again, before hours go into it."""
-    for why, number in overtaken(pending, bench.store).items() if pending else ():
-        runs = count(number, "finished run of this grid is", "finished runs of this grid are")
-        bench.talk.note(f"{runs} {why}: not used, but trained again")
 
 
 @contextmanager

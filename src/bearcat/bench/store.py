@@ -36,6 +36,7 @@ from bearcat.data.files import digest
 from bearcat.data.formats import reading
 from bearcat.errors import InputError
 from bearcat.report.results import Cell, Missing, Result
+from bearcat.report.wording import count
 from bearcat.runs import CURVES, NOTE, PREDICTIONS, RECORD, Library, Order, checked_record, write_whole
 from bearcat.train import RESULT_VERSION
 
@@ -277,8 +278,10 @@ def _remembered(store: Store) -> dict[str, str]:
         return {}
 
 
-def overtaken(jobs: Sequence[Job], store: Store) -> Counter[str]:
-    """Finished runs with the very settings and seeds of these, which do not count all the same; by why."""
+def overtaken(jobs: Sequence[Job], store: Store) -> list[str]:
+    """A sentence on finished runs with the very settings and seeds of these that do not count, for each reason why."""
+    if not jobs:
+        return []
     names = {job.run for job in jobs}
     wanted = {_words(job.order.told() | {"seed": job.order.seed}) for job in jobs}
     found = Counter[str]()
@@ -293,7 +296,11 @@ def overtaken(jobs: Sequence[Job], store: Store) -> Counter[str]:
                 found[newer if version != str(RESULT_VERSION) else "of other data"] += 1
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue  # whatever it is, it is not asked for
-    return found
+    return [
+        f"{count(number, 'finished run of this grid is', 'finished runs of this grid are')} {why}: not used, but to be"
+        " trained again"
+        for why, number in found.items()
+    ]
 
 
 def _words(told: Mapping[str, Any]) -> str:

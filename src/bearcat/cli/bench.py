@@ -73,8 +73,12 @@ def bench_run(
 @commands.command("status")
 def bench_status(grid: GridFile, store: StoreFolder = Path("bench-store"), root: Root = None) -> None:
     """What of a grid is done, running, failed and missing, and how long the rest may take."""
+    from bearcat.bench.store import overtaken
+
     placed, jobs = _opened(grid, store, root, None, create=False)
     _print_states(jobs, {job.run: placed.state(job.run) for job in jobs})
+    for sentence in overtaken([job for job in jobs if not placed.settled(job.run)], placed):
+        print(f"note: {sentence}", file=sys.stderr)
 
 
 @commands.command("report")
