@@ -26,7 +26,6 @@ from bearcat.report.drawing import Picture, file_name, ordered_methods, tasks_of
 from bearcat.report.figures import confusions, critical_difference, reliability, task_bars
 from bearcat.report.page import Page, Section, in_page, templates, write_page, writing
 from bearcat.report.records import (
-    NOTHING,
     data_told,
     epochs_told,
     flattened,
@@ -39,7 +38,7 @@ from bearcat.report.records import (
 from bearcat.report.results import Missing, Result
 from bearcat.report.stats import compare
 from bearcat.report.tables import Entry, Table, result_tables, write_tables
-from bearcat.report.typeset import for_screen
+from bearcat.report.typeset import NOTHING, for_screen
 from bearcat.report.wording import count, listed
 
 LIST = "files.txt"  # what a report wrote besides its page

@@ -7,10 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bearcat.report.results import Result
-from bearcat.report.tables import Entry, Table
+from bearcat.report.typeset import NOTHING, Entry, Table
 from bearcat.report.wording import count, listed
-
-NOTHING = "–"
 
 
 def data_told(results: Sequence[Result]) -> str:

@@ -31,7 +31,6 @@ from bearcat.report.curves import (
 from bearcat.report.figures import confusions, reliability
 from bearcat.report.page import Page, Section, in_page, templates, write_page
 from bearcat.report.records import (
-    NOTHING,
     data_told,
     epochs_told,
     number_entry,
@@ -41,7 +40,7 @@ from bearcat.report.records import (
     versions_table,
 )
 from bearcat.report.results import Result, read_result
-from bearcat.report.tables import Entry, Table
+from bearcat.report.typeset import NOTHING, Entry, Table
 from bearcat.trust import agreement
 
 
