@@ -91,9 +91,13 @@ class Order:
 
     def told(self) -> dict[str, Any]:
         """Every setting, as plain values."""
-        settings = {one.name: getattr(self.dataset, one.name) for one in fields(self.dataset)}  # type: ignore[arg-type]
+        settings = {
+            one.name: _plain(getattr(self.dataset, one.name))
+            for one in fields(self.dataset)  # type: ignore[arg-type]
+            if one.name != "root" and not ("later" in one.metadata and getattr(self.dataset, one.name) == one.default)
+        }
         return {
-            "data": {"name": self.dataset_name} | {k: _plain(v) for k, v in settings.items() if k != "root"},
+            "data": {"name": self.dataset_name} | settings,
             "source": list(self.sources),
             "target": self.target,
             "preparation": asdict(self.preparation),

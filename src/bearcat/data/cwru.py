@@ -9,7 +9,7 @@ length and brought down to 12 kHz behind an anti-alias filter, so that no class 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -48,7 +48,7 @@ class CWRU:
     channel: str = "DE"
     # Cut the normal recordings at this rate and call it 12 kHz like the others'. At 48 000 the normal class has four
     # times the windows and is told by its rate, as in published comparisons that cut all files as they are.
-    normal_rate: float = RATE
+    normal_rate: float = field(default=RATE, metadata={"later": True})  # than the first results: told where it is set
 
     about: ClassVar[About] = About(
         title="Case Western Reserve University: 4 motor loads × 10 classes, 12 kHz",
