@@ -12,7 +12,7 @@ right and ECE of the same pieces, pooled at temperature 1, at the one a model is
 windows' probabilities.
 
 Runs of equal shape are trained together. With `--out` each has a row there as soon as its stack is done, and runs that
-have one are not repeated. docs/trust.md has what came out.
+have one are not repeated. docs/results.md has what came out.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata, spearmanr
+from scipy.stats import mannwhitneyu, spearmanr
 
 from bearcat.report.caveats import VALIDATORS, adapts
 from bearcat.report.results import Cell, Result, read_result
@@ -105,7 +105,7 @@ def area(score: np.ndarray, chosen: np.ndarray) -> float:
     among, others = int(chosen.sum()), int((~chosen).sum())
     if not among or not others:
         return float("nan")
-    return float((rankdata(score)[chosen].sum() - among * (among + 1) / 2) / (among * others))
+    return float(mannwhitneyu(score[chosen], score[~chosen]).statistic) / (among * others)
 
 
 def checkpoint_rows(results: Sequence[Result]) -> list[list[str]]:

@@ -127,7 +127,8 @@ def estimates_off(results: Sequence[Result]) -> list[Caveat]:
 def doubtful_transfer(result: Result, others: Sequence[Result]) -> list[Caveat]:
     """A run that looks worse than training on the source alone, by what can be told without labels.
 
-    DEV has the say: of the validators it is the only one that noticed most of the serious harm (docs/results.md).
+    DEV has the say: of the validators that do not warn of most runs it is the only one that noticed most of the serious
+    harm (docs/results.md).
     """
     mine = (result.record["estimates"].get("validators") or {}).get("dev")
     for plain in others:
