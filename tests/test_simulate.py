@@ -10,19 +10,11 @@ import numpy as np
 import pytest
 from scipy import signal as processing
 
-from bearcat.data import simulate
 from bearcat.data.catalogue import load
 from bearcat.data.recording import Recording, envelope_spectrum
-from bearcat.data.simulate import (
-    CONDITIONS,
-    REFERENCE,
-    Bearing,
-    Condition,
-    Defect,
-    Simulated,
-    Streams,
-    fault_frequencies,
-)
+from bearcat.data.simulate import CONDITIONS, Bearing, Condition, Simulated, fault_frequencies, limits, vibration
+from bearcat.data.simulate.bearing import REFERENCE
+from bearcat.data.simulate.vibration import Defect, Streams
 from bearcat.errors import InputError
 from tests.reference import simulate as twin
 
@@ -234,7 +226,7 @@ def test_tones_beyond_half_the_rate_are_left_out_and_not_folded_back() -> None:
 
 def test_strikes_at_the_inner_race_arrive_weaker_and_duller() -> None:
     plain = Simulated(inner_participation=(1.0, 1.0, 1.0))
-    near, far = simulate.outer_path(plain, 1000.0), simulate.inner_path(plain, 1000.0)
+    near, far = vibration.outer_path(plain, 1000.0), vibration.inner_path(plain, 1000.0)
     ratio = np.abs(np.fft.rfft(far, 4096)) / np.abs(np.fft.rfft(near, 4096))
     at = [round(frequency * 4096 / 16000) for frequency in (100, 1000, 3000, 6000)]
     assert (np.diff(ratio[at]) < 0).all()
@@ -243,7 +235,7 @@ def test_strikes_at_the_inner_race_arrive_weaker_and_duller() -> None:
 
 def test_strikes_at_the_inner_race_drive_the_modes_in_the_proportions_set() -> None:
     def heights(participation: tuple[float, ...]) -> np.ndarray:
-        response = simulate.inner_path(Simulated(inner_participation=participation), 1000.0)
+        response = vibration.inner_path(Simulated(inner_participation=participation), 1000.0)
         return np.abs(np.fft.rfft(response, 16000))[[870, 2250, 3600]]
 
     ratio = heights((2.0, 0.5, 1.0)) / heights((1.0, 1.0, 1.0))
@@ -252,7 +244,7 @@ def test_strikes_at_the_inner_race_drive_the_modes_in_the_proportions_set() -> N
 
 def test_a_ball_strikes_the_two_races_in_turn() -> None:
     turns = np.arange(16000) * REFERENCE.shaft / 16000
-    forces = simulate.strikes(STEADY, REFERENCE, Defect("ball", 1.0), turns, np.random.default_rng(0))
+    forces = vibration.strikes(STEADY, REFERENCE, Defect("ball", 1.0), turns, np.random.default_rng(0))
     outer, inner = (processing.find_peaks(force, height=0.3, distance=50)[0] for force in forces)
     assert np.diff(outer).mean() == pytest.approx(16000 / Bearing().spin(25.0), rel=0.02)
     assert abs(outer.size - inner.size) <= 1
@@ -276,10 +268,10 @@ def test_mountings_differ_by_the_spread_that_is_set() -> None:
 
 
 def test_the_load_is_greatest_under_the_force_and_nothing_outside_the_zone() -> None:
-    extent = simulate.zone_extent(Simulated(), 1000.0)
+    extent = vibration.zone_extent(Simulated(), 1000.0)
     half = math.acos(1 - 2 * extent)  # half the zone's angle
     angles = np.linspace(-math.pi, math.pi, 721)
-    loads = simulate.load_zone(angles, extent)
+    loads = vibration.load_zone(angles, extent)
     np.testing.assert_allclose(loads, [twin.load(angle, extent) for angle in angles], atol=1e-12)
     assert angles[loads.argmax()] == pytest.approx(0)
     assert loads.max() == pytest.approx(1)
@@ -288,14 +280,14 @@ def test_the_load_is_greatest_under_the_force_and_nothing_outside_the_zone() -> 
 
 
 def test_the_zone_is_half_the_bearing_without_clearance_and_shrinks_as_the_force_does() -> None:
-    assert simulate.zone_extent(Simulated(clearance=0.0), 400.0) == pytest.approx(0.5)
-    assert simulate.zone_extent(Simulated(), 400.0) < simulate.zone_extent(Simulated(), 1000.0) < 0.5
+    assert vibration.zone_extent(Simulated(clearance=0.0), 400.0) == pytest.approx(0.5)
+    assert vibration.zone_extent(Simulated(), 400.0) < vibration.zone_extent(Simulated(), 1000.0) < 0.5
 
 
 def exits(settings: Simulated, defect: Defect) -> np.ndarray:
     """Heights of the strikes of a second, in order of time."""
     turns = np.arange(16000) * REFERENCE.shaft / 16000
-    forces = simulate.strikes(
+    forces = vibration.strikes(
         replace(settings, entry=0.0), REFERENCE, defect, turns, Streams(0, "test").generator("strikes")
     )
     total = forces[0] + forces[1]
@@ -321,19 +313,19 @@ def test_an_outer_defect_away_from_the_force_is_struck_more_softly() -> None:
 
 
 def test_without_jitter_strikes_are_exactly_periodic() -> None:
-    spacings = np.diff(simulate.passages(3.05, 200.0, 0.0, np.random.default_rng(0)))
+    spacings = np.diff(vibration.passages(3.05, 200.0, 0.0, np.random.default_rng(0)))
     np.testing.assert_allclose(spacings, 1 / 3.05, rtol=1e-9)
 
 
 def test_slip_accumulates_as_a_random_walk() -> None:
-    angles = simulate.passages(1.0, 40000.0, 0.02, np.random.default_rng(0))
+    angles = vibration.passages(1.0, 40000.0, 0.02, np.random.default_rng(0))
     drift = [np.std(angles[lag:] - angles[:-lag] - lag) for lag in (1, 4, 16)]
     assert drift == pytest.approx([0.02, 0.04, 0.08], rel=0.06)
 
 
 def test_strikes_fill_the_whole_recording_whatever_the_slip() -> None:
     for seed in range(20):
-        angles = simulate.passages(3.05, 100.0, 0.2, np.random.default_rng(seed))
+        angles = vibration.passages(3.05, 100.0, 0.2, np.random.default_rng(seed))
         assert angles[0] < 1 / 3.05
         assert angles[-1] > 99
         assert (np.diff(angles) > 0).all()
@@ -356,7 +348,7 @@ def test_a_ball_leaves_the_defect_one_crossing_after_it_enters(condition: str) -
     shaft = CONDITIONS[condition].shaft
     turns = np.arange(4000) * shaft / 16000
     with_entry, without = (
-        simulate.strikes(
+        vibration.strikes(
             replace(STEADY, entry=entry), CONDITIONS[condition], Defect("outer", 4.0), turns, np.random.default_rng(0)
         )[0]
         for entry in (1.0, 0.0)
@@ -377,18 +369,18 @@ def test_strikes_are_placed_as_a_plain_loop_places_them() -> None:
     generator = np.random.default_rng(3)
     positions = np.concatenate([generator.uniform(0, 299, 40), [0.0, 17.0, 17.0, 299.0]])
     strengths = generator.standard_normal(positions.size)
-    found = simulate.place(positions, strengths, 300)
+    found = vibration.place(positions, strengths, 300)
     np.testing.assert_allclose(found, twin.place(positions.tolist(), strengths.tolist(), 300, 8), atol=1e-12)
 
 
 def test_placed_strikes_ring_as_the_formula_says_between_samples_too() -> None:
     settings = Simulated()
     positions, strengths = np.array([40.0, 180.37, 300.71]), np.array([1.0, 2.0, -1.5])
-    response = simulate.outer_path(settings, 1000.0)
-    placed = simulate.place(positions, strengths, 400)
+    response = vibration.outer_path(settings, 1000.0)
+    placed = vibration.place(positions, strengths, 400)
     found = processing.fftconvolve(placed, response)[:400]
     np.testing.assert_allclose(found, twin.convolve(placed.tolist(), response.tolist()), atol=1e-9)
-    table = simulate.modes(settings, 1000.0).tolist()
+    table = vibration.modes(settings, 1000.0).tolist()
     exact = np.array(twin.ring((positions / 16000).tolist(), strengths.tolist(), table, 16000.0, 400))
     # A band-limited strike differs from a sharp one while it lasts, eight samples to either side, and not afterwards.
     after = np.abs(np.arange(400) - positions[:, None]).min(axis=0) > 8
@@ -397,7 +389,7 @@ def test_placed_strikes_ring_as_the_formula_says_between_samples_too() -> None:
 
 def test_the_shaft_turns_as_a_plain_loop_turns_it() -> None:
     settings = Simulated(speed_fluctuation=0.02, speed_spread=0.01, speed_bandwidth=50.0)
-    found = simulate.shaft_turns(settings, REFERENCE, 500, np.random.default_rng(5))
+    found = vibration.shaft_turns(settings, REFERENCE, 500, np.random.default_rng(5))
     draws = np.random.default_rng(5).standard_normal(501)
     kept = math.exp(-2 * math.pi * 50 / 16000)
     wanted = twin.angle_in_turns(25.0, 0.01 * draws[0], draws[1:].tolist(), 0.02, kept, 16000.0)
@@ -406,7 +398,7 @@ def test_the_shaft_turns_as_a_plain_loop_turns_it() -> None:
 
 def test_the_speed_wanders_as_much_as_set() -> None:
     settings = Simulated(speed_fluctuation=0.02, speed_spread=0.0, speed_bandwidth=20.0)
-    turns = simulate.shaft_turns(settings, Condition(1500, 0.7, 1000), 320000, np.random.default_rng(0))
+    turns = vibration.shaft_turns(settings, Condition(1500, 0.7, 1000), 320000, np.random.default_rng(0))
     speeds = np.diff(turns) * 16000 / 25
     assert speeds.std() == pytest.approx(0.02, rel=0.1)
     assert speeds.mean() == pytest.approx(1, abs=0.002)
@@ -415,7 +407,7 @@ def test_the_speed_wanders_as_much_as_set() -> None:
 def test_two_defects_are_the_sum_of_each_alone() -> None:
     inner, outer = Defect("inner", 1.5), Defect("outer", 1.5)
     alone = {
-        defects: simulate.simulate(Simulated(seconds=0.5), REFERENCE, defects, Streams(0, "test"))
+        defects: vibration.simulate(Simulated(seconds=0.5), REFERENCE, defects, Streams(0, "test"))
         for defects in ((), (inner,), (outer,), (inner, outer))
     }
     np.testing.assert_allclose(alone[inner, outer] + alone[()], alone[inner,] + alone[outer,], atol=1e-9)
@@ -427,7 +419,7 @@ def test_two_defects_are_the_sum_of_each_alone() -> None:
 
 @pytest.mark.parametrize("colour", [0.0, 1.0, 2.0])
 def test_the_noise_has_the_slope_and_the_level_that_are_set(colour: float) -> None:
-    noise = simulate.coloured_noise(200001, 16000.0, colour, 20.0, np.random.default_rng(1))
+    noise = vibration.coloured_noise(200001, 16000.0, colour, 20.0, np.random.default_rng(1))
     frequencies, power = processing.welch(noise, 16000, nperseg=4096)
     chosen = (frequencies > 60) & (frequencies < 7000)
     slope = np.polyfit(np.log(frequencies[chosen]), np.log(power[chosen]), 1)[0]
@@ -583,7 +575,7 @@ def test_unknown_names_suggest_the_nearest() -> None:
 
 
 def test_every_number_among_the_settings_is_checked() -> None:
-    checked = {*simulate.COUNTS, *simulate.POSITIVE, *simulate.NOT_NEGATIVE, *simulate.FINITE, *simulate.BETWEEN}
+    checked = {*limits.COUNTS, *limits.POSITIVE, *limits.NOT_NEGATIVE, *limits.FINITE, *limits.BETWEEN}
     assert checked == {field.name for field in fields(Simulated)} - {"conditions", "faults"}
 
 
