@@ -34,8 +34,6 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import mannwhitneyu
 
-from bearcat.batches import padded_stack
-from bearcat.bench.execute import stack_size
 from bearcat.calibration import ece
 from bearcat.data import (
     Preparation,
@@ -50,15 +48,17 @@ from bearcat.data import (
     split_task,
 )
 from bearcat.data.recording import spectrum
-from bearcat.diagnose import diagnose, pooled_temperature, tally
+from bearcat.deploy.predict import alarm_classes
 from bearcat.errors import InputError
-from bearcat.evaluate import predict
-from bearcat.predict import alarm_classes
-from bearcat.recipe import RECIPES, Recipe, recipe_named
+from bearcat.methods.recipe import RECIPES, Recipe, recipe_named
 from bearcat.report.wording import count
-from bearcat.runs import Shape
-from bearcat.train import Run, Trained, chosen_device, stack_key, train
-from bearcat.trust import Familiarity, fit_familiarity
+from bearcat.runs.execute import stack_size
+from bearcat.runs.run import Shape
+from bearcat.training.batches import padded_stack
+from bearcat.training.evaluate import predict
+from bearcat.training.loop import Run, Trained, chosen_device, stack_key, train
+from bearcat.trust.estimates import Familiarity, fit_familiarity
+from bearcat.trust.pooling import diagnose, pooled_temperature, tally
 
 Array = NDArray[np.float64]
 Row = dict[str, Any]

@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from scipy.stats import ttest_rel
 
-from bearcat.batches import padded_stack
 from bearcat.data import Preparation, Split, Task, load, open_dataset, prepare, split_task
 from bearcat.data.tasks import UNKNOWN
-from bearcat.evaluate import predict, scores
-from bearcat.recipe import RECIPES
-from bearcat.train import Run, train
+from bearcat.methods.recipe import RECIPES
+from bearcat.training.batches import padded_stack
+from bearcat.training.evaluate import predict, scores
+from bearcat.training.loop import Run, train
 
 
 def main() -> None:

@@ -22,10 +22,11 @@ import numpy as np
 import onnxruntime
 import torch
 
-from bearcat import artefact, export
-from bearcat.artefact import Model
 from bearcat.calibration import Calibration
 from bearcat.data.prepare import Preparation
+from bearcat.deploy import export
+from bearcat.deploy import model as artefact
+from bearcat.deploy.model import Model
 from bearcat.models import Student, initialise
 
 CLASSES = 13

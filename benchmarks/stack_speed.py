@@ -35,10 +35,10 @@ from workload import (
     the_device,
 )
 
-from bearcat.batches import stack_data
 from bearcat.data.tasks import TrainingData
-from bearcat.recipe import Recipe
-from bearcat.train import Run, train
+from bearcat.methods.recipe import Recipe
+from bearcat.training.batches import stack_data
+from bearcat.training.loop import Run, train
 
 Seconds = tuple[float, float]  # of an epoch: wall, processor
 # Epochs of a training before those that are timed on a GPU: the padded last step is recorded in the third.

@@ -19,7 +19,7 @@ from scipy.stats import mannwhitneyu, spearmanr
 
 from bearcat.report.caveats import VALIDATORS, adapts
 from bearcat.report.results import Cell, Result, read_result
-from bearcat.trust import FAR, agreement, expected_of
+from bearcat.trust.estimates import FAR, agreement, expected_of
 
 
 def finished(folder: Path) -> list[Result]:

@@ -20,15 +20,15 @@ from functools import partial
 import numpy as np
 import torch
 
-from bearcat import train as loop
-from bearcat.batches import Feed, stack_data
 from bearcat.data.recording import Windows
 from bearcat.data.tasks import HeldBack, Labelled, TrainingData, Unlabelled
-from bearcat.evaluate import EpochEnd, watcher
+from bearcat.methods.recipe import RECIPES, Recipe, Schedule
 from bearcat.models import PRECISIONS, fast_path, use_path
-from bearcat.recipe import RECIPES, Recipe, Schedule
-from bearcat.stepping import Recorder, matrix_products
-from bearcat.train import Run, train
+from bearcat.training import loop as loop
+from bearcat.training.batches import Feed, stack_data
+from bearcat.training.evaluate import EpochEnd, watcher
+from bearcat.training.loop import Run, train
+from bearcat.training.stepping import Recorder, matrix_products
 
 CLASSES, LENGTH, BATCH = 13, 1024, 64
 

@@ -21,8 +21,8 @@ def tiny_run(folder: Path) -> None:
     import torch
 
     from bearcat.data import Preparation, Simulated, Split
-    from bearcat.recipe import RECIPES
-    from bearcat.runs import Order, adapt_all
+    from bearcat.methods.recipe import RECIPES
+    from bearcat.runs.run import Order, adapt_all
 
     bearing = Simulated(seconds=1.0, severities=(4.0,), faults=("inner", "outer"))
     recipe = RECIPES["CAT-Temperature"].in_epochs(6)

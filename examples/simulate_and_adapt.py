@@ -14,8 +14,8 @@ from statistics import mean
 import torch
 
 from bearcat.data import Preparation, Simulated, Split
-from bearcat.recipe import RECIPES
-from bearcat.runs import Order, adapt_all
+from bearcat.methods.recipe import RECIPES
+from bearcat.runs.run import Order, adapt_all
 
 SEEDS = (0, 1, 2)
 

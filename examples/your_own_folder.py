@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from scipy.io import wavfile
 
-from bearcat.adapt import adapt, settle
 from bearcat.data import Simulated, open_dataset
 from bearcat.data.choose import Asked
-from bearcat.predict import at_rate_of, diagnose_stream, open_model, open_stream
-from bearcat.recipe import DEFAULT_RECIPE, RECIPES
-from bearcat.runs import Order
+from bearcat.deploy.predict import at_rate_of, diagnose_stream, open_model, open_stream
+from bearcat.methods.recipe import DEFAULT_RECIPE, RECIPES
+from bearcat.runs.adapt import adapt, settle
+from bearcat.runs.run import Order
 
 SOURCE, TARGET = "pump-A-1500rpm", "pump-B-1500rpm"
 

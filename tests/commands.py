@@ -24,8 +24,8 @@ SERVER.set_forkserver_preload(
         "matplotlib.backends.backend_svg",
         "jinja2",
         "bearcat.cli",
-        "bearcat.bench.cluster",
-        "bearcat.predict",
+        "bearcat.runs.cluster",
+        "bearcat.deploy.predict",
         "bearcat.report.bench_page",
         "bearcat.report.run_page",
     ]

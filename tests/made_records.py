@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from bearcat import trust
-from bearcat.recipe import RECIPES
+from bearcat.methods.recipe import RECIPES
 from bearcat.report.results import Cell, Result
+from bearcat.trust import estimates as trust
 
 CLASSES = ("healthy", "inner", "outer")
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bearcat.artefact import load_model
 from bearcat.data import Preparation, load, open_dataset, prepare
+from bearcat.deploy.model import load_model
 from bearcat.errors import InputError
-from bearcat.runs import checked_record
+from bearcat.runs.run import checked_record
 from tests.commands import bearcat, start
 from tests.test_track import read as read_events
 
@@ -300,9 +300,9 @@ def test_scrambled_target_labels_change_no_weight(tmp_path):
     import torch
 
     from bearcat.data import Split, Task, split_task
-    from bearcat.evaluate import watcher
-    from bearcat.recipe import RECIPES
-    from bearcat.train import Run, train
+    from bearcat.methods.recipe import RECIPES
+    from bearcat.training.evaluate import watcher
+    from bearcat.training.loop import Run, train
 
     catalogue = open_dataset(
         "simulated", None, {"severities": "4", "faults": "inner,outer", "seconds": "1"}
@@ -334,7 +334,7 @@ def test_recipes_are_listed():
 
 def test_a_temperature_at_its_bound_is_told_for_what_it_is():
     from bearcat.calibration import Evidence, Temperature
-    from bearcat.runs import bound_told
+    from bearcat.runs.run import bound_told
 
     labels = np.arange(20) % 2
     for share_right, margin, sentence in ((1.0, 9.0, "less sure"), (0.6, 0.1, "less sure"), (0.3, 1.0, "by chance")):
@@ -348,9 +348,9 @@ def test_a_temperature_at_its_bound_is_told_for_what_it_is():
 def test_a_collapsed_or_failed_run_is_marked_in_its_record(tmp_path, monkeypatch, trouble):
     import torch
 
-    from bearcat import runs as work
     from bearcat.data import Split
-    from bearcat.recipe import RECIPES
+    from bearcat.methods.recipe import RECIPES
+    from bearcat.runs import run as work
 
     honest = work.train
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from bearcat.artefact import Model, load_model, save_model
 from bearcat.calibration import Calibration
 from bearcat.data import Preparation
 from bearcat.data.recording import spectrum, standardise
+from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.errors import InputError
-from bearcat.evaluate import predict
 from bearcat.models import Student, initialise
-from bearcat.trust import Familiarity, fit_familiarity
+from bearcat.training.evaluate import predict
+from bearcat.trust.estimates import Familiarity, fit_familiarity
 
 CLASSES = ("healthy", "inner", "outer")
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from bearcat.batches import balanced, stack_data
 from bearcat.data import Preparation, Simulated, Split, Task, load, prepare, split_task
 from bearcat.data.tasks import UNKNOWN, Labelled, TrainingData
-from bearcat.evaluate import balanced_accuracy, predict, scores
-from bearcat.recipe import RECIPES, Recipe
-from bearcat.train import Run, _equal_classes, stack_key, train
+from bearcat.methods.recipe import RECIPES, Recipe
+from bearcat.training.batches import balanced, stack_data
+from bearcat.training.evaluate import balanced_accuracy, predict, scores
+from bearcat.training.loop import Run, _equal_classes, stack_key, train
 from tests.reference.balance import balanced_pass, repeated
 from tests.reference.loop import best_temperature
 from tests.test_train import CPU, RAGGED, SHORT, assert_equal_to_twin, still, toy

@@ -19,17 +19,17 @@ import numpy as np
 import pytest
 import torch
 
-from bearcat.bench import cluster as clusters
-from bearcat.bench import execute as executing
-from bearcat.bench.cluster import Cluster
-from bearcat.bench.execute import Stack, Talk, bytes_of_run, execute, stack_size
-from bearcat.bench.local import Local
-from bearcat.bench.plan import plan, read_grid
-from bearcat.bench.store import CHECKPOINT, Job, Store, identify, open_store, results
 from bearcat.cli import main
 from bearcat.cli.bench import bench_status
 from bearcat.errors import InputError
-from bearcat.runs import Library
+from bearcat.runs import cluster as clusters
+from bearcat.runs import execute as executing
+from bearcat.runs.cluster import Cluster
+from bearcat.runs.execute import Stack, Talk, bytes_of_run, execute, stack_size
+from bearcat.runs.grid import plan, read_grid
+from bearcat.runs.local import Local
+from bearcat.runs.run import Library
+from bearcat.runs.store import CHECKPOINT, Job, Store, identify, open_store, results
 from tests import commands
 from tests.commands import bearcat
 from tests.test_adapt import rows_of
@@ -227,7 +227,7 @@ def test_runs_of_another_result_version_or_of_other_data_are_told_before_they_ar
     ):  # fmt: skip
         site = make(name=f"{root.name}-{made_by}")
         shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
-        monkeypatch.setattr("bearcat.bench.store.RESULT_VERSION", made_by)
+        monkeypatch.setattr("bearcat.runs.store.RESULT_VERSION", made_by)
         site.jobs = identify(plan(read_grid(site.grid), root), site.store)
         assert site.execute(limit_seconds=0) == (note is None)
         sentences = [f"4 finished runs of this grid are {note}: not used, but to be trained again"] if note else []

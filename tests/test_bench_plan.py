@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bearcat.bench.plan import Method, only_methods, plan, read_grid
-from bearcat.bench.store import identify, open_store
 from bearcat.cli import main
 from bearcat.errors import InputError
+from bearcat.runs.grid import Method, only_methods, plan, read_grid
+from bearcat.runs.store import identify, open_store
 
 GRIDS = Path(__file__).parents[1] / "grids"
 SMALL = """
@@ -227,7 +227,7 @@ def test_what_does_not_determine_a_result_does_not_change_a_run_s_name(tmp_path)
 
 def test_a_new_result_version_changes_every_name(tmp_path, monkeypatch):
     before = names(written(tmp_path, SMALL))
-    monkeypatch.setattr("bearcat.bench.store.RESULT_VERSION", 10_000)
+    monkeypatch.setattr("bearcat.runs.store.RESULT_VERSION", 10_000)
     assert not {*before} & {*names(written(tmp_path, SMALL))}
 
 

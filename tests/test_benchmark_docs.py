@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from bearcat.bench.plan import read_grid
-from bearcat.bench.store import open_store
+from bearcat.runs.grid import read_grid
+from bearcat.runs.store import open_store
 from tests.test_bench import GRID, recordings  # noqa: F401 (a fixture)
 
 TEXT = (Path(__file__).parent.parent / "docs" / "benchmark.md").read_text(encoding="utf-8")

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bearcat.adapt import choose_domains, settle
 from bearcat.data import Folder, Split, Task, open_dataset, prepare, split_task
 from bearcat.data.catalogue import load
 from bearcat.data.choose import Asked, Channel, Choice, Chosen, Look, as_asked, choose, look
-from bearcat.data.folder import Held
+from bearcat.data.datasets.folder import Held
 from bearcat.data.prepare import Preparation
 from bearcat.errors import InputError
+from bearcat.runs.adapt import choose_domains, settle
 from tests.commands import bearcat
 from tests.test_folder import manifest, put
 

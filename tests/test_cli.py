@@ -139,7 +139,7 @@ def test_a_python_that_starts_anew_answers_the_same(tmp_path, words):
 
 def test_the_picture_shows_what_the_recordings_hold(tmp_path, monkeypatch):
     """The axes, not the pixels: the envelope of an outer fault has its line at BPFO in both domains."""
-    from bearcat.data.simulate import Bearing, Simulated, fault_frequencies
+    from bearcat.data.datasets.simulate import Bearing, Simulated, fault_frequencies
     from bearcat.report import plots
 
     left, right = (Simulated().recording(domain, "outer-2") for domain in ("N15_M07_F10", "N09_M07_F10"))

@@ -12,9 +12,9 @@ import pytest
 from scipy import io as scipy_io
 
 from bearcat.data import CWRU, DATASETS, HITSM, Paderborn, load, open_dataset
-from bearcat.data.cwru import FILES
-from bearcat.data.paderborn import ARTIFICIAL, CONDITIONS, HEALTHY, PAPER, SETS
-from bearcat.data.simulate import Simulated
+from bearcat.data.datasets.cwru import FILES
+from bearcat.data.datasets.paderborn import ARTIFICIAL, CONDITIONS, HEALTHY, PAPER, SETS
+from bearcat.data.datasets.simulate import Simulated
 from bearcat.errors import InputError
 
 NOISE = np.random.default_rng(0).standard_normal(2000)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bearcat.diagnose import Tally, diagnose, fit_pooled_temperature, pooled_temperature, tally
 from bearcat.errors import InputError
+from bearcat.trust.pooling import Tally, diagnose, fit_pooled_temperature, pooled_temperature, tally
 from tests.reference import diagnose as reference
 
 quick = settings(max_examples=60, deadline=None)

@@ -22,10 +22,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bearcat
 from bearcat import AdaptedClassifier, CATClassifier
-from bearcat.artefact import load_model
+from bearcat.deploy.model import load_model
 from bearcat.errors import InputError
 from bearcat.estimator import _held_out
-from bearcat.recipe import RECIPES
+from bearcat.methods.recipe import RECIPES
 from tests.commands import bearcat as bearcat_command
 
 with sklearn.config_context():  # skada switches metadata routing on for everybody; put back what was there

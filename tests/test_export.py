@@ -20,10 +20,10 @@ import bearcat
 from bearcat.calibration import Evidence, Matrix, Temperature, Vector
 from bearcat.data import Preparation, Simulated, load, open_dataset
 from bearcat.data.recording import cut, spectrum, standardise
-from bearcat.diagnose import diagnose, tally
+from bearcat.deploy.export import export_onnx, load_onnx
+from bearcat.deploy.predict import look_at
 from bearcat.errors import InputError
-from bearcat.export import export_onnx, load_onnx
-from bearcat.predict import look_at
+from bearcat.trust.pooling import diagnose, tally
 from tests.reference.windows import prepared
 from tests.test_artefact import familiar_with, made_model, raw_windows, save_model
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bearcat.errors import InputError
-from bearcat.recipe import RECIPES
+from bearcat.methods.recipe import RECIPES
 from bearcat.report import curves, figures
 from bearcat.report.drawing import complete_cells, extremes, file_name, mean_and_spread, styles, tasks_of
 from bearcat.report.plots import Bins

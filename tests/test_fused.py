@@ -130,8 +130,8 @@ def test_an_interrupted_training_goes_on_on_a_gpu(tmp_path):
     """To the same bits: recorded and unrecorded steps are the same kernels."""
     from dataclasses import replace
 
-    from bearcat.recipe import RECIPES
-    from bearcat.train import Run, train
+    from bearcat.methods.recipe import RECIPES
+    from bearcat.training.loop import Run, train
     from tests.test_train import RAGGED, Interrupted, toy
 
     recipe = replace(RECIPES["CAT*-Temperature"], schedule=replace(RAGGED, epochs=6))
@@ -154,8 +154,8 @@ def test_training_on_a_gpu_follows_training_on_a_cpu(path):
     """With dropout, recorded steps, all phases, and runs of unequal sizes whose last batches are padded."""
     from dataclasses import replace
 
-    from bearcat.recipe import RECIPES
-    from bearcat.train import Run, train
+    from bearcat.methods.recipe import RECIPES
+    from bearcat.training.loop import Run, train
     from tests.test_train import RAGGED, toy
 
     schedule = replace(RAGGED, epochs=6, rate=1e-4)
@@ -179,8 +179,8 @@ def test_training_on_a_gpu_follows_training_on_a_cpu(path):
 def test_a_run_that_turns_nan_on_a_gpu_leaves_its_neighbours_alone():
     from dataclasses import replace
 
-    from bearcat.recipe import RECIPES
-    from bearcat.train import Run, train
+    from bearcat.methods.recipe import RECIPES
+    from bearcat.training.loop import Run, train
     from tests.test_train import RAGGED, toy
 
     recipe, bad = replace(RECIPES["AT*"], schedule=RAGGED), toy(1, 48, 40)

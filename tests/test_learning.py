@@ -19,11 +19,11 @@ import numpy as np
 import pytest
 import torch
 
-from bearcat import checkpoint as checkpoints
+from bearcat import storage as checkpoints
 from bearcat.data import Preparation, Simulated, Split, SplitTask, Task, load, prepare, split_task
-from bearcat.evaluate import predict, scores
-from bearcat.recipe import RECIPES, Recipe, Schedule
-from bearcat.train import Run, Trained, _identity, train
+from bearcat.methods.recipe import RECIPES, Recipe, Schedule
+from bearcat.training.evaluate import predict, scores
+from bearcat.training.loop import Run, Trained, _identity, train
 
 CPU = torch.device("cpu")
 SCHEDULE = Schedule(epochs=9, batch=32, align_from=2, label_from=4, calibrate_from=7, drops=(7,))

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bearcat import losses, thresholds
-from bearcat.recipe import Schedule
-from bearcat.stepping import (
+from bearcat.methods import losses, thresholds
+from bearcat.methods.recipe import Schedule
+from bearcat.training.stepping import (
     climb,
     follow,
     gradient_norm,

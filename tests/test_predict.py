@@ -29,10 +29,8 @@ from bearcat.calibration import Calibration
 from bearcat.cli import main
 from bearcat.data import stream as module
 from bearcat.data.formats import read_signals
-from bearcat.diagnose import diagnose, tally
-from bearcat.errors import InputError
-from bearcat.export import export_onnx
-from bearcat.predict import (
+from bearcat.deploy.export import export_onnx
+from bearcat.deploy.predict import (
     alarm_classes,
     at_rate_of,
     cut_stream,
@@ -43,6 +41,8 @@ from bearcat.predict import (
     open_stream,
     resampled,
 )
+from bearcat.errors import InputError
+from bearcat.trust.pooling import diagnose, tally
 from tests.test_artefact import familiar_with, made_model, save_model
 from tests.test_cli import bearcat
 
@@ -564,7 +564,7 @@ def test_a_file_far_larger_than_the_memory_it_needs(tmp_path, model_folder, kind
     code = """
 import re, sys
 from pathlib import Path
-from bearcat.predict import at_rate_of, diagnose_stream, open_model, open_stream
+from bearcat.deploy.predict import at_rate_of, diagnose_stream, open_model, open_stream
 model = open_model(Path(sys.argv[1]))
 peaks = []
 for path in sys.argv[2:]:

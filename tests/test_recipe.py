@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from bearcat.adapt import with_settings
 from bearcat.errors import InputError
-from bearcat.recipe import RECIPES, Calibration, PseudoLabels, Recipe, Schedule, Teacher, recipe_named
+from bearcat.methods.recipe import RECIPES, Calibration, PseudoLabels, Recipe, Schedule, Teacher, recipe_named
+from bearcat.runs.adapt import with_settings
 
 
 def test_the_table_of_methods_is_the_papers():

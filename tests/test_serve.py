@@ -35,16 +35,16 @@ from pyarrow import parquet
 from scipy.io import savemat, wavfile
 
 from bearcat import cli
-from bearcat.data.simulate import Bearing, Simulated, fault_frequencies
+from bearcat.data.datasets.simulate import Bearing, Simulated, fault_frequencies
+from bearcat.deploy.export import export_onnx, load_onnx
+from bearcat.deploy.serve.answer import Asked, FieldError, read_windows
+from bearcat.deploy.serve.limits import Address, Limits
+from bearcat.deploy.serve.metrics import Metrics
+from bearcat.deploy.serve.pages import docs_page, main_page
+from bearcat.deploy.serve.picture import BEARINGS, Folded, Picture, extremes, marks_of, sums
+from bearcat.deploy.serve.run import serve
+from bearcat.deploy.serve.unpacked import TooLargeError, check_unpacked
 from bearcat.errors import InputError
-from bearcat.export import export_onnx, load_onnx
-from bearcat.serve.answer import Asked, FieldError, read_windows
-from bearcat.serve.limits import Address, Limits
-from bearcat.serve.metrics import Metrics
-from bearcat.serve.pages import docs_page, main_page
-from bearcat.serve.picture import BEARINGS, Folded, Picture, extremes, marks_of, sums
-from bearcat.serve.run import serve
-from bearcat.serve.unpacked import TooLargeError, check_unpacked
 from tests import opened
 from tests.test_artefact import familiar_with, made_model, raw_windows, save_model
 from tests.test_predict import command  # noqa: F401 (a fixture)
@@ -892,7 +892,7 @@ def test_commands_that_cannot_work_get_a_sentence(models, tmp_path, command):  #
 
 
 def test_without_fastapi_a_sentence_says_what_to_install(models, command, monkeypatch):  # noqa: F811
-    for name in ("bearcat.serve.app", "bearcat.serve.run"):
+    for name in ("bearcat.deploy.serve.app", "bearcat.deploy.serve.run"):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "fastapi", None)
     status, _, said = command("serve", models / "model.onnx", "--port", 0)

@@ -11,10 +11,18 @@ import pytest
 from scipy import signal as processing
 
 from bearcat.data.catalogue import load
+from bearcat.data.datasets.simulate import (
+    CONDITIONS,
+    Bearing,
+    Condition,
+    Simulated,
+    fault_frequencies,
+    limits,
+    vibration,
+)
+from bearcat.data.datasets.simulate.bearing import REFERENCE
+from bearcat.data.datasets.simulate.vibration import Defect, Streams
 from bearcat.data.recording import Recording, envelope_spectrum
-from bearcat.data.simulate import CONDITIONS, Bearing, Condition, Simulated, fault_frequencies, limits, vibration
-from bearcat.data.simulate.bearing import REFERENCE
-from bearcat.data.simulate.vibration import Defect, Streams
 from bearcat.errors import InputError
 from tests.reference import simulate as twin
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bearcat.data.paderborn import CONDITIONS
+from bearcat.data.datasets.paderborn import CONDITIONS
 from bearcat.errors import InputError
-from bearcat.recipe import RECIPES
+from bearcat.methods.recipe import RECIPES
 from bearcat.report.published import published_figures
 from bearcat.report.results import Cell, Missing, Result
 from bearcat.report.stats import compare

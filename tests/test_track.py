@@ -12,7 +12,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from bearcat.errors import InputError
-from bearcat.track import open_tracker
+from bearcat.runs.track import open_tracker
 
 
 def read(folder: Path) -> dict[str, dict[int, float]]:
@@ -89,7 +89,7 @@ def test_a_resumed_training_goes_on_and_repeats_nothing(tmp_path: Path):
 
 def test_a_resumed_training_keeps_what_a_killed_one_had_told(tmp_path: Path):
     code = (
-        "import os, sys; from pathlib import Path; from bearcat.track import open_tracker\n"
+        "import os, sys; from pathlib import Path; from bearcat.runs.track import open_tracker\n"
         "tracker = open_tracker('tensorboard', Path(sys.argv[1]))\n"
         "for epoch in range(3): tracker.epoch(epoch, {'loss': float(epoch)})\n"
         "os.kill(os.getpid(), 9)"
@@ -109,7 +109,7 @@ def test_an_unknown_tracker_is_refused_with_the_nearest_name(tmp_path: Path):
 def test_a_missing_package_is_answered_with_its_pip_command(tmp_path: Path):
     code = (
         "import sys; sys.modules['tensorboard'] = None\n"
-        "from pathlib import Path; from bearcat.errors import InputError; from bearcat.track import open_tracker\n"
+        "from pathlib import Path; from bearcat.errors import InputError; from bearcat.runs.track import open_tracker\n"
         "try: open_tracker('tensorboard', Path(sys.argv[1]))\n"
         "except InputError as error: print(error)"
     )
@@ -129,7 +129,7 @@ def test_a_full_disk_is_told():
     # The writer appends by name; under that name now lies the device that is always full.
     code = (
         "import sys; from pathlib import Path; from bearcat.errors import InputError\n"
-        "import tempfile; from bearcat.track import open_tracker\n"
+        "import tempfile; from bearcat.runs.track import open_tracker\n"
         "folder = tempfile.mkdtemp(); tracker = open_tracker('tensorboard', Path(folder))\n"
         "file = next(Path(folder).iterdir()); file.unlink(); file.symlink_to('/dev/full')\n"
         "try:\n"
@@ -142,5 +142,5 @@ def test_a_full_disk_is_told():
 
 
 def test_nothing_heavy_is_loaded_before_a_tracker_is_opened():
-    code = "import sys, bearcat.track; assert not {'tensorboard', 'torch', 'numpy'} & set(sys.modules)"
+    code = "import sys, bearcat.runs.track; assert not {'tensorboard', 'torch', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

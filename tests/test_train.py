@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from bearcat.batches import stack_data
 from bearcat.calibration import CALIBRATORS, Evidence
 from bearcat.data.recording import Windows
 from bearcat.data.tasks import HeldBack, Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
-from bearcat.evaluate import predict, watcher
-from bearcat.recipe import RECIPES, Adversarial, Recipe, Schedule, Sharpness
-from bearcat.train import Run, Trained, _new_state, stack_key, train
+from bearcat.methods.recipe import RECIPES, Adversarial, Recipe, Schedule, Sharpness
+from bearcat.training.batches import stack_data
+from bearcat.training.evaluate import predict, watcher
+from bearcat.training.loop import Run, Trained, _new_state, stack_key, train
 from tests.reference import loop as reference
 from tests.reference.balance import repeated
 
@@ -439,7 +439,7 @@ def test_windows_of_several_channels_and_other_lengths_train():
 
 
 def test_checkpoints_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    from bearcat import checkpoint
+    from bearcat import storage as checkpoint
 
     path = tmp_path / "x.safetensors"
     checkpoint.save(path, {"a": torch.ones(3)}, {"epoch": 1})

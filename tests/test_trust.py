@@ -16,17 +16,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bearcat import trust
 from bearcat.cli.train import print_trust
 from bearcat.data import Preparation, Split, Task, join, load, open_dataset, prepare, split_task
 from bearcat.errors import InputError
-from bearcat.evaluate import LOOKED, MIXED, SHARPNESS, validators, watcher
-from bearcat.recipe import RECIPES, Schedule
+from bearcat.methods.recipe import RECIPES, Schedule
 from bearcat.report.caveats import caveats
 from bearcat.report.results import Cell
 from bearcat.report.run_page import write_run_page
-from bearcat.runs import Library, Order, _look
-from bearcat.train import Run, train
+from bearcat.runs.run import Library, Order, _look
+from bearcat.training.evaluate import LOOKED, MIXED, SHARPNESS, validators, watcher
+from bearcat.training.loop import Run, train
+from bearcat.trust import estimates as trust
 from tests.made_records import made_result
 from tests.reference import trust as reference
 
@@ -505,7 +505,9 @@ def test_curves_hold_the_validators_of_the_first_target_training_windows(trained
 
 
 def test_trust_needs_no_torch():
-    subprocess.run([sys.executable, "-c", "import sys, bearcat.trust; assert 'torch' not in sys.modules"], check=True)
+    subprocess.run(
+        [sys.executable, "-c", "import sys, bearcat.trust.estimates; assert 'torch' not in sys.modules"], check=True
+    )
 
 
 @pytest.mark.parametrize("scheme", ["window", "block"])

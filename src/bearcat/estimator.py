@@ -23,18 +23,18 @@ import numpy as np
 import torch
 
 import bearcat
-from bearcat.artefact import Model, save_model
 from bearcat.calibration import Calibration, Evidence, Temperature
 from bearcat.data.prepare import INPUTS, Preparation, prepare
 from bearcat.data.recording import Floats, Integers, Recording, spectrum, standardise
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
-from bearcat.diagnose import pooled_temperature, tally
+from bearcat.deploy.model import Model, save_model
 from bearcat.errors import InputError, suggest
-from bearcat.evaluate import predict
+from bearcat.methods.recipe import DEFAULT_RECIPE, RECIPES, Recipe, recipe_named
 from bearcat.models import Student
 from bearcat.models.networks import SHORTEST
-from bearcat.recipe import DEFAULT_RECIPE, RECIPES, Recipe, recipe_named
-from bearcat.train import Run, Trained, chosen_device, train
+from bearcat.training.evaluate import predict
+from bearcat.training.loop import Run, Trained, chosen_device, train
+from bearcat.trust.pooling import pooled_temperature, tally
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin

@@ -1,4 +1,4 @@
-"""Slow, obvious twins of the vectorised parts of bearcat.data.simulate: one loop per index, no FFT."""
+"""Slow, obvious twins of the vectorised parts of bearcat.data.datasets.simulate: one loop per index, no FFT."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from bearcat.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from bearcat.bench.execute import Executor, Talk
-    from bearcat.bench.store import Job, State, Store
+    from bearcat.runs.execute import Executor, Talk
+    from bearcat.runs.store import Job, State, Store
 
 commands = typer.Typer(no_args_is_help=True, help="Run, resume and report grids of runs (docs/benchmark.md).")
 
@@ -53,7 +53,7 @@ def bench_run(
 
     Exit status 1 says that some runs failed.
     """
-    from bearcat.bench.execute import execute
+    from bearcat.runs.execute import execute
 
     placed, jobs_of_grid = _opened(grid, store, root, only_method, create=True)
     chosen = _executor(executor, jobs, stack, address, device, track)
@@ -73,7 +73,7 @@ def bench_run(
 @commands.command("status")
 def bench_status(grid: GridFile, store: StoreFolder = Path("bench-store"), root: Root = None) -> None:
     """What of a grid is done, running, failed and missing, and how long the rest may take."""
-    from bearcat.bench.store import overtaken
+    from bearcat.runs.store import overtaken
 
     placed, jobs = _opened(grid, store, root, None, create=False)
     _print_states(jobs, {job.run: placed.state(job.run) for job in jobs})
@@ -91,9 +91,9 @@ def bench_report(
     ] = None,
 ) -> None:
     """Tables, statistics and figures of what is done, on one page."""
-    from bearcat.bench.plan import read_grid
-    from bearcat.bench.store import results
     from bearcat.report.bench_page import write_bench_report
+    from bearcat.runs.grid import read_grid
+    from bearcat.runs.store import results
 
     placed, jobs = _opened(grid, store, root, None, create=False)
     found, missing = results(jobs, placed)
@@ -107,8 +107,8 @@ def _opened(
     grid: Path, store: Path, root: Path | None, methods: Sequence[str] | None, create: bool
 ) -> tuple[Store, list[Job]]:
     """The store, and the grid's runs by the names they have in it."""
-    from bearcat.bench.plan import only_methods, plan, read_grid
-    from bearcat.bench.store import identify, open_store
+    from bearcat.runs.grid import only_methods, plan, read_grid
+    from bearcat.runs.store import identify, open_store
 
     asked = read_grid(grid)
     try:
@@ -124,12 +124,12 @@ def _executor(
 ) -> Executor:
     import os
 
-    from bearcat.bench.cluster import Cluster
-    from bearcat.bench.execute import Stack
-    from bearcat.bench.local import Local
     from bearcat.errors import suggest
-    from bearcat.track import require_tracker
-    from bearcat.train import chosen_device
+    from bearcat.runs.cluster import Cluster
+    from bearcat.runs.execute import Stack
+    from bearcat.runs.local import Local
+    from bearcat.runs.track import require_tracker
+    from bearcat.training.loop import chosen_device
 
     known = ("stack", "local", "ray")
     if name not in known:
@@ -159,7 +159,7 @@ def _bench_bar(jobs: Sequence[Job], trained: set[str]) -> Iterator[Talk]:
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    from bearcat.bench.execute import Talk
+    from bearcat.runs.execute import Talk
 
     columns = (
         TextColumn("{task.description}", markup=False), BarColumn(bar_width=20),

@@ -16,7 +16,7 @@ from bearcat.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bearcat.predict import Seen
+    from bearcat.deploy.predict import Seen
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model's folder, or a file that ends in .onnx.")]
 Alarm = Annotated[
@@ -47,8 +47,8 @@ def predict(
 
     Alarms are of recordings, whatever is printed. A file that cannot be used is told of, and the others go on.
     """
+    from bearcat.deploy.predict import alarm_classes, at_rate_of, diagnose_stream, find_files, open_model, open_stream
     from bearcat.errors import suggest
-    from bearcat.predict import alarm_classes, at_rate_of, diagnose_stream, find_files, open_model, open_stream
 
     for option, value, known in (("--by", by, ("recording", "window")), ("--format", form, tuple(_PRINTERS))):
         if value not in known:
@@ -184,8 +184,8 @@ def export(
     onnx: Annotated[Path, typer.Option("--onnx", help="The file to write; its name ends in .onnx.")],
 ) -> None:
     """Write a model as one ONNX file, from recorded windows to calibrated probabilities (docs/deploy.md)."""
-    from bearcat.artefact import load_model
-    from bearcat.export import export_onnx
+    from bearcat.deploy.export import export_onnx
+    from bearcat.deploy.model import load_model
 
     opened = load_model(model)
     _tell_refusal(opened.refusal)
@@ -208,8 +208,8 @@ def serve(
     alarm: Alarm = None,
 ) -> None:
     """Answer to HTTP on this machine, and show a page to drop recordings on (docs/serve.md). Stop it with Ctrl-C."""
-    from bearcat.serve.limits import Address, Limits
-    from bearcat.serve.run import serve as run
+    from bearcat.deploy.serve.limits import Address, Limits
+    from bearcat.deploy.serve.run import serve as run
 
     address = Address(host, port)
     if token is None and not address.loopback:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bearcat.cli.options import Channel, Device, Rate, Root, Set, Track, console, dataset_named
-from bearcat.recipe import DEFAULT_RECIPE
+from bearcat.methods.recipe import DEFAULT_RECIPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from bearcat.data.choose import Chosen
-    from bearcat.evaluate import EpochEnd
+    from bearcat.training.evaluate import EpochEnd
 
 OWN = "; chosen from the recordings of your own folder"
 LOSSES = ("supervised", "pseudo_label", "confusion", "domain")
@@ -75,14 +75,14 @@ def adapt(
 
     from rich.progress import track as reading
 
-    from bearcat import adapt as work
     from bearcat.data import Folder, dataset_label
     from bearcat.data.choose import Asked, as_asked
-    from bearcat.recipe import QUICK_EPOCHS, RECIPES, recipe_named
-    from bearcat.runs import Order
+    from bearcat.methods.recipe import QUICK_EPOCHS, RECIPES, recipe_named
+    from bearcat.runs import adapt as work
+    from bearcat.runs.run import Order
+    from bearcat.runs.track import require_tracker
     from bearcat.settings import pairs
-    from bearcat.track import require_tracker
-    from bearcat.train import checked_precision, chosen_device
+    from bearcat.training.loop import checked_precision, chosen_device
 
     if data_name == "simulated" and (kind, window, settings) == (None, None, None):
         print(work.DEMONSTRATION_SENTENCE, file=sys.stderr)
@@ -183,7 +183,7 @@ def _print_scores(title: str, records: Sequence[tuple[str, dict[str, Any]]], tol
 
 def print_trust(name: str, record: Mapping[str, Any]) -> None:
     """What to expect of the model on the target, found without its labels; and what those say, where there are any."""
-    from bearcat.trust import expected_of
+    from bearcat.trust.estimates import expected_of
 
     told, scores = record["estimates"], record["scores"]["target"]
     found = expected_of(told)
@@ -201,7 +201,7 @@ def recipes() -> None:
     """The methods bearcat can run, by their ingredients."""
     from rich.table import Table
 
-    from bearcat.recipe import RECIPES
+    from bearcat.methods.recipe import RECIPES
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("recipe", "alignment", "MCC", "SDAT", "self-training", "threshold", "calibration"):

@@ -15,10 +15,11 @@ from pathlib import Path
 
 from bearcat.data.cache import cached_windows
 from bearcat.data.catalogue import About, Catalogue, Dataset, Download, Entry, Problem, load
-from bearcat.data.cwru import CWRU
-from bearcat.data.folder import Folder
-from bearcat.data.hit_sm import HITSM
-from bearcat.data.paderborn import Paderborn
+from bearcat.data.datasets.cwru import CWRU
+from bearcat.data.datasets.folder import Folder
+from bearcat.data.datasets.hit_sm import HITSM
+from bearcat.data.datasets.paderborn import Paderborn
+from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.recording import (
     Provenance,
@@ -31,7 +32,6 @@ from bearcat.data.recording import (
     spectrum,
     standardise,
 )
-from bearcat.data.simulate import Simulated
 from bearcat.data.tasks import HeldBack, Labelled, Split, SplitTask, Task, TrainingData, Unlabelled, split_task
 from bearcat.errors import InputError, suggest
 from bearcat.settings import cache_folder, override

@@ -22,7 +22,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from bearcat.data.folder import Held
+from bearcat.data.datasets.folder import Held
 from bearcat.data.prepare import Preparation
 from bearcat.data.recording import Floats, count_windows
 from bearcat.data.tasks import Split, Task, classes_of

@@ -16,7 +16,7 @@ import numpy as np
 from bearcat.report.drawing import ordered_methods
 from bearcat.report.results import Cell, Missing, Result
 from bearcat.report.wording import count, listed
-from bearcat.trust import FAR, expected_of
+from bearcat.trust.estimates import FAR, expected_of
 
 VALIDATORS = {"entropy": "entropy", "bnm": "BNM", "snd": "SND", "dev": "DEV", "mixval": "MixVal"}  # docs/trust.md
 

@@ -13,7 +13,7 @@ from typing import Any
 from bearcat.report.caveats import adapts, doubtful_transfer
 from bearcat.report.results import Result
 from bearcat.report.wording import listed
-from bearcat.trust import CHOOSER, agreement
+from bearcat.trust.estimates import CHOOSER, agreement
 
 NAME = CHOOSER.upper()
 

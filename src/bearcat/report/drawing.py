@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.errors import InputError
-from bearcat.recipe import RECIPES
+from bearcat.methods.recipe import RECIPES
 from bearcat.report.plots import figure
 from bearcat.report.results import Result
 from bearcat.report.wording import listed

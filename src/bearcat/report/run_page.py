@@ -41,7 +41,7 @@ from bearcat.report.records import (
 )
 from bearcat.report.results import Result, read_result
 from bearcat.report.typeset import NOTHING, Entry, Table
-from bearcat.trust import agreement
+from bearcat.trust.estimates import agreement
 
 
 def write_run_page(folder: Path, beside: Sequence[Path] = ()) -> Path:

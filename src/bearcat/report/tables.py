@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from bearcat.data.paderborn import CONDITIONS
+from bearcat.data.datasets.paderborn import CONDITIONS
 from bearcat.errors import InputError
-from bearcat.recipe import RECIPES
+from bearcat.methods.recipe import RECIPES
 from bearcat.report.published import Published, published_figures
 from bearcat.report.results import Missing, Result
 from bearcat.report.stats import (

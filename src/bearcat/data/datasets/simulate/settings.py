@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bearcat.data.simulate.bearing import CONDITIONS, Bearing
+from bearcat.data.datasets.simulate.bearing import CONDITIONS, Bearing
 
 FAULTS = {"inner": ("inner",), "outer": ("outer",), "both": ("inner", "outer"), "ball": ("ball",)}
 

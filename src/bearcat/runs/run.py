@@ -34,8 +34,6 @@ import torch
 from torch import Tensor
 
 import bearcat
-from bearcat.artefact import Model, save_model
-from bearcat.batches import padded_stack
 from bearcat.calibration import Calibration, reliability_bins
 from bearcat.data import (
     Catalogue,
@@ -53,15 +51,17 @@ from bearcat.data import (
 from bearcat.data.choose import Choice
 from bearcat.data.recording import Integers
 from bearcat.data.tasks import UNKNOWN
-from bearcat.diagnose import pooled_temperature
+from bearcat.deploy.model import Model, save_model
 from bearcat.errors import InputError
-from bearcat.evaluate import EpochEnd, Trust, predict, scores, trust, watcher
+from bearcat.methods.recipe import Recipe
 from bearcat.models import Student
-from bearcat.recipe import Recipe
 from bearcat.report.plots import Bins, draw_reliability
-from bearcat.track import open_tracker
-from bearcat.train import RESULT_VERSION, Run, Trained, stack_key, train
-from bearcat.trust import CHOOSER, favoured_checked, favoured_epoch
+from bearcat.runs.track import open_tracker
+from bearcat.training.batches import padded_stack
+from bearcat.training.evaluate import EpochEnd, Trust, predict, scores, trust, watcher
+from bearcat.training.loop import RESULT_VERSION, Run, Trained, stack_key, train
+from bearcat.trust.estimates import CHOOSER, favoured_checked, favoured_epoch
+from bearcat.trust.pooling import pooled_temperature
 
 RECORD, PREDICTIONS, CURVES, NOTE = "record.json", "predictions.csv", "curves.csv", "run.json"
 KEPT = ("model", "picture")  # what a folder may hold besides

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bearcat.recipe import Schedule
+from bearcat.methods.recipe import Schedule
 
 
 class _Reversal(torch.autograd.Function):

@@ -23,10 +23,10 @@ from typing import Any
 
 import torch
 
-from bearcat.bench.execute import Bench, Stopped, Talk, note_failure, sentence_of, watched
-from bearcat.bench.store import CHECKPOINT, Job, Lock, Store
 from bearcat.errors import InputError
-from bearcat.runs import CURVES, NOTE, PREDICTIONS, RECORD, adapt_all, write_whole
+from bearcat.runs.execute import Bench, Stopped, Talk, note_failure, sentence_of, watched
+from bearcat.runs.run import CURVES, NOTE, PREDICTIONS, RECORD, adapt_all, write_whole
+from bearcat.runs.store import CHECKPOINT, Job, Lock, Store
 
 FILES = (NOTE, PREDICTIONS, CURVES, RECORD)  # of a finished run; the record last
 ATTEMPTS = 4  # at a run whose worker is lost

@@ -20,14 +20,14 @@ import torch
 from bearcat.data import Catalogue, Dataset, Folder, Task, load
 from bearcat.data.catalogue import domain_named
 from bearcat.data.choose import Asked, Chosen, as_asked, choose, look
-from bearcat.data.folder import EMPTY, Held
+from bearcat.data.datasets.folder import EMPTY, Held
 from bearcat.errors import InputError, suggest
-from bearcat.evaluate import EpochEnd
-from bearcat.recipe import Recipe
+from bearcat.methods.recipe import Recipe
 from bearcat.report.choices import compared
 from bearcat.report.results import read_result
-from bearcat.runs import KEPT, Order, adapt_all, add_estimate
+from bearcat.runs.run import KEPT, Order, adapt_all, add_estimate
 from bearcat.settings import override
+from bearcat.training.evaluate import EpochEnd
 
 # What `bearcat adapt` does when it is told nothing: three states of a bearing, seen in short spectra, so that a few
 # minutes on two cores are enough. Easy on purpose, and no evidence about real machines.

@@ -28,7 +28,7 @@ class Page:
 
 @cache
 def main_page() -> Page:
-    return _with_policy(files("bearcat.serve").joinpath("page.html").read_text(encoding="utf-8"))
+    return _with_policy(files("bearcat.deploy.serve").joinpath("page.html").read_text(encoding="utf-8"))
 
 
 def docs_page(schema: Mapping[str, Any]) -> Page:

@@ -40,8 +40,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bearcat import __version__
 from bearcat.data.formats import FORMATS
-from bearcat.errors import InputError
-from bearcat.serve.answer import (
+from bearcat.deploy.serve.answer import (
     Answer,
     Asked,
     FieldError,
@@ -53,11 +52,12 @@ from bearcat.serve.answer import (
     distrusted,
     lower_first,
 )
-from bearcat.serve.limits import Limits
-from bearcat.serve.metrics import Metrics
-from bearcat.serve.pages import CLOSED, docs_page, main_page
-from bearcat.serve.picture import BEARINGS
-from bearcat.serve.unpacked import TooLargeError, check_unpacked
+from bearcat.deploy.serve.limits import Limits
+from bearcat.deploy.serve.metrics import Metrics
+from bearcat.deploy.serve.pages import CLOSED, docs_page, main_page
+from bearcat.deploy.serve.picture import BEARINGS
+from bearcat.deploy.serve.unpacked import TooLargeError, check_unpacked
+from bearcat.errors import InputError
 
 MOST_JSON = 2**24  # bytes; numbers as text become objects of Python's before they are an array
 EXPANSION = 8  # a recording may unpack to so many times max_bytes

@@ -22,10 +22,10 @@ from typing import Any
 
 import torch
 
-from bearcat.bench.execute import Bench, Stopped, Talk, disk_trouble, holding, note_failure, sentence_of, settle
-from bearcat.bench.store import Job, Store
 from bearcat.errors import InputError
-from bearcat.runs import Library
+from bearcat.runs.execute import Bench, Stopped, Talk, disk_trouble, holding, note_failure, sentence_of, settle
+from bearcat.runs.run import Library
+from bearcat.runs.store import Job, Store
 
 ATTEMPTS = 2  # at a run whose worker dies
 

@@ -26,9 +26,9 @@ from bearcat.data.prepare import Preparation
 from bearcat.data.recording import Floats, Integers, spectrum, standardise
 from bearcat.data.stream import Stream
 from bearcat.data.stream import open_stream as open_stream  # so that all one needs to predict comes from here
-from bearcat.diagnose import Diagnosis, Outputs, Tally, diagnose, tally
 from bearcat.errors import InputError, suggest
-from bearcat.trust import Booleans, Familiarity
+from bearcat.trust.estimates import Booleans, Familiarity
+from bearcat.trust.pooling import Diagnosis, Outputs, Tally, diagnose, tally
 
 BATCH = 256  # windows handed to the model at once
 HEALTHY_NAMES = {"healthy", "normal"}  # a class called so, in any case, is no alarm
@@ -72,11 +72,11 @@ def open_model(path: Path) -> Predictor:
     """The model in a folder, or in a file that ends in .onnx."""
     path = Path(path)
     if path.suffix.lower() == ".onnx":
-        from bearcat.export import load_onnx
+        from bearcat.deploy.export import load_onnx
 
         return load_onnx(path)
     try:
-        from bearcat.artefact import load_model
+        from bearcat.deploy.model import load_model
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "safetensors"):
             raise

@@ -10,7 +10,7 @@ The graph is written node by node from the weights, so that it stays small and c
 
 Classes, rate, preparation and versions are in its metadata, the verdict of its run where that is not to use it, and
 what the model is familiar with: features of some hundred windows, their spectra in bands (float16, in base64), and
-limits, for bearcat.trust.Familiarity, which needs numpy and scipy alone.
+limits, for bearcat.trust.estimates.Familiarity, which needs numpy and scipy alone.
 
 >>> export_onnx(load_model(Path("out/model")), Path("bearing.onnx"))       # pip install 'bearcat[export]'
 >>> load_onnx(Path("bearing.onnx")).predict(windows)                       # pip install 'bearcat[runtime]'
@@ -31,12 +31,12 @@ from numpy.typing import NDArray
 
 from bearcat import __version__
 from bearcat.data.prepare import Preparation
-from bearcat.diagnose import Outputs
 from bearcat.errors import InputError
-from bearcat.trust import Familiarity
+from bearcat.trust.estimates import Familiarity
+from bearcat.trust.pooling import Outputs
 
 if TYPE_CHECKING:
-    from bearcat.artefact import Model
+    from bearcat.deploy.model import Model
 
 FORMAT = 1
 OPSET = 18
@@ -49,7 +49,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class OnnxModel:
-    """A graph in onnxruntime and what its metadata say; the same questions as bearcat.artefact.Model answers."""
+    """A graph in onnxruntime and what its metadata say; the same questions as bearcat.deploy.model.Model answers."""
 
     session: Any  # onnxruntime.InferenceSession, which may be used by several threads at once
     classes: tuple[str, ...]

@@ -30,15 +30,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bearcat.bench.plan import Planned
 from bearcat.data import Catalogue
 from bearcat.data.files import digest
 from bearcat.data.formats import reading
 from bearcat.errors import InputError
 from bearcat.report.results import Cell, Missing, Result
 from bearcat.report.wording import count
-from bearcat.runs import CURVES, NOTE, PREDICTIONS, RECORD, Library, Order, checked_record, write_whole
-from bearcat.train import RESULT_VERSION
+from bearcat.runs.grid import Planned
+from bearcat.runs.run import CURVES, NOTE, PREDICTIONS, RECORD, Library, Order, checked_record, write_whole
+from bearcat.training.loop import RESULT_VERSION
 
 VERSION = 1  # of the layout
 PARTS = ("store.json", "data.json", "runs", "locks", "stacks")

@@ -12,16 +12,16 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from bearcat.deploy.export import OnnxModel, export_onnx, load_onnx
+from bearcat.deploy.predict import alarm_classes
+from bearcat.deploy.serve.limits import Address, Limits
 from bearcat.errors import InputError
-from bearcat.export import OnnxModel, export_onnx, load_onnx
-from bearcat.predict import alarm_classes
-from bearcat.serve.limits import Address, Limits
 
 try:
     import uvicorn
 
-    from bearcat.serve.answer import Served
-    from bearcat.serve.app import make_app
+    from bearcat.deploy.serve.answer import Served
+    from bearcat.deploy.serve.app import make_app
 except ImportError as error:
     raise InputError("serving needs an extra; pip install 'bearcat[serve]'") from error
 
@@ -65,7 +65,7 @@ def open_served(path: Path) -> OnnxModel:
     """The model in onnxruntime, one core a call, for several calls run at once; a folder is exported first."""
     if path.suffix.lower() == ".onnx":
         return load_onnx(path, threads=1)
-    from bearcat.artefact import load_model
+    from bearcat.deploy.model import load_model
 
     with tempfile.TemporaryDirectory(prefix="bearcat-") as folder:
         return load_onnx(export_onnx(load_model(path), Path(folder) / "model.onnx"), threads=1)

@@ -23,11 +23,11 @@ from typing import ClassVar
 import numpy as np
 
 from bearcat.data.catalogue import About, Catalogue, Download, Entry, domain_named
+from bearcat.data.datasets.simulate.bearing import CONDITIONS, Bearing, Condition, fault_frequencies
+from bearcat.data.datasets.simulate.limits import check
+from bearcat.data.datasets.simulate.settings import FAULTS, Settings
+from bearcat.data.datasets.simulate.vibration import Defect, Streams, simulate
 from bearcat.data.recording import Recording
-from bearcat.data.simulate.bearing import CONDITIONS, Bearing, Condition, fault_frequencies
-from bearcat.data.simulate.limits import check
-from bearcat.data.simulate.settings import FAULTS, Settings
-from bearcat.data.simulate.vibration import Defect, Streams, simulate
 from bearcat.errors import InputError, suggest
 
 __all__ = ["CONDITIONS", "Bearing", "Condition", "Simulated", "fault_frequencies"]

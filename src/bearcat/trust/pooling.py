@@ -10,7 +10,7 @@ the two (temperature 1 is the mean, 1/n the product of n windows).
 >>> diagnosis = diagnose(tally(log_probabilities), temperature=1.0)      # (window, class)
 >>> diagnosis.index, diagnosis.confidence, diagnosis.agreement, diagnosis.windows
 
-Where the model knows what is familiar (bearcat.trust.Familiarity), unfamiliar windows are counted along, and too many
+Where the model knows what is familiar (bearcat.trust), unfamiliar windows are counted along, and too many
 of them make the recording unfamiliar: whatever class it was given, it looks like nothing the model was adapted to.
 """
 
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.errors import InputError
-from bearcat.trust import Familiarity
+from bearcat.trust.estimates import Familiarity
 
 Doubles = NDArray[np.float64]
 

@@ -23,11 +23,11 @@ from typing import Protocol
 
 import torch
 
-from bearcat.bench.store import CHECKPOINT, Job, Store, overtaken
 from bearcat.errors import InputError
-from bearcat.evaluate import EpochEnd
 from bearcat.report.wording import count
-from bearcat.runs import RECORD, Library, Shape, adapt_all
+from bearcat.runs.run import RECORD, Library, Shape, adapt_all
+from bearcat.runs.store import CHECKPOINT, Job, Store, overtaken
+from bearcat.training.evaluate import EpochEnd
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy import fft
 from scipy import signal as processing
 
-from bearcat.data.simulate.bearing import REFERENCE, Condition
-from bearcat.data.simulate.settings import Settings
+from bearcat.data.datasets.simulate.bearing import REFERENCE, Condition
+from bearcat.data.datasets.simulate.settings import Settings
 
 Doubles = NDArray[np.float64]
 

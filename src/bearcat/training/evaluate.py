@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bearcat.batches import Batches, gather, padded_stack
 from bearcat.calibration import CPCS, Calibration, Evidence, accuracy, brier, ece, nll
 from bearcat.data.recording import Windows, spectrum
 from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.models.networks import Student
-from bearcat.trust import (
+from bearcat.training.batches import Batches, gather, padded_stack
+from bearcat.trust.estimates import (
     KEPT_FEATURES,
     Familiarity,
     Source,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from bearcat.data.simulate.bearing import CONDITIONS
-from bearcat.data.simulate.settings import FAULTS, Settings
-from bearcat.data.simulate.vibration import modes
+from bearcat.data.datasets.simulate.bearing import CONDITIONS
+from bearcat.data.datasets.simulate.settings import FAULTS, Settings
+from bearcat.data.datasets.simulate.vibration import modes
 from bearcat.errors import InputError, suggest
 
 # Settings by what they may be; checked in this order.

@@ -13,14 +13,14 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from bearcat.adapt import with_settings
 from bearcat.data import Dataset, Preparation, Split, Task, dataset_label, open_dataset
 from bearcat.data.catalogue import domain_named
 from bearcat.errors import InputError, suggest
-from bearcat.recipe import RECIPES, Recipe, recipe_named
+from bearcat.methods.recipe import RECIPES, Recipe, recipe_named
 from bearcat.report.results import Cell
-from bearcat.runs import Order
-from bearcat.train import checked_precision
+from bearcat.runs.adapt import with_settings
+from bearcat.runs.run import Order
+from bearcat.training.loop import checked_precision
 
 KEYS = (
     "title", "data", "domains", "tasks", "inputs", "seeds", "epochs", "preparation", "split", "methods", "method",

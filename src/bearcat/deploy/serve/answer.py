@@ -18,12 +18,12 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from bearcat.data.datasets.simulate.bearing import Bearing
 from bearcat.data.recording import Floats
-from bearcat.data.simulate.bearing import Bearing
-from bearcat.diagnose import Diagnosis, Tally, diagnose, tally
+from bearcat.deploy.predict import BATCH, Predictor, Seen, at_rate_of, diagnose_stream, look_at, open_stream
+from bearcat.deploy.serve.picture import Folded, Mark, Picture, marks_of, sums, timeline
 from bearcat.errors import InputError
-from bearcat.predict import BATCH, Predictor, Seen, at_rate_of, diagnose_stream, look_at, open_stream
-from bearcat.serve.picture import Folded, Mark, Picture, marks_of, sums, timeline
+from bearcat.trust.pooling import Diagnosis, Tally, diagnose, tally
 
 MOST_WINDOWS = 20_000  # told one by one
 MOST_RATE = 1e9  # Hz

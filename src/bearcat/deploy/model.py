@@ -28,14 +28,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bearcat import __version__, checkpoint
+from bearcat import __version__
+from bearcat import storage as checkpoint
 from bearcat.calibration import Calibration
 from bearcat.data.prepare import Preparation
 from bearcat.data.recording import spectrum, standardise
-from bearcat.diagnose import Outputs
 from bearcat.errors import InputError
 from bearcat.models import Student
-from bearcat.trust import Familiarity
+from bearcat.trust.estimates import Familiarity
+from bearcat.trust.pooling import Outputs
 
 FORMAT = 1
 BATCH = 16  # windows at once: what lies between two layers then stays in the cache (benchmarks/predict_speed.py)
@@ -52,7 +53,7 @@ class Model:
     preparation: Preparation
     rate: float | None  # of the recordings it was trained on
     told: dict[str, Any]  # for people and the card: recipe, task, data, scores, estimates, limits, versions, …
-    pooled_temperature: float = 1.0  # of a recording's confidence (bearcat.diagnose)
+    pooled_temperature: float = 1.0  # of a recording's confidence (bearcat.trust.pooling)
     familiarity: Familiarity | None = None  # what windows of the adapted target look like, where that was fitted
 
     @property

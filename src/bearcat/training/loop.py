@@ -25,17 +25,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bearcat import checkpoint as checkpoints
-from bearcat import losses, thresholds
-from bearcat.batches import Batch, Batches, Feed, data_key, stack_data
+from bearcat import storage as checkpoints
 from bearcat.calibration import CALIBRATORS, CPCS, Calibration, Calibrator, Evidence, Temperature
 from bearcat.data.tasks import UNKNOWN, TrainingData
 from bearcat.errors import InputError, suggest
-from bearcat.evaluate import EpochEnd, predict
+from bearcat.methods import losses, thresholds
+from bearcat.methods.recipe import Recipe
 from bearcat.models import PRECISIONS, DomainClassifier, Student, fast_path, initialise, use_path
 from bearcat.models.stacked import Randomness
-from bearcat.recipe import Recipe
-from bearcat.stepping import (
+from bearcat.training.batches import Batch, Batches, Feed, data_key, stack_data
+from bearcat.training.evaluate import EpochEnd, predict
+from bearcat.training.stepping import (
     Recorder,
     climb,
     descend,

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bearcat.data.datasets.simulate.bearing import Bearing, fault_frequencies
 from bearcat.data.recording import Floats, envelope_spectrum, spectrum
-from bearcat.data.simulate.bearing import Bearing, fault_frequencies
 
 POINTS = 800  # of a curve, at most (twice as many parts of a waveform)
 DETAIL = 1200  # samples drawn one by one

@@ -1,0 +1,1 @@
+"""Trained models: the folder, prediction, ONNX, the server."""

@@ -1,0 +1,1 @@
+"""Methods: recipes and the ingredients they are made of."""

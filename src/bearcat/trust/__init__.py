@@ -1,0 +1,1 @@
+"""How far to trust predictions on a target without labels."""
