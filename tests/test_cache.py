@@ -91,7 +91,7 @@ def test_a_file_seen_before_is_not_read_to_know_it_again(folder, tmp_path, monke
     real = time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: real() + 10**10)  # the files are no longer fresh
     windows_of(folder, tmp_path / "cache")
-    monkeypatch.setattr(cache_module, "digest", lambda _: pytest.fail("read again"))
+    monkeypatch.setattr(cache_module, "digest_file", lambda _: pytest.fail("read again"))
     windows_of(folder, tmp_path / "cache")
 
 

@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 import torch
 
-from bearcat import storage as checkpoints
 from bearcat.data import Preparation, Simulated, Split, SplitTask, Task, load, prepare, split_task
 from bearcat.methods.recipe import RECIPES, Recipe, Schedule
+from bearcat.storage import load_tensors, save_tensors
 from bearcat.training.evaluate import predict, scores
 from bearcat.training.loop import Run, Trained, _identity, train
 
@@ -75,8 +75,8 @@ def trained_as(name: str, splits: list[SplitTask], trainer: Trainer, folder: Pat
     if RECIPES[name].calibration is None:
         return trainer(name)[0]
     runs, path = runs_of(RECIPES[name], splits), folder / "checkpoint.safetensors"
-    tensors, told = checkpoints.load(trainer(without_calibration(name))[1])
-    checkpoints.save(path, tensors, told | {"identity": _identity(runs, "float32")})
+    tensors, told = load_tensors(trainer(without_calibration(name))[1])
+    save_tensors(path, tensors, told | {"identity": _identity(runs, "float32")})
     return train(runs, CPU, checkpoint=path)
 
 
@@ -131,7 +131,7 @@ def test_until_calibration_begins_cat_is_at_to_the_bit(splits, trainer, tmp_path
     path = tmp_path / "checkpoint.safetensors"
     with pytest.raises(Enough):
         train(runs_of(RECIPES["CAT-CPCS"], splits), CPU, progress=stop, checkpoint=path, checkpoint_seconds=0)
-    (mine, told), (theirs, other) = checkpoints.load(path), checkpoints.load(trainer("AT")[1])
+    (mine, told), (theirs, other) = load_tensors(path), load_tensors(trainer("AT")[1])
     assert (told["epoch"], told["teacher"]) == (other["epoch"], other["teacher"]) == (SCHEDULE.calibrate_from, True)
     assert mine.keys() == theirs.keys()
     for name, tensor in mine.items():

@@ -439,14 +439,14 @@ def test_windows_of_several_channels_and_other_lengths_train():
 
 
 def test_checkpoints_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    from bearcat import storage as checkpoint
+    from bearcat.storage import load_tensors, save_tensors
 
     path = tmp_path / "x.safetensors"
-    checkpoint.save(path, {"a": torch.ones(3)}, {"epoch": 1})
+    save_tensors(path, {"a": torch.ones(3)}, {"epoch": 1})
     monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
-        checkpoint.save(path, {"a": torch.zeros(3)}, {"epoch": 2})
-    tensors, told = checkpoint.load(path)
+        save_tensors(path, {"a": torch.zeros(3)}, {"epoch": 2})
+    tensors, told = load_tensors(path)
     assert torch.equal(tensors["a"], torch.ones(3))
     assert told == {"epoch": 1}
     assert [one.name for one in tmp_path.iterdir()] == ["x.safetensors"]

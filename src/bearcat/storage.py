@@ -1,50 +1,74 @@
-"""Tensors and a few words in one file, written so that a reader finds the old file or the new one, never a half.
+"""Files on disk: atomic writing, hashing, and tensors with their metadata in one file.
 
-safetensors holds both: tensors by name, and JSON in its metadata. Nothing is executed on loading.
+A reader finds the old file or the new one, never a half. safetensors holds tensors by name and JSON metadata; nothing
+is executed on loading.
+
+>>> write_atomically(Path("out/record.json"), content)
+>>> save_tensors(Path("out/checkpoint.safetensors"), {"weight": weight}, {"epoch": 3})
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-import tempfile
+import uuid
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from bearcat.errors import InputError
 
+if TYPE_CHECKING:
+    from torch import Tensor
 
-def save(path: Path, tensors: dict[str, Tensor], told: dict[str, Any]) -> None:
-    """Writes beside the file and renames; what was there stays until the new one is whole on disk."""
-    from safetensors.torch import save as serialise
 
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes the whole file or nothing; an earlier file stays in place until then. Missing folders are made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = serialise(
-        {name: one.detach().cpu().contiguous().clone() for name, one in tensors.items()},
-        metadata={"told": json.dumps(told)},
-    )
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    draft = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with draft.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(draft).replace(path)
+        draft.replace(path)
     except BaseException:
-        Path(draft).unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
         raise
 
 
-def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors (on the CPU) and the words of a file, or one sentence that it is damaged."""
+def digest(content: bytes) -> str:
+    """SHA-256 of some bytes."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def digest_file(path: Path) -> str:
+    """SHA-256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_json(value: Any) -> str:
+    """SHA-256 of plain values, however a dict is ordered."""
+    return digest(json.dumps(value, sort_keys=True).encode())
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
+    """Writes tensors and plain metadata into one file, atomically."""
+    from safetensors.torch import save
+
+    detached = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    write_atomically(path, save(detached, metadata={"bearcat": json.dumps(metadata)}))
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors (on the CPU) and the metadata of a file, or one sentence that it is damaged."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:
-            told = json.loads((file.metadata() or {})["told"])
-            return {name: file.get_tensor(name) for name in file.keys()}, told  # noqa: SIM118 (no mapping)
+            metadata = json.loads((file.metadata() or {})["bearcat"])
+            return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118 (no mapping)
     except FileNotFoundError as error:
         raise InputError(f"{path}: there is no such file") from error
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:

@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 
 from bearcat.data.catalogue import Catalogue, Entry, load
-from bearcat.data.files import digest
 from bearcat.data.formats import reading
 from bearcat.data.prepare import Preparation, assemble, prepare
 from bearcat.data.recording import Floats, Provenance, Windows
+from bearcat.storage import digest_file, write_atomically
 
 VERSION = 1  # of the layout and of what `prepare` computes: raise it when either changes
 
@@ -80,13 +80,13 @@ def _contents(entries: Sequence[Entry], cache: Path) -> dict[Path | None, str]:
                 if isinstance(remembered, list) and remembered[:-1] == state:
                     found[path] = str(remembered[-1])
                     continue
-                found[path] = digest(path)
+                found[path] = digest_file(path)
             # A file written a moment ago could change again within the clock's grain: look at it again next time.
             if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > 2_000_000_000:
                 news[path.name] = [*state, found[path]]
         if news:
             with contextlib.suppress(OSError):
-                _write_atomically(memory, json.dumps(known | news).encode())
+                write_atomically(memory, json.dumps(known | news).encode())
     return found
 
 
@@ -137,11 +137,3 @@ def _store(place: Path, windows: Windows, preparation: Preparation) -> None:
 
 def _text(told: dict[str, Any]) -> bytes:
     return json.dumps(told, sort_keys=True).encode()
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, draft = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-    Path(draft).replace(path)

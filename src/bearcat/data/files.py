@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from bearcat.errors import InputError
@@ -32,9 +31,3 @@ def found_files(root: Path, pattern: str) -> dict[str, list[Path]]:
 def inside(root: Path, path: Path) -> bool:
     """Whether a path, links followed, stays inside a folder."""
     return path.resolve().is_relative_to(root.resolve())
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -29,12 +29,12 @@ import torch
 from torch import Tensor
 
 from bearcat import __version__
-from bearcat import storage as checkpoint
 from bearcat.calibration import Calibration
 from bearcat.data.prepare import Preparation
 from bearcat.data.recording import spectrum, standardise
 from bearcat.errors import InputError
 from bearcat.models import Student
+from bearcat.storage import load_tensors, save_tensors
 from bearcat.trust.estimates import Familiarity
 from bearcat.trust.pooling import Outputs
 
@@ -104,7 +104,7 @@ def save_model(folder: Path, model: Model) -> None:
         tensors |= {f"calibration.{name}": value for name, value in model.calibration.state().items()}
     if model.familiarity is not None:
         tensors |= {f"familiarity.{name}": torch.from_numpy(one) for name, one in model.familiarity.state().items()}
-    checkpoint.save(folder / WEIGHTS, tensors, {"format": FORMAT})
+    save_tensors(folder / WEIGHTS, tensors, {"format": FORMAT})
     ours = {
         "format": FORMAT,
         "classes": list(model.classes),
@@ -140,7 +140,7 @@ def load_model(folder: Path) -> Model:
         seal = told.pop("seal", None)  # folders of the first bearcats have none
         if seal is not None and seal != _seal(told):
             raise InputError(f"{folder}: is a damaged model folder, {WORDS} was changed; copy or train the model again")
-        tensors, _ = checkpoint.load(folder / WEIGHTS)
+        tensors, _ = load_tensors(folder / WEIGHTS)
         preparation = Preparation(**told["preparation"])
         network = Student(1, told["channels"], preparation.points, len(told["classes"]))
         network.load_state_dict(_part(tensors, "network."))

@@ -25,8 +25,9 @@ import torch
 
 from bearcat.errors import InputError
 from bearcat.runs.execute import Bench, Stopped, Talk, note_failure, sentence_of, watched
-from bearcat.runs.run import CURVES, NOTE, PREDICTIONS, RECORD, adapt_all, write_whole
+from bearcat.runs.run import CURVES, NOTE, PREDICTIONS, RECORD, adapt_all
 from bearcat.runs.store import CHECKPOINT, Job, Lock, Store
+from bearcat.storage import write_atomically
 
 FILES = (NOTE, PREDICTIONS, CURVES, RECORD)  # of a finished run; the record last
 ATTEMPTS = 4  # at a run whose worker is lost
@@ -135,7 +136,7 @@ def _take(found: dict[str, bytes] | str | None, job: Job, bench: Bench) -> None:
         folder = bench.store.folder(job.run)
         folder.mkdir(parents=True, exist_ok=True)
         for name in FILES:
-            write_whole(folder / name, found[name])
+            write_atomically(folder / name, found[name])
         bench.talk.settled(job.run, True)
     if found is not None:
         bench.store.drop_stack([job.run])

@@ -20,7 +20,6 @@ import csv
 import hashlib
 import json
 import math
-import os
 import platform
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -57,6 +56,7 @@ from bearcat.methods.recipe import Recipe
 from bearcat.models import Student
 from bearcat.report.plots import Bins, draw_reliability
 from bearcat.runs.track import open_tracker
+from bearcat.storage import digest, write_atomically
 from bearcat.training.batches import padded_stack
 from bearcat.training.evaluate import EpochEnd, Trust, predict, scores, trust, watcher
 from bearcat.training.loop import RESULT_VERSION, Run, Trained, stack_key, train
@@ -208,7 +208,7 @@ def adapt_all(
                 save_model(folder / "model", model)
             if "picture" in keep:
                 _draw(folder / "reliability.png", record["reliability"])
-            write_whole(folder / RECORD, _sealed(folder, record))
+            write_atomically(folder / RECORD, _sealed(folder, record))
     return [json.loads((folder / RECORD).read_text(encoding="utf-8")) for folder in folders]
 
 
@@ -243,7 +243,7 @@ def checked_record(folder: Path) -> dict[str, Any]:
     try:
         record: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         told = record.pop("checksums")
-        intact = told[RECORD] == _digest(_text(record))
+        intact = told[RECORD] == digest(_text(record))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{folder / RECORD}: is damaged ({type(error).__name__})") from error
     if not intact:
@@ -253,7 +253,7 @@ def checked_record(folder: Path) -> dict[str, Any]:
             content = (folder / name).read_bytes()
         except FileNotFoundError as error:
             raise ValueError(f"{folder / name}: is missing") from error
-        if _digest(content) != told[name]:
+        if digest(content) != told[name]:
             raise ValueError(f"{folder / name}: is damaged (it does not match its checksum)")
     return record | {"checksums": told}
 
@@ -263,22 +263,8 @@ def add_estimate(folder: Path, name: str, value: Any) -> dict[str, Any]:
     record = checked_record(folder)
     del record["checksums"]
     record["estimates"] = record["estimates"] | {name: value}
-    write_whole(folder / RECORD, _sealed(folder, record))
+    write_atomically(folder / RECORD, _sealed(folder, record))
     return checked_record(folder)
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Whole on disk or not at all; what was there stays until then."""
-    draft = path.with_name(f".{path.name}.draft")
-    try:
-        with draft.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)  # noqa: PTH105
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 @dataclass(frozen=True, eq=False)
@@ -377,7 +363,7 @@ def _claim(folder: Path, order: Order, split: SplitTask) -> str:
             raise InputError(f"{folder}: is not empty and holds no run of bearcat; choose another --out")
         folder.mkdir(parents=True, exist_ok=True)
         told = {"identity": identity, "seed": order.seed} | order.told()
-        write_whole(note, json.dumps(told, indent=1, ensure_ascii=False).encode())
+        write_atomically(note, json.dumps(told, indent=1, ensure_ascii=False).encode())
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
@@ -488,19 +474,15 @@ def _plain(value: Any) -> Any:
 
 def _sealed(folder: Path, record: dict[str, Any]) -> bytes:
     """The record as it is written, with checksums of itself and of the files beside it."""
-    files = {name: _digest((folder / name).read_bytes()) for name in (PREDICTIONS, CURVES)}
+    files = {name: digest((folder / name).read_bytes()) for name in (PREDICTIONS, CURVES)}
     plain = json.loads(_text(record))
     return json.dumps(
-        plain | {"checksums": {RECORD: _digest(_text(plain))} | files}, indent=1, ensure_ascii=False
+        plain | {"checksums": {RECORD: digest(_text(plain))} | files}, indent=1, ensure_ascii=False
     ).encode()
 
 
 def _text(record: dict[str, Any]) -> bytes:
     return json.dumps(record, sort_keys=True, allow_nan=False).encode()
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def _model(

@@ -31,13 +31,13 @@ from pathlib import Path
 from typing import Any
 
 from bearcat.data import Catalogue
-from bearcat.data.files import digest
 from bearcat.data.formats import reading
 from bearcat.errors import InputError
 from bearcat.report.results import Cell, Missing, Result
 from bearcat.report.wording import count
 from bearcat.runs.grid import Planned
-from bearcat.runs.run import CURVES, NOTE, PREDICTIONS, RECORD, Library, Order, checked_record, write_whole
+from bearcat.runs.run import CURVES, NOTE, PREDICTIONS, RECORD, Library, Order, checked_record
+from bearcat.storage import digest_file, write_atomically
 from bearcat.training.loop import RESULT_VERSION
 
 VERSION = 1  # of the layout
@@ -152,7 +152,7 @@ class Store:
         """Notes why a run has no result; the run must be ours."""
         self.folder(run).mkdir(parents=True, exist_ok=True)
         told = {"sentence": sentence, "host": socket.gethostname(), "when": time.strftime("%Y-%m-%d %H:%M:%S %z")}
-        write_whole(self.folder(run) / FAILURE, json.dumps(told, indent=1, ensure_ascii=False).encode())
+        write_atomically(self.folder(run) / FAILURE, json.dumps(told, indent=1, ensure_ascii=False).encode())
 
     def forget_failure(self, run: str) -> None:
         (self.folder(run) / FAILURE).unlink(missing_ok=True)
@@ -162,7 +162,7 @@ class Store:
         folder = self.path / "stacks" / hashlib.sha256("\n".join(runs).encode()).hexdigest()[:24]
         if not (folder / MANIFEST).exists():
             folder.mkdir(parents=True, exist_ok=True)
-            write_whole(folder / MANIFEST, json.dumps({"members": list(runs)}, indent=1).encode())
+            write_atomically(folder / MANIFEST, json.dumps({"members": list(runs)}, indent=1).encode())
         return folder
 
     def drop_stack(self, runs: Sequence[str]) -> None:
@@ -191,7 +191,7 @@ def open_store(path: Path, create: bool = False) -> Store:
                     (path / part).mkdir(parents=True, exist_ok=True)
                 with _alone(path):
                     if not about.exists():
-                        write_whole(about, json.dumps({"version": VERSION, "identity": uuid.uuid4().hex}).encode())
+                        write_atomically(about, json.dumps({"version": VERSION, "identity": uuid.uuid4().hex}).encode())
             return Store(path)
         version = json.loads(about.read_text(encoding="utf-8"))["version"]
         if version > VERSION:
@@ -250,7 +250,7 @@ def identify(
         try:
             with _alone(store.path):
                 merged = _remembered(store) | known
-                write_whole(store.path / "data.json", json.dumps(merged, indent=1).encode())
+                write_atomically(store.path / "data.json", json.dumps(merged, indent=1).encode())
         except OSError:
             pass  # a store that can only be read needs no memory
     return jobs
@@ -266,7 +266,7 @@ def fingerprint(catalogue: Catalogue, domain: str, digests: dict[Path, str]) -> 
     for one in part.entries:
         if one.file is not None and one.file not in digests:
             with reading(one.origin, "a file"):
-                digests[one.file] = digest(one.file)
+                digests[one.file] = digest_file(one.file)
         told.append([one.label, one.origin, one.identity, digests[one.file] if one.file is not None else None])
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 

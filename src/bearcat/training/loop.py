@@ -25,7 +25,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bearcat import storage as checkpoints
 from bearcat.calibration import CALIBRATORS, CPCS, Calibration, Calibrator, Evidence, Temperature
 from bearcat.data.tasks import UNKNOWN, TrainingData
 from bearcat.errors import InputError, suggest
@@ -33,6 +32,7 @@ from bearcat.methods import losses, thresholds
 from bearcat.methods.recipe import Recipe
 from bearcat.models import PRECISIONS, DomainClassifier, Student, fast_path, initialise, use_path
 from bearcat.models.stacked import Randomness
+from bearcat.storage import load_tensors, save_tensors
 from bearcat.training.batches import Batch, Batches, Feed, data_key, stack_data
 from bearcat.training.evaluate import EpochEnd, predict
 from bearcat.training.stepping import (
@@ -499,12 +499,12 @@ def _save(state: State, path: Path, identity: str) -> None:
             tensors |= {f"adam.{part}.{number}.{name}": value for name, value in kept.items()}
     tensors |= {f"history.{name}": torch.stack(values) for name, values in state.history.items()}
     tensors |= {"draw": state.randomness.draw, "finite": state.finite}
-    checkpoints.save(path, tensors, {"identity": identity, "epoch": state.epoch, "teacher": state.teacher is not None})
+    save_tensors(path, tensors, {"identity": identity, "epoch": state.epoch, "teacher": state.teacher is not None})
 
 
 def _resume(state: State, path: Path, identity: str) -> None:
     """Puts the state back to what it was when the checkpoint was written."""
-    tensors, told = checkpoints.load(path)
+    tensors, told = load_tensors(path)
     if told.get("identity") != identity:
         raise InputError(
             f"{path}: belongs to another training (other settings, seed or data); use another --out or delete it"

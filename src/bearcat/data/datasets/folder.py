@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from bearcat.data.catalogue import About, Catalogue, Download, Entry, Problem
-from bearcat.data.files import checked_root, digest, inside
+from bearcat.data.files import checked_root, inside
 from bearcat.data.formats import FORMATS, Samples, read_signals, reading
 from bearcat.data.recording import Recording
 from bearcat.errors import InputError, suggest
+from bearcat.storage import digest_file
 
 MANIFEST = "manifest.csv"
 EMPTY = "a folder without recordings"
@@ -244,7 +245,7 @@ def _doubles(pieces: Sequence[Piece]) -> dict[int, Problem]:
     for paths in by_size.values():
         for path in paths if len(paths) > 1 else ():
             with suppress(OSError):
-                content[path] = digest(path)
+                content[path] = digest_file(path)
     problems: dict[int, Problem] = {}
     seen: dict[tuple[str, str | None], list[Piece]] = defaultdict(list)
     for number, piece in enumerate(pieces):
