@@ -50,7 +50,7 @@ from bearcat.data import (
 from bearcat.data.recording import spectrum
 from bearcat.deploy.predict import alarm_classes
 from bearcat.errors import InputError
-from bearcat.methods.recipe import RECIPES, Recipe, recipe_named
+from bearcat.methods.recipe import RECIPES, Recipe, find_recipe
 from bearcat.report.wording import count
 from bearcat.runs.execute import stack_size
 from bearcat.runs.run import Shape
@@ -210,7 +210,7 @@ def stacks(runs: Sequence[Parted], most: int, device: torch.device) -> Iterator[
         groups[stack_key(one.run)].append(one)
     for key, group in groups.items():
         first = group[0]
-        shape = Shape(first.run.recipe.shape(), first.source.values.shape[1:], key, first.windows)
+        shape = Shape(first.run.recipe.stack_key(), first.source.values.shape[1:], key, first.windows)
         parts = math.ceil(len(group) / min(most, stack_size(shape, device)))
         for members in np.array_split(np.arange(len(group)), parts):
             yield [group[number] for number in members]
@@ -298,7 +298,7 @@ def name_of(case: Case, told: argparse.Namespace) -> Row:
     """The columns that say which run a row is of."""
     task = f"{case.source}:{case.target}"
     of_case = {"task": task, "without": case.without, "seed": case.seed, "third": "+".join(case.third)}
-    every = vars(told) | of_case | {"recipe": recipe_named(told.recipe)}
+    every = vars(told) | of_case | {"recipe": find_recipe(told.recipe)}
     return {name: every[name] for name in NAMED}
 
 
@@ -323,7 +323,7 @@ def run_all(told: argparse.Namespace) -> list[Row]:
     domains, classes, cut = cutter(told)
     cases = list(listed(told, domains, classes))
     wanted = [one for one in cases if tuple(map(str, name_of(one, told).values())) not in there]
-    recipe = RECIPES[recipe_named(told.recipe)].for_input(told.input).in_epochs(told.epochs)
+    recipe = RECIPES[find_recipe(told.recipe)].for_input(told.input).in_epochs(told.epochs)
     print(f"{count(len(cases), 'run')}, {len(cases) - len(wanted)} done before; on {device}", flush=True)
     slowest = 0.0  # seconds a run
     for stack in stacks([parted(one, recipe, cut) for one in wanted], told.stack, device):

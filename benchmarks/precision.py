@@ -53,7 +53,7 @@ def main() -> None:
         trained = train(runs, device, precision=precision)
         of_target = scores(predict(trained.network, values)[0], trained.calibration, labels)
         found[precision] = {name: of_target[name].cpu().numpy() for name in ("accuracy", "ece")}
-        print(f"{trained.path} {precision}: {time.perf_counter() - start:.1f} s", flush=True)
+        print(f"{trained.kernels['encoder']} {precision}: {time.perf_counter() - start:.1f} s", flush=True)
         for number, task in enumerate(tasks):
             part = slice(number * chosen.seeds, (number + 1) * chosen.seeds)
             for name, all_of_them in found[precision].items():

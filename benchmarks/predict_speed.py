@@ -27,7 +27,7 @@ from bearcat.data.prepare import Preparation
 from bearcat.deploy import export
 from bearcat.deploy import model as artefact
 from bearcat.deploy.model import Model
-from bearcat.models import Student, initialise
+from bearcat.models import build_network, initialise
 
 CLASSES = 13
 GOAL, GOAL_RATIO = 1500, 5
@@ -36,7 +36,7 @@ GOAL, GOAL_RATIO = 1500, 5
 def made_model(kind: str, length: int) -> Model:
     """An untrained network; the time it takes does not depend on what it knows."""
     preparation = Preparation(input=kind, length=length)
-    network = Student(1, 1, preparation.points, CLASSES)
+    network = build_network("cnn", 1, 1, preparation.points, CLASSES)
     initialise(network, [0], 0)
     with torch.no_grad():
         network(torch.randn(1, 64, 1, preparation.points), batch_statistics=True)

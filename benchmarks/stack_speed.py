@@ -36,7 +36,11 @@ from workload import (
 )
 
 from bearcat.data.tasks import TrainingData
+from bearcat.methods.alignment import Adversarial
+from bearcat.methods.confusion import Confusion
 from bearcat.methods.recipe import Recipe
+from bearcat.methods.selftraining import SelfTraining
+from bearcat.methods.sharpness import Sharpness
 from bearcat.training.batches import stack_data
 from bearcat.training.loop import Run, train
 
@@ -77,8 +81,9 @@ class TwinEpochs:
         given = twins.Data(train_part, test_part, torch.from_numpy(data.target_train.values), classes=CLASSES)
         settings = twins.Settings(
             epochs=recipe.schedule.epochs, align_from=0, label_from=0, calibrate_from=0,
-            alignment=recipe.alignment is not None, mcc=recipe.confusion is not None,
-            radius=None if recipe.sharpness is None else recipe.sharpness.radius, teacher=recipe.teacher is not None,
+            alignment=recipe.find(Adversarial) is not None, mcc=recipe.find(Confusion) is not None,
+            radius=recipe.find(Sharpness) and recipe.find(Sharpness).radius,
+            teacher=recipe.find(SelfTraining) is not None,
             calibration=None if recipe.calibration is None else "temperature",
             passes="separate" if passes == "separate" else "shared",
         )  # fmt: skip

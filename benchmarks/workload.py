@@ -7,7 +7,6 @@ domain classifier learns) for all runs of a stack at once: 64 source and 64 targ
 from __future__ import annotations
 
 import argparse
-import copy
 import itertools
 import platform
 import statistics
@@ -26,6 +25,7 @@ from bearcat.methods.recipe import RECIPES, Recipe, Schedule
 from bearcat.models import PRECISIONS, fast_path, use_path
 from bearcat.training import loop as loop
 from bearcat.training.batches import Feed, stack_data
+from bearcat.training.calibrate import fit_calibration, refill
 from bearcat.training.evaluate import EpochEnd, watcher
 from bearcat.training.loop import Run, train
 from bearcat.training.stepping import Recorder, matrix_products
@@ -82,17 +82,16 @@ def ready(size: Size) -> Iterator[Callable[[], None]]:
     recipe, one = recipe_of(size.recipe, 10, size.batch), made_up(3 * size.batch, 65, 0, size.length)
     runs = [Run(recipe, one, seed) for seed in range(size.runs)]
     batches = stack_data([one] * size.runs, list(range(size.runs)), size.batch, device)
-    number = loop._numbers(runs, device)
+    ingredients = loop.stack_ingredients(runs, device)
     with matrix_products(size.precision, device):
-        state = loop._new_state(runs, batches, CLASSES)
-        use_path([state.student, state.domain], size.path, size.precision)
-        state.teacher = copy.deepcopy(state.student).requires_grad_(False)
-        phase = loop._phase(recipe, 0)
-        state.calibration = loop._in_place(None, loop._calibrate(recipe, state, batches, None))
-        loop._prepare_labels(recipe, state, batches, number, CLASSES)
+        state = loop.new_state(recipe, batches, CLASSES)
+        use_path([state.student, *state.modules.values()], size.path, size.precision)
+        state.calibration = refill(None, fit_calibration(recipe, state))
+        for ingredient in ingredients:
+            ingredient.start_epoch(state)
         feed, recorder = Feed(batches), Recorder(device, size.record)
-        step = partial(loop._step, recipe, state, feed, number, phase, False)
-        feed.fill(0, [0.5] * 3)
+        step = partial(loop.train_step, recipe, state, feed, ingredients, False)
+        feed.fill(0, {ingredient.name: [0.5] * 3 for ingredient in ingredients})
 
         def next_step() -> None:
             feed.number.fill_(0)
@@ -193,7 +192,9 @@ def sizes_of(chosen: argparse.Namespace) -> list[Size]:
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     paths = chosen.path or [fast_path(the_device())]
-    pairs = [(path, one) for path in paths for one in chosen.precision or [loop._precision(None, path, the_device())]]
+    pairs = [
+        (path, one) for path in paths for one in chosen.precision or [loop.choose_precision(None, path, the_device())]
+    ]
     return [
         Size(length=chosen.length, recipe=chosen.recipe, path=path, precision=precision)
         for path, precision in pairs

@@ -15,15 +15,15 @@ LAYERS = [
     {"errors"},
     {"settings", "storage"},
     {"data", "calibration", "models", "trust"},
-    {"methods"},
-    {"training", "report"},
+    {"methods", "training", "report"},  # ingredients act on the state of a training
     {"deploy"},
     {"runs", "estimator"},
     {"cli"},
 ]
 # Inside data/: the same rule.
 DATA_LAYERS = [
-    {"recording", "archives", "files", "formats"},
+    {"recording", "archives", "files", "formats", "bearing", "torch_forms"},
+    {"inputs"},
     {"catalogue", "prepare", "stream"},
     {"datasets", "cache", "survey", "tasks", "fetch"},
     {"choose"},

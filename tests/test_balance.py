@@ -11,10 +11,11 @@ import torch
 
 from bearcat.data import Preparation, Simulated, Split, Task, load, prepare, split_task
 from bearcat.data.tasks import UNKNOWN, Labelled, TrainingData
-from bearcat.methods.recipe import RECIPES, Recipe
+from bearcat.methods.recipe import RECIPES
 from bearcat.training.batches import balanced, stack_data
+from bearcat.training.calibrate import _equal_classes
 from bearcat.training.evaluate import balanced_accuracy, predict, scores
-from bearcat.training.loop import Run, _equal_classes, stack_key, train
+from bearcat.training.loop import Run, stack_key, train
 from tests.reference.balance import balanced_pass, repeated
 from tests.reference.loop import best_temperature
 from tests.test_train import CPU, RAGGED, SHORT, assert_equal_to_twin, still, toy
@@ -84,8 +85,7 @@ def test_balanced_training_is_the_twins(name):
 
 def test_the_final_temperature_is_that_of_repeated_windows():
     data, recipe, bounds = uneven(), RECIPES["CAT*-Temperature"], (0.01, 100.0)
-    assert recipe.calibration is not None
-    recipe = still(replace(recipe, balance=True, calibration=replace(recipe.calibration, lower=bounds[0])), RAGGED)
+    recipe = still(replace(recipe, balance=True, calibration="Temperature:bounds=0.01,100"), RAGGED)
     data.source_test.labels[2] = 1  # a mistake to be unsure about, so that no temperature is at a bound
     trained = train([Run(recipe, data, 3)], CPU)
     logits, labels = predict(trained.network, trained.batches.source_test)[0][0], data.source_test.labels
@@ -116,11 +116,6 @@ def test_balanced_runs_of_unequal_sizes_stack_and_each_equals_itself_alone():
 def test_balanced_and_plain_runs_do_not_share_a_stack():
     plain = Run(still(RECIPES["DANN"]), uneven(), 0)
     assert stack_key(plain) != stack_key(replace(plain, recipe=replace(plain.recipe, balance=True)))
-
-
-def test_balance_is_told_only_where_it_is_on():
-    assert "balance" not in Recipe().told()
-    assert Recipe(balance=True).told() == Recipe().told() | {"balance": True}
 
 
 def test_balanced_accuracy_is_the_mean_of_the_classes_own():

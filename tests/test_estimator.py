@@ -113,7 +113,7 @@ def test_cat_learns_the_shift_and_its_predictions_are_its_likeliest_classes(shif
     assert np.array_equal(model.classes_[likely.argmax(axis=1)], model.predict(Xt))
     assert np.allclose(likely.sum(axis=1), 1)
     assert np.allclose(np.log(likely), model.predict_log_proba(Xt))
-    assert len(model.history_["loss_domain"]) == 15
+    assert len(model.history_["loss_alignment"]) == 15
 
 
 def test_source_and_target_of_a_packed_array_are_those_of_two_arrays(packed):
@@ -347,7 +347,7 @@ def test_a_saved_model_tells_what_it_was_made_of(tmp_path, recordings):
     loaded = load_model(tmp_path / "deep" / "model")
     assert loaded.classes == ("inner", "outer")
     assert loaded.rate == 12_000
-    counted = loaded.told["data"]
+    counted = loaded.metadata["data"]
     assert counted["source_train"] + counted["source_test"] == sum(len(one) // LENGTH for one in source)
     assert counted["target_train"] == sum(len(one) // LENGTH for one in target)
     card = (tmp_path / "deep" / "model" / "README.md").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ import os
 import pytest
 import torch
 
-from bearcat.models import Student, initialise
+from bearcat.models import Network, build_network, initialise
 from bearcat.models.networks import SHORTEST
 from bearcat.models.stacked import Randomness, dropout
 
@@ -31,8 +31,8 @@ def far(found: torch.Tensor, expected: torch.Tensor) -> float:
     return float(share.nan_to_num(float("inf")).max())
 
 
-def made(runs: int, channels: int, length: int) -> Student:
-    student = Student(runs, channels, length, classes=5, probability=0.0)
+def made(runs: int, channels: int, length: int) -> Network:
+    student = build_network("cnn", runs, channels, length, classes=5, dropout=0.0)
     initialise(student, list(range(3, 3 + runs)), 0)
     with torch.no_grad():  # any sign of a scale, and channels that are almost off
         for norm in student.encoder.norms:

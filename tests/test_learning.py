@@ -21,9 +21,10 @@ import torch
 
 from bearcat.data import Preparation, Simulated, Split, SplitTask, Task, load, prepare, split_task
 from bearcat.methods.recipe import RECIPES, Recipe, Schedule
-from bearcat.storage import load_tensors, save_tensors
+from bearcat.methods.selftraining import SelfTraining, Teacher
+from bearcat.storage import digest_json, load_tensors, save_tensors
 from bearcat.training.evaluate import predict, scores
-from bearcat.training.loop import Run, Trained, _identity, train
+from bearcat.training.loop import Run, Trained, identify, train
 
 CPU = torch.device("cpu")
 SCHEDULE = Schedule(epochs=9, batch=32, align_from=2, label_from=4, calibrate_from=7, drops=(7,))
@@ -42,8 +43,8 @@ def splits() -> list[SplitTask]:
 
 def runs_of(recipe: Recipe, splits: list[SplitTask]) -> list[Run]:
     recipe = replace(recipe, schedule=SCHEDULE)
-    if recipe.teacher is not None:  # a memory of ten steps, for a course of 54
-        recipe = replace(recipe, teacher=replace(recipe.teacher, momentum=0.9))
+    if recipe.find(SelfTraining) is not None:  # a memory of ten steps, for a course of 54
+        recipe = recipe.change("labels", teacher=Teacher(momentum=0.9))
     return [Run(recipe, split.training, seed) for seed, split in enumerate(splits)]
 
 
@@ -76,7 +77,7 @@ def trained_as(name: str, splits: list[SplitTask], trainer: Trainer, folder: Pat
         return trainer(name)[0]
     runs, path = runs_of(RECIPES[name], splits), folder / "checkpoint.safetensors"
     tensors, told = load_tensors(trainer(without_calibration(name))[1])
-    save_tensors(path, tensors, told | {"identity": _identity(runs, "float32")})
+    save_tensors(path, tensors, told | {"identity": digest_json([identify(runs), "float32"])})
     return train(runs, CPU, checkpoint=path)
 
 

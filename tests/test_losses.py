@@ -7,16 +7,12 @@ import torch
 from torch.nn import functional
 
 from bearcat.methods import losses, thresholds
+from bearcat.methods.alignment import reversal_coefficient
+from bearcat.methods.losses import reverse_gradient
 from bearcat.methods.recipe import Schedule
-from bearcat.training.stepping import (
-    climb,
-    follow,
-    gradient_norm,
-    learning_rate,
-    put_back,
-    reversal_coefficient,
-    reverse_gradient,
-)
+from bearcat.methods.selftraining import follow
+from bearcat.methods.sharpness import Sharpness
+from bearcat.training.stepping import put_back
 from tests.reference import loop as reference
 
 LOGITS = torch.randn(3, 12, 5, generator=torch.Generator().manual_seed(0)) * 3
@@ -165,7 +161,7 @@ def test_the_coefficient_rises_from_nothing_to_one():
 
 
 def test_the_rate_drops_at_the_schedules_epochs():
-    rates = [learning_rate(Schedule(), epoch) for epoch in (0, 149, 150, 249, 250, 299)]
+    rates = [Schedule().learning_rate(epoch) for epoch in (0, 149, 150, 249, 250, 299)]
     assert rates == pytest.approx([1e-3, 1e-3, 1e-4, 1e-4, 1e-5, 1e-5])
 
 
@@ -173,8 +169,9 @@ def test_a_climb_goes_as_far_as_the_radius_in_every_run_and_back():
     parameters = [torch.randn(2, 3, 4), torch.randn(2, 5)]
     gradients = [torch.randn(2, 3, 4), torch.randn(2, 5)]
     start = [one.clone() for one in parameters]
-    before = climb(parameters, gradients, torch.tensor([0.05, 0.0]))
-    moved = gradient_norm([now - then for now, then in zip(parameters, start, strict=True)])
+    before = Sharpness(torch.tensor([0.05, 0.0])).perturb(parameters, lambda: gradients)
+    moves = [(now - then).flatten(1) for now, then in zip(parameters, start, strict=True)]
+    moved = torch.linalg.vector_norm(torch.cat(moves, dim=1), dim=1)
     torch.testing.assert_close(moved, torch.tensor([0.05, 0.0]), rtol=1e-4, atol=1e-7)
     put_back(parameters, before)
     assert all(torch.equal(now, then) for now, then in zip(parameters, start, strict=True))
@@ -182,9 +179,9 @@ def test_a_climb_goes_as_far_as_the_radius_in_every_run_and_back():
 
 @pytest.mark.parametrize("statistics", [True, False])
 def test_an_average_of_rate_zero_copies_and_of_rate_one_stays(statistics):
-    from bearcat.models import Student, initialise
+    from bearcat.models import build_network, initialise
 
-    student, teacher = Student(2, 1, 64, 3), Student(2, 1, 64, 3)
+    student, teacher = build_network("cnn", 2, 1, 64, 3), build_network("cnn", 2, 1, 64, 3)
     initialise(student, [1, 2], 0)
     initialise(teacher, [3, 4], 0)
     student(torch.randn(2, 5, 1, 64), batch_statistics=True)

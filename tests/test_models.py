@@ -7,13 +7,13 @@ import torch
 from torch import nn
 
 from bearcat.errors import InputError
-from bearcat.models import DomainClassifier, Student, initialise
+from bearcat.models import DomainClassifier, Network, build_network, initialise
 from bearcat.models.networks import SHORTEST
 from bearcat.models.stacked import Randomness, dropout
 from tests.reference import loop as reference
 
 
-def plain_twin(student: Student, run: int, channels: int, length: int, classes: int) -> nn.ModuleDict:
+def plain_twin(student: Network, run: int, channels: int, length: int, classes: int) -> nn.ModuleDict:
     """Torch's own layers with the parameters and statistics of one run."""
     twin = reference.make_student(classes, channels, length, dropout=0.0)
     state = {name: value[run].clone() for name, value in student.state_dict().items()}
@@ -26,7 +26,7 @@ def plain_twin(student: Student, run: int, channels: int, length: int, classes: 
 @pytest.mark.parametrize(("channels", "length"), [(1, 1024), (1, 512), (3, 100), (2, SHORTEST)])
 def test_every_run_of_a_stack_computes_what_torchs_layers_compute(channels, length):
     torch.manual_seed(0)
-    student = Student(3, channels, length, classes=5, probability=0.0)
+    student = build_network("cnn", 3, channels, length, classes=5, dropout=0.0)
     initialise(student, [4, 5, 6], 0)
     windows = torch.randn(3, 8, channels, length)
     twins = [plain_twin(student, run, channels, length, 5) for run in range(3)]
@@ -45,7 +45,7 @@ def test_every_run_of_a_stack_computes_what_torchs_layers_compute(channels, leng
 @pytest.mark.parametrize("counts", [(8, 5, 1), (3, 3, 3)])
 def test_a_padded_batch_is_normalised_by_its_windows_alone_as_torch_does_it(counts):
     torch.manual_seed(0)
-    student = Student(3, 1, 100, classes=5, probability=0.0)
+    student = build_network("cnn", 3, 1, 100, classes=5, dropout=0.0)
     initialise(student, [4, 5, 6], 0)
     twins = [plain_twin(student, run, 1, 100, 5) for run in range(3)]
     windows = torch.randn(3, 8, 1, 100)
@@ -69,7 +69,7 @@ def test_a_padded_batch_is_normalised_by_its_windows_alone_as_torch_does_it(coun
 def test_runs_as_groups_of_channels_and_one_by_one_are_the_same(counts):
     """A GPU without Triton goes the one way, a CPU the other."""
     torch.manual_seed(0)
-    one, other = (Student(3, 2, 101, classes=5).double() for _ in range(2))
+    one, other = (build_network("cnn", 3, 2, 101, classes=5).double() for _ in range(2))
     for student in (one, other):
         initialise(student, [4, 5, 6], 0)
     windows = torch.randn(3, 8, 2, 101, dtype=torch.float64)
@@ -90,7 +90,7 @@ def test_runs_as_groups_of_channels_and_one_by_one_are_the_same(counts):
 
 def test_two_domains_in_a_batch_are_two_batches():
     torch.manual_seed(0)
-    one, two = Student(2, 1, 100, 5, probability=0.0), Student(2, 1, 100, 5, probability=0.0)
+    one, two = build_network("cnn", 2, 1, 100, 5, dropout=0.0), build_network("cnn", 2, 1, 100, 5, dropout=0.0)
     initialise(one, [4, 5], 0)
     initialise(two, [4, 5], 0)
     windows = torch.randn(2, 12, 1, 100)
@@ -103,7 +103,7 @@ def test_two_domains_in_a_batch_are_two_batches():
 
 def test_gradients_of_a_stack_are_those_of_torchs_layers():
     torch.manual_seed(0)
-    student = Student(2, 1, 128, classes=4, probability=0.0)
+    student = build_network("cnn", 2, 1, 128, classes=4, dropout=0.0)
     domain = DomainClassifier(2, probability=0.0)
     initialise(student, [1, 2], 0)
     initialise(domain, [1, 2], 1)
@@ -125,7 +125,7 @@ def test_gradients_of_a_stack_are_those_of_torchs_layers():
 
 
 def test_initial_weights_belong_to_the_run_and_are_spread_as_torchs():
-    alone, stacked = Student(1, 1, 128, 4), Student(3, 1, 128, 4)
+    alone, stacked = build_network("cnn", 1, 1, 128, 4), build_network("cnn", 3, 1, 128, 4)
     initialise(alone, [7], 20)
     initialise(stacked, [3, 7, 9], 20)
     for name, value in alone.state_dict().items():
@@ -183,6 +183,6 @@ def test_dropout_keeps_the_mean(probability):
 
 
 def test_windows_too_short_for_the_encoder_are_refused():
-    Student(1, 1, SHORTEST, 2)(torch.randn(1, 2, 1, SHORTEST))
+    build_network("cnn", 1, 1, SHORTEST, 2)(torch.randn(1, 2, 1, SHORTEST))
     with pytest.raises(InputError, match=f"at least {SHORTEST}"):
-        Student(1, 1, SHORTEST - 1, 2)
+        build_network("cnn", 1, 1, SHORTEST - 1, 2)

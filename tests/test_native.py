@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from bearcat.errors import InputError
-from bearcat.models import Student, fast_path, initialise, native, use_path
+from bearcat.models import Network, build_network, fast_path, initialise, native, use_path
 from bearcat.models.networks import SHORTEST, rectified_dropout
 from bearcat.models.stacked import Randomness, dropout
 from tests.reference import affine
@@ -28,10 +28,10 @@ def far(found: torch.Tensor, expected: torch.Tensor) -> float:
     return float(share.nan_to_num(float("inf")).max())
 
 
-def made(runs: int, channels: int, length: int, dtype: torch.dtype) -> tuple[Student, Student]:
+def made(runs: int, channels: int, length: int, dtype: torch.dtype) -> tuple[Network, Network]:
     """The same networks, one plain and one native."""
     torch.manual_seed(length)
-    plain = Student(runs, channels, length, classes=5, probability=0.0).to(dtype)
+    plain = build_network("cnn", runs, channels, length, classes=5, dropout=0.0).to(dtype)
     initialise(plain, list(range(3, 3 + runs)), 0)
     with torch.no_grad():  # any sign of a scale, and channels that are off or almost
         for norm in plain.encoder.norms:
@@ -113,7 +113,7 @@ def test_outside_the_maxima_the_last_blocks_gradient_is_affine_in_what_it_saw(wi
 def test_the_last_weights_gradient_is_rounded_off_about_as_little_as_torchs(gamma, beta, times):
     """`gamma` and `beta` of what the last layer sees; its error in float32 is at most `times` that of torch's layers."""
     torch.manual_seed(1)
-    exact = Student(1, 1, 300, classes=5, probability=0.0).double()
+    exact = build_network("cnn", 1, 1, 300, classes=5, dropout=0.0).double()
     initialise(exact, [1], 0)
     with torch.no_grad():
         exact.encoder.norms[2].weight.fill_(gamma)
@@ -136,12 +136,12 @@ def test_the_last_weights_gradient_is_rounded_off_about_as_little_as_torchs(gamm
 
 def test_the_result_does_not_depend_on_neighbours_threads_or_what_was_there_before():
     _, fast = made(3, 1, 200, torch.float32)
-    alone = Student(1, 1, 200, classes=5, probability=0.0)
+    alone = build_network("cnn", 1, 1, 200, classes=5, dropout=0.0)
     alone.load_state_dict({name: value[1:2].clone() for name, value in fast.state_dict().items()})
     use_path([alone], "native", "float32")
     windows = torch.randn(3, 20, 1, 200)
 
-    def gradients(student: Student, given: torch.Tensor) -> list[torch.Tensor]:
+    def gradients(student: Network, given: torch.Tensor) -> list[torch.Tensor]:
         logits, _ = student(given, True, None, None, 2)
         return list(torch.autograd.grad(logits.square().sum(), student.encoder.convolutions.parameters()))
 
@@ -232,14 +232,14 @@ def test_code_whose_gradients_are_wrong_is_not_used(monkeypatch):
     ids=["runs", "channels", "domains", "double", "half"],
 )  # fmt: skip
 def test_windows_that_do_not_fit_never_reach_the_c_code(windows, domains):
-    student = Student(1, 1, 100, 3)
+    student = build_network("cnn", 1, 1, 100, 3)
     use_path([student], "native", "float32")
     with pytest.raises((ValueError, RuntimeError)):
         student(windows, True, None, None, domains)
 
 
 def test_with_running_statistics_gradients_go_the_plain_way():
-    plain, fast = (Student(1, 1, 100, 3) for _ in range(2))
+    plain, fast = (build_network("cnn", 1, 1, 100, 3) for _ in range(2))
     initialise(plain, [1], 0)
     fast.load_state_dict(plain.state_dict())
     use_path([fast], "native", "float32")

@@ -11,14 +11,19 @@ import numpy as np
 import pytest
 import torch
 
-from bearcat.calibration import CALIBRATORS, Evidence
+from bearcat.calibration import Evidence, find_calibrator
 from bearcat.data.recording import Windows
 from bearcat.data.tasks import HeldBack, Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
-from bearcat.methods.recipe import RECIPES, Adversarial, Recipe, Schedule, Sharpness
+from bearcat.methods.alignment import Adversarial
+from bearcat.methods.confusion import Confusion
+from bearcat.methods.recipe import RECIPES, Recipe, Schedule
+from bearcat.methods.selftraining import SelfTraining, Teacher
+from bearcat.methods.sharpness import Sharpness
 from bearcat.training.batches import stack_data
 from bearcat.training.evaluate import predict, watcher
-from bearcat.training.loop import Run, Trained, _new_state, stack_key, train
+from bearcat.training.loop import Run, Trained, new_state, stack_key, train
+from bearcat.training.state import TrainingState
 from tests.reference import loop as reference
 from tests.reference.balance import repeated
 
@@ -51,11 +56,12 @@ def still(recipe: Recipe, schedule: Schedule = SHORT, **changes: Any) -> Recipe:
 
 
 def changed(recipe: Recipe, change: dict[str, Any]) -> Recipe:
-    """With other options; a dict holds those of an ingredient."""
+    """With other options; a dict holds those of an ingredient, or of the teacher."""
     for part, value in change.items():
-        recipe = replace(
-            recipe, **{part: replace(getattr(recipe, part), **value) if isinstance(value, dict) else value}
-        )
+        if part == "teacher":
+            recipe = recipe.change("labels", teacher=replace(recipe.find(SelfTraining).teacher, **value))
+        else:
+            recipe = recipe.change(part, **value) if isinstance(value, dict) else replace(recipe, **{part: value})
     return recipe
 
 
@@ -63,21 +69,21 @@ def twin_of(recipe: Recipe, data: TrainingData, seed: int, run: Run) -> referenc
     """The slow twin with the same settings and initial weights."""
     schedule = recipe.schedule
     batches = stack_data([data], [seed], schedule.batch, CPU)
-    state = _new_state([run], batches, len(data.classes))
+    state = new_state(run.recipe, batches, len(data.classes))
     holder: dict[str, reference.Twin] = {}
 
     def calibrate(logits: torch.Tensor, labels: torch.Tensor) -> Any:
         assert recipe.calibration is not None
-        calibrator = CALIBRATORS[recipe.calibration.kind]()
+        calibrator = find_calibrator(recipe.calibration)
         twin, told = holder["twin"], {}
-        if calibrator.needs_features:
+        if calibrator.needs:
             assert twin.teacher is not None
             encoder = twin.teacher["encoder"].eval()
             with torch.no_grad():
                 told = {
                     "source_features": encoder(torch.from_numpy(data.source_test.values))[None],
                     "source_train_features": encoder(torch.from_numpy(data.source_train.values))[None],
-                    "target_train_features": encoder(torch.from_numpy(data.target_train.values))[None],
+                    "target_features": encoder(torch.from_numpy(data.target_train.values))[None],
                     "seeds": torch.tensor([seed]),
                 }
         if recipe.balance:
@@ -86,16 +92,16 @@ def twin_of(recipe: Recipe, data: TrainingData, seed: int, run: Run) -> referenc
         fitted = calibrator.fit(Evidence(source_logits=logits[None], source_labels=labels[None], **told))
         return lambda values: fitted.apply(values[None])[0]
 
+    labels, sharpness = recipe.find(SelfTraining), recipe.find(Sharpness)
     settings = reference.Settings(
         epochs=schedule.epochs, batch=schedule.batch, rate=schedule.rate, weight_decay=schedule.weight_decay,
         drops=schedule.drops, align_from=schedule.align_from, label_from=schedule.label_from,
-        calibrate_from=schedule.calibrate_from, alignment=recipe.alignment is not None, mcc=recipe.confusion is not None,
-        radius=recipe.sharpness.radius if recipe.sharpness else 0.0, teacher=recipe.teacher is not None,
-        threshold="fixed" if recipe.labels and recipe.labels.threshold == "fixed" else "per class",
-        counts=recipe.labels.counts if recipe.labels else "uncalibrated",
-        average=recipe.labels.average if recipe.labels else "batch",
+        calibrate_from=schedule.calibrate_from, alignment=recipe.find(Adversarial) is not None,
+        mcc=recipe.find(Confusion) is not None, radius=sharpness.radius if sharpness else 0.0, teacher=labels is not None,
+        threshold="fixed" if labels and labels.threshold == "fixed" else "per class",
+        counts=labels.counts if labels else "uncalibrated", average=labels.average if labels else "batch",
         calibration=calibrate if recipe.calibration else None,
-        teacher_statistics=recipe.teacher.statistics if recipe.teacher else "target",
+        teacher_statistics=labels.teacher.statistics if labels else "target",
         dropout=0.0, passes=recipe.passes,
     )  # fmt: skip
     given = reference.Data(
@@ -107,10 +113,16 @@ def twin_of(recipe: Recipe, data: TrainingData, seed: int, run: Run) -> referenc
     holder["twin"] = reference.Twin(
         settings, given,
         student_state={name: value[0].clone() for name, value in state.student.state_dict().items()},
-        domain_state={name: value[0].clone() for name, value in state.domain.state_dict().items()},
+        domain_state=domain_state(state),
         iterations_per_epoch=batches.iterations,
     )  # fmt: skip
     return holder["twin"]
+
+
+def domain_state(state: TrainingState) -> dict[str, torch.Tensor] | None:
+    """The first run's domain classifier; None where the recipe has none."""
+    module = state.modules.get("alignment")
+    return None if module is None else {name: value[0].clone() for name, value in module.state_dict().items()}
 
 
 def assert_equal_to_twin(recipe: Recipe, data: TrainingData, seed: int = 3) -> None:
@@ -118,7 +130,7 @@ def assert_equal_to_twin(recipe: Recipe, data: TrainingData, seed: int = 3) -> N
     trained = train([run], CPU)
     twin = twin_of(recipe, data, seed, run)
     batches = stack_data([data], [seed], recipe.schedule.batch, CPU, recipe.balance)
-    names = {"supervised": "loss_supervised", "pseudo": "loss_pseudo_label", "mcc": "loss_confusion", "domain": "loss_domain",
+    names = {"supervised": "loss_supervised", "pseudo": "loss_labels", "mcc": "loss_confusion", "domain": "loss_alignment",
              "share": "pseudo_label_share"}  # fmt: skip
     for epoch in range(recipe.schedule.epochs):
         twin.start_epoch(epoch)
@@ -212,34 +224,38 @@ def live(recipe: Recipe, **changes: Any) -> Recipe:
     return replace(recipe, schedule=SHORT, **changes)
 
 
+def without(recipe: Recipe, kind: type) -> Recipe:
+    return replace(recipe, ingredients=tuple(each for each in recipe.ingredients if not isinstance(each, kind)))
+
+
 def test_cat_without_a_calibrator_is_at():
     cat = train([Run(live(RECIPES["CAT*-Temperature"], calibration=None), toy(), 0)], CPU)
     same_weights(cat, train([Run(live(RECIPES["AT*"]), toy(), 0)], CPU))
 
 
 def test_at_star_without_teacher_and_pseudo_labels_is_dann_star():
-    stripped = live(RECIPES["AT*"], teacher=None, labels=None)
+    stripped = live(without(RECIPES["AT*"], SelfTraining))
     assert stripped == live(RECIPES["DANN*"])
     same_weights(train([Run(stripped, toy(), 0)], CPU), train([Run(live(RECIPES["DANN*"]), toy(), 0)], CPU))
 
 
 def test_dann_of_coefficient_zero_is_source_only():
     """In what is learnt. The running statistics see the target too, and so differ; and so do dropout's draws, left out here."""
-    dann = train([Run(still(RECIPES["DANN"], alignment=Adversarial(weight=0.0)), toy(), 0)], CPU)
+    dann = train([Run(still(RECIPES["DANN"].change("alignment", weight=0.0)), toy(), 0)], CPU)
     source = train([Run(still(RECIPES["source-only"]), toy(), 0)], CPU)
     for (name, one), (_, other) in zip(dann.student.named_parameters(), source.student.named_parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7, msg=name)
 
 
 def test_sam_of_radius_zero_is_adam():
-    sharp = train([Run(still(RECIPES["AT+MCC"], sharpness=Sharpness(radius=0.0)), toy(dtype=np.float64), 0)], CPU)
+    sharp = train([Run(still(RECIPES["AT*"].change("sharpness", radius=0.0)), toy(dtype=np.float64), 0)], CPU)
     plain = train([Run(still(RECIPES["AT+MCC"]), toy(dtype=np.float64), 0)], CPU)
     for (name, one), (_, other) in zip(sharp.student.named_parameters(), plain.student.named_parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-9, msg=name)
 
 
 def test_a_teacher_of_momentum_zero_is_the_student_a_step_ago():
-    recipe = still(RECIPES["AT"], teacher=replace(RECIPES["AT"].teacher, momentum=0.0))  # type: ignore[type-var]
+    recipe = still(RECIPES["AT"].change("labels", teacher=Teacher(momentum=0.0)))
     students = []
     trained = train(
         [Run(recipe, toy(), 0)], CPU, progress=lambda end: students.append(copy.deepcopy(end.student.state_dict()))
@@ -256,17 +272,12 @@ def test_a_stack_of_three_equals_three_alone(name):
     runs = []
     for number in range(3):
         changed = recipe
-        if recipe.sharpness is not None:
-            changed = replace(changed, sharpness=Sharpness(radius=0.02 * (number + 1)))
-        if recipe.labels is not None:
-            changed = replace(changed, labels=replace(recipe.labels, tau=0.8 + 0.05 * number, weight=0.5 + number))
-        runs.append(
-            Run(
-                replace(changed, alignment=Adversarial(weight=1.0 - 0.3 * number)),
-                toy(seed=number, dtype=np.float64),
-                10 + number,
-            )
-        )
+        if recipe.find(Sharpness) is not None:
+            changed = changed.change("sharpness", radius=0.02 * (number + 1))
+        if recipe.find(SelfTraining) is not None:
+            changed = changed.change("labels", tau=0.8 + 0.05 * number, weight=0.5 + number)
+        changed = changed.change("alignment", weight=1.0 - 0.3 * number)
+        runs.append(Run(changed, toy(seed=number, dtype=np.float64), 10 + number))
     together = train(runs, CPU)
     for number, run in enumerate(runs):
         alone = train([run], CPU)
@@ -411,19 +422,6 @@ def test_a_checkpoint_of_another_training_or_a_damaged_one_is_refused(tmp_path):
         path.write_bytes(damage)
         with pytest.raises(InputError, match=r"checkpoint\.safetensors: is damaged"):
             train([Run(recipe, toy(), 0)], CPU, checkpoint=path)
-
-
-def test_the_oracle_needs_its_argument():
-    recipe = live(
-        RECIPES["CAT-Temperature"], calibration=replace(RECIPES["CAT-Temperature"].calibration, kind="Oracle")
-    )  # type: ignore[type-var]
-    with pytest.raises(InputError, match="oracle calibrator needs target labels"):
-        train([Run(recipe, toy(), 0)], CPU)
-    target = (
-        torch.from_numpy(toy(seed=9).source_test.values)[None],
-        torch.from_numpy(toy(seed=9).source_test.labels)[None],
-    )
-    assert train([Run(recipe, toy(), 0)], CPU, oracle=target).calibration is not None
 
 
 def test_windows_of_several_channels_and_other_lengths_train():

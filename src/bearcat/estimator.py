@@ -24,14 +24,15 @@ import torch
 
 import bearcat
 from bearcat.calibration import Calibration, Evidence, Temperature
-from bearcat.data.prepare import INPUTS, Preparation, prepare
-from bearcat.data.recording import Floats, Integers, Recording, spectrum, standardise
+from bearcat.data.inputs import find_input
+from bearcat.data.prepare import Preparation, prepare
+from bearcat.data.recording import Floats, Integers, Recording
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 from bearcat.deploy.model import Model, save_model
 from bearcat.errors import InputError, suggest
-from bearcat.methods.recipe import DEFAULT_RECIPE, RECIPES, Recipe, recipe_named
-from bearcat.models import Student
-from bearcat.models.networks import SHORTEST
+from bearcat.methods.recipe import DEFAULT_RECIPE, RECIPES, Recipe, find_recipe
+from bearcat.models import Network, select_run
+from bearcat.models.encoders import find_encoder
 from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, Trained, chosen_device, train
 from bearcat.trust.pooling import pooled_temperature, tally
@@ -132,7 +133,7 @@ class _Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
             "source_train": len(data.source_train), "source_test": len(data.source_test),
             "target_train": 0 if target is None else len(target.values),
         }  # fmt: skip
-        self.network_, self.calibration_ = _on_cpu(trained, data)
+        self.network_, self.calibration_ = _on_cpu(trained, data, recipe.encoder)
         said = self._log_probabilities(data.source_test.values)
         self.source_accuracy_ = float((said.argmax(axis=1) == data.source_test.labels).mean())
         self.pooled_temperature_, self.pooled_recordings_ = 1.0, None
@@ -193,7 +194,7 @@ class _Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"{folder}: no folder can be made there ({error.strerror}); choose another") from error
-        told = {
+        metadata = {
             "recipe": self.recipe_name_, "task": "arrays given to fit", "seed": self.seed_, "data": self.windows_,
             "pooled_recordings": self.pooled_recordings_, "scores": {"source": {"accuracy": self.source_accuracy_}},
             "versions": {"bearcat": bearcat.__version__, "torch": torch.__version__},
@@ -204,7 +205,8 @@ class _Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
             folder,
             Model(
                 network=self.network_, calibration=self.calibration_, classes=classes, preparation=preparation,
-                rate=rate, told=told, pooled_temperature=self.pooled_temperature_,
+                rate=rate, metadata=metadata, encoder=self.recipe_.encoder, channels=self.window_shape_[0],
+                pooled_temperature=self.pooled_temperature_,
             ),
         )  # fmt: skip
 
@@ -220,8 +222,7 @@ class _Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
         return likely
 
     def _check_settings(self) -> None:
-        if self.input not in INPUTS:
-            raise InputError(f"unknown input '{self.input}'{suggest(str(self.input), INPUTS)}")
+        find_input(str(self.input))  # which refuses what there is not
         for name in ("window", "stride", "epochs", "batch_size"):
             value = getattr(self, name)
             if not (isinstance(value, Integral) or (value is None and name != "batch_size")):
@@ -281,14 +282,17 @@ class _Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
     def _points(self, samples: int) -> int:
         """How long a window must be before it is transformed: as it is, or padded to the encoder's shortest."""
-        return max(samples, SHORTEST if self.input == "time" else 2 * SHORTEST)
+        points, shortest = find_input(self.input).points, find_encoder(self._named_recipe()[1].encoder).shortest
+        while points(samples) < shortest:
+            samples += 1
+        return samples
 
     def _prepared(self, values: Floats) -> _Prepared:
         """Standardised windows or spectra of raw ones. Short ones get zeros behind."""
         samples = values.shape[-1]
         if samples < self._points(samples):
             values = np.pad(values, ((0, 0), (0, 0), (0, self._points(samples) - samples)))
-        inputs = standardise(values if self.input == "time" else spectrum(values))
+        inputs = find_input(self.input).transform(values)
         return _Prepared(inputs, np.arange(len(inputs)), len(inputs))
 
     def _cut(self, X: Any, name: str = "X") -> _Prepared:  # noqa: N803
@@ -313,7 +317,7 @@ class AdaptedClassifier(_Classifier):
     Parameters
     ----------
     recipe : a name of `bearcat recipes`, or a Recipe. Recipes without a calibrator get a temperature at the end.
-    input : "time" or "frequency", what the network sees of a window.
+    input : a row of INPUTS ("time", "frequency"), what the network is given of a window.
     window, stride : samples, for X of whole recordings; None where X is windows.
     epochs : None is the recipe's own number; the phases keep their shares.
     batch_size : windows of each domain in a step; fewer where there are fewer.
@@ -401,7 +405,7 @@ class CATClassifier(_Classifier):
 
 
 def _recipe(name: str, kind: str, epochs: int | None) -> tuple[str, Recipe]:
-    name = recipe_named(name)
+    name = find_recipe(name)
     recipe = RECIPES[name].for_input(kind)
     return name, recipe if epochs is None else recipe.in_epochs(epochs)
 
@@ -473,16 +477,14 @@ def _held_out(codes: Integers, row: Integers, share: float, random: np.random.Ge
     return np.isin(units, chosen)
 
 
-def _on_cpu(trained: Trained, data: TrainingData) -> tuple[Student, Calibration]:
+def _on_cpu(trained: Trained, data: TrainingData, encoder: str) -> tuple[Network, Calibration]:
     """The network that predicts, and its calibration: the recipe's, or a temperature where the recipe has none."""
     calibration = trained.calibration
     if calibration is None:
         logits, _ = predict(trained.network, trained.batches.source_test)
         evidence = Evidence(source_logits=logits, source_labels=trained.batches.source_test_labels)
         calibration = Temperature().fit(evidence)
-    channels, points = data.source_train.values.shape[1:]
-    network = Student(1, channels, points, len(data.classes)).requires_grad_(False)
-    network.load_state_dict({name: value.cpu() for name, value in trained.network.state_dict().items()})
+    network = select_run(trained.network, 0, encoder, *data.source_train.values.shape[1:])
     return network, Calibration.from_state({name: value.cpu() for name, value in calibration.state().items()})
 
 

@@ -1,6 +1,10 @@
-"""Settings are fields of frozen dataclasses; this turns text into them. And where the cache is.
+"""Settings are fields of frozen dataclasses; this module reads them from text. And where the cache is.
+
+A row of a table (an input, an encoder, a calibrator) is written as its name, with the settings that differ from their
+defaults: `dense:widths=256,128:dropout=0.1`. So records, model folders, grids and the command line share one notation.
 
 >>> override(Simulated(), {"seconds": "2", "severities": "0.5,2"})
+>>> from_text("frequency", INPUTS, "input")
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ import dataclasses
 import os
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,12 +49,49 @@ def override(settings: Settings, texts: Mapping[str, str]) -> Settings:
     return dataclasses.replace(settings, **changed)  # type: ignore[type-var]
 
 
+def find_name(name: str, table: Iterable[str], what: str) -> str:
+    """The entry of a table called so, in any case; the nearest is suggested if there is none."""
+    names = list(table)
+    found = {known.lower(): known for known in names}.get(name.lower())
+    if found is None:
+        raise InputError(f"unknown {what} '{name}'{suggest(name, names)}")
+    return found
+
+
+def from_text(text: str, table: Mapping[str, Callable[[], Settings]], what: str) -> Settings:
+    """The value that `NAME` or `NAME:SETTING=VALUE:…` describes, made of a row of the table."""
+    name, *settings = text.split(":")
+    value = table[find_name(name, table, what)]()
+    try:
+        return override(value, pairs(settings)) if settings else value
+    except InputError as error:
+        raise InputError(f"{what} '{text}': {error}") from error
+
+
+def to_text(name: str, value: Any) -> str:
+    """How `from_text` reads this value: its name, and the settings that are not at their default."""
+    default, parts = type(value)(), [name]
+    for field in dataclasses.fields(value):
+        setting = getattr(value, field.name)
+        if setting != getattr(default, field.name):
+            items = setting if isinstance(setting, tuple) else (setting,)
+            parts.append(f"{field.name}={','.join(str(item) for item in items)}")
+    return ":".join(parts)
+
+
+def to_plain(value: Any) -> Any:
+    """A frozen dataclass as values that JSON knows."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    return list(value) if isinstance(value, tuple) else value
+
+
 def _value(text: str, kind: Any) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
         if type(None) in arguments and text.lower() in ("", "none"):
             return None
-        return _value(text, next(one for one in arguments if one is not type(None)))
+        return _value(text, next(argument for argument in arguments if argument is not type(None)))
     if origin is tuple:
         parts = [part.strip() for part in text.split(",") if part.strip()]
         if arguments[0] is int:  # 1,3-5
@@ -68,7 +109,7 @@ def _value(text: str, kind: Any) -> Any:
 
 def _described(kind: Any) -> str:
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
-    arguments = [one for one in typing.get_args(kind) if one not in (type(None), ...)]
+    arguments = [argument for argument in typing.get_args(kind) if argument not in (type(None), ...)]
     if typing.get_origin(kind) is tuple:
         return f"a list like a,b,c of which each is {words.get(arguments[0], 'a value')}"
     return words.get(arguments[0] if arguments else kind, f"a {kind}")
@@ -76,8 +117,8 @@ def _described(kind: Any) -> str:
 
 def cache_folder() -> Path:
     """$BEARCAT_CACHE, or the user's cache folder."""
-    if told := os.environ.get("BEARCAT_CACHE"):
-        return Path(told)
+    if folder := os.environ.get("BEARCAT_CACHE"):
+        return Path(folder)
     from platformdirs import user_cache_path
 
     return user_cache_path("bearcat", appauthor=False)

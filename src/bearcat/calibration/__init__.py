@@ -20,12 +20,14 @@ from bearcat.calibration.metrics import (
     nll_from_logits,
     reliability_bins,
 )
-from bearcat.calibration.scaling import Identity, Matrix, Oracle, Temperature, Vector
+from bearcat.calibration.scaling import Identity, Matrix, Temperature, Vector
 from bearcat.calibration.shift import CPCS
+from bearcat.settings import from_text
 
 __all__ = [
-    "CALIBRATORS", "CPCS", "Calibration", "Calibrator", "Evidence", "Identity", "Matrix", "Oracle", "ReliabilityBins",
-    "Temperature", "Vector", "accuracy", "brier", "classwise_ece", "ece", "nll", "nll_from_logits", "reliability_bins",
+    "CALIBRATORS", "CPCS", "Calibration", "Calibrator", "Evidence", "Identity", "Matrix", "ReliabilityBins",
+    "Temperature", "Vector", "accuracy", "brier", "classwise_ece", "ece", "find_calibrator", "nll",
+    "nll_from_logits", "reliability_bins",
 ]  # fmt: skip
 
 CALIBRATORS: dict[str, type[Calibrator]] = {
@@ -34,5 +36,9 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "Vector": Vector,
     "Matrix": Matrix,
     "CPCS": CPCS,
-    "Oracle": Oracle,
 }
+
+
+def find_calibrator(text: str) -> Calibrator:
+    """The calibrator that `NAME` or `NAME:SETTING=VALUE` describes."""
+    return from_text(text, CALIBRATORS, "calibrator")

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -20,11 +20,10 @@ from bearcat.errors import InputError
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evidence:
-    """All that a calibrator may look at; all but the first two are optional. Weights of 0 mark padding.
+    """All that a calibrator may read; all but the first two are optional. Weights of 0 mark padding.
 
     Axes: logits (run, window, class), labels and weights (run, window), features (run, window, feature); the run axis
-    may be left out everywhere, and numpy will do. Fields are named, so that more can follow (the target's training
-    windows, the teacher as a function windows → logits and features) without touching the calibrators there are.
+    may be left out everywhere, and numpy will do. In training, only what a calibrator `needs` is computed.
     """
 
     source_logits: AnyArray  # the labelled source test split
@@ -33,9 +32,12 @@ class Evidence:
     source_features: AnyArray | None = None
     source_train_features: AnyArray | None = None
     source_train_weight: AnyArray | None = None
-    target_train_features: AnyArray | None = None
-    target_train_weight: AnyArray | None = None
-    oracle: tuple[AnyArray, AnyArray, AnyArray | None] | None = None  # target logits, labels, weight: Oracle alone
+    target_logits: AnyArray | None = None  # the unlabelled target training split
+    target_features: AnyArray | None = None
+    target_weight: AnyArray | None = None
+    target_windows: AnyArray | None = None  # (run, window, channel, point), as the network takes them
+    network: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None  # windows → logits and features
+    estimates: Mapping[str, AnyArray] | None = None  # without labels: "accuracy" (run,), "class_shares" (run, class)
     seeds: AnyArray | None = None  # (run,) int64, for calibrators that draw; zeros where not given
 
     def source(self) -> Sample:
@@ -130,9 +132,8 @@ class Calibration:
 
 
 class Calibrator(Protocol):
-    """Settings that can be fitted."""
+    """Settings that can be fitted; a row of CALIBRATORS."""
 
-    needs_features: ClassVar[bool]
-    uses_target_labels: ClassVar[bool]  # its records are marked
+    needs: ClassVar[tuple[str, ...]]  # the fields of Evidence it reads beyond source logits, labels and weight
 
     def fit(self, evidence: Evidence) -> Calibration: ...

@@ -10,14 +10,14 @@ Calibration of all runs, each as if it were fitted alone. Fits are in float64 on
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from bearcat.calibration.arrays import Sample
-from bearcat.calibration.evidence import Calibration, Calibrator, Evidence
+from bearcat.calibration.evidence import Calibration, Evidence
 from bearcat.calibration.newton import minimise
 from bearcat.errors import InputError
 
@@ -26,8 +26,7 @@ from bearcat.errors import InputError
 class Identity:
     """No calibration."""
 
-    needs_features: ClassVar[bool] = False
-    uses_target_labels: ClassVar[bool] = False
+    needs: ClassVar[tuple[str, ...]] = ()
 
     def fit(self, evidence: Evidence) -> Calibration:
         scores = evidence.source().scores
@@ -44,8 +43,7 @@ class Temperature:
     """
 
     bounds: tuple[float, float] = (1.0, 100.0)  # docs/method.md, for use inside self-training
-    needs_features: ClassVar[bool] = False
-    uses_target_labels: ClassVar[bool] = False
+    needs: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         check_bounds(self.bounds)
@@ -65,8 +63,7 @@ class Vector:
     # 4e-4 and offsets by 3e-3, a hundredth of what drawing the labels anew does (0.05 and 0.3; for Matrix 1e-4 of 0.03
     # and 7e-3 of 0.4). Separable logits of margin m stop where m · exp(−m · factor) ≈ ridge · (factor − 1).
     ridge: float = 1e-4
-    needs_features: ClassVar[bool] = False
-    uses_target_labels: ClassVar[bool] = False
+    needs: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         check_positive("ridge", self.ridge)
@@ -86,8 +83,7 @@ class Matrix:
     """A full matrix and an offset per class, of least mean NLL + ridge/2 · (|matrix − identity|² + |offset|²)."""
 
     ridge: float = 1e-4  # as in Vector
-    needs_features: ClassVar[bool] = False
-    uses_target_labels: ClassVar[bool] = False
+    needs: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         check_positive("ridge", self.ridge)
@@ -100,25 +96,6 @@ class Matrix:
         anchor = torch.eye(classes, classes + 1, dtype=logits.dtype, device=logits.device).repeat(runs, 1, 1)
         solution = _softmax_regression(inputs, sample, anchor, self.ridge, common=torch.ones_like(anchor[0, 0]))
         return replace(_unbounded(sample), matrix=solution[..., :-1], bias=solution[..., -1])
-
-
-@dataclass(frozen=True)
-class Oracle:
-    """Another calibrator fitted on the target's own labels: what calibration could reach. Its records are marked."""
-
-    inner: Calibrator = field(default_factory=Temperature)
-    needs_features: ClassVar[bool] = False
-    uses_target_labels: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.inner.needs_features:
-            raise InputError("inner: an oracle has the target's labels and needs no features; choose Temperature")
-
-    def fit(self, evidence: Evidence) -> Calibration:
-        if evidence.oracle is None:
-            raise InputError("oracle is missing from the evidence; Oracle needs the target's logits, labels and weight")
-        logits, labels, weight = evidence.oracle
-        return self.inner.fit(Evidence(source_logits=logits, source_labels=labels, source_weight=weight))
 
 
 def check_positive(name: str, value: float) -> None:

@@ -29,8 +29,9 @@ class CPCS:
 
     bounds: tuple[float, float] = (1.0, 100.0)  # as for Temperature
     ridge: float = 1.0  # of the domain regression: ridge/2 · |w|² + Σ loss, scikit-learn's C = 1
-    needs_features: ClassVar[bool] = True
-    uses_target_labels: ClassVar[bool] = False
+    needs: ClassVar[tuple[str, ...]] = (
+        "source_features", "source_train_features", "source_train_weight", "target_features", "target_weight", "seeds",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check_bounds(self.bounds)
@@ -51,11 +52,9 @@ class CPCS:
         """log p(target | x) − log p(source | x) of the source test windows, (run, window)."""
         inputs, _ = read_features(evidence.source_features, evidence.source_weight, "source_features")
         source = read_features(evidence.source_train_features, evidence.source_train_weight, "source_train_features")
-        target = read_features(evidence.target_train_features, evidence.target_train_weight, "target_train_features")
+        target = read_features(evidence.target_features, evidence.target_weight, "target_features")
         if not inputs.shape[::2] == source[0].shape[::2] == target[0].shape[::2]:
-            raise InputError(
-                "source_features, source_train_features and target_train_features must agree in runs and width"
-            )
+            raise InputError("source_features, source_train_features and target_features must agree in runs and width")
         source_kept, target_kept = balanced(source[1], target[1], _seeds(evidence, len(inputs), inputs.device))
         weights = _domain_regression(source[0], source_kept, target[0], target_kept, self.ridge)
         return (inputs * weights[:, None, :-1]).sum(-1) + weights[:, -1:]

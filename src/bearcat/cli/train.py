@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bearcat.training.evaluate import EpochEnd
 
 OWN = "; chosen from the recordings of your own folder"
-LOSSES = ("supervised", "pseudo_label", "confusion", "domain")
+LOSSES = ("supervised", "labels", "confusion", "alignment")
 
 
 def adapt(
@@ -77,7 +77,7 @@ def adapt(
 
     from bearcat.data import Folder, dataset_label
     from bearcat.data.choose import Asked, as_asked
-    from bearcat.methods.recipe import QUICK_EPOCHS, RECIPES, recipe_named
+    from bearcat.methods.recipe import QUICK_EPOCHS, RECIPES, find_recipe
     from bearcat.runs import adapt as work
     from bearcat.runs.run import Order
     from bearcat.runs.track import require_tracker
@@ -89,9 +89,9 @@ def adapt(
         kind, window, settings = work.DEMONSTRATION
     if track is not None:
         require_tracker(track)
-    proper = [recipe_named(name) for name in (beside, recipe) if name is not None]
+    proper = [find_recipe(name) for name in (beside, recipe) if name is not None]
     changes = pairs(recipe_settings or ())
-    changed = work.with_settings(RECIPES[proper[-1]], changes)
+    changed = RECIPES[proper[-1]].with_settings(changes)
     balance = changed.balance if "balance" in changes else balance
     asked = Asked(channel, rate, window, stride, split, kind, balance)
     as_asked(asked)  # which refuses what nobody can do, before anything is read
@@ -109,7 +109,7 @@ def adapt(
     for name in proper:
         folder = out / f"beside-{name}" if name != proper[-1] else out
         prepared = replace(RECIPES[name].for_input(chosen.preparation.input), balance=chosen.balance)
-        scheduled = work.with_settings(prepared, changes if name == proper[-1] else {}).in_epochs(epochs)
+        scheduled = prepared.with_settings(changes if name == proper[-1] else {}).in_epochs(epochs)
         order = Order(
             dataset_label(data_name), dataset, sources, to, name, scheduled, chosen.preparation, chosen.split, seed,
             precision, chosen.choices, chosen.warnings,
@@ -202,18 +202,19 @@ def recipes() -> None:
     from rich.table import Table
 
     from bearcat.methods.recipe import RECIPES
+    from bearcat.methods.selftraining import SelfTraining
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("recipe", "alignment", "MCC", "SDAT", "self-training", "threshold", "calibration"):
+    columns = {"alignment": "alignment", "MCC": "confusion", "SDAT": "sharpness", "self-training": "labels"}
+    for column in ("recipe", *columns, "threshold", "calibration"):
         table.add_column(column)
     for name, recipe in RECIPES.items():
+        ingredients = {ingredient.name: ingredient for ingredient in recipe.ingredients}
+        labels = recipe.find(SelfTraining)
         table.add_row(
             name,
-            "adversarial" if recipe.alignment else "–",
-            "✓" if recipe.confusion else "–",
-            "✓" if recipe.sharpness else "–",
-            "teacher" if recipe.teacher else "–",
-            recipe.labels.threshold if recipe.labels else "–",
-            recipe.calibration.kind if recipe.calibration else "–",
+            *("✓" if part in ingredients else "–" for part in columns.values()),
+            labels.threshold if labels else "–",
+            recipe.calibration or "–",
         )
     console().print(table)

@@ -12,19 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bearcat.data.recording import (
-    Floats,
-    Provenance,
-    Recording,
-    Windows,
-    cut,
-    resample,
-    spectrum,
-    standardise,
-)
-from bearcat.errors import InputError, suggest
+from bearcat.data.inputs import find_input
+from bearcat.data.recording import Floats, Provenance, Recording, Windows, cut, resample
+from bearcat.errors import InputError
 
-INPUTS = ("time", "frequency")
 # Windows worked on at once: about a recording of the paper; smaller chunks make the threads wait for each other.
 CHUNK = 256
 
@@ -33,14 +24,13 @@ CHUNK = 256
 class Preparation:
     """How windows are made of recordings. The defaults are the paper's (docs/protocol.md)."""
 
-    input: str = "time"  # "time": the standardised samples; "frequency": the standardised spectrum
+    input: str = "time"  # a row of INPUTS, as NAME or NAME:SETTING=VALUE
     length: int = 1024  # samples a window
     stride: int | None = None  # samples from one window to the next; None: the length, no overlap
     rate: float | None = None  # resample everything to this rate; None: as recorded
 
     def __post_init__(self) -> None:
-        if self.input not in INPUTS:
-            raise InputError(f"unknown input '{self.input}'{suggest(self.input, INPUTS)}")
+        find_input(self.input)  # which refuses what there is not
         if self.length < 2 or (self.stride is not None and self.stride < 1):
             raise InputError(f"length must be at least 2 and stride at least 1, not {self.length} and {self.stride}")
         if self.rate is not None and not 0 < self.rate < float("inf"):
@@ -53,7 +43,7 @@ class Preparation:
     @property
     def points(self) -> int:
         """The length of a prepared window."""
-        return self.length if self.input == "time" else self.length // 2
+        return find_input(self.input).points(self.length)
 
 
 def prepare(recordings: Sequence[Recording], preparation: Preparation) -> Windows:
@@ -66,11 +56,15 @@ def prepare(recordings: Sequence[Recording], preparation: Preparation) -> Window
     counts = [len(part) for part in parts]
     values = np.empty((sum(counts), 1, preparation.points), dtype=np.float32)
     places = np.split(values, np.cumsum(counts)[:-1]) if parts else []
-    workers = min(8, os.cpu_count() or 1)
+    workers, transform = min(8, os.cpu_count() or 1), find_input(preparation.input).transform
+
+    def fill(place: Floats, part: Floats) -> None:
+        for start in range(0, len(part), CHUNK):
+            place[start : start + CHUNK] = transform(part[start : start + CHUNK])
 
     def work(first: int) -> None:  # numpy lets go of the interpreter, so threads help
         for place, part in zip(places[first::workers], parts[first::workers], strict=True):
-            _fill(place, part, preparation.input)
+            fill(place, part)
 
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(work, range(workers)))
@@ -99,10 +93,3 @@ def different_rates(rates: Mapping[float | None, str]) -> str | None:
     told = ", ".join(f"{who}: {'unknown' if rate is None else f'{rate:g} Hz'}" for rate, who in rates.items())
     lowest = min(rate for rate in rates if rate is not None)
     return f"the recordings have different sampling rates ({told}); bring them to one with --rate {lowest:g}"
-
-
-def _fill(out: Floats, values: Floats, kind: str) -> None:
-    """Writes prepared windows into `out`, a bounded number at a time."""
-    for start in range(0, len(values), CHUNK):
-        chunk, place = values[start : start + CHUNK], out[start : start + CHUNK]
-        standardise(chunk if kind == "time" else spectrum(chunk, out=place), out=place)

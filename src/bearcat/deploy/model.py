@@ -2,57 +2,60 @@
 
     model/
       weights.safetensors     the reported network (teacher, or student), its calibration, and what it is familiar with
-      model.json              format, classes, preprocessing, recipe; SHA-256 of the weights and of itself
+      model.json              format, classes, input, encoder, calibrator, recipe; SHA-256 of the weights and of itself
       README.md               the model card, for people; nothing reads it back, so it may be added to
 
-Format 1 is the only one so far. Readers leave fields and tensors alone that they do not know, and do without those
-that older folders lack (the seal, the pooled temperature, the familiarity, the refusal); the format's number rises when
-an old reader would misunderstand a new folder.
+Input, encoder and calibrator are stored by name and settings, as rows of INPUTS, ENCODERS and CALIBRATORS. Readers
+ignore fields and tensors that they do not know; the format's number rises when an old reader would misunderstand a new
+folder.
 
 >>> model = load_model(Path("out/model"))
->>> model.probabilities(windows)       # prepared windows (window, channel, time) → (window, class), calibrated
->>> model.log_probabilities(raw)       # the same of windows as recorded, and logarithms
->>> model.outputs(raw)                 # with the logits before calibration, and the features
+>>> model.log_probabilities(windows)   # windows as recorded (window, channel, sample) → (window, class), calibrated
+>>> model.outputs(windows)             # with the logits before calibration, and the features
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bearcat import __version__
 from bearcat.calibration import Calibration
+from bearcat.data.inputs import find_input
 from bearcat.data.prepare import Preparation
-from bearcat.data.recording import spectrum, standardise
 from bearcat.errors import InputError
-from bearcat.models import Student
-from bearcat.storage import load_tensors, save_tensors
+from bearcat.models import Network, build_network
+from bearcat.storage import digest, digest_file, digest_json, load_tensors, save_tensors, write_atomically
 from bearcat.trust.estimates import Familiarity
 from bearcat.trust.pooling import Outputs
 
-FORMAT = 1
+if TYPE_CHECKING:
+    from bearcat.data.bearing import Bearing
+
+FORMAT = 2
 BATCH = 16  # windows at once: what lies between two layers then stays in the cache (benchmarks/predict_speed.py)
-WEIGHTS, WORDS, CARD = "weights.safetensors", "model.json", "README.md"
+WEIGHTS, METADATA, CARD = "weights.safetensors", "model.json", "README.md"
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """One network, its calibration, and what must be done to a recording before it sees it."""
+    """One network, its calibration, and how a recording is prepared for it."""
 
-    network: Student
+    network: Network
     calibration: Calibration | None
     classes: tuple[str, ...]
     preparation: Preparation
     rate: float | None  # of the recordings it was trained on
-    told: dict[str, Any]  # for people and the card: recipe, task, data, scores, estimates, limits, versions, …
+    metadata: dict[str, Any]  # for people and the card: recipe, task, data, scores, estimates, limits, versions, …
+    encoder: str = "cnn"  # a row of ENCODERS
+    channels: int = 1
     pooled_temperature: float = 1.0  # of a recording's confidence (bearcat.trust.pooling)
     familiarity: Familiarity | None = None  # what windows of the adapted target look like, where that was fitted
 
@@ -64,14 +67,10 @@ class Model:
     @property
     def refusal(self) -> str | None:
         """The verdict of the run that made it, where that is not to use it: training broke down, or gave one class."""
-        return self.told.get("refusal")
-
-    @property
-    def channels(self) -> int:
-        return int(self.network.state_dict()["encoder.convolutions.0.weight"].shape[2])
+        return self.metadata.get("refusal")
 
     def probabilities(self, values: np.ndarray, calibrated: bool = True) -> np.ndarray:
-        """(window, channel, time) prepared windows → (window, class)."""
+        """(window, channel, point) prepared windows → (window, class)."""
         logits, _ = self._run(values)
         result: np.ndarray = (self._calibrated(logits) if calibrated else logits).softmax(dim=-1).numpy()
         return result
@@ -80,10 +79,13 @@ class Model:
         """(window, channel, sample) windows as recorded → (window, class), calibrated."""
         return self.outputs(windows).log_probabilities
 
-    def outputs(self, windows: np.ndarray) -> Outputs:
-        """The same windows → calibrated log-probabilities, logits before calibration, and features."""
-        values = windows if self.preparation.input == "time" else spectrum(windows)
-        logits, features = self._run(standardise(values))
+    def outputs(self, windows: np.ndarray, rpm: float | None = None, bearing: Bearing | None = None) -> Outputs:
+        """The same windows → calibrated log-probabilities, logits before calibration, and features.
+
+        They are at the model's rate; speed and bearing are for inputs that use them.
+        """
+        rate = self.preparation.rate or self.rate
+        logits, features = self._run(find_input(self.preparation.input).transform(windows, rate, rpm, bearing))
         return Outputs(self._calibrated(logits).log_softmax(dim=-1).numpy(), logits.numpy(), features.numpy())
 
     @torch.no_grad()
@@ -97,109 +99,147 @@ class Model:
         return logits if self.calibration is None else self.calibration.apply(logits)
 
 
+class ExportForm(nn.Module):
+    """The model as a graph has it: windows as recorded → probabilities, log-probabilities, logits, features."""
+
+    def __init__(self, form: nn.Module, model: Model) -> None:
+        super().__init__()
+        self.form, self.network = form, model.network
+        calibration = model.calibration or Calibration.identity(1, len(model.classes))
+        matrix = calibration.matrix if calibration.matrix is not None else torch.eye(len(model.classes))[None]
+        self.register_buffer("factor", (matrix[0].double() * calibration.scale[0].double()).float())
+        self.register_buffer("bias", calibration.bias[0].float())
+
+    def forward(self, windows: Tensor) -> tuple[Tensor, ...]:
+        logits, features = self.network(self.form(windows)[None])
+        calibrated = logits[0] @ self.factor.T + self.bias
+        return calibrated.softmax(dim=-1), calibrated.log_softmax(dim=-1), logits[0], features[0]
+
+
 def save_model(folder: Path, model: Model) -> None:
-    """Writes the folder: weights first, then the words that vouch for them, then the card."""
+    """Writes the folder: weights first, then the metadata that vouch for them, then the card."""
     tensors = {f"network.{name}": value for name, value in model.network.state_dict().items()}
     if model.calibration is not None:
         tensors |= {f"calibration.{name}": value for name, value in model.calibration.state().items()}
     if model.familiarity is not None:
-        tensors |= {f"familiarity.{name}": torch.from_numpy(one) for name, one in model.familiarity.state().items()}
+        arrays = model.familiarity.state().items()
+        tensors |= {f"familiarity.{name}": torch.from_numpy(array) for name, array in arrays}
     save_tensors(folder / WEIGHTS, tensors, {"format": FORMAT})
-    ours = {
+    own = {
         "format": FORMAT,
         "classes": list(model.classes),
         "channels": model.channels,
         "preparation": asdict(model.preparation),
+        "encoder": model.encoder,
         "rate": model.rate,
         "calibrated": model.calibration is not None,
         "calibration_at_bound": model.calibration is not None and bool(model.calibration.at_bound.any()),
         "pooled_temperature": model.pooled_temperature,
         "refusal": model.refusal,
-        "familiarity": model.familiarity and {
-            "windows": len(model.familiarity.features), "false_alarms": model.familiarity.rate,
+        "familiarity": model.familiarity
+        and {
+            "windows": len(model.familiarity.features),
+            "false_alarms": model.familiarity.rate,
             "recording_limit": model.familiarity.recording_limit,
         },
-        "sha256": hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest(),
-    }  # fmt: skip
-    told = ours | {name: value for name, value in model.told.items() if name not in ours and name != "seal"}
-    sealed = told | {"seal": _seal(told)}
-    (folder / WORDS).write_text(json.dumps(sealed, indent=1, ensure_ascii=False), encoding="utf-8")
-    (folder / CARD).write_text(model_card(told), encoding="utf-8")
+        "sha256": digest_file(folder / WEIGHTS),
+    }
+    rest = {name: value for name, value in model.metadata.items() if name not in own and name != "seal"}
+    metadata = json.loads(json.dumps(own | rest))
+    sealed = metadata | {"seal": digest_json(metadata)}
+    write_atomically(folder / METADATA, json.dumps(sealed, indent=1, ensure_ascii=False).encode())
+    write_atomically(folder / CARD, model_card(metadata).encode())
 
 
 def load_model(folder: Path) -> Model:
     """The model in this folder, checked against its checksums; one sentence where anything is missing or damaged."""
     folder = Path(folder)
     try:
-        told = json.loads((folder / WORDS).read_text(encoding="utf-8"))
+        metadata = json.loads((folder / METADATA).read_text(encoding="utf-8"))
         weights = (folder / WEIGHTS).read_bytes()
-        if told["format"] > FORMAT:
-            raise InputError(f"{folder}: was written by a newer bearcat (format {told['format']}); upgrade bearcat")
-        if hashlib.sha256(weights).hexdigest() != told["sha256"]:
-            raise InputError(f"{folder}: {WEIGHTS} does not match {WORDS}; copy or train the model again")
-        seal = told.pop("seal", None)  # folders of the first bearcats have none
-        if seal is not None and seal != _seal(told):
-            raise InputError(f"{folder}: is a damaged model folder, {WORDS} was changed; copy or train the model again")
+        if metadata["format"] != FORMAT:
+            newer = metadata["format"] > FORMAT
+            raise InputError(
+                f"{folder}: was written by {'a newer' if newer else 'an older'} bearcat (format {metadata['format']});"
+                f" {'upgrade bearcat' if newer else 'train the model again'}"
+            )
+        if digest(weights) != metadata["sha256"]:
+            raise InputError(f"{folder}: {WEIGHTS} does not match {METADATA}; copy or train the model again")
+        if metadata.pop("seal") != digest_json(metadata):
+            raise InputError(
+                f"{folder}: is a damaged model folder, {METADATA} was changed; copy or train the model again"
+            )
         tensors, _ = load_tensors(folder / WEIGHTS)
-        preparation = Preparation(**told["preparation"])
-        network = Student(1, told["channels"], preparation.points, len(told["classes"]))
+        preparation = Preparation(**metadata["preparation"])
+        network = build_network(
+            metadata["encoder"], 1, metadata["channels"], preparation.points, len(metadata["classes"])
+        ).requires_grad_(False)
         network.load_state_dict(_part(tensors, "network."))
-        calibration = Calibration.from_state(_part(tensors, "calibration.")) if told["calibrated"] else None
-        pooled = float(told.get("pooled_temperature", 1.0))
-        known = {name: value.numpy() for name, value in _part(tensors, "familiarity.").items()}
+        familiarity = {name: value.numpy() for name, value in _part(tensors, "familiarity.").items()}
         return Model(
-            network, calibration, tuple(told["classes"]), preparation, told["rate"], told, pooled,
-            Familiarity.from_state(known) if known else None,
-        )  # fmt: skip
+            network=network,
+            calibration=Calibration.from_state(_part(tensors, "calibration.")) if metadata["calibrated"] else None,
+            classes=tuple(metadata["classes"]),
+            preparation=preparation,
+            rate=metadata["rate"],
+            metadata=metadata,
+            encoder=metadata["encoder"],
+            channels=metadata["channels"],
+            pooled_temperature=float(metadata["pooled_temperature"]),
+            familiarity=Familiarity.from_state(familiarity) if familiarity else None,
+        )
     except FileNotFoundError as error:
         place = folder / "model"  # where bearcat adapt puts it, if it is the run's folder that was given
-        instead = f"give {place}" if (place / WORDS).exists() else "bearcat adapt writes one, OUT/model"
+        instead = f"give {place}" if (place / METADATA).exists() else "bearcat adapt writes one, OUT/model"
         missing = Path(str(error.filename)).name
         raise InputError(f"{folder}: is no model folder, {missing} is missing; {instead}") from error
     except NotADirectoryError as error:
         exported = folder.suffix.lower() == ".onnx"
         instead = "the folder it was exported from" if exported else "the model's folder, or a file that ends in .onnx"
         raise InputError(f"{folder}: is a file; give {instead}") from error
-    except InputError:
-        raise
+    except InputError as error:
+        inside = str(error).startswith(f"{folder}")  # a row that is not in INPUTS or ENCODERS is named without it
+        raise error if inside else InputError(f"{folder}: {error}") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise InputError(
             f"{folder}: is a damaged model folder ({type(error).__name__}); train the model again"
         ) from error
 
 
-def model_card(told: Mapping[str, Any]) -> str:
-    """The card as Markdown, of what model.json holds. What nobody has told is said to be unknown, not left out."""
-    preparation = told["preparation"]
-    rate = "unknown" if told["rate"] is None else f"{told['rate']:g} Hz"
-    classes = ", ".join(told["classes"])
+def model_card(metadata: Mapping[str, Any]) -> str:
+    """The card as Markdown, of what model.json holds; what is missing there is called unknown."""
+    preparation, count = metadata["preparation"], len(metadata["classes"])
+    recipe = {name: metadata[name] for name in ("recipe", "task", "seed") if name in metadata}
+    rate = "unknown" if metadata["rate"] is None else f"{metadata['rate']:g} Hz"
+    classes = ", ".join(metadata["classes"])
     parts = [
-        f"# A bearing diagnosis model: {told.get('recipe', 'recipe unknown')}, {told.get('task', 'task unknown')}",
-        *([f"**{told['refusal']}**"] if told.get("refusal") else []),
+        f"# A bearing diagnosis model: {recipe.get('recipe', 'recipe unknown')}, {recipe.get('task', 'task unknown')}",
+        *([f"**{metadata['refusal']}**"] if metadata.get("refusal") else []),
         "Written by bearcat; the numbers are those of the run that made the model. Use it with `bearcat predict`,"
         " or export it with `bearcat export`.",
-        f"## What it does\nTakes windows of {preparation['length']} samples of {told['channels']} channel(s) at {rate}"
-        f" ({preparation['input']} input) and tells {len(told['classes'])} classes apart: {classes}."
-        f" {_calibration_told(told['calibrated'], told['calibration_at_bound'])}"
-        f" A recording's confidence is pooled from its windows with temperature {told['pooled_temperature']:.4g}"
-        f"{_recordings_told(told.get('pooled_recordings'))}."
-        f" {_familiarity_told(told.get('familiarity'))}",
-        f"## Data\n{_listed(told.get('data'), 'Not told.')}",
-        f"## Recipe\n{_listed({name: told[name] for name in ('recipe', 'task', 'seed') if name in told}, 'Not told.')}",
-        f"## Scores (measured with labels)\n{_listed(told.get('scores'), 'None: no labels, or not told.')}",
-        f"## Estimates (without target labels)\n{_listed(told.get('estimates'), 'None were made.')}",
+        f"## What it does\nTakes windows of {preparation['length']} samples of {metadata['channels']} channel(s) at"
+        f" {rate} ({preparation['input']} input, {metadata['encoder']} encoder) and tells {count} classes apart:"
+        f" {classes}."
+        f" {_calibration_sentence(metadata['calibrated'], metadata['calibration_at_bound'])}"
+        f" A recording's confidence is pooled from its windows with temperature {metadata['pooled_temperature']:.4g}"
+        f"{_pooling_phrase(metadata.get('pooled_recordings'))}."
+        f" {_familiarity_sentence(metadata.get('familiarity'))}",
+        f"## Data\n{_listed(metadata.get('data'), 'Unknown.')}",
+        f"## Recipe\n{_listed(recipe, 'Unknown.')}",
+        f"## Scores (measured with labels)\n{_listed(metadata.get('scores'), 'None: no labels, or unknown.')}",
+        f"## Estimates (without target labels)\n{_listed(metadata.get('estimates'), 'None were made.')}",
         "## Limits\n"
         "- It knows the classes above and no others: a fault of another kind is given one of these names.\n"
         "- Confidence is as good as the labelled source recordings it was fitted on; on another machine, speed, load or"
         " mounting it may be too high.\n"
         "- Recordings at another sampling rate are resampled first; nothing above half the lower rate is left then."
-        + "".join(f"\n- {one}" for one in told.get("limits", ())),
-        f"## Versions\n{_listed({'bearcat (saved by)': __version__} | dict(told.get('versions') or {}), '')}",
+        + "".join(f"\n- {limit}" for limit in metadata.get("limits", ())),
+        f"## Versions\n{_listed({'bearcat (saved by)': __version__} | dict(metadata.get('versions') or {}), '')}",
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _calibration_told(calibrated: bool, at_bound: bool) -> str:
+def _calibration_sentence(calibrated: bool, at_bound: bool) -> str:
     if not calibrated:
         return "Its confidence is NOT calibrated: its recipe has no calibrator, or training ended before that began."
     if at_bound:
@@ -210,16 +250,16 @@ def _calibration_told(calibrated: bool, at_bound: bool) -> str:
     return "Its confidence is calibrated on held-out windows of the source."
 
 
-def _recordings_told(recordings: int | None) -> str:
+def _pooling_phrase(recordings: int | None) -> str:
     if recordings is None:
-        return ", which nobody fitted"
+        return ", which was not fitted"
     return (
         f", which {recordings} labelled recordings of the source may have raised above 1; they know nothing of how a"
         " target misleads all windows of a recording alike"
     )
 
 
-def _familiarity_told(familiarity: Mapping[str, Any] | None) -> str:
+def _familiarity_sentence(familiarity: Mapping[str, Any] | None) -> str:
     if familiarity is None:
         return "It cannot tell whether a recording is unfamiliar."
     return (
@@ -247,12 +287,6 @@ def _listed(values: Any, nothing: str, indent: str = "") -> str:
             shown = "none" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
             lines.append(f"{indent}- {name}: {shown}")
     return "\n".join(lines)
-
-
-def _seal(told: Mapping[str, Any]) -> str:
-    """SHA-256 of the words, however they are laid out in the file."""
-    plain = json.loads(json.dumps(told))  # tuples and the like as they will be read back
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -48,8 +48,7 @@ class Predictor(Protocol):
     @property
     def pooled_temperature(self) -> float: ...
     @property
-    def calibrated(self) -> bool | None: ...  # and not at its bound; None: a file of before does not say
-
+    def calibrated(self) -> bool: ...  # and not at its bound
     @property
     def refusal(self) -> str | None: ...  # the verdict of the run that made it, where that is not to use it
     @property

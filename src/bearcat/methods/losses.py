@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -12,7 +14,7 @@ from torch.nn import functional
 
 def supervised(logits: Tensor, labels: Tensor, present: Tensor | None = None) -> Tensor:
     """Mean cross-entropy: logits (run, batch, class), labels (run, batch)."""
-    return mean(_cross_entropy(logits, labels), present)
+    return masked_mean(_cross_entropy(logits, labels), present)
 
 
 def pseudo_label(
@@ -21,7 +23,7 @@ def pseudo_label(
     """Cross-entropy of the selected windows (run, batch) over the batch size, as the authors do, or their number."""
     losses = torch.where(selected, _cross_entropy(logits, labels), 0)
     if average == "batch":
-        return mean(losses, present)
+        return masked_mean(losses, present)
     selected = selected if present is None else selected & present
     losses = torch.where(selected, losses, 0)
     return losses.sum(dim=1) / selected.sum(dim=1).clamp(min=1)
@@ -48,14 +50,32 @@ def class_confusion(logits: Tensor, temperature: float, present: Tensor | None =
 def domain(source_logits: Tensor, target_logits: Tensor, present: Tensor | None = None) -> Tensor:
     """Binary cross-entropy of the domain classifier, source 1 and target 0, over all windows of both (run, batch)."""
     losses = torch.cat([functional.softplus(-source_logits), functional.softplus(target_logits)], dim=1)
-    return mean(losses, present)
+    return masked_mean(losses, present)
 
 
-def mean(values: Tensor, present: Tensor | None) -> Tensor:
+def masked_mean(values: Tensor, present: Tensor | None) -> Tensor:
     """Of the windows that are there: (run, batch) → (run,)."""
     if present is None:
         return values.mean(dim=1)
     return torch.where(present, values, 0).sum(dim=1) / present.sum(dim=1)
+
+
+class _Reversal(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, coefficient: Tensor) -> Tensor:
+        ctx.save_for_backward(coefficient)
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (coefficient,) = ctx.saved_tensors
+        return -coefficient * gradients[0], None
+
+
+def reverse_gradient(values: Tensor, coefficient: Tensor) -> Tensor:
+    """The values as they are; on the way back their gradient times −coefficient (run,)."""
+    reversed_: Tensor = _Reversal.apply(values, coefficient[:, None, None])  # type: ignore[no-untyped-call]
+    return reversed_
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

@@ -1,18 +1,25 @@
-"""What a method is made of. The table everyone opens first is RECIPES, at the end.
+"""Methods are values: a recipe lists its ingredients, its calibrator, its encoder and when things happen.
 
-A recipe is a value: it says which ingredients are in and with which numbers. There is one training loop and it never
-asks for a recipe's name. Defaults are the paper's, and where its text and the published code differ, the code's, with
-the other as an option (docs/method.md names both). Nothing here imports torch.
+The table everyone opens first is RECIPES, at the end. There is one training loop and it never asks for a recipe's name.
+Defaults are the paper's, and where its text and the published code differ, the code's, with the other as an option
+(docs/method.md names both). Nothing here imports torch.
 
 >>> recipe = RECIPES["CAT*-Temperature"].for_input("frequency").in_epochs(QUICK_EPOCHS)
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from bearcat.errors import InputError, suggest
+from bearcat.methods.alignment import Adversarial
+from bearcat.methods.confusion import Confusion
+from bearcat.methods.ingredient import Ingredient, stack_key
+from bearcat.methods.selftraining import SelfTraining, check_choice
+from bearcat.methods.sharpness import Sharpness
+from bearcat.settings import find_name, override, to_plain
 
 
 @dataclass(frozen=True)
@@ -40,175 +47,138 @@ class Schedule:
             return round(epoch * epochs / self.epochs)
 
         return replace(
-            self, epochs=epochs, drops=tuple(moved(drop) for drop in self.drops), align_from=moved(self.align_from),
-            label_from=moved(self.label_from), calibrate_from=moved(self.calibrate_from),
-        )  # fmt: skip
+            self,
+            epochs=epochs,
+            drops=tuple(moved(drop) for drop in self.drops),
+            align_from=moved(self.align_from),
+            label_from=moved(self.label_from),
+            calibrate_from=moved(self.calibrate_from),
+        )
 
-
-@dataclass(frozen=True)
-class Adversarial:
-    """A domain classifier behind a gradient reversal layer whose coefficient rises as 2/(1+exp(−slope·p)) − 1."""
-
-    weight: float = 1.0  # of the reversed gradient
-    slope: float = 10.0
-
-
-@dataclass(frozen=True)
-class Confusion:
-    """Minimum class confusion on the target."""
-
-    weight: float = 1.0
-    temperature: float = 2.0
-
-
-@dataclass(frozen=True)
-class Sharpness:
-    """SDAT: sharpness-aware minimisation of the task loss; the domain classifier takes plain steps."""
-
-    radius: float = 0.05
-
-
-@dataclass(frozen=True)
-class Teacher:
-    """An average of the student that makes pseudo-labels and, at the end, the predictions."""
-
-    momentum: float = 0.999
-    # "target": parameters are averaged; normalisation statistics are its own, of target batches (authors' code).
-    # "averaged": statistics are averaged too, and labels made with them, in evaluation mode.
-    statistics: str = "target"
-    dropout: bool = True  # live while labelling; only with statistics "target"
-
-
-@dataclass(frozen=True)
-class PseudoLabels:
-    """Which of the teacher's labels the student learns from, and how they are averaged."""
-
-    weight: float = 1.0
-    threshold: str = "per-class"  # or "fixed"
-    tau: float = 0.9
-    counts: str = "uncalibrated"  # which probabilities count for per-class thresholds; text: "calibrated"
-    average: str = "batch"  # authors' code: unselected windows count zero; text: "selected"
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """Which calibrator the teacher gets from T_cal on; its temperature, if it has one, stays within the bounds."""
-
-    kind: str = "Temperature"  # Identity, Temperature, Vector, Matrix, CPCS, Oracle
-    lower: float = 1.0
-    upper: float = 100.0
-
-
-# Settings of a recipe that came after the first results. They are told only where they are not at their default, so
-# that the runs made before there was a choice keep their names.
-LATER = ("balance",)
+    def learning_rate(self, epoch: int) -> float:
+        """The rate in this epoch: it drops by the factor at each of the drops."""
+        return self.rate * self.drop_factor ** sum(epoch >= drop for drop in self.drops)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A method: ingredients that are in, None where one is not."""
+    """A method. Encoder and calibration are rows of ENCODERS and CALIBRATORS, written as `NAME:SETTING=VALUE`."""
 
-    alignment: Adversarial | None = None
-    confusion: Confusion | None = None
-    sharpness: Sharpness | None = None
-    teacher: Teacher | None = None
-    labels: PseudoLabels | None = None
-    calibration: Calibration | None = None
+    ingredients: tuple[Ingredient, ...] = ()
+    calibration: str | None = None  # of the reported network, from T_cal on
+    encoder: str = "cnn"
     schedule: Schedule = field(default_factory=Schedule)
     dropout: float = 0.5
-    # "shared": source and target once through the student, each with its own batch statistics, and the domain
-    # classifier reads those features. "separate": the authors' way, a joint pass of both for the domain loss besides.
+    # "shared": source and target pass once through the student, each with its own batch statistics, and alignment reads
+    # those features. "separate": the authors' way, alignment reads a joint pass of both domains of its own.
     passes: str = "shared"
-    # Classes of the source drawn equally often and counted equally by the calibrator, however many windows each has.
-    # Not in the paper, whose classes are of one size; told in records only where it is on.
+    # Classes of the source are drawn equally often and counted equally by the calibrator, however many windows each
+    # has. Not in the paper, whose classes are of one size.
     balance: bool = False
 
     def __post_init__(self) -> None:
-        choices = {
-            "passes": (self.passes, ("shared", "separate")),
-            "teacher.statistics": (self.teacher and self.teacher.statistics, ("target", "averaged")),
-            "labels.threshold": (self.labels and self.labels.threshold, ("per-class", "fixed")),
-            "labels.counts": (self.labels and self.labels.counts, ("uncalibrated", "calibrated")),
-            "labels.average": (self.labels and self.labels.average, ("batch", "selected")),
-            "calibration.kind": (
-                self.calibration and self.calibration.kind,
-                ("Identity", "Temperature", "Vector", "Matrix", "CPCS", "Oracle"),
-            ),
-        }
-        for name, (value, known) in choices.items():
-            if value is not None and value not in known:
-                raise InputError(f"setting '{name}' is '{value}'{suggest(str(value), known)}")
-        if (self.labels or self.calibration) and not self.teacher:
-            raise InputError("pseudo-labels and calibration need a teacher; add the ingredient 'teacher'")
+        check_choice("passes", self.passes, ("shared", "separate"))
+        names = [ingredient.name for ingredient in self.ingredients]
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(f"the recipe has the ingredient '{name}' twice; leave one out")
         if not 0 <= self.dropout < 1:
             raise InputError(f"setting 'dropout' must be at least 0 and below 1, not {self.dropout:g}")
 
-    def for_input(self, kind: str) -> Recipe:
-        """With the paper's schedule for "time" or "frequency" input."""
-        return replace(self, schedule=replace(self.schedule, label_from=50 if kind == "time" else 100))
+    def find(self, kind: type[Ingredient]) -> Any:
+        """The recipe's ingredient of this kind; None where it has none."""
+        return next((ingredient for ingredient in self.ingredients if isinstance(ingredient, kind)), None)
+
+    def change(self, name: str, **changes: Any) -> Recipe:
+        """The recipe with other numbers of the ingredient called so."""
+        if name not in [ingredient.name for ingredient in self.ingredients]:
+            raise InputError(f"the recipe has no '{name}' to be changed; choose another recipe")
+        changed = (replace(each, **changes) if each.name == name else each for each in self.ingredients)
+        return replace(self, ingredients=tuple(changed))
+
+    def for_input(self, text: str) -> Recipe:
+        """With the paper's schedule for an input (a row of INPUTS)."""
+        from bearcat.data.inputs import find_input
+
+        return replace(self, schedule=replace(self.schedule, label_from=find_input(text).label_from))
 
     def in_epochs(self, epochs: int) -> Recipe:
-        """The same course in fewer or more epochs.
+        """The same course in fewer or more epochs."""
+        schedule = self.schedule.scaled(epochs)
+        ingredients = tuple(each.in_epochs(self.schedule.epochs, epochs) for each in self.ingredients)
+        return replace(self, schedule=schedule, ingredients=ingredients)
 
-        The teacher's memory keeps its share of it: a tenth of the steps with the paper's momentum would leave it where
-        it started.
-        """
-        schedule, teacher = self.schedule.scaled(epochs), self.teacher
-        if teacher is not None:
-            teacher = replace(teacher, momentum=teacher.momentum ** (self.schedule.epochs / epochs))
-        return replace(self, schedule=schedule, teacher=teacher)
-
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Every setting as plain values, for records."""
-        plain = Recipe()
-        late = {name for name in LATER if getattr(self, name) == getattr(plain, name)}
-        return {one.name: _told(getattr(self, one.name)) for one in fields(self) if one.name not in late}
+        rest = {name: to_plain(getattr(self, name)) for name in _own_fields()}
+        return {"ingredients": {each.name: to_plain(each) for each in self.ingredients}} | rest
 
-    def shape(self) -> Recipe:
-        """The recipe without the numbers that may differ between the runs of a stack; equal shapes can be stacked."""
-        return replace(
-            self,
-            alignment=self.alignment and replace(self.alignment, weight=0),
-            confusion=self.confusion and replace(self.confusion, weight=0),
-            sharpness=self.sharpness and replace(self.sharpness, radius=0),
-            labels=self.labels and replace(self.labels, weight=0, tau=0),
-        )
+    def stack_key(self) -> Recipe:
+        """The recipe without the numbers that may differ between the runs of a stack; equal ones can be stacked."""
+        return replace(self, ingredients=tuple(stack_key(each) for each in self.ingredients))
+
+    def with_settings(self, texts: Mapping[str, str]) -> Recipe:
+        """The recipe with some settings changed: {"labels.tau": "0.95", "encoder": "dense", "schedule.batch": "32"}."""
+        recipe = self
+        for name, text in texts.items():
+            recipe = recipe._with_setting(name, text)
+        return recipe
+
+    def _with_setting(self, name: str, text: str) -> Recipe:
+        part, dot, setting = name.partition(".")
+        if not dot:
+            return override(self, {name: text})
+        ingredients = {each.name: each for each in self.ingredients}
+        if part == "encoder":
+            return replace(self, encoder=f"{self.encoder}:{setting}={text}")
+        if part == "calibration" and self.calibration is not None:
+            return replace(self, calibration=f"{self.calibration}:{setting}={text}")
+        if part == "schedule":
+            return replace(self, schedule=override(self.schedule, {setting: text}))
+        if part in ingredients:
+            changed = override(ingredients[part], {setting: text})
+            return replace(self, ingredients=tuple(changed if each.name == part else each for each in self.ingredients))
+        for each in self.ingredients:  # a part of an ingredient, such as the teacher
+            inner = getattr(each, part, None)
+            if is_dataclass(inner):
+                return self.change(each.name, **{part: override(inner, {setting: text})})
+        known = {each.name for recipe in RECIPES.values() for each in recipe.ingredients} | {"teacher", "calibration"}
+        if part in known:
+            raise InputError(f"the recipe has no '{part}' whose '{setting}' could be set; choose another recipe")
+        raise InputError(f"unknown ingredient '{part}'{suggest(part, [*known, 'schedule', 'encoder'])}")
 
 
-def _told(value: Any) -> Any:
-    if is_dataclass(value):
-        return {one.name: _told(getattr(value, one.name)) for one in fields(value)}
-    return list(value) if isinstance(value, tuple) else value
+def _own_fields() -> list[str]:
+    return [field.name for field in fields(Recipe) if field.name != "ingredients"]
 
 
 QUICK_EPOCHS = 40  # for demos and first looks; the paper's 300 otherwise
 
-_DANN = Recipe(alignment=Adversarial())
-_AT = replace(_DANN, teacher=Teacher(), labels=PseudoLabels())
-_MCC, _SDAT = Confusion(), Sharpness()
-_VARIANTS: dict[str, dict[str, Any]] = {
-    "": {}, "+MCC": {"confusion": _MCC}, "+SDAT": {"sharpness": _SDAT}, "*": {"confusion": _MCC, "sharpness": _SDAT},
-}  # fmt: skip
+_STARS: dict[str, tuple[Ingredient, ...]] = {
+    "": (),
+    "+MCC": (Confusion(),),
+    "+SDAT": (Sharpness(),),
+    "*": (Confusion(), Sharpness()),
+}
+_DANN = (Adversarial(),)
+_AT = (SelfTraining(), Adversarial())
 
 # The methods of the paper. The asterisk means MCC and SDAT.
 RECIPES: dict[str, Recipe] = {
     "source-only": Recipe(),
-    "DANN": _DANN,
-    "DANN*": replace(_DANN, **_VARIANTS["*"]),
-    "AT-fixed": replace(_AT, labels=PseudoLabels(threshold="fixed")),
-    **{f"AT{sign}": replace(_AT, **more) for sign, more in _VARIANTS.items()},
+    "DANN": Recipe(_DANN),
+    "DANN*": Recipe((*_DANN, *_STARS["*"])),
+    "AT-fixed": Recipe((SelfTraining(threshold="fixed"), Adversarial())),
+    **{f"AT{sign}": Recipe((*_AT, *more)) for sign, more in _STARS.items()},
     **{
-        f"CAT{sign}-{kind}": replace(_AT, calibration=Calibration(kind=kind), **more)
-        for sign, more in _VARIANTS.items()
+        f"CAT{sign}-{kind}": Recipe((*_AT, *more), calibration=kind)
+        for sign, more in _STARS.items()
         for kind in ("Temperature", "Vector", "Matrix", "CPCS")
     },
 }
 DEFAULT_RECIPE = "CAT*-Temperature"
 
 
-def recipe_named(name: str) -> str:
-    """The proper name of the recipe called so, in any case; the nearest is suggested if there is none."""
-    found = {known.lower(): known for known in RECIPES}.get(name.lower())
-    if found is None:
-        raise InputError(f"unknown recipe '{name}'{suggest(name, RECIPES)}")
-    return found
+def find_recipe(name: str) -> str:
+    """The name of the recipe called so, in any case; the nearest is suggested if there is none."""
+    return find_name(name, RECIPES, "recipe")

@@ -1,5 +1,18 @@
-"""The paper's networks, for a stack of runs at once."""
+"""Encoders and networks, for a stack of runs at once."""
 
-from bearcat.models.networks import PRECISIONS, DomainClassifier, Encoder, Student, fast_path, initialise, use_path
+from bearcat.models.networks import (
+    PRECISIONS,
+    DomainClassifier,
+    Network,
+    build_network,
+    fast_path,
+    initialise,
+    path_of,
+    select_run,
+    use_path,
+)
 
-__all__ = ["PRECISIONS", "DomainClassifier", "Encoder", "Student", "fast_path", "initialise", "use_path"]
+__all__ = [
+    "PRECISIONS", "DomainClassifier", "Network", "build_network", "fast_path", "initialise", "path_of", "select_run",
+    "use_path",
+]  # fmt: skip

@@ -1,11 +1,11 @@
-"""Encoder, head and domain classifier of the paper (its Table 2; docs/method.md), for R runs.
+"""Networks for R runs: an encoder (models.encoders) with a head; and the paper's encoder and domain classifier.
 
 There are three paths to the same numbers: "plain", torch's own layers, which run everywhere; "triton", kernels of our
 own for NVIDIA GPUs (models/fused.py); and "native", C code of our own for CPUs (models/native.py). `fast_path` says
-which one a device can go.
+which one a device can take. `Accelerated` modules have kernels of their own; others run plainly.
 
->>> student = Student(runs=1, channels=1, length=1024, classes=13)
->>> logits, features = student(windows, batch_statistics=True, randomness=None)   # windows (run, batch, channel, time)
+>>> network = build_network("cnn", runs=1, channels=1, points=1024, classes=13)
+>>> logits, features = network(windows, batch_statistics=True, randomness=None)   # windows (run, batch, channel, point)
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from torch.nn import functional
 
 from bearcat.errors import InputError
 from bearcat.models import native
+from bearcat.models.encoders import CNN, find_encoder
 from bearcat.models.stacked import (
     Randomness,
     RectifiedDropout,
@@ -36,23 +37,27 @@ from bearcat.models.stacked import (
 
 FEATURES = 256
 POOLED = 4  # points left of the time axis
-SHORTEST = 15 + 2 + 2 * (2 + 2 + POOLED)  # samples, so that adaptive pooling has POOLED points to choose from
+SHORTEST = CNN.shortest
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
 # Triton's kernels run on a CPU too, by its interpreter, which is for looking for mistakes.
 TRITON_DEVICES = {"cuda", "cpu"} if os.environ.get("TRITON_INTERPRET") == "1" else {"cuda"}
 
 
-class Encoder(nn.Module):
+class Accelerated(nn.Module):
+    """A module with kernels of its own; `use_path` says which of them it runs, and in which precision."""
+
+    path = "plain"
+    precision = "float32"
+
+
+class ConvolutionalEncoder(Accelerated):
     """Four convolutions and two dense layers: windows (run, batch, channel, time) → features (run, batch, 256)."""
 
-    def __init__(self, runs: int, channels: int, length: int, probability: float = 0.5) -> None:
+    def __init__(self, runs: int, channels: int, probability: float = 0.5) -> None:
         super().__init__()
-        if length < SHORTEST:
-            raise InputError(f"windows of {length} points are too short for the encoder; use at least {SHORTEST}")
-        self.runs = runs
+        self.runs, self.features = runs, FEATURES
         self.probability = probability
-        self.path, self.precision = "plain", "float32"  # see use_path
         sizes = [(channels, 16, 15), (16, 32, 3), (32, 64, 3), (64, 128, 3)]
         self.convolutions = nn.ModuleList(StackedConvolution(runs, *size) for size in sizes)
         self.norms = nn.ModuleList(StackedNorm(runs, outputs) for _, outputs, _ in sizes)
@@ -73,9 +78,12 @@ class Encoder(nn.Module):
             values = self._fused(windows, batch_statistics, present, domains)
         else:
             way = self._looped if windows.device.type == "cpu" else self._grouped
-            presents = [None] * domains if present is None else present.chunk(domains, dim=1)
-            parts = zip(windows.chunk(domains, dim=1), presents, strict=True)
-            values = torch.cat([way(part, batch_statistics, here) for part, here in parts], dim=1)
+            if domains == 1:  # `chunk` would fix the number of windows in an exported graph
+                values = way(windows, batch_statistics, present)
+            else:
+                masks = [None] * domains if present is None else present.chunk(domains, dim=1)
+                parts = zip(windows.chunk(domains, dim=1), masks, strict=True)
+                values = torch.cat([way(part, batch_statistics, mask) for part, mask in parts], dim=1)
         for number, dense in enumerate(self.dense):
             values = rectified_dropout(dense(values), self.probability, randomness, number, self.path)
         return values
@@ -130,7 +138,7 @@ class Encoder(nn.Module):
                 values = functional.relu(values, inplace=True)
                 if number == 1:
                     values = functional.max_pool2d(values, (1, 2))
-            values = functional.adaptive_max_pool2d(values, (1, POOLED)).flatten(1)
+            values = _pooled(values).flatten(1)
             if present is not None:
                 nothing = values.new_zeros(windows.shape[1], values.shape[1])
                 values = nothing.index_put((present[run],), values)
@@ -138,30 +146,66 @@ class Encoder(nn.Module):
         return torch.stack(found)
 
 
-class Student(nn.Module):
-    """Encoder and head; the teacher has the same shape. Logits (run, batch, class) and features (run, batch, 256)."""
+def _pooled(values: Tensor) -> Tensor:
+    """Adaptive max pooling of (batch, channel, 1, time) to POOLED points.
 
-    def __init__(self, runs: int, channels: int, length: int, classes: int, probability: float = 0.5) -> None:
+    ONNX has none for lengths that do not divide, so an exported graph takes the largest of each part by itself.
+    """
+    time = values.shape[-1]
+    if not torch.compiler.is_exporting() or time % POOLED == 0:
+        return functional.adaptive_max_pool2d(values, (1, POOLED))
+    edges = [(part * time // POOLED, -(-(part + 1) * time // POOLED)) for part in range(POOLED)]
+    return torch.cat([values[..., start:stop].amax(dim=-1, keepdim=True) for start, stop in edges], dim=-1)
+
+
+class Network(nn.Module):
+    """An encoder and a head: windows (run, batch, channel, point) → logits (run, batch, class) and features.
+
+    Student and teacher are networks of one shape.
+    """
+
+    def __init__(self, encoder: nn.Module, runs: int, classes: int) -> None:
         super().__init__()
-        self.encoder = Encoder(runs, channels, length, probability)
-        self.head = StackedDense(runs, FEATURES, classes)
+        self.encoder = encoder
+        self.head = StackedDense(runs, cast("int", encoder.features), classes)
 
     def forward(
-        self, windows: Tensor, batch_statistics: bool = False, randomness: Randomness | None = None,
-        present: Tensor | None = None, domains: int = 1,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        self,
+        windows: Tensor,
+        batch_statistics: bool = False,
+        randomness: Randomness | None = None,
+        present: Tensor | None = None,
+        domains: int = 1,
+    ) -> tuple[Tensor, Tensor]:
         features = self.encoder(windows, batch_statistics, randomness, present, domains)
         return self.head(features), features
 
 
-class DomainClassifier(nn.Module):
+def build_network(encoder: str, runs: int, channels: int, points: int, classes: int, dropout: float = 0.5) -> Network:
+    """A network with this encoder (`NAME:SETTING=VALUE`, models.encoders); its weights are not initialised."""
+    found = find_encoder(encoder)
+    if points < found.shortest:
+        raise InputError(
+            f"windows of {points} points are too short for the encoder '{encoder}'; use at least {found.shortest}"
+        )
+    return Network(found.build(runs, channels, points, dropout), runs, classes)
+
+
+def select_run(network: Network, run: int, encoder: str, channels: int, points: int) -> Network:
+    """One run of a stack as a network of its own, on the CPU, which predicts and is not trained further."""
+    state = {name: value[run : run + 1].cpu() for name, value in network.state_dict().items()}
+    alone = build_network(encoder, 1, channels, points, len(state["head.bias"][0])).requires_grad_(False)
+    alone.load_state_dict(state)
+    return alone
+
+
+class DomainClassifier(Accelerated):
     """Tells source from target by their features: (run, batch, 256) → logits (run, batch)."""
 
-    def __init__(self, runs: int, probability: float = 0.5) -> None:
+    def __init__(self, runs: int, features: int = FEATURES, probability: float = 0.5) -> None:
         super().__init__()
         self.probability = probability
-        self.path = "plain"
-        sizes = [(FEATURES, 1024), (1024, 1024), (1024, 1)]
+        sizes = [(features, 1024), (1024, 1024), (1024, 1)]
         self.dense = nn.ModuleList(StackedDense(runs, *size) for size in sizes)
 
     def forward(self, features: Tensor, randomness: Randomness | None) -> Tensor:
@@ -196,7 +240,7 @@ def _runs(path: str, device: torch.device) -> bool:
 def _agrees(path: str) -> bool:
     """Whether a small encoder computes the same along this path as along the plain one, forward and back."""
     chance = torch.Generator().manual_seed(0)
-    plain = Encoder(2, 1, SHORTEST + 20, probability=0.0)
+    plain = ConvolutionalEncoder(2, 1, probability=0.0)
     with torch.no_grad():
         for parameter in plain.parameters():
             parameter.copy_(0.3 * torch.randn(parameter.shape, generator=chance))
@@ -205,19 +249,22 @@ def _agrees(path: str) -> bool:
     windows, found = torch.randn(2, 10, 1, SHORTEST + 20, generator=chance), []
     for encoder in (plain, other):
         features = encoder(windows, True, None)
-        weights = [*encoder.norms.parameters(), *(one.weight for one, _ in encoder._layers())]
+        weights = [*encoder.norms.parameters(), *(layer.weight for layer, _ in encoder._layers())]
         found.append([features, *torch.autograd.grad(features.square().sum(), weights)])
-    return all(torch.dist(one, another) <= 1e-3 * one.norm() for one, another in zip(*found, strict=True))
+    return all(torch.dist(expected, other) <= 1e-3 * expected.norm() for expected, other in zip(*found, strict=True))
 
 
 def use_path(networks: Iterable[nn.Module], path: str, precision: str) -> None:
-    """Sends these networks (and copies of them made later) along a path, in a precision."""
+    """Sends the modules that have kernels of their own (and copies of them made later) along a path."""
     for network in networks:
         for module in network.modules():
-            if isinstance(module, Encoder):
+            if isinstance(module, Accelerated):
                 module.path, module.precision = path, precision
-            elif isinstance(module, DomainClassifier):
-                module.path = path
+
+
+def path_of(module: nn.Module) -> str:
+    """Which kernels a module runs: its path, or "plain" where it has none of its own."""
+    return module.path if isinstance(module, Accelerated) else "plain"
 
 
 def _on_path(path: str, values: Tensor) -> bool:

@@ -291,7 +291,7 @@ def _as_named(result: Result) -> bool:
     if name not in RECIPES:
         return False
     recipe = RECIPES[name].for_input(result.cell.input).in_epochs(told["schedule"]["epochs"])
-    return bool(told == json.loads(json.dumps({"name": name} | recipe.told())))
+    return bool(told == json.loads(json.dumps({"name": name} | recipe.to_dict())))
 
 
 def _named_methods(group: _Group) -> set[str]:

@@ -10,8 +10,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,10 @@ from bearcat.data import Catalogue, Dataset, Folder, Task, load
 from bearcat.data.catalogue import domain_named
 from bearcat.data.choose import Asked, Chosen, as_asked, choose, look
 from bearcat.data.datasets.folder import EMPTY, Held
-from bearcat.errors import InputError, suggest
-from bearcat.methods.recipe import Recipe
+from bearcat.errors import InputError
 from bearcat.report.choices import compared
 from bearcat.report.results import read_result
 from bearcat.runs.run import KEPT, Order, adapt_all, add_estimate
-from bearcat.settings import override
 from bearcat.training.evaluate import EpochEnd
 
 # What `bearcat adapt` does when it is told nothing: three states of a bearing, seen in short spectra, so that a few
@@ -112,20 +110,3 @@ def adapt(
 
         write_run_page(out, beside)
     return record
-
-
-def with_settings(recipe: Recipe, texts: Mapping[str, str]) -> Recipe:
-    """A recipe with some of its ingredients' settings changed: {"teacher.statistics": "averaged"}."""
-    for name, text in texts.items():
-        part, sign, setting = name.partition(".")
-        if not sign:
-            recipe = override(recipe, {name: text})
-            continue
-        ingredients = [one.name for one in fields(recipe) if one.name not in ("dropout", "passes", "balance")]
-        if part not in ingredients:
-            raise InputError(f"unknown ingredient '{part}'{suggest(part, ingredients)}")
-        ingredient = getattr(recipe, part)
-        if ingredient is None:
-            raise InputError(f"the recipe has no '{part}' whose '{setting}' could be set; choose another recipe")
-        recipe = replace(recipe, **{part: override(ingredient, {setting: text})})
-    return recipe

@@ -16,9 +16,8 @@ from typing import Any
 from bearcat.data import Dataset, Preparation, Split, Task, dataset_label, open_dataset
 from bearcat.data.catalogue import domain_named
 from bearcat.errors import InputError, suggest
-from bearcat.methods.recipe import RECIPES, Recipe, recipe_named
+from bearcat.methods.recipe import RECIPES, Recipe, find_recipe
 from bearcat.report.results import Cell
-from bearcat.runs.adapt import with_settings
 from bearcat.runs.run import Order
 from bearcat.training.loop import checked_precision
 
@@ -38,7 +37,7 @@ class Method:
 
     def recipe(self, kind: str, epochs: int | None) -> Recipe:
         """For this input and so many epochs; settings are those of the paper's 300 and scaled with it."""
-        recipe = with_settings(RECIPES[self.recipe_name].for_input(kind), dict(self.settings))
+        recipe = RECIPES[self.recipe_name].for_input(kind).with_settings(dict(self.settings))
         return recipe if epochs is None else recipe.in_epochs(epochs)
 
 
@@ -189,7 +188,7 @@ def _data(told: Mapping[str, Any]) -> tuple[str, tuple[tuple[str, str], ...]]:
 
 def _methods(told: Mapping[str, Any]) -> tuple[Method, ...]:
     """`methods = ["DANN", …]`, and `[[method]]` tables for those with a name or settings of their own."""
-    methods = [Method(name, name) for name in map(recipe_named, _texts("methods", told.get("methods", [])))]
+    methods = [Method(name, name) for name in map(find_recipe, _texts("methods", told.get("methods", [])))]
     tables = told.get("method", [])
     if not isinstance(tables, list):
         raise InputError("'method' must be a list of tables; open each with [[method]]")
@@ -199,7 +198,7 @@ def _methods(told: Mapping[str, Any]) -> tuple[Method, ...]:
         _known(f"{place}: ", table, ("name", "recipe", "set"))
         if "recipe" not in table:
             raise InputError(f"{place}: 'recipe' is missing; bearcat recipes lists them")
-        recipe = recipe_named(_text(f"{place}: recipe", table["recipe"]))
+        recipe = find_recipe(_text(f"{place}: recipe", table["recipe"]))
         settings = tuple(_flat(f"{place}: set", _table(f"{place}: set", table.get("set", {}))))
         methods.append(Method(_text(f"{place}: name", table.get("name", recipe)), recipe, settings))
     return tuple(methods)

@@ -53,7 +53,7 @@ from bearcat.data.tasks import UNKNOWN
 from bearcat.deploy.model import Model, save_model
 from bearcat.errors import InputError
 from bearcat.methods.recipe import Recipe
-from bearcat.models import Student
+from bearcat.models import select_run
 from bearcat.report.plots import Bins, draw_reliability
 from bearcat.runs.track import open_tracker
 from bearcat.storage import digest, write_atomically
@@ -102,7 +102,7 @@ class Order:
             "target": self.target,
             "preparation": asdict(self.preparation),
             "split": asdict(self.split),
-            "recipe": {"name": self.recipe_name} | self.recipe.told(),
+            "recipe": {"name": self.recipe_name} | self.recipe.to_dict(),
         } | ({} if self.precision is None else {"precision": self.precision})  # fmt: skip
 
 
@@ -143,7 +143,7 @@ class Library:
         split = self._split(order, slice(1))
         parts = (split.training.source_train, split.training.source_test, split.training.target_train)
         return Shape(
-            order.recipe.shape(), self.windows(order.dataset, order.target, order.preparation).values.shape[1:],
+            order.recipe.stack_key(), self.windows(order.dataset, order.target, order.preparation).values.shape[1:],
             (order.precision, stack_key(Run(order.recipe, split.training, order.seed))),
             sum(len(part) for part in (*parts, split.held_back.target_test)),
         )  # fmt: skip
@@ -432,7 +432,7 @@ def _record(
             "identity": identity,
         },
         "device": str(device) if device.type == "cpu" else torch.cuda.get_device_name(device),
-        "path": trained.path,
+        "kernels": trained.kernels,
         "precision": trained.precision,
         "versions": _versions(),
         "seconds": round(seconds, 2),
@@ -490,10 +490,8 @@ def _model(
     source_recordings: Integers, record: Mapping[str, Any],
 ) -> Model:  # fmt: skip
     """One run of the stack as a model of its own, with what its card tells of the run."""
-    state = {name: value[number : number + 1].cpu() for name, value in trained.network.state_dict().items()}
     channels, points = split.held_back.target_test.values.shape[1:]
-    network = Student(1, channels, points, len(split.training.classes))
-    network.load_state_dict(state)
+    network = select_run(trained.network, number, order.recipe.encoder, channels, points)
     calibration = trained.calibration and Calibration.from_state(
         {name: value[number : number + 1].cpu() for name, value in trained.calibration.state().items()}
     )
@@ -513,7 +511,7 @@ def _model(
     of_source = seen.source[number, : len(labels)].numpy()
     sound = bool(np.isfinite(of_source.max(axis=1)).all())  # not so where training broke down
     return Model(
-        network, calibration, split.training.classes, order.preparation, rate, told,
+        network, calibration, split.training.classes, order.preparation, rate, told, order.recipe.encoder, channels,
         pooled_temperature=pooled_temperature(of_source, labels, source_recordings) if sound else 1.0,
         familiarity=known if known.usable else None,
     )  # fmt: skip

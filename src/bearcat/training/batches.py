@@ -13,7 +13,7 @@ a rare class come several times, those of a frequent one are spread over epochs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +27,7 @@ SOURCE, TARGET = 10, 11  # streams of randomness, besides those of the split and
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
+class EpochOrder:
     """Which windows the steps of an epoch see: places (run, iteration, batch) and whether each holds a window."""
 
     source: np.ndarray
@@ -74,10 +74,10 @@ class Batches:
         """(run, window) bool: where target_train holds a window."""
         return _present(self.target_windows, self.target_train)
 
-    def order(self, epoch: int) -> Order:
+    def order(self, epoch: int) -> EpochOrder:
         """The epoch's batches. Target batches are cycled and reshuffled."""
         source = self._drawn(SOURCE, epoch, self.source_windows, self.balanced)
-        return Order(*source, *self._drawn(TARGET, epoch, self.target_windows))
+        return EpochOrder(*source, *self._drawn(TARGET, epoch, self.target_windows))
 
     def _drawn(
         self, stream: int, epoch: int, windows: tuple[int, ...], labels: tuple[np.ndarray, ...] | None = None
@@ -99,18 +99,32 @@ class Batches:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What a step sees: windows (run, batch, channel, time), labels (run, batch).
+    """What a step sees: source windows and, behind them, target windows (run, batch, channel, point).
 
-    `both` is source and target, one behind the other. Masks (run, batch) are None where every place holds a window.
+    Without target windows `both` holds the source alone. Masks (run, batch) are None where every place holds a window.
     """
 
-    source: Tensor
-    labels: Tensor
-    source_present: Tensor | None
-    both: Tensor | None = None
-    target_index: Tensor | None = None  # into the stack's target windows, the number behind the last where padded
-    target_present: Tensor | None = None
-    present: Tensor | None = None  # of both
+    both: Tensor
+    size: int  # windows of the source
+    labels: Tensor  # (run, size) of the source
+    present: Tensor | None  # of both
+    target_index: Tensor  # into the stack's target windows, the number behind the last where padded
+
+    @property
+    def source(self) -> Tensor:
+        return self.both[:, : self.size]
+
+    @property
+    def target(self) -> Tensor:
+        return self.both[:, self.size :]
+
+    @property
+    def source_present(self) -> Tensor | None:
+        return None if self.present is None else self.present[:, : self.size]
+
+    @property
+    def target_present(self) -> Tensor | None:
+        return None if self.present is None else self.present[:, self.size :]
 
 
 class Feed:
@@ -121,55 +135,55 @@ class Feed:
 
     def __init__(self, batches: Batches) -> None:
         self.batches = batches
-        device, runs = batches.source_train.device, len(batches.seeds)
+        self.device, runs = batches.source_train.device, len(batches.seeds)
         shape = (batches.iterations, runs, batches.size)
-        self.number = torch.zeros(1, dtype=torch.int64, device=device)
-        self.source_index = torch.zeros(shape, dtype=torch.int64, device=device)
-        self.target_index = torch.zeros(shape, dtype=torch.int64, device=device)
-        self.source_present = torch.zeros(shape, dtype=torch.bool, device=device)
-        self.target_present = torch.zeros(shape, dtype=torch.bool, device=device)
-        self.ramp = torch.zeros(batches.iterations, device=device)
+        self.number = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self.source_index = torch.zeros(shape, dtype=torch.int64, device=self.device)
+        self.target_index = torch.zeros(shape, dtype=torch.int64, device=self.device)
+        self.source_present = torch.zeros(shape, dtype=torch.bool, device=self.device)
+        self.target_present = torch.zeros(shape, dtype=torch.bool, device=self.device)
+        self.ramps: dict[str, Tensor] = {}
         self.padded: tuple[bool, ...] = ()  # for each step, whether any batch has a place without a window
 
-    def fill(self, epoch: int, ramp: Sequence[float]) -> None:
-        """Draws the epoch's order. `ramp` is a number for each step, such as the gradient reversal's."""
+    def fill(self, epoch: int, ramps: Mapping[str, Sequence[float]]) -> None:
+        """Draws the epoch's order. `ramps` hold a number for each step, by the names of ingredients."""
         order = self.batches.order(epoch)
         longest = self.batches.target_train.shape[1]
         target = np.where(order.target_present, order.target, longest)
-        for kept, drawn in (
-            (self.source_index, order.source), (self.target_index, target),
-            (self.source_present, order.source_present), (self.target_present, order.target_present),
-        ):  # fmt: skip
-            kept.copy_(torch.from_numpy(np.ascontiguousarray(drawn.swapaxes(0, 1))))
-        self.ramp.copy_(torch.tensor(ramp, dtype=self.ramp.dtype))
+        for memory, drawn in (
+            (self.source_index, order.source),
+            (self.target_index, target),
+            (self.source_present, order.source_present),
+            (self.target_present, order.target_present),
+        ):
+            memory.copy_(torch.from_numpy(np.ascontiguousarray(drawn.swapaxes(0, 1))))
+        for name, values in ramps.items():
+            ramp = self.ramps.setdefault(name, torch.zeros(self.batches.iterations, device=self.device))
+            ramp.copy_(torch.tensor(values, dtype=ramp.dtype))
         full = order.source_present.all(axis=(0, 2)) & order.target_present.all(axis=(0, 2))
-        self.padded = tuple(not one for one in np.atleast_1d(full))
+        self.padded = tuple(not step for step in np.atleast_1d(full))
         self.number.fill_(-1)
 
     def next(self, with_target: bool, padded: bool) -> Batch:
         """The next step's batch; `padded` says that this step's batches have places without a window."""
         self.number += 1
         batches = self.batches
-        index = self._now(self.source_index)
-        source, labels = gather(batches.source_train, index), gather(batches.source_labels, index)
-        source_present = self._now(self.source_present) if padded else None
-        if not with_target:
-            return Batch(source, labels, source_present)
-        target_index = self._now(self.target_index)
-        target = gather(batches.target_train, target_index.clamp(max=batches.target_train.shape[1] - 1))
-        target_present = self._now(self.target_present) if padded else None
-        present = None
-        if source_present is not None and target_present is not None:
-            present = torch.cat([source_present, target_present], dim=1)
-        both = torch.cat([source, target], dim=1)
-        return Batch(both[:, : batches.size], labels, source_present, both, target_index, target_present, present)
+        index, target_index = self._now(self.source_index), self._now(self.target_index)
+        windows, labels = [gather(batches.source_train, index)], gather(batches.source_labels, index)
+        masks = [self.source_present]
+        if with_target:
+            windows.append(gather(batches.target_train, target_index.clamp(max=batches.target_train.shape[1] - 1)))
+            masks.append(self.target_present)
+        present = torch.cat([self._now(mask) for mask in masks], dim=1) if padded else None
+        both = torch.cat(windows, dim=1) if with_target else windows[0]
+        return Batch(both, batches.size, labels, present, target_index)
 
-    def ramp_now(self) -> Tensor:
-        """The step's number of the ramp, (1,)."""
-        return self.ramp.index_select(0, self.number)
+    def ramp(self, name: str) -> Tensor:
+        """The step's number of this ramp, (1,)."""
+        return self.ramps[name].index_select(0, self.number)
 
-    def _now(self, kept: Tensor) -> Tensor:
-        return kept.index_select(0, self.number)[0]
+    def _now(self, memory: Tensor) -> Tensor:
+        return memory.index_select(0, self.number)[0]
 
 
 def iterations(windows: int, size: int) -> int:
@@ -203,10 +217,10 @@ def gather(values: Tensor, index: Tensor) -> Tensor:
 
 def padded_stack(arrays: Sequence[np.ndarray], filling: float, device: torch.device) -> Tensor:
     """Arrays of different lengths (window, …) as one tensor (run, longest, …)."""
-    longest = max(len(one) for one in arrays)
+    longest = max(len(array) for array in arrays)
     together = np.full((len(arrays), longest, *arrays[0].shape[1:]), filling, dtype=arrays[0].dtype)
-    for place, one in zip(together, arrays, strict=True):
-        place[: len(one)] = one
+    for place, array in zip(together, arrays, strict=True):
+        place[: len(array)] = array
     return torch.from_numpy(together).to(device)
 
 
@@ -220,29 +234,29 @@ def stack_data(
     data: Sequence[TrainingData], seeds: Sequence[int], size: int, device: torch.device, balance: bool = False
 ) -> Batches:
     """Puts the data of several runs on the device; `balance` draws the classes of the source equally often."""
-    for one in data:
-        if len(one.source_train) < size or len(one.target_train) < size:
-            few = min(len(one.source_train), len(one.target_train))
+    for run in data:
+        if len(run.source_train) < size or len(run.target_train) < size:
+            few = min(len(run.source_train), len(run.target_train))
             raise InputError(
                 f"{few} training windows are fewer than a batch of {size}; add recordings or use a smaller batch"
                 " (schedule.batch)"
             )
-        if data_key(one, size) != data_key(data[0], size):
+        if data_key(run, size) != data_key(data[0], size):
             raise InputError(
                 "runs of one stack need windows of one shape, as many classes and as many batches in an epoch; "
                 "train these runs in stacks of their own"
             )
     return Batches(
-        source_train=padded_stack([one.source_train.values for one in data], 0, device),
-        source_labels=padded_stack([one.source_train.labels for one in data], 0, device),
-        source_test=padded_stack([one.source_test.values for one in data], 0, device),
-        source_test_labels=padded_stack([one.source_test.labels for one in data], UNKNOWN, device),
-        target_train=padded_stack([one.target_train.values for one in data], 0, device),
-        source_windows=tuple(len(one.source_train) for one in data),
-        target_windows=tuple(len(one.target_train) for one in data),
+        source_train=padded_stack([run.source_train.values for run in data], 0, device),
+        source_labels=padded_stack([run.source_train.labels for run in data], 0, device),
+        source_test=padded_stack([run.source_test.values for run in data], 0, device),
+        source_test_labels=padded_stack([run.source_test.labels for run in data], UNKNOWN, device),
+        target_train=padded_stack([run.target_train.values for run in data], 0, device),
+        source_windows=tuple(len(run.source_train) for run in data),
+        target_windows=tuple(len(run.target_train) for run in data),
         seeds=tuple(seeds),
         size=size,
-        balanced=tuple(one.source_train.labels for one in data) if balance else None,
+        balanced=tuple(run.source_train.labels for run in data) if balance else None,
     )
 
 

@@ -18,7 +18,7 @@ from torch.nn import functional
 from bearcat.calibration import CPCS, Calibration, Evidence, accuracy, brier, ece, nll
 from bearcat.data.recording import Windows, spectrum
 from bearcat.data.tasks import UNKNOWN, HeldBack
-from bearcat.models.networks import Student
+from bearcat.models import Network
 from bearcat.training.batches import Batches, gather, padded_stack
 from bearcat.trust.estimates import (
     KEPT_FEATURES,
@@ -44,8 +44,8 @@ class EpochEnd:
 
     epoch: int
     batches: Batches
-    student: Student
-    teacher: Student | None
+    student: Network
+    teacher: Network | None
     calibration: Calibration | None
     thresholds: Tensor | None  # (run, class)
     pseudo_labels: Tensor | None  # (run, target window), −1 where none was used in this epoch
@@ -53,7 +53,7 @@ class EpochEnd:
 
 
 @torch.no_grad()
-def predict(network: Student, values: Tensor) -> tuple[Tensor, Tensor]:
+def predict(network: Network, values: Tensor) -> tuple[Tensor, Tensor]:
     """Logits (run, window, class) and features (run, window, 256) in evaluation mode, a chunk at a time."""
     size = max(1, CHUNK.get(values.device.type, 1024) // values.shape[0])
     parts = [network(values[:, start : start + size]) for start in range(0, values.shape[1], size)]
@@ -116,7 +116,7 @@ def _neighbourhood_density(likely: Tensor, present: Tensor) -> Tensor:
     return density
 
 
-def mixval(network: Student, values: Tensor, predicted: Tensor, present: Tensor) -> Tensor:
+def mixval(network: Network, values: Tensor, predicted: Tensor, present: Tensor) -> Tensor:
     """How often a mixture of two windows is still given the class `predicted` of the larger part, (run,) in 0 … 1.
 
     Each window of values (run, window, channel, time) is mixed with the next, the last with the first; pairs that were
@@ -175,7 +175,7 @@ class Trust:
 
 
 def trust(
-    network: Student, calibration: Calibration | None, batches: Batches, held_back: Sequence[HeldBack], finite: Tensor,
+    network: Network, calibration: Calibration | None, batches: Batches, held_back: Sequence[HeldBack], finite: Tensor,
     source: tuple[Tensor, Tensor], target: tuple[Tensor, Tensor],
 ) -> list[Trust]:  # fmt: skip
     """Of every run of a stack. `source` and `target`: what `predict` says of the source and target test windows.
@@ -190,7 +190,7 @@ def trust(
             source_weight=batches.source_test_labels != UNKNOWN, source_features=source[1],
             source_train_features=predict(network, batches.source_train[:, :KEPT_FEATURES])[1],
             source_train_weight=batches.source_present[:, :KEPT_FEATURES],
-            target_train_features=train_features, target_train_weight=present,
+            target_features=train_features, target_weight=present,
             seeds=torch.tensor(batches.seeds, device=present.device),
         )
     )  # fmt: skip

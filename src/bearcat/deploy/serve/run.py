@@ -42,7 +42,10 @@ def serve(
     if model.refusal is not None:
         warn(model.refusal)
     served = Served(
-        model, alarm_classes(model.classes, alarms), model.told.get("calibrated"), model.told.get("made_by") or {}
+        model,
+        alarm_classes(model.classes, alarms),
+        model.metadata.get("calibrated"),
+        model.metadata.get("made_by") or {},
     )
     app = make_app(served, limits, token, address.loopback)
     config = uvicorn.Config(

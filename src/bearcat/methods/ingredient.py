@@ -1,0 +1,142 @@
+"""What an ingredient of a method is, and what a training step offers to it.
+
+An ingredient is a frozen dataclass: its fields are its numbers, its methods act. The loop asks each one when it is on,
+which modules it owns and what its loss is, and sums the losses; it has no branch for any of them. docs/add-a-method.md
+adds one in a file of its own.
+
+>>> @dataclass(frozen=True)
+... class Entropy(Ingredient):
+...     name = "entropy"
+...     weight: float = per_run(0.1)
+...
+...     def loss(self, view: View) -> Tensor:
+...         probabilities = view.target_logits.softmax(dim=-1)
+...         return self.weight * masked_mean(torch.special.entr(probabilities).sum(dim=-1), view.target_present)
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from bearcat.methods.recipe import Schedule
+    from bearcat.models.stacked import Randomness
+    from bearcat.training.batches import Batch
+    from bearcat.training.state import TrainingState
+
+
+def per_run(default: float) -> Any:
+    """A field whose number may differ between the runs of a stack; in a stack it is a tensor (run,)."""
+    return field(default=default, metadata={"per_run": True})
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """What a training step offers to the loss of an ingredient. The first axis of everything is the run.
+
+    Logits are (run, batch, class), features (run, batch, feature), labels and masks (run, batch). A mask `present` says
+    which places of a padded batch hold a window; None means all.
+    """
+
+    size: int  # windows of the source batch; the target's come behind them
+    logits: Tensor
+    features: Tensor
+    present: Tensor | None
+    labels: Tensor  # of the source
+    pseudo_labels: Tensor | None  # of the target; None while nobody makes any
+    selected: Tensor | None  # which of the pseudo-labels are used
+    randomness: Randomness  # for modules with dropout
+    ramp: Tensor  # (1,) this ingredient's `ramp` at this step
+    module: nn.Module | None = None  # what the ingredient's `build` made
+
+    @property
+    def source_logits(self) -> Tensor:
+        return self.logits[:, : self.size]
+
+    @property
+    def source_features(self) -> Tensor:
+        return self.features[:, : self.size]
+
+    @property
+    def source_present(self) -> Tensor | None:
+        return None if self.present is None else self.present[:, : self.size]
+
+    @property
+    def target_logits(self) -> Tensor:
+        return self.logits[:, self.size :]
+
+    @property
+    def target_features(self) -> Tensor:
+        return self.features[:, self.size :]
+
+    @property
+    def target_present(self) -> Tensor | None:
+        return None if self.present is None else self.present[:, self.size :]
+
+
+@dataclass(frozen=True)
+class Ingredient:
+    """One part of a method; the defaults are those of a loss on the target that is on from T_DA to the end."""
+
+    name: ClassVar[str]  # in settings (`--recipe-set NAME.FIELD=VALUE`), records and curves (`loss_NAME`)
+    uses_target: ClassVar[bool] = True  # whether its loss reads target windows
+    # Whether it compares the domains. SDAT does not climb such a loss, and with passes="separate" it reads a pass of
+    # both domains together.
+    aligns: ClassVar[bool] = False
+    stream: ClassVar[int] = 40  # of randomness, for the initial weights of its module
+
+    def start(self, schedule: Schedule) -> int:
+        """The first epoch in which it is on."""
+        return schedule.align_from
+
+    def ramp(self, progress: float) -> float:
+        """The number `view.ramp` has at a step; progress runs from 0 at `start` towards 1 at the end of training."""
+        return progress
+
+    def build(self, runs: int, features: int, classes: int, dropout: float) -> nn.Module | None:  # noqa: ARG002
+        """A module that is trained with the losses, for a stack of runs (bearcat.models.stacked)."""
+        return None
+
+    def start_epoch(self, state: TrainingState) -> None:
+        """Acts at the start of an epoch in which it is on."""
+
+    def start_step(self, state: TrainingState, batch: Batch) -> None:
+        """Acts before the losses of a step. On a GPU the step is recorded: nothing here may ask the device."""
+
+    def loss(self, view: View) -> Tensor | None:  # noqa: ARG002
+        """Its term of the loss, (run,); None where it has none."""
+        return None
+
+    def perturb(self, weights: Sequence[Tensor], gradients: Callable[[], Sequence[Tensor]]) -> list[Tensor] | None:  # noqa: ARG002
+        """Moves the weights to where the step's gradient is taken; returns what they were, None where it does not."""
+        return None
+
+    def in_epochs(self, before: int, after: int) -> Ingredient:  # noqa: ARG002
+        """The same ingredient for a training of `after` instead of `before` epochs."""
+        return self
+
+
+def stack_key(ingredient: Ingredient) -> Ingredient:
+    """The ingredient without the numbers that may differ between the runs of a stack."""
+    return replace(ingredient, **dict.fromkeys(_per_run_fields(ingredient), 0.0))
+
+
+def stacked(ingredients: Sequence[Ingredient], device: torch.device) -> Ingredient:
+    """One ingredient for a stack: the fields that may differ hold the numbers of all runs, (run,)."""
+    import torch
+
+    together = copy.copy(ingredients[0])
+    for name in _per_run_fields(together):
+        numbers = [getattr(ingredient, name) for ingredient in ingredients]
+        object.__setattr__(together, name, torch.tensor(numbers, dtype=torch.float32, device=device))
+    return together
+
+
+def _per_run_fields(ingredient: Ingredient) -> list[str]:
+    return [field.name for field in fields(ingredient) if field.metadata.get("per_run")]

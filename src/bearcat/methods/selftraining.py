@@ -1,0 +1,131 @@
+"""Self-training: a teacher labels target windows, and the student learns from the labels that are sure enough."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from bearcat.errors import InputError, suggest
+from bearcat.methods.ingredient import Ingredient, View, per_run
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bearcat.methods.recipe import Schedule
+    from bearcat.training.batches import Batch
+    from bearcat.training.state import TrainingState
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """An average of the student that makes pseudo-labels and, at the end, the predictions."""
+
+    momentum: float = 0.999
+    # "target": parameters are averaged; normalisation statistics are its own, of target batches (authors' code).
+    # "averaged": statistics are averaged too, and labels made with them, in evaluation mode.
+    statistics: str = "target"
+    dropout: bool = True  # live while labelling; only with statistics "target"
+
+    def __post_init__(self) -> None:
+        check_choice("teacher.statistics", self.statistics, ("target", "averaged"))
+
+
+@dataclass(frozen=True)
+class SelfTraining(Ingredient):
+    """Who labels, which labels are used, and how the student's loss on them is averaged."""
+
+    name = "labels"
+    weight: float = per_run(1.0)
+    threshold: str = "per-class"  # or "fixed"
+    tau: float = per_run(0.9)
+    counts: str = "uncalibrated"  # which probabilities count for per-class thresholds; text: "calibrated"
+    average: str = "batch"  # authors' code: unselected windows count zero; text: "selected"
+    teacher: Teacher = field(default_factory=Teacher)
+
+    def __post_init__(self) -> None:
+        check_choice("labels.threshold", self.threshold, ("per-class", "fixed"))
+        check_choice("labels.counts", self.counts, ("uncalibrated", "calibrated"))
+        check_choice("labels.average", self.average, ("batch", "selected"))
+
+    def start(self, schedule: Schedule) -> int:
+        return schedule.label_from
+
+    def in_epochs(self, before: int, after: int) -> SelfTraining:
+        """The teacher's memory keeps its share of the training: with the paper's momentum in a tenth of the steps it
+        would stay where it started.
+        """
+        return replace(self, teacher=replace(self.teacher, momentum=self.teacher.momentum ** (before / after)))
+
+    def start_epoch(self, state: TrainingState) -> None:
+        """Makes the teacher where there is none yet, and the thresholds of this epoch."""
+        import torch
+
+        from bearcat.methods import thresholds
+
+        if state.teacher is None:
+            state.teacher = copy.deepcopy(state.student).requires_grad_(False)
+        tau = torch.as_tensor(self.tau).expand(state.runs)
+        if self.threshold == "fixed":
+            limits = thresholds.fixed(tau, state.classes)
+        else:
+            logits, _ = state.predict(state.teacher, state.batches.target_train)
+            if self.counts == "calibrated" and state.calibration is not None:
+                logits = state.calibration.apply(logits)
+            counts = thresholds.confident_counts(logits.softmax(dim=-1), tau, state.batches.target_present)
+            limits = thresholds.per_class(counts, tau)
+        if state.thresholds is None or state.pseudo_labels is None:  # a recorded step keeps using this memory
+            runs, windows = state.batches.target_train.shape[:2]
+            state.thresholds = torch.empty_like(limits, memory_format=torch.contiguous_format)
+            state.pseudo_labels = torch.empty(runs, windows + 1, dtype=torch.int64, device=limits.device)
+        state.thresholds.copy_(limits)
+        state.pseudo_labels.fill_(-1)
+
+    def start_step(self, state: TrainingState, batch: Batch) -> None:
+        """The teacher follows the student, then labels the target batch."""
+        import torch
+
+        from bearcat.methods import losses, thresholds
+
+        if state.teacher is None or state.thresholds is None or state.pseudo_labels is None:
+            raise RuntimeError("an epoch of self-training begins with start_epoch")
+        own = self.teacher.statistics == "target"
+        with torch.no_grad():
+            follow(state.teacher, state.student, self.teacher.momentum, statistics=not own)
+            state.randomness.next()
+            randomness = state.randomness if own and self.teacher.dropout else None
+            logits, _ = state.teacher(batch.target, own, randomness, batch.target_present)
+            logits = logits if state.calibration is None else state.calibration.apply(logits)
+            labels, selected = thresholds.select(logits.softmax(dim=-1), state.thresholds)
+            state.pseudo_labels.scatter_(1, batch.target_index, torch.where(selected, labels, -1))
+        state.batch_labels = labels, selected
+        state.add("pseudo_label_share", losses.masked_mean(selected.to(torch.float32), batch.target_present))
+
+    def loss(self, view: View) -> Tensor:
+        from bearcat.methods import losses
+
+        if view.pseudo_labels is None or view.selected is None:
+            raise RuntimeError("a step of self-training begins with start_step")
+        loss = losses.pseudo_label(
+            view.target_logits, view.pseudo_labels, view.selected, self.average, view.target_present
+        )
+        return self.weight * loss
+
+
+def follow(teacher: Any, student: Any, momentum: float, statistics: bool) -> None:
+    """teacher ← momentum·teacher + (1 − momentum)·student, for parameters and, if asked, normalisation statistics."""
+    import torch
+
+    followers, leaders = list(teacher.parameters()), list(student.parameters())
+    if statistics:
+        followers += list(teacher.buffers())
+        leaders += list(student.buffers())
+    with torch.no_grad():
+        torch._foreach_mul_(followers, momentum)
+        torch._foreach_add_(followers, leaders, alpha=1 - momentum)
+
+
+def check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
+    """Refuses a value that is none of the known ones."""
+    if value not in known:
+        raise InputError(f"setting '{name}' is '{value}'{suggest(value, known)}")

@@ -1,0 +1,145 @@
+"""Everything that changes while a stack is trained. Ingredients act on it; the loop saves and resumes it."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from bearcat.calibration import Calibration
+from bearcat.errors import InputError
+from bearcat.models import Network
+from bearcat.models.stacked import Randomness
+from bearcat.storage import load_tensors, save_tensors
+from bearcat.training.batches import Batches
+from bearcat.training.evaluate import predict
+
+
+@dataclass(eq=False)
+class TrainingState:
+    """Networks, optimisers, and what ingredients leave for each other and for the history.
+
+    What a step reads and writes stays in one place (stepping.Recorder).
+    """
+
+    student: Network
+    modules: dict[str, nn.Module]  # of ingredients, by name
+    optimisers: dict[str, torch.optim.Adam]  # "student", and of the modules by name
+    batches: Batches
+    classes: int
+    randomness: Randomness
+    finite: Tensor  # (run,) bool: the loss never turned NaN or infinite
+    history: dict[str, list[Tensor]] = field(default_factory=dict)
+    epoch: int = 0
+    teacher: Network | None = None
+    calibration: Calibration | None = None  # of this epoch
+    thresholds: Tensor | None = None  # (run, class), of this epoch
+    pseudo_labels: Tensor | None = None  # (run, target window + 1) of this epoch, −1 where none; last: padding
+    batch_labels: tuple[Tensor, Tensor] | None = None  # this step's pseudo-labels and which are used, (run, batch)
+    totals: dict[str, Tensor] = field(default_factory=dict)  # this epoch's means over steps, (run,) each
+
+    @property
+    def runs(self) -> int:
+        return len(self.finite)
+
+    @property
+    def reported(self) -> Network:
+        """The network whose predictions count: the teacher, or the student while there is none."""
+        return self.student if self.teacher is None else self.teacher
+
+    def predict(self, network: Network, windows: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits and features of windows in evaluation mode."""
+        return predict(network, windows)
+
+    def add(self, name: str, value: Tensor) -> None:
+        """Counts a step's number (run,) into the epoch's mean."""
+        total = self.totals.setdefault(name, torch.zeros_like(value))
+        total += value.detach() / self.batches.iterations
+
+    def remember(self, name: str, value: Tensor) -> None:
+        """Appends to the history; epochs before a number first existed are nan."""
+        values = self.history.setdefault(name, [])
+        missing = torch.full((self.runs,), math.nan)
+        values.extend(missing for _ in range(self.epoch - len(values)))
+        values.append(value.detach().to("cpu", torch.float32, copy=True))  # the next epoch reuses the place
+
+    def finish_epoch(self) -> None:
+        """Writes the epoch's means into the history; a run whose loss is no number is marked, and the others go on."""
+        for name, value in self.totals.items():
+            self.remember(name, value)
+        broken = ~torch.stack([value.isfinite() for value in self.totals.values()]).all(dim=0)
+        for parameter in self.student.parameters():
+            broken = broken | ~parameter.isfinite().flatten(1).all(dim=1)
+        self.finite &= ~broken
+        if not bool(self.finite.all()):  # zeros cannot spread: logits, and all that follows from them, stay finite
+            with torch.no_grad():
+                for network in self._networks().values():
+                    for tensor in (*network.parameters(), *network.buffers()):
+                        tensor[~self.finite] = 0
+                for optimiser in self.optimisers.values():
+                    for moments in optimiser.state.values():
+                        for name in ("exp_avg", "exp_avg_sq"):
+                            moments[name][~self.finite] = 0
+        if self.calibration is not None:
+            self.remember("temperature", self.calibration.temperature)
+            self.remember("temperature_at_bound", self.calibration.at_bound.to(torch.float32))
+        if self.thresholds is not None:
+            for label in range(self.thresholds.shape[1]):
+                self.remember(f"threshold_{label}", self.thresholds[:, label])
+
+    def _networks(self) -> dict[str, nn.Module]:
+        networks: dict[str, nn.Module] = {"student": self.student}
+        if self.teacher is not None:
+            networks["teacher"] = self.teacher
+        return networks | {f"module-{name}": module for name, module in self.modules.items()}
+
+    def save(self, path: Path, identity: str) -> None:
+        """Writes a checkpoint. Order and dropout are functions of the seed, so weights, moments and a count suffice."""
+        tensors = {
+            f"{part}.{name}": value
+            for part, network in self._networks().items()
+            for name, value in network.state_dict().items()
+        }
+        for part, optimiser in self.optimisers.items():
+            for number, moments in optimiser.state_dict()["state"].items():
+                tensors |= {f"adam.{part}.{number}.{name}": value for name, value in moments.items()}
+        tensors |= {f"history.{name}": torch.stack(values) for name, values in self.history.items()}
+        tensors |= {"draw": self.randomness.draw, "finite": self.finite}
+        metadata = {"identity": identity, "epoch": self.epoch, "teacher": self.teacher is not None}
+        save_tensors(path, tensors, metadata)
+
+    def resume(self, path: Path, identity: str) -> None:
+        """Puts everything back to what it was when the checkpoint was written."""
+        tensors, metadata = load_tensors(path)
+        if metadata.get("identity") != identity:
+            raise InputError(
+                f"{path}: belongs to another training (other settings, seed or data); use another --out or delete it"
+            )
+        if metadata["teacher"]:
+            self.teacher = copy.deepcopy(self.student).requires_grad_(False)
+        try:
+            for part, network in self._networks().items():
+                network.load_state_dict(_with_prefix(tensors, f"{part}."))
+            for part, optimiser in self.optimisers.items():
+                moments: dict[int, dict[str, Tensor]] = {}
+                for name, value in _with_prefix(tensors, f"adam.{part}.").items():
+                    number, _, kind = name.partition(".")
+                    moments.setdefault(int(number), {})[kind] = value
+                optimiser.load_state_dict(optimiser.state_dict() | {"state": moments})
+            self.randomness.draw.copy_(tensors["draw"])
+            self.finite.copy_(tensors["finite"])
+            history = _with_prefix(tensors, "history.")
+            self.history.update({name: list(values.unbind(0)) for name, values in history.items()})
+            self.epoch = int(metadata["epoch"])
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise InputError(
+                f"{path}: is damaged and cannot be continued; delete it to start from the beginning"
+            ) from error
+
+
+def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
