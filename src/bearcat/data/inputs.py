@@ -45,6 +45,25 @@ class Input:
 
 
 @dataclass(frozen=True)
+class TorchInput(Input):
+    """An input that is written once, as its torch form, which also transforms windows here."""
+
+    def transform(
+        self, windows: Floats, rate: float | None = None, rpm: float | None = None, bearing: Bearing | None = None
+    ) -> Floats:
+        import numpy as np
+        import torch
+
+        del rate, rpm, bearing
+        form = self.torch_form(windows.shape[-1])
+        if form is None:
+            raise NotImplementedError(f"{type(self).__name__} has no torch form")
+        with torch.no_grad():
+            transformed: Floats = form(torch.from_numpy(np.array(windows, dtype=np.float32, order="C"))).numpy()
+        return transformed
+
+
+@dataclass(frozen=True)
 class Waveform(Input):
     """The samples, standardised by the window's mean and standard deviation."""
 

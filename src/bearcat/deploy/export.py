@@ -18,7 +18,7 @@ import base64
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +123,7 @@ def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
         return OnnxModel(
             session=session,
             classes=tuple(metadata["classes"]),
-            preparation=Preparation(**metadata["preparation"]),
+            preparation=replace(Preparation(), **_without_input(metadata["preparation"])),
             rate=metadata["rate"],
             channels=metadata["channels"],
             pooled_temperature=metadata["pooled_temperature"],
@@ -132,6 +132,11 @@ def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: has damaged metadata ({type(error).__name__}); export the model again") from error
+
+
+def _without_input(preparation: Mapping[str, Any]) -> dict[str, Any]:
+    """The input is inside the graph: whoever runs it needs no row of INPUTS."""
+    return {name: value for name, value in preparation.items() if name != "input"}
 
 
 def export_onnx(model: Model, path: Path) -> Path:
@@ -184,7 +189,7 @@ def _traced(model: Model) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return torch.onnx.export(
-                ExportForm(form, model),
+                ExportForm(form, model).eval(),
                 (example,),
                 dynamo=True,
                 verbose=False,

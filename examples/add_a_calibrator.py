@@ -1,0 +1,39 @@
+"""A calibrator in one file: mean target confidence equals the estimated accuracy. It is the command `bearcat`.
+
+python examples/add_a_calibrator.py adapt --recipe CAT-MeanConfidence --out mean
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from bearcat.calibration import CALIBRATORS, Calibration, Evidence
+from bearcat.cli import main
+from bearcat.methods.recipe import RECIPES
+
+
+@dataclass(frozen=True)
+class MeanConfidence:
+    """The temperature between 1 and `upper` at which the network is as sure of the target as it is thought right."""
+
+    upper: float = 100.0
+    needs: ClassVar[tuple[str, ...]] = ("target_logits", "target_weight", "estimates")
+
+    def fit(self, evidence: Evidence) -> Calibration:
+        logits, weight = evidence.target_logits.double(), evidence.target_weight.double()
+        low = torch.ones(len(logits), dtype=torch.float64, device=logits.device)
+        high = self.upper * low
+        for _ in range(40):  # confidence falls as the temperature rises
+            middle = (low * high).sqrt()
+            sure = (logits / middle[:, None, None]).softmax(dim=-1).amax(dim=-1)
+            too_sure = (sure * weight).sum(dim=1) / weight.sum(dim=1) > evidence.estimates["accuracy"].to(low)
+            low, high = torch.where(too_sure, middle, low), torch.where(too_sure, high, middle)
+        scale = (1 / high)[:, None].repeat(1, logits.shape[-1])
+        return Calibration(scale, torch.zeros_like(scale), at_bound=low == 1)
+
+
+CALIBRATORS["MeanConfidence"] = MeanConfidence
+RECIPES["CAT-MeanConfidence"] = RECIPES["CAT-Temperature"].with_settings({"calibration": "MeanConfidence"})
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""An input in one file: log band energies of the spectrum. This file is the command `bearcat` with one more input.
+
+python examples/add_an_input.py adapt --input log-spectrum:bands=48 --out bands"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from bearcat.cli import main
+from bearcat.data.inputs import INPUTS, TorchInput
+
+
+class LogBands(nn.Module):
+    def __init__(self, length: int, bands: int) -> None:
+        super().__init__()
+        member = nn.functional.one_hot(torch.arange(length // 2) * bands // (length // 2), bands).float()
+        self.register_buffer("average", member / member.sum(dim=0))  # (bin, band)
+
+    def forward(self, windows: torch.Tensor) -> torch.Tensor:
+        taper = torch.hann_window(windows.shape[-1], periodic=False)
+        power = torch.fft.rfft(windows * taper).abs().square()[..., 1 : len(self.average) + 1]
+        level = (power @ self.average + 1e-30).log()
+        return level - level.mean(dim=-1, keepdim=True)  # the gain does not count
+
+
+@dataclass(frozen=True)
+class LogSpectrum(TorchInput):
+    bands: int = 64
+
+    def points(self, length: int) -> int:
+        return self.bands
+
+    def torch_form(self, length: int) -> nn.Module:
+        return LogBands(length, self.bands)
+
+
+INPUTS["log-spectrum"] = LogSpectrum
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""A new ingredient, calibrator, input or encoder is one short file outside the package: it trains, is evaluated, saved,
+predicts and is exported. The files are examples/add_*.py, which the pages docs/add-*.md show.
+"""
+
+from __future__ import annotations
+
+import json
+import runpy
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bearcat.calibration import CALIBRATORS, Evidence
+from bearcat.data.inputs import INPUTS, find_input
+from bearcat.deploy.export import export_onnx
+from bearcat.deploy.model import load_model
+from bearcat.errors import InputError
+from bearcat.methods.ingredient import View
+from bearcat.methods.recipe import RECIPES
+from bearcat.models.encoders import ENCODERS
+from bearcat.training.loop import Run, train
+from tests.test_examples import python
+from tests.test_train import CPU, SHORT, toy
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SMALL = (
+    "--set", "seconds=1", "--set", "severities=4", "--set", "faults=inner,outer", "--window", "256", "--epochs", "6",
+)  # fmt: skip
+SEAMS = {
+    "add_an_ingredient.py": ("--recipe", "CORAL", "--input", "frequency"),
+    "add_a_calibrator.py": ("--recipe", "CAT-MeanConfidence", "--input", "frequency"),
+    "add_an_input.py": ("--recipe", "DANN", "--input", "log-spectrum:bands=40"),
+    "add_an_encoder.py": ("--recipe", "DANN", "--input", "frequency", "--recipe-set", "encoder=dense:widths=64,32"),
+}
+
+
+TABLES = (RECIPES, CALIBRATORS, INPUTS, ENCODERS)
+
+
+@pytest.fixture
+def example() -> Iterator[Callable[[str], dict[str, Any]]]:
+    """Runs an example's file, whose row is in its table until the test ends."""
+    before = [dict(table) for table in TABLES]
+    yield lambda name: runpy.run_path(str(EXAMPLES / name))
+    for table, rows in zip(TABLES, before, strict=True):
+        table.clear()
+        table.update(rows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SEAMS)
+def test_one_short_file_trains_evaluates_saves_predicts_and_exports(name, tmp_path):
+    script = EXAMPLES / name
+    assert len(script.read_text().splitlines()) <= 40
+    run = lambda *words, **more: python(str(script), *words, folder=tmp_path, **more)  # noqa: E731
+    run("adapt", *SMALL, *SEAMS[name], "--out", "out")
+    record = json.loads((tmp_path / "out" / "record.json").read_text())
+    assert 0 <= record["scores"]["target"]["accuracy"] <= 1
+    assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
+    np.save(tmp_path / "machine.npy", np.random.default_rng(0).standard_normal(4096).astype(np.float32))
+    predict = ("--rate", "16000", "--format", "json")
+    answers = []
+    run("export", "out/model", "--onnx", "model.onnx")
+    for model in ("out/model", "model.onnx"):
+        printed = run("predict", model, "machine.npy", *predict, status=(0, 1))
+        answers.append(json.loads(printed[printed.index("{") :])["recordings"][0])
+    assert answers[0]["predicted"] == answers[1]["predicted"]
+    assert answers[0]["confidence"] == pytest.approx(answers[1]["confidence"], abs=1e-3)
+    plain = python("bearcat", "predict", "model.onnx", "machine.npy", *predict, folder=tmp_path, status=(0, 1))
+    assert json.loads(plain[plain.index("{") :])["recordings"][0]["predicted"] == answers[1]["predicted"]
+    if name in ("add_an_input.py", "add_an_encoder.py"):  # the folder needs the row, and says so
+        row = {"add_an_input.py": "log-spectrum", "add_an_encoder.py": "dense"}[name]
+        assert row in python("bearcat", "predict", "out/model", "machine.npy", folder=tmp_path, status=(2,))
+
+
+def test_the_record_tells_which_kernels_each_part_ran(example):
+    example("add_an_encoder.py")
+    recipe = replace(RECIPES["DANN"], schedule=replace(SHORT, epochs=3), encoder="dense:widths=16")
+    trained = train([Run(recipe, toy(), seed) for seed in (0, 1)], CPU)
+    assert trained.kernels["encoder"] == "plain"
+    assert set(trained.kernels) == {"encoder", "alignment"}
+    with pytest.raises(InputError, match="bfloat16"):
+        train([Run(recipe, toy(), 0)], CPU, precision="bfloat16")
+
+
+def test_a_new_ingredient_stacks_with_numbers_of_its_own(example):
+    example("add_an_ingredient.py")
+    recipe = replace(RECIPES["CORAL"], schedule=replace(SHORT, epochs=5), dropout=0.0)
+    runs = [
+        Run(recipe.change("coral", weight=weight), toy(seed, dtype=np.float64), seed)
+        for seed, weight in enumerate((0.5, 2.0))
+    ]
+    together = train(runs, CPU)
+    for number, run in enumerate(runs):
+        alone = train([run], CPU)
+        for name, value in alone.network.state_dict().items():
+            torch.testing.assert_close(together.network.state_dict()[name][number], value[0], rtol=1e-6, atol=1e-9)
+    assert (together.history["loss_coral"][3:] > 0).all()
+
+
+def test_coral_is_its_formula(example):
+    coral = example("add_an_ingredient.py")["Coral"]()
+    random = torch.Generator().manual_seed(0)
+    features = torch.randn(2, 14, 5, generator=random, dtype=torch.float64)
+    present = torch.rand(2, 14, generator=random) > 0.2
+    view = View(
+        8, features, features, present, torch.zeros(2, 8), None, None, None, ramp=torch.tensor([0.5])  # type: ignore[arg-type]
+    )  # fmt: skip
+    for run in range(2):
+        source = features[run, :8][present[run, :8]].numpy()
+        target = features[run, 8:][present[run, 8:]].numpy()
+        gap = np.cov(source.T, bias=True) - np.cov(target.T, bias=True)
+        assert float(coral.loss(view)[run]) == pytest.approx(0.5 * (gap**2).sum() / (4 * 25))
+
+
+def test_mean_confidence_makes_confidence_the_estimated_accuracy(example):
+    calibrator = example("add_a_calibrator.py")["MeanConfidence"]()
+    logits = 5 * torch.randn(2, 60, 4, generator=torch.Generator().manual_seed(0))
+    weight = torch.ones(2, 60)
+    evidence = Evidence(
+        source_logits=logits, source_labels=torch.zeros(2, 60, dtype=torch.int64), target_logits=logits,
+        target_weight=weight, estimates={"accuracy": torch.tensor([0.6, 0.8])},
+    )  # fmt: skip
+    fitted = calibrator.fit(evidence)
+    sure = fitted.probabilities(logits).amax(dim=-1).mean(dim=1)
+    torch.testing.assert_close(sure, torch.tensor([0.6, 0.8]), rtol=1e-4, atol=1e-4)
+
+
+def test_the_log_spectrum_does_not_know_the_gain(example):
+    example("add_an_input.py")
+    windows = np.random.default_rng(0).standard_normal((3, 1, 256)).astype(np.float32)
+    found = find_input("log-spectrum:bands=16")
+    assert found.transform(windows).shape == (3, 1, 16)
+    assert found.transform(8 * windows) == pytest.approx(found.transform(windows), abs=1e-4)
+
+
+def test_an_input_without_a_torch_form_is_not_exported_and_says_so(tmp_path, monkeypatch):
+    from bearcat.data.inputs import Waveform
+    from tests.test_artefact import made_model, save_model
+
+    class Closed(Waveform):
+        def torch_form(self, length):
+            return None
+
+    monkeypatch.setitem(INPUTS, "closed", Closed)
+    save_model(tmp_path / "model", made_model("closed"))
+    with pytest.raises(InputError, match="'closed' has no torch form"):
+        export_onnx(load_model(tmp_path / "model"), tmp_path / "model.onnx")
+    assert not (tmp_path / "model.onnx").exists()
