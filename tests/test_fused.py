@@ -165,8 +165,8 @@ def test_training_on_a_gpu_follows_training_on_a_cpu(path):
     ]
     slow = train(runs, torch.device("cpu"), path="plain")
     fast = train(runs, torch.device("cuda"), path=path, precision="float32")
-    assert (fast.path, fast.precision, slow.path) == (path, "float32", "plain")
-    for name in ("loss_supervised", "loss_domain", "loss_confusion"):
+    assert (set(fast.kernels.values()), fast.precision, set(slow.kernels.values())) == ({path}, "float32", {"plain"})
+    for name in ("loss_supervised", "loss_alignment", "loss_confusion"):
         torch.testing.assert_close(fast.history[name], slow.history[name], rtol=5e-3, atol=5e-3, equal_nan=True)
     for name, value in slow.student.state_dict().items():
         # Biases of normalisation begin at 0 and have gradients near rounding, of which Adam makes whole steps: float32
@@ -187,8 +187,37 @@ def test_a_run_that_turns_nan_on_a_gpu_leaves_its_neighbours_alone():
     bad.source_train.values[3] = float("nan")
     trained = train([Run(recipe, toy(0, 48, 40), 0), Run(recipe, bad, 1)], torch.device("cuda"))
     assert trained.finite.tolist() == [True, False]
-    assert trained.path == "triton"
+    assert set(trained.kernels.values()) == {"triton"}
     alone = train([Run(recipe, toy(0, 48, 40), 0)], torch.device("cuda"))
     torch.testing.assert_close(
         alone.history["loss_supervised"][:, 0], trained.history["loss_supervised"][:, 0], rtol=2e-2, atol=2e-2
     )
+
+
+@pytest.mark.skipif(INTERPRETED, reason="recorded steps need a GPU")
+def test_parts_without_fast_kernels_train_in_recorded_steps_and_say_so():
+    """The dense encoder and CORAL of examples/, beside a domain classifier that has kernels of its own."""
+    import runpy
+    from dataclasses import replace
+    from pathlib import Path
+
+    from bearcat.methods.recipe import RECIPES
+    from bearcat.models.encoders import ENCODERS
+    from bearcat.training.loop import Run, train
+    from tests.test_train import RAGGED, toy
+
+    examples = Path(__file__).parents[1] / "examples"
+    coral = runpy.run_path(str(examples / "add_an_ingredient.py"))["Coral"]()
+    runpy.run_path(str(examples / "add_an_encoder.py"))
+    recipe = replace(
+        RECIPES["CAT*-Temperature"], ingredients=(*RECIPES["CAT*-Temperature"].ingredients, coral),
+        encoder="dense:widths=32,16", schedule=replace(RAGGED, epochs=8, rate=1e-4),
+    )  # fmt: skip
+    runs = [Run(recipe, toy(seed, 80, 50), seed) for seed in range(2)]
+    try:
+        slow, fast = train(runs, torch.device("cpu")), train(runs, DEVICE, precision="float32")
+    finally:
+        del ENCODERS["dense"], RECIPES["CORAL"]
+    assert fast.kernels == {"encoder": "plain", "alignment": "triton"}
+    for name in ("loss_supervised", "loss_alignment", "loss_coral", "loss_labels"):
+        torch.testing.assert_close(fast.history[name], slow.history[name], rtol=1e-2, atol=1e-2, equal_nan=True)
