@@ -196,11 +196,8 @@ def parted(case: Case, recipe: Recipe, cut: Cut) -> Parted:
     task, block = Task(case.source, case.target), Split("block")
     source, target = cut([case.source], case.without), cut([case.target], case.without, last=0.75)
     split = split_task(task, source, target, block, case.seed)
-    # Training is not told where a window stood, so numbers are parted as windows are.
-    numbered = [replace(one, values=np.arange(len(one), dtype=np.float32)[:, None, None]) for one in (source, target)]
-    places = split_task(task, numbered[0], numbered[1], block, case.seed).training
-    learnt, tested = (one.values[:, 0, 0].astype(np.int64) for one in (places.target_train, places.source_test))
-    return Parted(case, Run(recipe, split.training, case.seed), split, target[learnt], source[tested])
+    run = Run(recipe, split.training, case.seed)
+    return Parted(case, run, split, target[split.target_train], source[split.source_test])
 
 
 def stacks(runs: Sequence[Parted], most: int, device: torch.device) -> Iterator[list[Parted]]:

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from scipy.io import wavfile
 
-from bearcat.data import Simulated, open_dataset
-from bearcat.data.choose import Asked
+from bearcat.data import Simulated, Task, open_dataset
+from bearcat.data.choose import Requested, choose_settings
 from bearcat.deploy.predict import at_rate_of, diagnose_stream, open_model, open_stream
 from bearcat.methods.recipe import DEFAULT_RECIPE, RECIPES
-from bearcat.runs.adapt import adapt, settle
-from bearcat.runs.run import Order
+from bearcat.runs.adapt import adapt
+from bearcat.runs.run import Library, Order
 
 SOURCE, TARGET = "pump-A-1500rpm", "pump-B-1500rpm"
 
@@ -54,28 +54,29 @@ def main() -> None:
     options.add_argument("folder", type=Path, nargs="?", default=Path("my-pump"))
     options.add_argument("--epochs", type=int, default=10, help="few, to see it work; 300 are the paper's")
     options.add_argument("--only-make", action="store_true", help="make the folder of recordings and stop")
-    told = options.parse_args()
-    recordings, out = told.folder / "recordings", told.folder / "out"
+    arguments = options.parse_args()
+    recordings, out = arguments.folder / "recordings", arguments.folder / "out"
     if not recordings.exists():
-        make_folder(told.folder)
-    if told.only_make:
+        make_folder(arguments.folder)
+    if arguments.only_make:
         return
 
-    asked = Asked(window=512, input="frequency")  # short spectra are quick; Asked() leaves all to the recordings
-    dataset, chosen = settle(open_dataset(str(recordings)), (SOURCE,), TARGET, asked)
-    for one in chosen.choices:
-        print(f"{one.setting}: {one.value}; {one.reason}")
+    dataset = open_dataset(str(recordings))
+    requested = Requested(window=512, input="frequency")  # short spectra are quick; Requested() leaves all open
+    dataset, catalogue, chosen = choose_settings(dataset, dataset.catalogue(), Task(SOURCE, TARGET), requested)
+    for choice in chosen.choices:
+        print(f"{choice.setting}: {choice.value}; {choice.reason}")
 
     recipe = replace(RECIPES[DEFAULT_RECIPE].for_input(chosen.preparation.input), balance=chosen.balance)
     order = Order(
-        recordings.name, dataset, (SOURCE,), TARGET, DEFAULT_RECIPE, recipe.in_epochs(told.epochs),
+        recordings.name, dataset, (SOURCE,), TARGET, DEFAULT_RECIPE, recipe.in_epochs(arguments.epochs),
         chosen.preparation, chosen.split, seed=0, chosen=chosen.choices, warnings=chosen.warnings,
     )  # fmt: skip
-    record = adapt(order, out, torch.device("cpu"))
+    record = adapt(order, out, torch.device("cpu"), library=Library({dataset: catalogue}))
     print(f"\nHow far to trust it: {record['estimates']['verdict']}\n")
 
     model = open_model(out / "model")
-    for path in sorted((told.folder / "new").iterdir()):
+    for path in sorted((arguments.folder / "new").iterdir()):
         stream, _ = at_rate_of(model, open_stream(path))
         diagnosis = diagnose_stream(model, stream)
         print(f"{path.name}: {model.classes[diagnosis.index]}, {diagnosis.confidence:.0%} sure")

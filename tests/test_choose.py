@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,130 +11,142 @@ import pytest
 
 from bearcat.data import Folder, Split, Task, open_dataset, prepare, split_task
 from bearcat.data.catalogue import load
-from bearcat.data.choose import Asked, Channel, Choice, Chosen, Look, as_asked, choose, look
-from bearcat.data.datasets.folder import Held
+from bearcat.data.choose import (
+    ChannelMeasurement,
+    Choice,
+    DataSettings,
+    Measurement,
+    Requested,
+    choose,
+    choose_settings,
+    measure,
+    paper_settings,
+)
+from bearcat.data.datasets import folder as folder_module
+from bearcat.data.datasets.folder import folder_entries
 from bearcat.data.prepare import Preparation
 from bearcat.errors import InputError
-from bearcat.runs.adapt import choose_domains, settle
+from bearcat.runs.adapt import choose_domains
 from tests.commands import bearcat
-from tests.test_folder import manifest, put
+from tests.test_folder import counted_reads, manifest, put
 
 TASK = Task("a", "b")
 PLENTY = 300_000
 
 
-def seen(
+def made(
     domain: str, label: str | None, samples: int = PLENTY, rate: float | None = 12_000.0, rpm: float | None = None,
-    name: str = "1", **channels: Channel,
-) -> Look:  # fmt: skip
-    """A recording as it was looked at."""
-    told = channels or {"x": Channel(samples, 3.0)}
-    return Look(domain, label, f"{domain}/{label}/{name}.csv", rate, rpm, told)
+    name: str = "1", **channels: ChannelMeasurement,
+) -> Measurement:  # fmt: skip
+    """The measurement of a recording that does not exist."""
+    measured = channels or {"x": ChannelMeasurement(samples, 3.0)}
+    origin = f"{domain}/{label}/{name}.csv"
+    return Measurement(domain=domain, label=label, origin=origin, rate=rate, rpm=rpm, channels=measured)
 
 
-def ordinary(**changes: Any) -> list[Look]:
-    """Two classes at home, an unlabelled machine to go to."""
-    return [seen("a", "healthy", **changes), seen("a", "inner", **changes), seen("b", None, **changes)]
+def ordinary(**changes: Any) -> list[Measurement]:
+    """Two classes of the source, and an unlabelled recording of the target."""
+    return [made("a", "healthy", **changes), made("a", "inner", **changes), made("b", None, **changes)]
 
 
-def reason(chosen: Chosen, setting: str) -> Choice:
-    (found,) = [one for one in chosen.choices if one.setting == setting]
+def reason(chosen: DataSettings, setting: str) -> Choice:
+    (found,) = [choice for choice in chosen.choices if choice.setting == setting]
     return found
 
 
 def test_ordinary_recordings_are_prepared_as_in_the_paper_but_for_the_split():
-    chosen = choose(ordinary(), TASK, Asked())
+    chosen = choose(ordinary(), TASK, Requested())
     assert chosen.preparation == Preparation()
     assert (chosen.channel, chosen.balance, chosen.split) == (None, False, Split("block"))
     settings = ["channel", "rate", "window", "stride", "split", "input", "balance"]
-    assert [one.setting for one in chosen.choices] == settings
-    assert all(len(one.reason) > 10 and "\n" not in one.reason for one in chosen.choices)
+    assert [choice.setting for choice in chosen.choices] == settings
+    assert all(len(choice.reason) > 10 and "\n" not in choice.reason for choice in chosen.choices)
 
 
-def test_what_is_asked_for_is_not_chosen():
-    asked = Asked("x", 6_000.0, 512, 128, "window", "frequency", True)
-    chosen = choose(ordinary(), TASK, asked)
+def test_what_is_requested_is_not_chosen():
+    requested = Requested("x", 6_000.0, 512, 128, "window", "frequency", True)
+    chosen = choose(ordinary(), TASK, requested)
     assert chosen.choices == ()
     assert chosen.preparation == Preparation("frequency", 512, 128, 6_000.0)
     assert (chosen.channel, chosen.split, chosen.balance) == ("x", Split("window"), True)
 
 
 def test_named_datasets_keep_the_papers_preparation():
-    assert as_asked(Asked()) == Chosen(Preparation(), Split(), None, False)
+    assert paper_settings(Requested()) == DataSettings(Preparation(), Split(), None, False)
     dataset = open_dataset("simulated")
-    assert settle(dataset, ("N15_M07_F10",), "N09_M07_F10", Asked(window=256)) == (
-        dataset, Chosen(Preparation(length=256), Split(), None, False),
+    catalogue = dataset.catalogue()
+    assert choose_settings(dataset, catalogue, Task("N15_M07_F10", "N09_M07_F10"), Requested(window=256)) == (
+        dataset, catalogue, DataSettings(Preparation(length=256), Split(), None, False),
     )  # fmt: skip
 
 
 def test_nothing_is_chosen_by_the_targets_labels():
-    looks = [*ordinary()[:2], *(seen("b", None, name=str(n), rate=10_000.0 + n) for n in range(4))]
-    labelled = [*looks[:2], *(seen("b", "inner", name=str(n), rate=10_000.0 + n) for n in range(4))]
-    labelled = [Look(one.domain, one.label, plain.origin, one.rate, one.rpm, one.channels)
-                for one, plain in zip(labelled, looks, strict=True)]  # fmt: skip
-    assert choose(looks, TASK, Asked()) == choose(labelled, TASK, Asked())
+    plain = [*ordinary()[:2], *(made("b", None, name=str(n), rate=10_000.0 + n) for n in range(4))]
+    labelled = [*plain[:2], *(replace(recording, label="inner") for recording in plain[2:])]
+    assert choose(plain, TASK, Requested()) == choose(labelled, TASK, Requested())
 
 
 # --- rate -------------------------------------------------------------------------------------------------------------
 
 
 def test_different_rates_go_down_to_the_lowest_and_the_loss_is_told():
-    looks = [seen("a", "healthy", rate=48_000.0), seen("a", "inner", rate=48_000.0), seen("b", None)]
-    chosen = choose(looks, TASK, Asked())
+    measured = [made("a", "healthy", rate=48_000.0), made("a", "inner", rate=48_000.0), made("b", None)]
+    chosen = choose(measured, TASK, Requested())
     assert chosen.preparation.rate == 12_000.0
-    told = reason(chosen, "rate")
-    assert told.value == "12000 Hz"
-    assert "lowest of 12000, 48000 (in the target)" in told.reason
-    assert "content above 6000 Hz of the faster recordings is lost" in told.reason
+    assert reason(chosen, "rate").value == "12000 Hz"
+    for words in ("12000, 48000", "(in b)", "6000 Hz"):
+        assert words in reason(chosen, "rate").reason
 
 
 def test_windows_are_counted_after_resampling():
-    looks = [seen("a", "healthy", 240_000, 48_000.0), seen("a", "inner", 240_000, 48_000.0), seen("b", None)]
-    stride = reason(choose(looks, TASK, Asked()), "stride")
+    measured = [made("a", "healthy", 240_000, 48_000.0), made("a", "inner", 240_000, 48_000.0), made("b", None)]
+    stride = reason(choose(measured, TASK, Requested()), "stride")
     assert f"{60_000 // 1024} windows of the rarest class" in stride.reason
 
 
 def test_one_rate_is_left_as_it_is_and_unknown_ones_stay_unknown():
-    assert choose(ordinary(), TASK, Asked()).preparation.rate is None
-    unknown = choose(ordinary(rate=None), TASK, Asked())
+    assert choose(ordinary(), TASK, Requested()).preparation.rate is None
+    unknown = choose(ordinary(rate=None), TASK, Requested())
     assert unknown.preparation.rate is None
     assert "no file says its rate" in reason(unknown, "rate").reason
 
 
-def test_rates_known_and_unknown_do_not_mix_unless_one_is_asked_for():
-    looks = [seen("a", "healthy"), seen("a", "inner", rate=48_000.0), seen("b", None, rate=None)]
+def test_rates_known_and_unknown_do_not_mix_unless_one_is_requested():
+    measured = [made("a", "healthy"), made("a", "inner", rate=48_000.0), made("b", None, rate=None)]
     with pytest.raises(
-        InputError, match=r"b/None/1\.csv: does not say its sampling rate, while others do \(12000 Hz, 480"
+        InputError, match=r"b/None/1\.csv: does not say its sampling rate, while others do \(12000, 480"
     ):
-        choose(looks, TASK, Asked())
-    assert choose(looks, TASK, Asked(rate=12_000.0)).preparation.rate == 12_000.0
+        choose(measured, TASK, Requested())
+    assert choose(measured, TASK, Requested(rate=12_000.0)).preparation.rate == 12_000.0
 
 
 def test_a_rate_too_low_for_bearings_and_one_that_invents_are_warned_of():
-    assert any("nothing above 1000 Hz is seen" in one for one in choose(ordinary(rate=2_000.0), TASK, Asked()).warnings)
-    up = choose(ordinary(), TASK, Asked(rate=48_000.0)).warnings
-    assert any("brought up to 48000 Hz, which adds no content" in one for one in up)
+    assert any(
+        "nothing above 1000 Hz" in warning for warning in choose(ordinary(rate=2_000.0), TASK, Requested()).warnings
+    )
+    up = choose(ordinary(), TASK, Requested(rate=48_000.0)).warnings
+    assert any("brought up to 48000 Hz, which adds no content" in warning for warning in up)
 
 
 # --- channels ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_only_common_channel_is_taken():
-    looks = [
-        seen("a", "healthy", x=Channel(PLENTY, 3), y=Channel(PLENTY, 9)),
-        seen("a", "inner", x=Channel(PLENTY, 3)),
-        seen("b", None, x=Channel(PLENTY, 3), y=Channel(PLENTY, 9)),
+    measured = [
+        made("a", "healthy", x=ChannelMeasurement(PLENTY, 3), y=ChannelMeasurement(PLENTY, 9)),
+        made("a", "inner", x=ChannelMeasurement(PLENTY, 3)),
+        made("b", None, x=ChannelMeasurement(PLENTY, 3), y=ChannelMeasurement(PLENTY, 9)),
     ]
-    chosen = choose(looks, TASK, Asked())
+    chosen = choose(measured, TASK, Requested())
     assert chosen.channel == "x"
     assert "the only one that all recordings have" in reason(chosen, "channel").reason
 
 
 def test_channels_that_differ_are_refused_with_both_lists():
-    looks = [seen("a", "healthy", x=Channel(9, 3), y=Channel(9, 3)), seen("a", "inner", x=Channel(9, 3)),
-             seen("b", None, z=Channel(9, 3))]  # fmt: skip
+    measured = [made("a", "healthy", x=ChannelMeasurement(9, 3), y=ChannelMeasurement(9, 3)), made("a", "inner", x=ChannelMeasurement(9, 3)),
+             made("b", None, z=ChannelMeasurement(9, 3))]  # fmt: skip
     with pytest.raises(InputError, match=r"no channel is in all recordings \(a/healthy/1.csv: x, y; b/None/1.csv: z\)"):
-        choose(looks, TASK, Asked())
+        choose(measured, TASK, Requested())
 
 
 def impacts(seed: int, strength: float, samples: int = 32_768) -> np.ndarray:
@@ -145,38 +158,41 @@ def impacts(seed: int, strength: float, samples: int = 32_768) -> np.ndarray:
     return np.convolve(train, ringing)[:samples] + 0.3 * random.standard_normal(samples)
 
 
-def several(strengths: dict[str, float], **more: np.ndarray) -> list[Look]:
-    places = [("a", "healthy"), ("a", "inner"), ("b", None)]
-    return [
-        look(Held(domain, label, f"{domain}/{label}", 12_000.0, None,
-                  {name: impacts(number, strength) for name, strength in strengths.items()} | more))
-        for number, (domain, label) in enumerate(places)
-    ]  # fmt: skip
+def several(folder: Path, strengths: dict[str, float], **more: np.ndarray) -> list[Measurement]:
+    """Measurements of three files with so many channels."""
+    for number, place in enumerate(("a/healthy", "a/inner", "b")):
+        (folder / place).mkdir(parents=True)
+        channels = {name: impacts(number, strength) for name, strength in strengths.items()}
+        np.savez(folder / place / "1.npz", fs=12_000.0, **channels, **more)
+    return [measure(entry) for entry in folder_entries(Folder(root=folder).catalogue())]
 
 
-def test_among_several_the_most_impulsive_vibration_is_taken_and_the_others_are_told():
+def test_among_several_the_most_impulsive_vibration_is_taken_and_the_others_are_told(tmp_path):
     time = np.arange(32_768)
     tacho = (time % 500 < 10) + 0.01 * np.random.default_rng(0).standard_normal(32_768)  # impulsive, but no vibration
-    looks = several({"housing": 4.0, "foundation": 0.0}, tacho=tacho, oil=time / 1e4, spare=np.zeros(32_768))
-    chosen = choose(looks, TASK, Asked())
+    measured = several(
+        tmp_path, {"housing": 4.0, "foundation": 0.0}, tacho=tacho, oil=time / 1e4, spare=np.zeros(32_768)
+    )
+    chosen = choose(measured, TASK, Requested())
     assert chosen.channel == "housing"
-    told = reason(chosen, "channel").reason
-    assert "most impulsive" in told
-    assert "foundation 3.0" in told
+    why = reason(chosen, "channel").reason
+    assert "most impulsive" in why
+    assert "foundation 3.0" in why
     for words in ("'tacho' stands at one level", "'oil' changes slowly", "'spare' does not change"):
-        assert words in told
+        assert words in why
 
 
-def test_where_no_channel_stands_out_the_list_is_told_and_nothing_chosen():
+def test_where_no_channel_stands_out_the_list_is_told_and_nothing_chosen(tmp_path):
+    measured = several(tmp_path, {"left": 0.0, "right": 0.0})
     with pytest.raises(
         InputError, match=r"2 channels \(left, right\) and none stands out .* say which one with --chann"
     ):
-        choose(several({"left": 0.0, "right": 0.0}), TASK, Asked())
-    assert choose(several({"left": 0.0, "right": 0.0}), TASK, Asked(channel="right")).channel == "right"
+        choose(measured, TASK, Requested())
+    assert choose(measured, TASK, Requested(channel="right")).channel == "right"
 
 
-def test_the_only_vibration_needs_not_to_be_impulsive():
-    assert choose(several({"x": 0.0}, load=np.arange(32_768) / 9), TASK, Asked()).channel == "x"
+def test_the_only_vibration_needs_not_to_be_impulsive(tmp_path):
+    assert choose(several(tmp_path, {"x": 0.0}, load=np.arange(32_768) / 9), TASK, Requested()).channel == "x"
 
 
 # --- windows ----------------------------------------------------------------------------------------------------------
@@ -184,33 +200,26 @@ def test_the_only_vibration_needs_not_to_be_impulsive():
 
 def test_slow_shafts_get_a_window_of_about_a_turn_up_to_a_limit():
     for rpm, rate, length in ((600.0, 25_600.0, 2048), (60.0, 25_600.0, 4096), (3000.0, 25_600.0, 1024)):
-        chosen = choose(ordinary(samples=2_000_000, rate=rate, rpm=rpm), TASK, Asked())
+        chosen = choose(ordinary(samples=2_000_000, rate=rate, rpm=rpm), TASK, Requested())
         assert chosen.preparation.length == length
     assert (
         "at 60 rpm a turn of the shaft takes 25600 samples"
-        in reason(choose(ordinary(samples=2_000_000, rate=25_600.0, rpm=60.0), TASK, Asked()), "window").reason
+        in reason(choose(ordinary(samples=2_000_000, rate=25_600.0, rpm=60.0), TASK, Requested()), "window").reason
     )
-
-
-def test_the_speed_is_read_from_the_domains_name_or_the_manifest():
-    def rpm(domain: str, told: float | None = None) -> float | None:
-        return look(Held(domain, None, "x", None, told, {"x": np.arange(99.0)})).rpm
-
-    assert [rpm("600rpm"), rpm("mill 1200.5 RPM"), rpm("load3"), rpm("600rpm", 750.0)] == [600, 1200.5, None, 750]
 
 
 def test_few_samples_overlap_and_fewer_get_shorter_windows():
     found = {}
     for samples in (60_000, 30_000, 15_000, 5_000):
-        looks = [seen("a", "healthy"), seen("a", "inner", samples), seen("b", None)]
-        chosen = choose(looks, TASK, Asked()).preparation
+        measured = [made("a", "healthy"), made("a", "inner", samples), made("b", None)]
+        chosen = choose(measured, TASK, Requested()).preparation
         found[samples] = (chosen.length, chosen.step)
     assert found == {60_000: (1024, 1024), 30_000: (1024, 512), 15_000: (1024, 256), 5_000: (256, 64)}
 
 
 def test_a_short_recording_shortens_the_window_and_is_named():
-    looks = [*ordinary(), seen("b", None, samples=700, name="short")]
-    chosen = choose(looks, TASK, Asked())
+    measured = [*ordinary(), made("b", None, samples=700, name="short")]
+    chosen = choose(measured, TASK, Requested())
     assert chosen.preparation.length == 512
     assert "the shortest, b/None/short.csv, has 700 samples" in reason(chosen, "window").reason
 
@@ -218,15 +227,17 @@ def test_a_short_recording_shortens_the_window_and_is_named():
 def test_many_short_recordings_are_parted_whole_and_few_by_window():
     def short(count: int) -> Split:
         places = [("a", "healthy"), ("a", "inner"), ("b", None)]
-        return choose([seen(*p, samples=1500, name=str(n)) for p in places for n in range(count)], TASK, Asked()).split
+        return choose(
+            [made(*p, samples=1500, name=str(n)) for p in places for n in range(count)], TASK, Requested()
+        ).split
 
     assert short(40) == Split("recording")
-    looks = [
-        seen(*p, samples=1500, name=str(n)) for p in (("a", "healthy"), ("a", "inner"), ("b", None)) for n in (1, 2, 3)
+    measured = [
+        made(*p, samples=1500, name=str(n)) for p in (("a", "healthy"), ("a", "inner"), ("b", None)) for n in (1, 2, 3)
     ]
-    chosen = choose(looks, TASK, Asked(window=1024, stride=100))
+    chosen = choose(measured, TASK, Requested(window=1024, stride=100))
     assert chosen.split == Split("window")
-    assert any("share samples with training windows" in one for one in chosen.warnings)
+    assert any("share samples with training windows" in warning for warning in chosen.warnings)
 
 
 @pytest.mark.parametrize("samples", [(60_000, 60_000, 300_000), (20_000, 9_000, 40_000), (200_000, 5_000, 9_000)])
@@ -235,7 +246,7 @@ def test_what_is_chosen_can_be_cut_and_parted(samples):
     from tests.conftest import make_recording
 
     sizes = dict(zip([("a", "healthy"), ("a", "inner"), ("b", None)], samples, strict=True))
-    chosen = choose([seen(*place, samples=size) for place, size in sizes.items()], TASK, Asked())
+    chosen = choose([made(*place, samples=size) for place, size in sizes.items()], TASK, Requested())
     windows = [
         prepare([make_recording(samples=size, domain=domain, label=label, rate=12_000.0)
                  for (domain, label), size in sizes.items() if domain == where], chosen.preparation)
@@ -249,42 +260,40 @@ def test_what_is_chosen_can_be_cut_and_parted(samples):
 
 
 def test_uneven_classes_are_balanced_and_even_ones_are_not():
-    looks = [seen("a", "healthy", 1_000_000), seen("a", "inner", 250_000), seen("b", None)]
-    chosen = choose(looks, TASK, Asked())
+    measured = [made("a", "healthy", 1_000_000), made("a", "inner", 250_000), made("b", None)]
+    chosen = choose(measured, TASK, Requested())
     assert chosen.balance
-    assert "class 'healthy' has 4.0 times the windows of 'inner'" in reason(chosen, "balance").reason
-    assert not choose(looks, TASK, Asked(balance=False)).balance
-    assert not choose([looks[0], seen("a", "inner", 400_000), looks[2]], TASK, Asked()).balance
+    assert "'healthy' has 4.0 times the windows of 'inner'" in reason(chosen, "balance").reason
+    assert not choose(measured, TASK, Requested(balance=False)).balance
+    assert not choose([measured[0], made("a", "inner", 400_000), measured[2]], TASK, Requested()).balance
 
 
 def test_several_sources_are_one_and_count_together():
-    looks = [seen("a", "healthy"), seen("a", "inner"), seen("c", "healthy"), seen("c", "outer"), seen("b", None)]
-    chosen = choose(looks, Task(("a", "c"), "b"), Asked())
+    measured = [made("a", "healthy"), made("a", "inner"), made("c", "healthy"), made("c", "outer"), made("b", None)]
+    chosen = choose(measured, Task(("a", "c"), "b"), Requested())
     assert chosen.preparation == Preparation()
-    assert any("single recording each: inner, outer" in one for one in chosen.warnings)
+    assert any("single recording each: inner, outer" in warning for warning in chosen.warnings)
 
 
-def test_classes_that_the_source_does_not_teach_are_told():
-    chosen = choose([*ordinary(), seen("b", "cage")], TASK, Asked())
-    (told,) = [one for one in chosen.warnings if "cage" in one]
-    assert "count in no score" in told
-    assert "given the name of a class that the source has" in told
+def test_classes_that_the_source_does_not_teach_are_warned_of():
+    chosen = choose([*ordinary(), made("b", "cage")], TASK, Requested())
+    assert any("cage" in warning for warning in chosen.warnings)
 
 
 @pytest.mark.parametrize(
-    ("looks", "asked", "sentence"),
+    ("measured", "requested", "sentence"),
     [
-        ([seen("a", "healthy"), seen("b", None)], Asked(), "the source has only the class 'healthy'"),
-        ([seen("a", None), seen("b", None)], Asked(), r"a/None/1\.csv: a source recording needs a label"),
-        (ordinary()[:2], Asked(), "the domain 'b' has no recordings"),
-        ([*ordinary()[:1], seen("a", "inner", 700), seen("b", None)], Asked(), "class 'inner' of the source has 7 windows"),
-        ([*ordinary(), seen("b", None, 100)], Asked(), r"100 samples are fewer than one window of 256"),
-        ([*ordinary(), seen("b", None, 700)], Asked(window=1024), r"700 samples are fewer than one window of 1024"),
+        ([made("a", "healthy"), made("b", None)], Requested(), "the source has only the class 'healthy'"),
+        ([made("a", None), made("b", None)], Requested(), r"a/None/1\.csv: a source recording needs a label"),
+        (ordinary()[:2], Requested(), "the domain 'b' has no recordings"),
+        ([*ordinary()[:1], made("a", "inner", 700), made("b", None)], Requested(), "class 'inner' of the source has 7 windows"),
+        ([*ordinary(), made("b", None, 100)], Requested(), r"100 samples are fewer than one window of 256"),
+        ([*ordinary(), made("b", None, 700)], Requested(window=1024), r"700 samples are fewer than one window of 1024"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_a_task_is_refused(looks, asked, sentence):
+def test_what_cannot_be_a_task_is_refused(measured, requested, sentence):
     with pytest.raises(InputError, match=sentence) as caught:
-        choose(looks, TASK, asked)
+        choose(measured, TASK, requested)
     assert "\n" not in str(caught.value)
 
 
@@ -299,8 +308,8 @@ def test_folders_are_looked_at_channel_by_channel_and_part_by_part(tmp_path):
             tmp_path, "path,domain,label,start,stop,channel,rpm\nlong.csv,a,x,100,3000,,\ntwo.npy,b,,,,2,640\n"
         )
     )
-    first, second = (look(one) for one in folder.signals(folder.catalogue()))
-    assert {name: one.samples for name, one in first.channels.items()} == {"1": 2900}
+    first, second = (measure(entry) for entry in folder_entries(folder.catalogue()))
+    assert {name: channel.samples for name, channel in first.channels.items()} == {"1": 2900}
     assert (list(second.channels), second.rpm, second.rate) == (["2"], 640.0, None)
 
 
@@ -308,11 +317,34 @@ def test_a_chosen_channel_is_the_one_that_is_read(tmp_path):
     for number, place in enumerate(("a/healthy", "a/inner", "b")):
         (tmp_path / place).mkdir(parents=True)
         np.savez(tmp_path / place / "1.npz", near=impacts(number, 5.0), far=impacts(number + 9, 0.0), fs=12_000.0)
-    dataset, chosen = settle(open_dataset(str(tmp_path)), ("a",), "b", Asked())
+    dataset = open_dataset(str(tmp_path))
+    dataset, catalogue, chosen = choose_settings(dataset, dataset.catalogue(), TASK, Requested())
     assert chosen.channel == "near"
-    recordings = load(dataset.catalogue())
-    assert {one.channel for one in recordings} == {"near"}
+    recordings = load(catalogue)
+    assert {recording.channel for recording in recordings} == {"near"}
     np.testing.assert_allclose(recordings[0].signal, impacts(0, 5.0), rtol=1e-6)
+    scanned_again = dataset.catalogue()
+    assert [entry.identity for entry in catalogue.entries] == [entry.identity for entry in scanned_again.entries]
+    assert [recording.info() for recording in load(scanned_again)] == [recording.info() for recording in recordings]
+
+
+def test_adapt_scans_a_folder_once_and_decodes_each_file_once(tmp_path, monkeypatch):
+    from bearcat.cli.train import adapt
+
+    for number, place in enumerate(("a/healthy", "a/inner", "b")):
+        (tmp_path / "set" / place).mkdir(parents=True)
+        near, far = impacts(number, 5.0), impacts(number + 9, 0.0)
+        np.savez(tmp_path / "set" / place / f"{number}.npz", near=near, far=far, fs=12_000.0)
+    scans, original = [], folder_module._read_tree
+    monkeypatch.setattr(folder_module, "_read_tree", lambda *words: scans.append(words) or original(*words))
+    reads = counted_reads(monkeypatch)
+    adapt(
+        str(tmp_path / "set"), source=["a"], target="b", recipe="DANN", beside="source-only", epochs=1, window=256,
+        device="cpu", out=tmp_path / "out",
+    )  # fmt: skip
+    assert (tmp_path / "out" / "record.json").exists()
+    assert len(scans) == 1
+    assert reads == {"0.npz": 1, "1.npz": 1, "2.npz": 1}
 
 
 def test_domains_are_named_once_and_an_empty_one_is_told(tmp_path):
@@ -370,7 +402,7 @@ def plant(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_adapt_refuses_in_one_sentence_and_status_2(plant, words, sentence, tmp_path):
     result = bearcat("adapt", "--data", plant, *words, "--out", tmp_path / "out")
     assert result.returncode == 2, result.stdout
-    told = [line for line in result.stderr.splitlines() if line.startswith("bearcat: ")]
-    assert len(told) == 1, result.stderr
-    assert sentence in told[0]
+    errors = [line for line in result.stderr.splitlines() if line.startswith("bearcat: ")]
+    assert len(errors) == 1, result.stderr
+    assert sentence in errors[0]
     assert not (tmp_path / "out").exists()

@@ -36,9 +36,27 @@ def test_a_stranger_with_three_csv_files_sees_them(tmp_path):
     result = bearcat("data", "check", "mine", folder=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "3 recordings in 2 domains" in result.stdout
-    result = bearcat("data", "show", "mine", "--out", "look/shift.png", folder=tmp_path)
+    result = bearcat("data", "show", "mine", "--out", "pictures/shift.png", folder=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert (tmp_path / "look" / "shift.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "pictures" / "shift.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_speed_and_bearing_are_shown_where_they_are_known(tmp_path):
+    put(tmp_path / "600rpm" / "healthy" / "a.csv", 1, rate=12_000)
+    put(tmp_path / "pump" / "b.csv", 2, rate=12_000)
+    result = bearcat("data", "check", tmp_path, "--rpm", 980, "--bearing", "6205-2RS", "--format", "csv")
+    rows = {row["domain"]: row for row in csv.DictReader(io.StringIO(result.stdout))}
+    assert result.returncode == 0, result.stderr
+    assert {domain: (row["rpm"], row["bearing"]) for domain, row in rows.items()} == {
+        "600rpm": ("600", "6205"),
+        "pump": ("980", "6205"),
+    }
+    table = bearcat("data", "check", tmp_path).stdout
+    assert "rpm" in table
+    assert "bearing" not in table, "nobody said it"
+    picture = tmp_path.parent / "marked.png"
+    assert bearcat("data", "show", tmp_path, "--bearing", "6205", "--out", picture).returncode == 0
+    assert picture.exists()
 
 
 def test_a_picture_of_files_without_a_rate_and_of_a_domain_without_a_class(tmp_path):
@@ -78,11 +96,11 @@ def test_settings_reach_the_dataset_and_json_is_complete():
         "--format",
         "json",
     )
-    told = json.loads(result.stdout)
+    found = json.loads(result.stdout)
     assert result.returncode == 0
-    assert len(told["rows"]) == 16  # healthy, inner, outer, both × 4 conditions
-    assert told["rows"][0]["windows"] == 15
-    assert told["problems"] == []
+    assert len(found["rows"]) == 16  # healthy, inner, outer, both × 4 conditions
+    assert found["rows"][0]["windows"] == 15
+    assert found["problems"] == []
 
 
 @pytest.mark.parametrize(
@@ -97,6 +115,8 @@ def test_settings_reach_the_dataset_and_json_is_complete():
         (["data", "check", "simulated", "--window", "1"], "length must be at least 2"),
         (["data", "check", "simulated", "--format", "jsn"], "did you mean 'json'?"),
         (["data", "check", "simulated", "--channel", "x"], "unknown setting 'channel'"),
+        (["data", "check", ".", "--bearing", "nonsense"], "bearing 'nonsense'"),
+        (["data", "check", ".", "--rpm", "-5"], "rpm"),
         (["data", "show", "simulated", "--domain", "0"], "a picture compares two domains, not 1"),
         (["data", "show", "simulated", "--set", "seconds=0.2", "--out", "x.abc"], "x.abc: cannot be written"),
         (["data", "fetch", "simulated"], "there is nothing to fetch for 'simulated'"),
@@ -106,9 +126,9 @@ def test_settings_reach_the_dataset_and_json_is_complete():
 def test_bad_words_get_one_sentence_and_status_2(tmp_path, words, sentence):
     result = bearcat(*words, folder=tmp_path)
     assert result.returncode == 2
-    told = [line for line in result.stderr.splitlines() if line.startswith("bearcat: ")]
-    assert len(told) == 1
-    assert sentence in told[0]
+    errors = [line for line in result.stderr.splitlines() if line.startswith("bearcat: ")]
+    assert len(errors) == 1
+    assert sentence in errors[0]
 
 
 def test_unreadable_files_do_not_stop_the_table(tmp_path):
@@ -129,7 +149,7 @@ def test_list_version_and_help():
     assert "check" in bearcat("data", "--help").stdout
 
 
-@pytest.mark.parametrize("words", [["data", "list"], ["adapt", "--window", "20"], ["bench", "status", "nothing.toml"]])
+@pytest.mark.parametrize("words", [["data", "list"], ["adapt", "--window", "20"]])
 def test_a_python_that_starts_anew_answers_the_same(tmp_path, words):
     """Elsewhere commands are forks of a process that has imported everything."""
     anew, fork = (bearcat(*words, folder=tmp_path, fresh=fresh) for fresh in (True, False))
@@ -139,7 +159,8 @@ def test_a_python_that_starts_anew_answers_the_same(tmp_path, words):
 
 def test_the_picture_shows_what_the_recordings_hold(tmp_path, monkeypatch):
     """The axes, not the pixels: the envelope of an outer fault has its line at BPFO in both domains."""
-    from bearcat.data.datasets.simulate import Bearing, Simulated, fault_frequencies
+    from bearcat.data.bearing import BEARINGS
+    from bearcat.data.datasets.simulate import Simulated
     from bearcat.report import plots
 
     left, right = (Simulated().recording(domain, "outer-2") for domain in ("N15_M07_F10", "N09_M07_F10"))
@@ -155,4 +176,4 @@ def test_the_picture_shows_what_the_recordings_hold(tmp_path, monkeypatch):
     for axes, speed in zip(drawn, (1500, 900), strict=True):
         line = axes[2].lines[0]
         peak = line.get_xdata()[np.argmax(line.get_ydata())]
-        assert peak == pytest.approx(fault_frequencies(Bearing(), speed)["BPFO"], rel=0.02)
+        assert peak == pytest.approx(BEARINGS["6203"].frequencies(speed)["BPFO"], rel=0.02)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import io as scipy_io
 
-from bearcat.data import CWRU, DATASETS, HITSM, Paderborn, load, open_dataset
+from bearcat.data import BEARINGS, CWRU, DATASETS, HITSM, Paderborn, load, open_dataset
 from bearcat.data.datasets.cwru import FILES
 from bearcat.data.datasets.paderborn import ARTIFICIAL, CONDITIONS, HEALTHY, PAPER, SETS
 from bearcat.data.datasets.simulate import Simulated
@@ -26,12 +26,18 @@ def paderborn_file(name: str, order: int = 0, without: str | None = None) -> byt
         ("force", 40, 0.0), ("phase_current_1", 2000, 1.0), ("phase_current_2", 2000, 2.0), ("speed", 40, 3.0),
         ("temp_2_bearing_module", 4, 4.0), ("torque", 40, 5.0), ("vibration_1", 2000, 6.0),
     ]  # fmt: skip
-    channels = [one for one in channels[order:] + channels[:order] if one[0] != without]
+    channels = [channel for channel in channels[order:] + channels[:order] if channel[0] != without]
     fields = ["Type", "Raster", "Data", "Name", "Unit"]
     listed = np.zeros((1, len(channels)), dtype=[(f, object) for f in (fields[::-1] if order % 2 else fields)])
     for column, (title, size, offset) in enumerate(channels):
-        told = {"Type": "x", "Raster": "HostService", "Data": (NOISE[:size] + offset)[None], "Name": title, "Unit": ""}
-        for field, value in told.items():
+        struct = {
+            "Type": "x",
+            "Raster": "HostService",
+            "Data": (NOISE[:size] + offset)[None],
+            "Name": title,
+            "Unit": "",
+        }
+        for field, value in struct.items():
             listed[field][0, column] = value
     rasters = np.zeros((1, 1), dtype=[("Name", object), ("Data", object)])
     rasters[0, 0] = ("HostService", np.arange(40.0)[None])
@@ -66,10 +72,14 @@ def test_paderborn_is_found_however_it_lies(tmp_path, kind):
     assert not catalogue.problems
     recordings = load(catalogue)
     assert len(recordings) == 52
-    assert {one.rate for one in recordings} == {64_000}
-    assert {one.channel for one in recordings} == {"vibration_1"}
-    for one in recordings:  # whatever the order of channels and fields in the file
-        np.testing.assert_allclose(one.signal, (NOISE + 6).astype(np.float32))
+    assert {recording.rate for recording in recordings} == {64_000}
+    assert {recording.channel for recording in recordings} == {"vibration_1"}
+    assert {(recording.domain, recording.rpm) for recording in recordings} == {
+        (condition, 900 if condition.startswith("N09") else 1500) for condition in CONDITIONS
+    }
+    assert {recording.bearing for recording in recordings} == {BEARINGS["6203"]}
+    for recording in recordings:  # whatever the order of channels and fields in the file
+        np.testing.assert_allclose(recording.signal, (NOISE + 6).astype(np.float32))
     assert (recordings[0].domain, recordings[0].label) == ("N15_M07_F10", "KA04")
 
 
@@ -93,7 +103,7 @@ def test_paderborn_other_bearings_measurements_channels_and_labels(tmp_path):
     assert catalogue.classes == ("healthy", "inner", "both")
     recordings = load(catalogue, ["1"])
     assert len(recordings) == 12
-    assert {one.domain for one in recordings} == {"N09_M07_F10"}
+    assert {recording.domain for recording in recordings} == {"N09_M07_F10"}
     np.testing.assert_allclose(recordings[0].signal, (NOISE + 2).astype(np.float32))
     healthy = Paderborn(root=root, bearings=("healthy",)).catalogue()
     assert len(healthy.problems) == 4 * 4  # K003 to K006 are not there
@@ -109,14 +119,13 @@ def test_paderborn_names_what_is_missing_double_or_wrong(tmp_path):
     (root / "KA22" / other).write_bytes(paderborn_file(other[:-4], without="vibration_1"))
     scipy_io.savemat(root / "KA30" / "N15_M07_F10_KA30_1.mat", {"x": NOISE})
     catalogue = Paderborn(root=root).catalogue()
-    told = [problem.sentence for problem in catalogue.problems]
-    assert len(told) == 2
-    assert gone in told[0]
-    assert "missing" in told[0]
-    assert f"found more than once (KA15/{double} and {double})" in told[1]
+    missing, several = (problem.sentence for problem in catalogue.problems)
+    assert gone in missing
+    assert "missing" in missing
+    assert f"found more than once (KA15/{double} and {double})" in several
     with pytest.raises(InputError, match=f"{gone}: missing .*and 1 more"):
         load(catalogue)
-    entries = {(one.domain, one.label): one for one in catalogue.entries}
+    entries = {(entry.domain, entry.label): entry for entry in catalogue.entries}
     for bearing, sentence in [
         ("KA16", r"KA16/.*KA16_1\.mat: cannot be read as a MATLAB file"),
         ("KA22", r"KA22/.*KA22_1\.mat: has no channel 'vibration_1'; choose from|did you mean"),
@@ -148,8 +157,12 @@ def test_cwru_real_files_are_complete(real_data):
     assert len(recordings) == 40
     assert not catalogue.problems
     assert catalogue.domains == ("load0", "load1", "load2", "load3")
-    assert {one.rate for one in recordings} == {12_000}
-    assert all(5 < (one.seconds or 0) < 12 for one in recordings)
+    assert {recording.rate for recording in recordings} == {12_000}
+    assert all(5 < (recording.seconds or 0) < 12 for recording in recordings)
+    assert {recording.bearing for recording in recordings} == {BEARINGS["6205"]}
+    speeds = {recording.origin: recording.rpm for recording in recordings}
+    assert speeds["237.mat"] == scipy_io.loadmat(real_data("cwru") / "237.mat")["X237RPM"].item()
+    assert speeds["100.mat"] == 1730, "the load's nominal speed, where the file does not say its own"
     first = scipy_io.loadmat(real_data("cwru") / "97.mat")["X097_DE_time"].ravel()
     np.testing.assert_array_equal(recordings[0].signal, first.astype(np.float32))
     assert (recordings[13].domain, recordings[13].label, recordings[13].origin) == ("load1", "outer-007", "131.mat")
@@ -176,7 +189,7 @@ def test_cwru_normal_recordings_can_be_cut_at_48_khz_as_published_comparisons_do
     original, inner, brought_up = open_dataset("cwru", tmp_path, {"normal_rate": "48000"}).catalogue().entries
     np.testing.assert_array_equal(original.read().signal, tone.astype(np.float32))
     assert (brought_up.read().signal.size, brought_up.read().rate) == (240_000, 12_000)
-    assert [one.identity for one in (inner,)] == [usual[1].identity]
+    assert inner.identity == usual[1].identity
     assert original.identity != usual[0].identity, "another recording for every cache and store"
     with pytest.raises(InputError, match="normal_rate must lie between 12000 and 48000 Hz, not 5"):
         CWRU(root=tmp_path, normal_rate=5).catalogue()
@@ -206,7 +219,9 @@ def test_hit_sm_real_files_are_complete_and_a_missing_rig_is_fine(real_data):
     recordings = load(catalogue)
     assert len(recordings) == 21
     assert catalogue.domains == ("mfs-600", "mfs-900", "mfs-1200")
-    assert {(one.rate, one.signal.size) for one in recordings} == {(51_200, 262_144)}
+    assert {(recording.rate, recording.signal.size) for recording in recordings} == {(51_200, 262_144)}
+    assert {recording.rpm for recording in recordings} == {600, 900, 1200}
+    assert {(recording.machine, recording.bearing) for recording in recordings} == {("mfs", BEARINGS["6205"])}
     assert not catalogue.problems
     assert "rig 'self' is not there" in catalogue.notes[0]
 
@@ -224,7 +239,7 @@ def test_hit_sm_accepts_the_published_folder_names_and_names_what_is_wrong(tmp_p
     assert len(catalogue.entries) == 41
     assert [problem.origin for problem in catalogue.problems] == ["self/OR5_900.mat"]
     assert len(load(catalogue, ["mfs-600"])) == 7  # a problem in one domain does not stop another
-    wrong = next(one for one in catalogue.entries if one.origin == "self/OR8_900.mat")
+    wrong = next(entry for entry in catalogue.entries if entry.origin == "self/OR8_900.mat")
     with pytest.raises(InputError, match=r"self/OR8_900\.mat: should hold one signal, but holds a, b"):
         wrong.read()
     (tmp_path / "mfs").mkdir()
@@ -249,9 +264,9 @@ def test_every_dataset_of_the_table_says_what_it_is():
         assert kind.about.title
         assert kind.about.licence
         dataset = open_dataset(name, Path("somewhere") if name != "simulated" else None)
-        addresses = [one.address for one in dataset.downloads()]
+        addresses = [download.address for download in dataset.downloads()]
         assert len(addresses) == {"paderborn": 13, "cwru": 40, "hit-sm": 42}.get(name, 0)
-        assert all(one.startswith("https://") for one in addresses)
+        assert all(address.startswith("https://") for address in addresses)
 
 
 def test_an_unknown_dataset_suggests_the_nearest_and_a_missing_folder_is_named(tmp_path):

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from bearcat.data.bearing import BEARINGS
 from bearcat.data.prepare import Preparation, prepare
-from bearcat.data.recording import count_windows, cut, envelope_spectrum, join, resample, spectrum, standardise
+from bearcat.data.recording import (
+    RecordingInfo,
+    count_windows,
+    cut,
+    envelope_spectrum,
+    join,
+    resample,
+    spectrum,
+    standardise,
+)
 from bearcat.errors import InputError
 from tests.conftest import make_recording
 from tests.reference import windows as reference
@@ -43,13 +56,13 @@ def test_a_recording_shorter_than_a_window_is_named():
 def test_prepared_windows_are_those_of_the_plain_loop(kind, length, stride):
     recordings = [make_recording(seed=seed, samples=1000 + 37 * seed) for seed in range(3)]
     windows = prepare(recordings, Preparation(input=kind, length=length, stride=stride))
-    expected = np.concatenate([reference.prepared(one.signal, length, stride, kind) for one in recordings])
+    expected = np.concatenate([reference.prepared(recording.signal, length, stride, kind) for recording in recordings])
     assert windows.values.dtype == np.float32
     np.testing.assert_allclose(windows.values[:, 0], expected, atol=2e-5)
-    for number, one in enumerate(recordings):
+    for number, recording in enumerate(recordings):
         mine = windows.recording == number
         np.testing.assert_array_equal(windows.start[mine], np.arange(mine.sum()) * stride)
-        assert windows.recordings[number].origin == one.origin
+        assert windows.recordings[number].origin == recording.origin
 
 
 @given(
@@ -138,8 +151,21 @@ def test_different_rates_are_an_error_that_offers_to_resample():
     with pytest.raises(InputError, match=r"48000 Hz.*--rate 12000"):
         prepare(recordings, Preparation(length=64))
     windows = prepare(recordings, Preparation(length=64, rate=12_000))
-    assert {one.rate for one in windows.recordings} == {12_000}
+    assert {recording.rate for recording in windows.recordings} == {12_000}
     assert np.bincount(windows.recording).tolist() == [64, 16]
+
+
+def test_what_is_known_of_a_recording_survives_json():
+    plain = make_recording()
+    full = replace(plain, rpm=1200.0, bearing=BEARINGS["6205"], machine="pump A", sensor="drive end")
+    for recording in (plain, full):
+        assert RecordingInfo.from_dict(json.loads(json.dumps(recording.to_dict()))) == recording.info()
+    assert prepare([full], Preparation(length=64)).recordings == (full.info(),)
+
+
+def test_a_speed_must_be_positive():
+    with pytest.raises(InputError, match=r"0\.npy: the speed"):
+        replace(make_recording(), rpm=0.0)
 
 
 def test_joined_windows_keep_their_labels():

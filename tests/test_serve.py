@@ -35,13 +35,14 @@ from pyarrow import parquet
 from scipy.io import savemat, wavfile
 
 from bearcat import cli
-from bearcat.data.datasets.simulate import Bearing, Simulated, fault_frequencies
+from bearcat.data.bearing import BEARINGS
+from bearcat.data.datasets.simulate import Simulated
 from bearcat.deploy.export import export_onnx, load_onnx
 from bearcat.deploy.serve.answer import Asked, FieldError, read_windows
 from bearcat.deploy.serve.limits import Address, Limits
 from bearcat.deploy.serve.metrics import Metrics
 from bearcat.deploy.serve.pages import docs_page, main_page
-from bearcat.deploy.serve.picture import BEARINGS, Folded, Picture, extremes, marks_of, sums
+from bearcat.deploy.serve.picture import Folded, Picture, extremes, marks_of, sums
 from bearcat.deploy.serve.run import serve
 from bearcat.deploy.serve.unpacked import TooLargeError, check_unpacked
 from bearcat.errors import InputError
@@ -325,8 +326,8 @@ def test_the_marks_of_a_simulated_fault_stand_out_and_those_of_noise_do_not():
     recording = Simulated(seconds=3.0).recording("N09_M07_F10", "outer-3")
     picture = Picture(recording.rate)
     list(picture.watching([recording.signal]))
-    marks = {(one["name"], one["multiple"]): one for one in picture.drawn(marks_of(Bearing(), 900))["marks"]}
-    assert marks["BPFO", 1]["hertz"] == fault_frequencies(Bearing(), 900)["BPFO"]
+    marks = {(one["name"], one["multiple"]): one for one in picture.drawn(marks_of(BEARINGS["6203"], 900))["marks"]}
+    assert marks["BPFO", 1]["hertz"] == BEARINGS["6203"].frequencies(900)["BPFO"]
     assert min(marks["BPFO", multiple]["above"] for multiple in (1, 2, 3)) > 10
     assert marks["BPFI", 1]["above"] < 4
     found = []

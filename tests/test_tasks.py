@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bearcat.data.prepare import Preparation, prepare
-from bearcat.data.recording import Provenance, Windows, join
+from bearcat.data.recording import RecordingInfo, Windows, join
 from bearcat.data.tasks import UNKNOWN, Split, Task, _stratified, split_task
 from bearcat.errors import InputError
 from tests.conftest import make_recording
@@ -42,16 +43,16 @@ def test_a_split_parts_every_domain_and_never_shares_a_window(scheme):
     split = split_task(TASK, source, target, Split(scheme), seed=3)
     train, test = (place_of(part.values, source) for part in (split.training.source_train, split.training.source_test))
     assert not set(train) & set(test)
-    held, open_ = (
+    held_out, open_ = (
         place_of(split.held_back.target_test.values, target),
         place_of(split.training.target_train.values, target),
     )
-    assert not set(held) & set(open_)
+    assert not set(held_out) & set(open_)
     if scheme != "block":
         assert len(train) + len(test) == len(source)
-        assert len(held) + len(open_) == len(target)
+        assert len(held_out) + len(open_) == len(target)
     assert len(test) == pytest.approx(0.2 * len(source), rel=0.01)
-    assert len(held) == pytest.approx(0.2 * len(target), rel=0.01)
+    assert len(held_out) == pytest.approx(0.2 * len(target), rel=0.01)
     assert split.training.source_train.labels.dtype == np.int64
     expected = [split.training.classes.index(source.labels[number]) for number in train]
     assert split.training.source_train.labels.tolist() == expected
@@ -85,10 +86,10 @@ def test_the_window_split_is_stratified_by_class_in_source_and_target():
 
 def test_the_same_seed_gives_the_same_split_and_another_seed_another():
     source, target = windows_of("a"), windows_of("b")
-    one, again, other = (split_task(TASK, source, target, Split(), seed=seed) for seed in (1, 1, 2))
-    np.testing.assert_array_equal(one.training.target_train.values, again.training.target_train.values)
-    assert not np.array_equal(one.training.target_train.values, other.training.target_train.values)
-    assert not np.array_equal(one.training.source_test.labels, other.training.source_test.labels)
+    first, again, other = (split_task(TASK, source, target, Split(), seed=seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first.training.target_train.values, again.training.target_train.values)
+    assert not np.array_equal(first.training.target_train.values, other.training.target_train.values)
+    assert not np.array_equal(first.training.source_test.labels, other.training.source_test.labels)
 
 
 @pytest.mark.parametrize("stride", [64, 16, 40])
@@ -99,21 +100,21 @@ def test_a_block_split_keeps_train_and_test_apart_in_time(stride):
         test = place_of(split.training.source_test.values, source)
         train = place_of(split.training.source_train.values, source)
         for number in range(len(source.recordings)):
-            held = sorted(source.start[one] for one in test if source.recording[one] == number)
-            assert np.diff(held).max() == stride  # one stretch
-            for one in train:
-                if source.recording[one] == number:
-                    distance = min(abs(source.start[one] - start) for start in held)
+            held = sorted(source.start[window] for window in test if source.recording[window] == number)
+            assert np.diff(held).max() == stride  # window stretch
+            for window in train:
+                if source.recording[window] == number:
+                    distance = min(abs(source.start[window] - start) for start in held)
                     assert distance - 64 >= 2 * stride  # at least the gap lies between the samples
 
 
 def test_a_recording_split_never_divides_a_recording():
     source, target = windows_of("a", 5), windows_of("b", 5)
     split = split_task(TASK, source, target, Split("recording"), seed=0)
-    train = {int(source.recording[one]) for one in place_of(split.training.source_train.values, source)}
-    test = {int(source.recording[one]) for one in place_of(split.training.source_test.values, source)}
+    train = {int(source.recording[window]) for window in place_of(split.training.source_train.values, source)}
+    test = {int(source.recording[window]) for window in place_of(split.training.source_test.values, source)}
     assert not train & test
-    assert {source.recordings[one].label for one in test} == {"inner", "outer", "ball"}
+    assert {source.recordings[number].label for number in test} == {"inner", "outer", "ball"}
 
 
 def test_a_recording_split_of_single_recordings_is_refused_by_name():
@@ -130,16 +131,20 @@ def test_a_block_split_of_too_short_a_recording_is_refused_by_name():
 def test_scrambled_target_labels_change_nothing_the_training_loop_sees(scheme):
     source, target = windows_of("a", 4), windows_of("b", 4)
     honest = split_task(TASK, source, target, Split(scheme), seed=0)
-    labels = np.random.default_rng(5).permutation([str(one.label) for one in target.recordings])
+    labels = np.random.default_rng(5).permutation([str(recording.label) for recording in target.recordings])
     lied = replace(
-        target, recordings=tuple(replace(o, label=str(n)) for o, n in zip(target.recordings, labels, strict=True))
+        target,
+        recordings=tuple(
+            replace(recording, label=label) for recording, label in zip(target.recordings, labels, strict=True)
+        ),
     )
-    hidden = replace(target, recordings=tuple(replace(one, label=None) for one in target.recordings))
+    hidden = replace(target, recordings=tuple(replace(recording, label=None) for recording in target.recordings))
     for other in (lied, hidden):
         split = split_task(TASK, source, other, Split(scheme), seed=0)
         for name in ("source_train", "source_test", "target_train"):
             mine, theirs = getattr(split.training, name), getattr(honest.training, name)
             np.testing.assert_array_equal(mine.values, theirs.values)
+            np.testing.assert_array_equal(mine.recording, theirs.recording)
         np.testing.assert_array_equal(split.training.source_train.labels, honest.training.source_train.labels)
     assert (split.held_back.target_test_labels == UNKNOWN).all()
 
@@ -147,25 +152,25 @@ def test_scrambled_target_labels_change_nothing_the_training_loop_sees(scheme):
 def test_nothing_reachable_from_the_training_data_knows_a_target_label():
     source, target = windows_of("a", 2), windows_of("b", 2)
     split = split_task(TASK, source, target, Split(), seed=0)
-    seen: dict[int, object] = {}
+    reached_by_id: dict[int, object] = {}
     waiting: list[object] = [split.training]
     while waiting:
-        one = waiting.pop()
-        if id(one) in seen or isinstance(one, type) or type(one).__name__ == "module":
+        thing = waiting.pop()
+        if id(thing) in reached_by_id or isinstance(thing, type) or type(thing).__name__ == "module":
             continue
-        seen[id(one)] = one
-        waiting += gc.get_referents(one)
-        if isinstance(one, np.ndarray) and one.base is not None:
-            waiting.append(one.base)
-    reached = list(seen.values())
-    assert any(one is split.training.target_train.values for one in reached)  # the walk does walk
-    assert not any(isinstance(one, Windows | Provenance) for one in reached)
-    assert not any(isinstance(one, str) and "b/" in one for one in reached)
+        reached_by_id[id(thing)] = thing
+        waiting += gc.get_referents(thing)
+        if isinstance(thing, np.ndarray) and thing.base is not None:
+            waiting.append(thing.base)
+    reached = list(reached_by_id.values())
+    assert any(thing is split.training.target_train.values for thing in reached)  # the walk does walk
+    assert not any(isinstance(thing, Windows | RecordingInfo) for thing in reached)
+    assert not any(isinstance(thing, str) and "b/" in thing for thing in reached)
     hidden = (split.held_back.target_train_labels, split.held_back.target_test_labels)
-    assert not any(one is label for one in reached for label in hidden)
-    arrays = [one for one in reached if isinstance(one, np.ndarray)]
-    assert len(arrays) == 5  # three of values, two of source labels
-    assert all(one.base is None for one in arrays)
+    assert not any(thing is label for thing in reached for label in hidden)
+    arrays = [thing for thing in reached if isinstance(thing, np.ndarray)]
+    assert len(arrays) == 8  # three of values, three of recordings, two of source labels
+    assert all(thing.base is None for thing in arrays)
 
 
 def test_the_order_of_unlabelled_windows_follows_neither_class_nor_recording():
@@ -173,6 +178,44 @@ def test_the_order_of_unlabelled_windows_follows_neither_class_nor_recording():
     split = split_task(TASK, windows_of("a"), target, Split("block"), seed=0)
     codes = split.held_back.target_train_labels
     assert (codes[1:] == codes[:-1]).mean() == pytest.approx(1 / 3, abs=0.1)
+
+
+@pytest.mark.parametrize("scheme", ["window", "block", "recording"])
+def test_every_window_keeps_its_recording_through_the_split(scheme):
+    source, target = windows_of("a", 4), windows_of("b", 4)
+    split = split_task(TASK, source, target, Split(scheme), seed=1)
+    sides = (
+        (split.training.source_train, source, split.source_recordings),
+        (split.training.source_test, source, split.source_recordings),
+        (split.training.target_train, target, split.target_recordings),
+    )
+    for part, windows, recordings in sides:
+        origins = [windows.recordings[windows.recording[place]].origin for place in place_of(part.values, windows)]
+        assert [recordings[number].origin for number in part.recording] == origins
+
+
+def test_the_numbers_of_target_recordings_do_not_tell_their_classes():
+    """Recordings are listed by class, so a number in that order would be a label."""
+    target = windows_of("b", 20, samples=640)
+    origins = [recording.origin for recording in target.recordings]
+    numbering = [
+        [recording.origin for recording in split_task(TASK, windows_of("a"), target, Split(), seed).target_recordings]
+        for seed in range(3)
+    ]
+    assert all(sorted(order) == sorted(origins) for order in numbering)
+    assert len({tuple(order) for order in [origins, *numbering]}) == 4
+    for order in numbering:
+        labels = [origin.split("/")[1] for origin in order]
+        assert np.mean([first == second for first, second in pairwise(labels)]) < 0.6
+
+
+def test_the_outline_of_a_split_has_the_shapes_of_its_training_data_and_no_values():
+    split = split_task(TASK, windows_of("a", 2), windows_of("b", 2), Split(), seed=0)
+    for name in ("source_train", "source_test", "target_train"):
+        outline, data = getattr(split.outline(), name), getattr(split.training, name)
+        assert (outline.values.shape, outline.values.dtype) == (data.values.shape, data.values.dtype)
+        assert outline.values.strides == (0, 0, 0), "values are not copied"
+    assert split.outline().classes == split.training.classes
 
 
 def test_a_class_the_source_lacks_is_named_with_its_file_or_kept_as_unknown():
@@ -194,7 +237,7 @@ def test_several_sources_are_one_source():
 def test_what_cannot_be_a_task_is_refused():
     labelled, target = windows_of("a"), windows_of("b")
     unlabelled = replace(labelled, recordings=(*labelled.recordings[:2], replace(labelled.recordings[2], label=None)))
-    fast = replace(target, recordings=tuple(replace(one, rate=5000.0) for one in target.recordings))
+    fast = replace(target, recordings=tuple(replace(recording, rate=5000.0) for recording in target.recordings))
     cases = [
         (lambda: Task("a", "a"), "two different domains"),
         (lambda: Task((), "a"), "at least one source"),

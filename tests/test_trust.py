@@ -517,7 +517,8 @@ def test_the_recordings_of_source_test_windows_are_found_again(scheme):
     sources = ("N15_M07_F10", "N15_M01_F10")
     order = Order("simulated", dataset, sources, "N09_M07_F10", "DANN", RECIPE, preparation, Split(scheme), seed=3)
     library = Library()
-    test, recording = library.split(order).training.source_test, library.source_recordings(order)
+    test = library.split(order).training.source_test
+    recording = test.recording
     everything = join([library.windows(dataset, one, preparation) for one in sources])
     assert len(set(recording.tolist())) == len(everything.recordings) > 3
     for values, one in zip(test.values, recording, strict=True):

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import sys
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bearcat.cli.options import Channel, Rate, Root, Set, console, dataset_named
-from bearcat.errors import InputError
+from bearcat.cli.options import Bearing, Channel, Rate, Root, Rpm, Set, console, dataset_named
+from bearcat.errors import InputError, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bearcat.data import Catalogue, Dataset, Preparation
+    from bearcat.data import Preparation
     from bearcat.data.survey import Row, Survey
 
-commands = typer.Typer(no_args_is_help=True, help="Find, fetch, check and look at recordings.")
+commands = typer.Typer(no_args_is_help=True, help="Find, fetch, check and draw recordings.")
 
+COLUMNS = ("domain", "class", "recordings", "seconds", "rate", "windows", "rpm", "bearing")
 Name = Annotated[str, typer.Argument(help="A dataset (see `bearcat data list`), or the path of your own folder.")]
 Domains = Annotated[
     list[str] | None, typer.Option("--domain", help="Only this domain, by name or index; repeat for more.")
@@ -31,11 +34,10 @@ def list_datasets() -> None:
     from bearcat.data import DATASETS, default_root
 
     for name, kind in DATASETS.items():
-        place = default_root(name)
-        there = {"simulated": "computed when asked for", "folder": "wherever you keep them"}.get(
-            name, f"in {place}" if place.is_dir() else f"not in {place}; bearcat data fetch {name}"
-        )
-        print(f"{name:<10}  {kind.about.title}\n{'':<10}  licence: {kind.about.licence}\n{'':<10}  {there}")
+        folder = default_root(name)
+        place = f"in {folder}" if folder.is_dir() else f"not in {folder}; bearcat data fetch {name}"
+        place = {"simulated": "computed when used", "folder": "wherever you keep them"}.get(name, place)
+        print(f"{name:<10}  {kind.about.title}\n{'':<10}  licence: {kind.about.licence}\n{'':<10}  {place}")
 
 
 @commands.command()
@@ -58,8 +60,8 @@ def fetch(
     downloads = dataset.downloads()
     if not downloads:
         raise InputError(f"there is nothing to fetch for '{name}'")
-    place = root or default_root(name)
-    require_licence(dataset.about, accept_licence, place)
+    folder = root or default_root(name)
+    require_licence(dataset.about, accept_licence, folder)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=console(to_error=True)) as bars:
         tasks: dict[str, TaskID] = {}
@@ -69,8 +71,8 @@ def fetch(
                 tasks[file] = bars.add_task(file, total=total)
             bars.update(tasks[file], completed=done, total=total)
 
-        files = fetch_files(downloads, place, progress=show)
-    print(f"{len(files)} files are in {place}; look at them with: bearcat data check {name} --root {place}")
+        files = fetch_files(downloads, folder, progress=show)
+    print(f"{len(files)} files are in {folder}; check them with: bearcat data check {name} --root {folder}")
 
 
 @commands.command()
@@ -80,6 +82,8 @@ def check(
     domains: Domains = None,
     channel: Channel = None,
     rate: Rate = None,
+    rpm: Rpm = None,
+    bearing: Bearing = None,
     window: Annotated[int, typer.Option(help="Samples a window.")] = 1024,
     stride: Annotated[
         int | None, typer.Option(help="Samples from one window to the next.  \\[default: no overlap]")
@@ -87,27 +91,26 @@ def check(
     settings: Set = None,
     form: Annotated[str, typer.Option("--format", help="table, csv or json.")] = "table",
 ) -> None:
-    """Read every recording once and tell what is there, what is missing and what cannot be used."""
-    from functools import partial
-
+    """Read every recording once and report what is there, what is missing and what cannot be used."""
     from rich.progress import track
 
     from bearcat.data import Preparation
     from bearcat.data.survey import survey
-    from bearcat.errors import suggest
 
     if form not in ("table", "csv", "json"):
         raise InputError(f"unknown format '{form}'{suggest(form, ('table', 'csv', 'json'))}")
     preparation = Preparation(length=window, stride=stride, rate=rate)
-    catalogue = _catalogue(dataset_named(name, root, channel, settings), domains)
+    catalogue = dataset_named(name, root, channel, settings, rpm, bearing).catalogue().only(domains or None)
     bar = partial(track, description="reading", console=console(to_error=True), transient=True)
     found = survey(catalogue, preparation, progress=bar)
     if form == "table":
         _print_table(found, preparation)
-    elif form == "csv":
-        _print_csv(found)
+    elif form == "json":
+        print(json.dumps(asdict(found), indent=1))
     else:
-        _print_json(found)
+        writer = csv.DictWriter(sys.stdout, COLUMNS)
+        writer.writeheader()
+        writer.writerows(_texts(row) | {"seconds": row.seconds} for row in found.rows)
     for note in found.notes:
         print(f"note: {note}", file=sys.stderr)
     for problem in found.problems:
@@ -125,20 +128,21 @@ def show(
     domains: Domains = None,
     channel: Channel = None,
     rate: Rate = None,
+    rpm: Rpm = None,
+    bearing: Bearing = None,
     settings: Set = None,
     out: Annotated[Path, typer.Option(help="The picture to write.")] = Path("shift.png"),
 ) -> None:
-    """Draw waveform, spectrum and envelope spectrum per class for two domains side by side, to see the shift."""
+    """Draw waveform, spectrum and envelope spectrum (with known fault frequencies) per class for two domains."""
     from bearcat.data import Recording, resample
     from bearcat.data.survey import UNLABELLED
     from bearcat.report.plots import draw_shift
 
-    catalogue = _catalogue(dataset_named(name, root, channel, settings), domains)
-    if len(catalogue.domains) < 2 or (domains and len(catalogue.domains) != 2):
-        raise InputError(
-            f"a picture compares two domains, not {len(catalogue.domains)}; name them with --domain A --domain B"
-        )
-    left, right = catalogue.domains[0], catalogue.domains[1]
+    catalogue = dataset_named(name, root, channel, settings, rpm, bearing).catalogue().only(domains or None)
+    count = len(catalogue.domains)
+    if count < 2 or (domains and count != 2):
+        raise InputError(f"a picture compares two domains, not {count}; name them with --domain A --domain B")
+    left, right = catalogue.domains[:2]
     first: dict[tuple[str, str], Recording] = {}
     for entry in catalogue.entries:
         key = (entry.domain, entry.label or UNLABELLED)
@@ -152,13 +156,19 @@ def show(
     print(f"{left} and {right}, {len(rows)} classes: {out}")
 
 
-def _catalogue(dataset: Dataset, domains: Sequence[str] | None) -> Catalogue:
-    catalogue = dataset.catalogue()
-    return catalogue.only(domains) if domains else catalogue
-
-
-def _rate_text(row: Row) -> str:
-    return ", ".join("unknown" if rate is None else f"{rate:g}" for rate in row.rates)
+def _texts(row: Row) -> dict[str, str]:
+    """A row of a survey as it is printed, by column."""
+    values = (
+        row.domain,
+        row.label,
+        row.recordings,
+        "?" if row.seconds is None else f"{row.seconds:.2f}",
+        ", ".join("unknown" if rate is None else f"{rate:g}" for rate in row.rates),
+        row.windows,
+        "–".join(f"{rpm:g}" for rpm in sorted({*row.speeds[:1], *row.speeds[-1:]})),
+        ", ".join(row.bearings),
+    )
+    return dict(zip(COLUMNS, map(str, values), strict=True))
 
 
 def _print_table(found: Survey, preparation: Preparation) -> None:
@@ -166,43 +176,23 @@ def _print_table(found: Survey, preparation: Preparation) -> None:
 
     from bearcat.data.survey import UNLABELLED
 
+    rows = [_texts(row) for row in found.rows]
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("domain", "class"):
-        table.add_column(column)
-    for column in ("recordings", "seconds", "rate (Hz)", "windows"):
-        table.add_column(column, justify="right")
-    previous = None
-    for row in found.rows:
-        if previous not in (None, row.domain):
+    shown = [column for column in COLUMNS if column in COLUMNS[:6] or any(row[column] for row in rows)]
+    for column in shown:
+        left = column in ("domain", "class", "bearing")
+        table.add_column("rate (Hz)" if column == "rate" else column, justify="left" if left else "right")
+    domain = None
+    for row in rows:
+        if domain not in (None, row["domain"]):
             table.add_section()
-        table.add_row(
-            row.domain if row.domain != previous else "", row.label, str(row.recordings),
-            "?" if row.seconds is None else f"{row.seconds:.2f}", _rate_text(row), str(row.windows),
-        )  # fmt: skip
-        previous = row.domain
+        texts = row | {"domain": ""} if row["domain"] == domain else row
+        table.add_row(*(texts[column] for column in shown))
+        domain = row["domain"]
     console().print(table)
-    domains = len({row.domain for row in found.rows})
-    classes = len({row.label for row in found.rows} - {UNLABELLED})
-    windows = sum(row.windows for row in found.rows)
+    recordings, windows = (sum(getattr(row, name) for row in found.rows) for name in ("recordings", "windows"))
+    domains, classes = {row.domain for row in found.rows}, {row.label for row in found.rows} - {UNLABELLED}
     print(
-        f"{found.recordings} recordings in {domains} domains, {classes} classes;"
+        f"{recordings} recordings in {len(domains)} domains, {len(classes)} classes;"
         f" {windows} windows of {preparation.length} samples every {preparation.step}"
     )
-
-
-def _print_csv(found: Survey) -> None:
-    import csv
-
-    writer = csv.writer(sys.stdout)
-    writer.writerow(["domain", "class", "recordings", "seconds", "rate", "windows"])
-    for row in found.rows:
-        writer.writerow([row.domain, row.label, row.recordings, row.seconds, _rate_text(row), row.windows])
-
-
-def _print_json(found: Survey) -> None:
-    import json
-    from dataclasses import asdict
-
-    problems = [asdict(problem) for problem in found.problems]
-    rows = [asdict(row) for row in found.rows]
-    print(json.dumps({"rows": rows, "problems": problems, "notes": list(found.notes)}, indent=1))

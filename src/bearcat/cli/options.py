@@ -25,6 +25,14 @@ Rate = Annotated[
         help="Resample everything to this rate in Hz; files that do not say their rate are taken to be at it."
     ),
 ]
+Rpm = Annotated[float | None, typer.Option(help="Speed of the shaft, of recordings that do not say their own.")]
+Bearing = Annotated[
+    str | None,
+    typer.Option(
+        metavar="6205",
+        help="Of recordings that do not say their own: a designation, or balls=9,ball=7.94,pitch=39.04 (mm).",
+    ),
+]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the dataset; repeat for more.")
 ]
@@ -39,12 +47,17 @@ def console(to_error: bool = False) -> Console:
     return Console(stderr=to_error, width=None if sys.stdout.isatty() or to_error else 110)
 
 
-def dataset_named(name: str, root: Path | None, channel: str | None, settings: Sequence[str] | None) -> Dataset:
-    """The dataset, with the settings that were given as NAME=VALUE."""
+def dataset_named(
+    name: str,
+    root: Path | None,
+    channel: str | None,
+    settings: Sequence[str] | None,
+    rpm: float | None = None,
+    bearing: str | None = None,
+) -> Dataset:
+    """The dataset, with the settings that were given as NAME=VALUE or as options of their own."""
     from bearcat.data import open_dataset
     from bearcat.settings import pairs
 
-    told = pairs(settings or ())
-    if channel is not None:
-        told["channel"] = channel
-    return open_dataset(name, root, told)
+    options = {"channel": channel, "rpm": None if rpm is None else str(rpm), "bearing": bearing}
+    return open_dataset(name, root, pairs(settings or ()) | {k: v for k, v in options.items() if v is not None})

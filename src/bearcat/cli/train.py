@@ -15,7 +15,7 @@ from bearcat.methods.recipe import DEFAULT_RECIPE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from bearcat.data.choose import Chosen
+    from bearcat.data.choose import DataSettings
     from bearcat.training.evaluate import EpochEnd
 
 OWN = "; chosen from the recordings of your own folder"
@@ -75,11 +75,11 @@ def adapt(
 
     from rich.progress import track as reading
 
-    from bearcat.data import Folder, dataset_label
-    from bearcat.data.choose import Asked, as_asked
+    from bearcat.data import Folder, Task, dataset_label
+    from bearcat.data.choose import Requested, choose_settings, paper_settings
     from bearcat.methods.recipe import QUICK_EPOCHS, RECIPES, find_recipe
     from bearcat.runs import adapt as work
-    from bearcat.runs.run import Order
+    from bearcat.runs.run import Library, Order
     from bearcat.runs.track import require_tracker
     from bearcat.settings import pairs
     from bearcat.training.loop import checked_precision, chosen_device
@@ -93,13 +93,15 @@ def adapt(
     changes = pairs(recipe_settings or ())
     changed = RECIPES[proper[-1]].with_settings(changes)
     balance = changed.balance if "balance" in changes else balance
-    asked = Asked(channel, rate, window, stride, split, kind, balance)
-    as_asked(asked)  # which refuses what nobody can do, before anything is read
+    requested = Requested(channel, rate, window, stride, split, kind, balance)
+    paper_settings(requested)  # which refuses what nobody can do, before anything is read
     place, precision = chosen_device(device), checked_precision(precision)
     dataset = dataset_named(data_name, root, channel, settings)
-    sources, to = work.choose_domains(dataset.catalogue(), source or (), target)
+    catalogue = dataset.catalogue()
+    sources, to = work.choose_domains(catalogue, source or (), target)
     bar = partial(reading, description="reading", console=console(to_error=True), transient=True)
-    dataset, chosen = work.settle(dataset, sources, to, asked, bar)
+    dataset, catalogue, chosen = choose_settings(dataset, catalogue, Task(sources, to), requested, bar)
+    library = Library({dataset: catalogue})
     if isinstance(dataset, Folder):
         _print_choices(chosen)
     if epochs is None:
@@ -116,7 +118,7 @@ def adapt(
         )  # fmt: skip
         with _training_bar(name, epochs) as progress:
             others = [out / f"beside-{other}" for other, _ in records]
-            records.append((name, work.adapt(order, folder, place, progress, others, folder == out, track)))
+            records.append((name, work.adapt(order, folder, place, progress, others, folder == out, track, library)))
     _print_scores(f"{'+'.join(sources)} → {to}", records, chosen.warnings)
     print_trust(*records[-1])
     print(f"Results are in {out}: record.json, predictions.csv, curves.csv, reliability.png, model/")
@@ -148,7 +150,7 @@ def _training_bar(name: str, epochs: int) -> Iterator[Callable[[EpochEnd], None]
         yield show
 
 
-def _print_choices(chosen: Chosen) -> None:
+def _print_choices(chosen: DataSettings) -> None:
     """What was chosen from the recordings and why; each can be asked for instead."""
     for one in chosen.choices:
         print(f"{one.setting}: {one.value}; {one.reason}")

@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from bearcat.data.bearing import BEARINGS, Bearing, find_bearing
 from bearcat.data.cache import cached_windows
 from bearcat.data.catalogue import About, Catalogue, Dataset, Download, Entry, Problem, load
 from bearcat.data.datasets.cwru import CWRU
@@ -21,26 +22,16 @@ from bearcat.data.datasets.hit_sm import HITSM
 from bearcat.data.datasets.paderborn import Paderborn
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.prepare import Preparation, prepare
-from bearcat.data.recording import (
-    Provenance,
-    Recording,
-    Windows,
-    cut,
-    envelope_spectrum,
-    join,
-    resample,
-    spectrum,
-    standardise,
-)
-from bearcat.data.tasks import HeldBack, Labelled, Split, SplitTask, Task, TrainingData, Unlabelled, split_task
+from bearcat.data.recording import Recording, RecordingInfo, Windows, join, resample
+from bearcat.data.tasks import Split, SplitTask, Task, split_task
 from bearcat.errors import InputError, suggest
 from bearcat.settings import cache_folder, override
 
 __all__ = [
-    "CWRU", "DATASETS", "HITSM", "About", "Catalogue", "Dataset", "Download", "Entry", "Folder", "HeldBack", "Labelled",
-    "Paderborn", "Preparation", "Problem", "Provenance", "Recording", "Simulated", "Split", "SplitTask", "Task",
-    "TrainingData", "Unlabelled", "Windows", "cache_folder", "cached_windows", "cut", "dataset_label", "default_root",
-    "envelope_spectrum", "join", "load", "open_dataset", "prepare", "resample", "spectrum", "split_task", "standardise",
+    "BEARINGS", "CWRU", "DATASETS", "HITSM", "About", "Bearing", "Catalogue", "Dataset", "Download", "Entry", "Folder",
+    "Paderborn", "Preparation", "Problem", "Recording", "RecordingInfo", "Simulated", "Split", "SplitTask", "Task",
+    "Windows", "cache_folder", "cached_windows", "dataset_label", "default_root", "find_bearing", "join", "load",
+    "open_dataset", "prepare", "resample", "split_task",
 ]  # fmt: skip
 
 DATASETS: dict[str, type[Dataset]] = {
@@ -53,16 +44,16 @@ DATASETS: dict[str, type[Dataset]] = {
 
 
 def default_root(name: str) -> Path:
-    """Where a dataset is looked for when nobody says: $BEARCAT_DATA/NAME, or the user's data folder."""
-    if told := os.environ.get("BEARCAT_DATA"):
-        return Path(told) / name
+    """The folder of a dataset where none is given: $BEARCAT_DATA/NAME, or one in the user's data folder."""
+    if folder := os.environ.get("BEARCAT_DATA"):
+        return Path(folder) / name
     from platformdirs import user_data_path
 
     return user_data_path("bearcat", appauthor=False) / name
 
 
 def dataset_label(name: str) -> str:
-    """What records call a dataset: its name, or the name of one's own folder, wherever that lies."""
+    """A dataset's name in records; of one's own folder, the folder's name without its path."""
     return name if name in DATASETS else Path(name).resolve().name
 
 
@@ -71,7 +62,7 @@ def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str
     kind = DATASETS.get(name)
     if kind is None:
         if root is not None or not (Path(name).is_dir() or "/" in name or os.sep in name):
-            known = [one for one in DATASETS if one != "folder"]  # who means a folder gives its path
+            known = [dataset for dataset in DATASETS if dataset != "folder"]  # of which the path is given
             raise InputError(f"unknown dataset '{name}'{suggest(name, known)} (or give the path of your own folder)")
         kind, root = Folder, Path(name)
     if "root" in {field.name for field in dataclasses.fields(kind)}:  # type: ignore[arg-type]

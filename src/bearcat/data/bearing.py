@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from bearcat.errors import InputError, suggest
+from bearcat.settings import override, pairs
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Bearing:
     designation: str | None = None
 
     def __post_init__(self) -> None:
-        if self.balls < 1 or not (0 < self.ball_diameter < math.inf and 0 < self.pitch_diameter < math.inf):
+        if not (self.balls > 0 and 0 < self.ball_diameter < math.inf and 0 < self.pitch_diameter < math.inf):
             raise InputError(f"a bearing has balls and two diameters above zero, unlike {self}")
         if not abs(self.contact_angle) < 90:
             raise InputError(f"contact_angle: must lie between -90 and 90 degrees, not at {self.contact_angle:g}")
@@ -87,28 +88,19 @@ def find_bearing(text: str) -> Bearing:
 
     >>> find_bearing("balls=9,ball=7.94,pitch=39.04,angle=0")
     """
-    if "=" in text:
-        return _from_numbers(text)
     for name, bearing in BEARINGS.items():
-        letters, digits = re.fullmatch(r"(\D*)(\d+)", name).groups()  # type: ignore[union-attr]
-        if re.search(rf"(?<![A-Z0-9]){letters}[\s-]?{digits}(?!\d)", text.upper()):
+        spelt = r"[\s-]?".join(re.findall(r"\D+|\d+", name))  # NU205, NU 205 or NU-205
+        if re.search(rf"(?<![A-Z0-9=.]){spelt}(?![\d.])", text.upper()):
             return bearing
-    raise InputError(
-        f"bearing '{text}': give numbers, as in balls=9,ball=7.94,pitch=39.04 (in mm), or a known designation"
-        f"{suggest(text.upper(), BEARINGS)}"
-    )
-
-
-def _from_numbers(text: str) -> Bearing:
-    numbers: dict[str, float] = {"angle": 0.0}
-    for part in re.split("[,;]", text):
-        name, _, value = (word.strip() for word in part.partition("="))
-        if name not in ("balls", "ball", "pitch", "angle"):
-            raise InputError(f"bearing '{text}': unknown number '{name}'; give balls, ball, pitch and angle")
-        try:
-            numbers[name] = int(value) if name == "balls" else float(value)
-        except ValueError as error:
-            raise InputError(f"bearing '{text}': {name} is not a number but '{value}'") from error
-    if missing := {"balls", "ball", "pitch"} - numbers.keys():
-        raise InputError(f"bearing '{text}': {min(missing)} is missing; give balls, ball and pitch (in mm)")
-    return Bearing(int(numbers["balls"]), numbers["ball"], numbers["pitch"], numbers["angle"])
+    if "=" not in text:
+        raise InputError(
+            f"bearing '{text}': give numbers, as in balls=9,ball=7.94,pitch=39.04 (in mm), or a known designation"
+            f"{suggest(text.upper(), BEARINGS)}"
+        )
+    fields = {"balls": "balls", "ball": "ball_diameter", "pitch": "pitch_diameter", "angle": "contact_angle"}
+    numbers = pairs(re.split("[,;]", text))
+    for name in (*numbers, "balls", "ball", "pitch"):
+        if name not in fields or name not in numbers:
+            what = "is missing" if name in fields else "is no number of a bearing"
+            raise InputError(f"bearing '{text}': {name} {what}; give balls, ball and pitch (in mm), and angle if not 0")
+    return override(Bearing(1, 1.0, 2.0), {fields[name]: number for name, number in numbers.items()})

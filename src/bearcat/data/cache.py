@@ -27,10 +27,10 @@ import numpy as np
 from bearcat.data.catalogue import Catalogue, Entry, load
 from bearcat.data.formats import reading
 from bearcat.data.prepare import Preparation, assemble, prepare
-from bearcat.data.recording import Floats, Provenance, Windows
+from bearcat.data.recording import Floats, RecordingInfo, Windows
 from bearcat.storage import digest_file, write_atomically
 
-VERSION = 1  # of the layout and of what `prepare` computes: raise it when either changes
+VERSION = 2  # of the layout and of what `prepare` computes: raise it when either changes
 
 
 def cached_windows(catalogue: Catalogue, preparation: Preparation, cache: Path | None) -> Windows:
@@ -107,7 +107,7 @@ def _open(place: Path, preparation: Preparation) -> Windows | None:
         values = np.load(place / "windows.npy", mmap_mode="r", allow_pickle=False)
         if _checksum(values) != told["checksum"]:
             return None
-        recordings = tuple(Provenance(**one) for one in told["recordings"])
+        recordings = tuple(RecordingInfo.from_dict(one) for one in told["recordings"])
         return assemble(values, told["counts"], preparation, recordings)
     except (OSError, EOFError, ValueError, KeyError, TypeError):
         return None
@@ -123,7 +123,7 @@ def _store(place: Path, windows: Windows, preparation: Preparation) -> None:
         told = {
             "checksum": _checksum(values),
             "counts": np.bincount(windows.recording, minlength=len(windows.recordings)).tolist(),
-            "recordings": [asdict(one) for one in windows.recordings],
+            "recordings": [one.to_dict() for one in windows.recordings],
         }
         (draft / "index.json").write_text(json.dumps({"checksum": zlib.crc32(_text(told)), "told": told}))
         if place.exists() and _open(place, preparation) is None:

@@ -1,7 +1,7 @@
 """What a dataset holds, before any of it is read.
 
-Every dataset answers one question, `catalogue()`: which recordings are there, which are missing. An `Entry` can be
-read on its own, so that checking, loading and caching share one list and one reader.
+A dataset's `catalogue()` lists the recordings that are there and those that are missing. An `Entry` can be read on its
+own, so that checking, loading and caching share one list and one reader.
 
 >>> catalogue = CWRU(root=Path("data/cwru")).catalogue()
 >>> recordings = load(catalogue, domains=["load0", "load3"])
@@ -10,7 +10,7 @@ read on its own, so that checking, loading and caching share one list and one re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -29,21 +29,21 @@ class Download:
 
 @dataclass(frozen=True)
 class About:
-    """What a person wants to know of a dataset before using it."""
+    """A dataset's title, licence and reference, for people who consider using it."""
 
     title: str
     licence: str
-    licence_address: str
-    reference: str
-    homepage: str
+    licence_address: str = ""
+    reference: str = ""
+    homepage: str = ""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One recording that is there: where it belongs, which file it comes from, and how to read it.
+    """One recording that is there: its domain and label, the file it comes from, and how to read it.
 
-    `file` is None for a recording that is computed; `identity` says everything but the file's content that
-    determines the samples (reader, member of an archive, channel, settings), for the cache's key.
+    `file` is None for a recording that is computed. `identity` names everything but the file's content that determines
+    the recording (reader, member of an archive, channel, settings); it is part of the cache's key.
     """
 
     domain: str
@@ -81,12 +81,20 @@ class Catalogue:
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def only(self, domains: Iterable[str]) -> Catalogue:
-        """The part in these domains, in this order; a domain is given by its name or its index."""
-        chosen = tuple(dict.fromkeys(domain_named(one, self.domains) for one in domains))
+    def only(self, domains: Iterable[str] | None) -> Catalogue:
+        """The part in these domains, by name or index, in this order; None: all of it."""
+        if domains is None:
+            return self
+        chosen = tuple(dict.fromkeys(find_domain(domain, self.domains) for domain in domains))
         entries = tuple(entry for entry in self.entries if entry.domain in chosen)
-        problems = tuple(one for one in self.problems if not one.domain or one.domain in chosen)
-        return Catalogue(chosen, self.classes, entries, problems, self.notes)
+        problems = tuple(problem for problem in self.problems if not problem.domain or problem.domain in chosen)
+        return replace(self, domains=chosen, entries=entries, problems=problems)
+
+    def check(self) -> None:
+        """Stops at the first file that is missing or cannot be used, by name."""
+        if self.problems:
+            more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
+            raise InputError(self.problems[0].sentence + more)
 
 
 class Dataset(Protocol):
@@ -101,8 +109,8 @@ class Dataset(Protocol):
     def catalogue(self) -> Catalogue: ...
 
 
-def domain_named(name: str, domains: Sequence[str]) -> str:
-    """The domain called so, or at this index; the nearest is suggested if there is none."""
+def find_domain(name: str, domains: Sequence[str]) -> str:
+    """The domain of this name or at this index; an unknown name suggests the nearest one."""
     if name in domains:
         return name
     if name.isdecimal() and int(name) < len(domains):
@@ -112,9 +120,6 @@ def domain_named(name: str, domains: Sequence[str]) -> str:
 
 def load(catalogue: Catalogue, domains: Iterable[str] | None = None) -> list[Recording]:
     """All recordings of these domains, read now; the first file that is missing or unreadable stops it by name."""
-    if domains is not None:
-        catalogue = catalogue.only(domains)
-    if catalogue.problems:
-        more = f" (and {len(catalogue.problems) - 1} more)" if len(catalogue.problems) > 1 else ""
-        raise InputError(catalogue.problems[0].sentence + more)
+    catalogue = catalogue.only(domains)
+    catalogue.check()
     return [entry.read() for entry in catalogue.entries]

@@ -1,45 +1,44 @@
-"""How to prepare one's own recordings: chosen from the recordings, with a sentence for every choice.
+"""How to prepare one's own recordings: chosen from the recordings, with a reason for every choice.
 
 An engineer's folder seldom looks like the paper's data: rates differ, files hold several channels, recordings are short
-or few. `choose` looks at all recordings of a task and settles channel, rate, window, stride, split, input and whether
-to balance classes. What somebody asked for is not chosen; what cannot work is refused in one sentence. Of the target
-nothing but its unlabelled samples is looked at. docs/add-your-data.md has the rules in words.
+or few. `choose` takes measurements of all recordings of a task and chooses channel, rate, window, stride, split, input
+and whether to balance classes. A setting that was requested is not chosen; what cannot work is refused in one sentence.
+Labels of the target are not used. docs/add-your-data.md has the rules in words.
 
->>> folder = Folder(root=Path("my-recordings"))
->>> looks = [look(one) for one in folder.signals(folder.catalogue())]
->>> chosen = choose(looks, Task("600rpm", "1200rpm"), Asked(input="time"))
->>> [f"{one.setting}: {one.value}, because {one.reason}" for one in chosen.choices]
+>>> folder, task = Folder(root=Path("my-recordings")), Task("600rpm", "1200rpm")
+>>> folder, catalogue, settings = choose_settings(folder, folder.catalogue(), task, Requested(input="time"))
+>>> [f"{choice.setting}: {choice.value}, because {choice.reason}" for choice in settings.choices]
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
 
-from bearcat.data.datasets.folder import Held
+from bearcat.data.catalogue import Catalogue, Dataset
+from bearcat.data.datasets.folder import Folder, FolderEntry, folder_entries, with_channel
 from bearcat.data.prepare import Preparation
-from bearcat.data.recording import Floats, count_windows
+from bearcat.data.recording import Floats, RecordingInfo, count_windows
 from bearcat.data.tasks import Split, Task, classes_of
 from bearcat.errors import InputError
 
-USUAL, SHORTEST, LONGEST = 1024, 256, 4096  # samples a window: the paper's; what spectra still tell apart; what costs
+USUAL, SHORTEST, LONGEST = 1024, 256, 4096  # samples a window: the paper's; the least for spectra; the most for speed
 ENOUGH, ENOUGH_TARGET = 50, 200  # windows of the rarest source class, and of the target
 FEWEST = 10  # windows of a class below which a test share of it says nothing
 LOW_RATE = 8000.0  # Hz; impacts in rolling bearings ring at some kHz
 UNEVEN = 3.0  # the largest class over the smallest, beyond which classes are balanced
-STANDS_OUT = 1.1  # how much more impulsive than the next a channel must be to be taken for the right one
-SEGMENT, LOOKED = 4096, 1 << 17  # samples; statistics are medians over segments of the first so many
-SAME_SPEED = 0.05  # relative difference of shaft speeds that is none
+STANDS_OUT = 1.1  # how much more impulsive than the next a channel must be to be chosen
+SEGMENT, MEASURED = 4096, 1 << 17  # samples; statistics are medians over segments of the first so many
+SAME_SPEED = 0.05  # relative difference of shaft speeds that counts as none
 
 
 @dataclass(frozen=True)
-class Channel:
+class ChannelMeasurement:
     """What was measured of one channel of a recording."""
 
     samples: int
@@ -47,21 +46,16 @@ class Channel:
     unlike: str | None = None  # why this is no vibration; None where it may be
 
 
-@dataclass(frozen=True)
-class Look:
+@dataclass(frozen=True, kw_only=True)
+class Measurement(RecordingInfo):
     """What is known of one recording before anything is chosen."""
 
-    domain: str
-    label: str | None
-    origin: str
-    rate: float | None
-    rpm: float | None
-    channels: Mapping[str, Channel]
+    channels: Mapping[str, ChannelMeasurement]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What somebody asked for; None is left to the recordings."""
+class Requested:
+    """The settings that a user gave; those that are None are chosen from the recordings."""
 
     channel: str | None = None
     rate: float | None = None
@@ -74,7 +68,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Choice:
-    """One setting that nobody asked for, and why it is what it is."""
+    """One setting that was not requested, and why it is what it is."""
 
     setting: str
     value: str
@@ -82,8 +76,8 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """How a task's recordings are prepared, parted and weighed."""
+class DataSettings:
+    """How a task's recordings are prepared, split and balanced."""
 
     preparation: Preparation
     split: Split
@@ -93,338 +87,299 @@ class Chosen:
     warnings: tuple[str, ...] = ()  # what may spoil the result
 
 
-def as_asked(asked: Asked) -> Chosen:
-    """The paper's settings where nobody asked for others: for the named datasets."""
-    preparation = Preparation(asked.input or "time", asked.window or USUAL, asked.stride, asked.rate)
-    return Chosen(preparation, Split(asked.split or "window"), asked.channel, asked.balance or False)
+def paper_settings(requested: Requested) -> DataSettings:
+    """The paper's settings where no others are requested: for the named datasets."""
+    length = requested.window or USUAL
+    preparation = Preparation(requested.input or "time", length, requested.stride, requested.rate)
+    return DataSettings(preparation, Split(requested.split or "window"), requested.channel, bool(requested.balance))
 
 
-def look(held: Held) -> Look:
-    """Measures every channel of a recording."""
-    told = re.search(r"(\d+(?:\.\d+)?)\s*_?rpm", held.domain, re.IGNORECASE)
-    rpm = held.rpm or (float(told[1]) if told else None)
-    channels = {name: _measured(np.asarray(samples)) for name, samples in held.channels.items()}
-    return Look(held.domain, held.label, held.origin, held.rate, rpm or None, channels)
+def choose_settings(
+    dataset: Dataset,
+    catalogue: Catalogue,
+    task: Task,
+    requested: Requested,
+    progress: Callable[[Iterable[FolderEntry]], Iterable[FolderEntry]] = iter,
+) -> tuple[Dataset, Catalogue, DataSettings]:
+    """The settings of a task: chosen from the recordings of one's own folder, the paper's for a named dataset.
+
+    They are returned with the dataset and its catalogue, whose channel may have been chosen too.
+    """
+    if not isinstance(dataset, Folder):
+        return dataset, catalogue, paper_settings(requested)
+    part = catalogue.only((*task.sources, task.target))
+    part.check()
+    settings = choose([measure(entry) for entry in progress(folder_entries(part))], task, requested)
+    return replace(dataset, channel=settings.channel), with_channel(catalogue, settings.channel), settings
 
 
-def choose(looks: Sequence[Look], task: Task, asked: Asked) -> Chosen:
-    """Settles everything that is not asked for; refuses what cannot be a task."""
-    source = [one for one in looks if one.domain in task.sources]
-    target = [one for one in looks if one.domain == task.target]
-    for domain in (*task.sources, task.target):
-        if not any(one.domain == domain for one in looks):
-            raise InputError(f"the domain '{domain}' has no recordings; put some into <{domain}>/ or choose another")
-    classes = classes_of((one.origin, one.label) for one in source)
-    choices: list[Choice] = []
-    warnings: list[str] = []
-    channel = _channel([*source, *target], asked, choices)
-    rate = _rate(source, target, asked, choices, warnings)
-    samples = {one.origin: _samples(one, channel, rate) for one in looks}
-    preparation = _window(source, target, samples, rate, asked, choices)
-    counts = {origin: count_windows(size, preparation.length, preparation.stride) for origin, size in samples.items()}
-    split = _split(source, target, counts, preparation, asked, choices, warnings)
-    preparation = replace(preparation, input=_input(source, target, asked, choices))
-    balance = _balance(source, counts, asked, choices)
-    warnings += _single(source, classes) + _alien(target, classes)
-    return Chosen(preparation, split, channel, balance, tuple(choices), tuple(warnings))
+def measure(entry: FolderEntry) -> Measurement:
+    """Reads a recording and measures each of its channels."""
+    signals = entry.signals()
+    channels = {name: _measure_channel(np.asarray(samples)) for name, samples in signals.channels.items()}
+    return Measurement(channels=channels, **vars(replace(entry.row.info(), rate=signals.rate)))
 
 
-# --- channels ---------------------------------------------------------------------------------------------------------
-
-
-def _measured(samples: Floats) -> Channel:
-    """How impulsive a channel is, and whether it looks like a vibration at all."""
-    size, part = len(samples), samples[:LOOKED].astype(np.float64)
+def _measure_channel(samples: Floats) -> ChannelMeasurement:
+    """How impulsive a channel is, and whether it may be a vibration at all."""
+    size, part = len(samples), samples[:MEASURED].astype(np.float64)
     length = min(SEGMENT, size)
     segments = part[: len(part) // length * length].reshape(-1, length)
-    if not np.isfinite(segments).all() or length < 16:  # the reader names such files; here they only must not disturb
-        return Channel(size, 0.0, "cannot be measured")
+    if not np.isfinite(segments).all() or length < 16:  # reading such a file will name it
+        return ChannelMeasurement(size, 0.0, "cannot be measured")
     segments = segments - segments.mean(axis=1, keepdims=True)
     lines = np.fft.rfft(segments, axis=1)
     power = (np.abs(np.fft.rfft(segments * np.hanning(length), axis=1)) ** 2).sum(axis=0)  # a ramp leaks without
     low, high = np.percentile(part, [0.1, 99.9])
     if power.sum() == 0 or high == low:
-        return Channel(size, 0.0, "does not change")
+        return ChannelMeasurement(size, 0.0, "does not change")
     if power[: max(1, length // 256) + 1].sum() > 0.999 * power.sum():
-        return Channel(size, 0.0, "changes slowly, as temperature or load do")
+        return ChannelMeasurement(size, 0.0, "changes slowly, as temperature or load do")
     middle = (np.median(part) - low) / (high - low)
     if not 0.15 < middle < 0.85:
-        return Channel(size, 0.0, "stands at one level with pulses to one side, as a tachometer does")
+        return ChannelMeasurement(size, 0.0, "stands at one level with pulses to one side, as a tachometer does")
     lines[:, : length // 8] = 0
     ringing = np.fft.irfft(lines, n=length, axis=1)
     square = (ringing**2).mean(axis=1)
     kurtosis = np.divide((ringing**4).mean(axis=1), square**2, out=np.full(len(square), 3.0), where=square > 0)
-    return Channel(size, float(np.median(kurtosis)))
+    return ChannelMeasurement(size, float(np.median(kurtosis)))
 
 
-def _channel(looks: Sequence[Look], asked: Asked, choices: list[Choice]) -> str | None:
-    """The channel all files must be asked for; None where each has but one (or the manifest says which)."""
-    if asked.channel is not None:
-        return asked.channel
-    if all(len(one.channels) == 1 for one in looks):
-        choices.append(Choice("channel", "the only one", "each recording has one"))
-        return None
-    common = [name for name in looks[0].channels if all(name in one.channels for one in looks)]
-    if not common:
-        other = next(one for one in looks if not set(one.channels) & set(looks[0].channels) or one is looks[-1])
-        raise InputError(
-            f"no channel is in all recordings ({looks[0].origin}: {', '.join(looks[0].channels)}; {other.origin}:"
-            f" {', '.join(other.channels)}); name them alike, or list the files in a manifest with a column 'channel'"
-        )
-    if len(common) == 1:
-        choices.append(Choice("channel", common[0], "it is the only one that all recordings have"))
-        return common[0]
-    unlike = {name: next((one.channels[name].unlike for one in looks if one.channels[name].unlike), None)
-              for name in common}  # fmt: skip
-    left_out = "".join(f"; '{name}' {why}" for name, why in unlike.items() if why)
-    # Many recordings may be of healthy bearings, so the upper quartile speaks and not the median.
-    impulsive = {
-        name: float(np.quantile([one.channels[name].impulsiveness for one in looks], 0.75))
-        for name in common
-        if unlike[name] is None
-    }
-    ranked = sorted(impulsive, key=impulsive.__getitem__, reverse=True)
-    told = ", ".join(f"{name} {impulsive[name]:.1f}" for name in ranked)
-    if len(ranked) == 1:
-        choices.append(Choice("channel", ranked[0], f"it is the only one that looks like a vibration{left_out}"))
-        return ranked[0]
-    if not ranked or impulsive[ranked[0]] < STANDS_OUT * impulsive[ranked[1]]:
-        raise InputError(
-            f"the recordings have {len(common)} channels ({', '.join(common)}) and none stands out (kurtosis: "
-            f"{told or 'none is a vibration'}{left_out}); say which one with --channel"
-        )
-    choices.append(
-        Choice(
-            "channel",
-            ranked[0],
-            f"it is the most impulsive, and bearing faults are trains of impacts (kurtosis above an eighth of the"
-            f" rate: {told}){left_out}",
-        )
-    )
-    return ranked[0]
+def choose(measurements: Sequence[Measurement], task: Task, requested: Requested) -> DataSettings:
+    """Chooses every setting that is not requested; refuses what cannot be a task."""
+    for domain in (*task.sources, task.target):
+        if not any(recording.domain == domain for recording in measurements):
+            raise InputError(f"the domain '{domain}' has no recordings; put some into <{domain}>/ or choose another")
+    source = [recording for recording in measurements if recording.domain in task.sources]
+    target = [recording for recording in measurements if recording.domain == task.target]
+    classes = classes_of((recording.origin, recording.label) for recording in source)
+    chooser = _Chooser(source, target, requested)
+    channel, rate = chooser.channel(), chooser.rate()
+    samples = {recording.origin: _samples(recording, channel, rate) for recording in chooser.recordings}
+    preparation = chooser.window(samples, rate)
+    counts = _counts(samples, preparation.length, preparation.step)
+    split = chooser.split(counts, preparation)
+    preparation = replace(preparation, input=chooser.input())
+    balance = chooser.balance(counts)
+    chooser.warn_of_classes(classes)
+    return DataSettings(preparation, split, channel, balance, tuple(chooser.choices), tuple(chooser.warnings))
 
 
-# --- rate -------------------------------------------------------------------------------------------------------------
-
-
-def _rate(
-    source: Sequence[Look], target: Sequence[Look], asked: Asked, choices: list[Choice], warnings: list[str]
-) -> float | None:
-    """The rate of the windows; resampled down to the lowest where recordings differ, never up."""
-    known = {one.rate for one in (*source, *target)}
-    rates = sorted(rate for rate in known if rate is not None)
-    if asked.rate is not None:
-        if rates and asked.rate > rates[0]:
-            warnings.append(
-                f"recordings at {rates[0]:g} Hz are brought up to {asked.rate:g} Hz, which adds no content to them"
-            )
-        rate: float | None = asked.rate
-    elif not rates:
-        choices.append(
-            Choice("rate", "as recorded", "no file says its rate; windows are counted in samples, and --rate tells it")
-        )
-        return None
-    elif None in known:
-        silent = next(one.origin for one in (*source, *target) if one.rate is None)
-        told = ", ".join(f"{one:g} Hz" for one in rates)
-        raise InputError(
-            f"{silent}: does not say its sampling rate, while others do ({told}); give it in a manifest's column"
-            f" 'rate', or take all such files to be at one rate with --rate {rates[0]:g}"
-        )
-    elif len(rates) == 1:
-        rate = rates[0]
-        choices.append(Choice("rate", f"as recorded, {rate:g} Hz", "all recordings have it"))
-    else:
-        rate = rates[0]
-        where = [name for name, part in (("source", source), ("target", target)) if any(o.rate == rate for o in part)]
-        choices.append(
-            Choice(
-                "rate",
-                f"{rate:g} Hz",
-                f"it is the lowest of {', '.join(f'{one:g}' for one in rates)} (in the {' and '.join(where)}), and"
-                f" resampling up would invent; content above {rate / 2:g} Hz of the faster recordings is lost",
-            )
-        )
-    if rate is not None and rate < LOW_RATE:
-        warnings.append(
-            f"at {rate:g} Hz nothing above {rate / 2:g} Hz is seen, and the resonances that bearing faults ring lie"
-            " mostly above 2 kHz; expect early faults to be missed"
-        )
-    return rate
-
-
-def _samples(one: Look, channel: str | None, rate: float | None) -> int:
+def _samples(recording: Measurement, channel: str | None, rate: float | None) -> int:
     """How many samples a recording has at the chosen rate."""
-    chosen = one.channels.get(channel or "") or next(iter(one.channels.values()))
-    if rate is None or one.rate in (None, rate):
+    chosen = recording.channels.get(channel or "") or next(iter(recording.channels.values()))
+    if rate is None or recording.rate is None or recording.rate == rate:
         return chosen.samples
-    return math.ceil(chosen.samples * Fraction(rate / (one.rate or rate)).limit_denominator(1000))
+    return math.ceil(chosen.samples * Fraction(rate / recording.rate).limit_denominator(1000))
 
 
-# --- windows ----------------------------------------------------------------------------------------------------------
+def _counts(samples: Mapping[str, int], length: int, stride: int) -> dict[str, int]:
+    """How many windows each recording gives."""
+    return {origin: count_windows(size, length, stride) for origin, size in samples.items()}
 
 
-def _window(
-    source: Sequence[Look], target: Sequence[Look], samples: Mapping[str, int], rate: float | None, asked: Asked,
-    choices: list[Choice],
-) -> Preparation:  # fmt: skip
-    """The longest sensible window, and as little overlap as gives enough windows."""
-    slowest = min((one.rpm for one in (*source, *target) if one.rpm), default=None)
-    wanted, why = USUAL, "the paper's; shaft speeds, which might ask for more, are not known"
-    if slowest is not None and rate is not None:
-        turn = rate * 60 / slowest
-        wanted = min(LONGEST, max(USUAL, 1 << round(math.log2(turn))))
-        why = f"at {slowest:g} rpm a turn of the shaft takes {turn:.0f} samples, and this is {wanted / turn:.1f} of one"
-    lengths = [asked.window] if asked.window else [wanted >> n for n in range(5) if wanted >> n >= SHORTEST]
-    resampled = None if asked.rate is None and len({one.rate for one in (*source, *target)}) == 1 else rate
-    found: list[tuple[int, int]] = []
-    for length in lengths:
-        for stride in [asked.stride] if asked.stride else [length, length // 2, length // 4]:
-            counts = {origin: count_windows(size, length, stride) for origin, size in samples.items()}
-            if min(counts.values()) < 1:
-                continue
-            rarest = min(_per_class(source, counts).values())
-            here = sum(counts[one.origin] for one in target)
-            found.append((length, stride))
-            if rarest >= ENOUGH and here >= ENOUGH_TARGET:
-                break
+@dataclass
+class _Chooser:
+    """Makes one choice after the other, and collects their reasons and warnings."""
+
+    source: Sequence[Measurement]
+    target: Sequence[Measurement]
+    requested: Requested
+    choices: list[Choice] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def recordings(self) -> list[Measurement]:
+        return [*self.source, *self.target]
+
+    def choose(self, setting: str, value: str, reason: str) -> None:
+        self.choices.append(Choice(setting, value, reason))
+
+    def channel(self) -> str | None:
+        """The channel to read of all files; None where each has but one (or the manifest says which)."""
+        if self.requested.channel is not None:
+            return self.requested.channel
+        first, *others = self.recordings
+        if all(len(recording.channels) == 1 for recording in self.recordings):
+            self.choose("channel", "the only one", "each recording has one")
+            return None
+        common = [name for name in first.channels if all(name in recording.channels for recording in others)]
+        if not common:
+            other = min(others, key=lambda recording: len(recording.channels.keys() & first.channels.keys()))
+            raise InputError(
+                f"no channel is in all recordings ({first.origin}: {', '.join(first.channels)}; {other.origin}:"
+                f" {', '.join(other.channels)}); name them alike, or list the files in a manifest with a column"
+                " 'channel'"
+            )
+        channel, reason = common[0], "it is the only one that all recordings have"
+        if len(common) > 1:
+            channel, reason = self._most_impulsive(common)
+        self.choose("channel", channel, reason)
+        return channel
+
+    def _most_impulsive(self, common: Sequence[str]) -> tuple[str, str]:
+        impulsive: dict[str, float] = {}
+        left_out = ""
+        for name in common:
+            measured = [recording.channels[name] for recording in self.recordings]
+            if unlike := [channel.unlike for channel in measured if channel.unlike]:
+                left_out += f"; '{name}' {unlike[0]}"
+            else:  # many recordings may be of healthy bearings, so the upper quartile is taken and not the median
+                impulsive[name] = float(np.quantile([channel.impulsiveness for channel in measured], 0.75))
+        ranked = sorted(impulsive, key=impulsive.__getitem__, reverse=True)
+        values = ", ".join(f"{name} {impulsive[name]:.1f}" for name in ranked)
+        if len(ranked) == 1:
+            return ranked[0], f"it is the only one that looks like a vibration{left_out}"
+        if not ranked or impulsive[ranked[0]] < STANDS_OUT * impulsive[ranked[1]]:
+            raise InputError(
+                f"the recordings have {len(common)} channels ({', '.join(common)}) and none stands out (kurtosis: "
+                f"{values or 'none is a vibration'}{left_out}); say which one with --channel"
+            )
+        faults = "bearing faults are trains of impacts (kurtosis above an eighth of the rate"
+        return ranked[0], f"it is the most impulsive, and {faults}: {values}){left_out}"
+
+    def rate(self) -> float | None:
+        """The rate of the windows: the lowest where recordings differ, for resampling up adds nothing."""
+        silent = [recording.origin for recording in self.recordings if recording.rate is None]
+        rates = sorted({recording.rate for recording in self.recordings if recording.rate is not None})
+        listed = ", ".join(f"{rate:g}" for rate in rates)
+        rate = self.requested.rate or (rates[0] if rates else None)
+        if rate is None:
+            self.choose("rate", "as recorded", "no file says its rate; windows are counted in samples; --rate sets it")
+            return None
+        if self.requested.rate is not None:
+            if rates and rate > rates[0]:
+                warning = f"recordings at {rates[0]:g} Hz are brought up to {rate:g} Hz, which adds no content to them"
+                self.warnings.append(warning)
+        elif silent:
+            raise InputError(
+                f"{silent[0]}: does not say its sampling rate, while others do ({listed} Hz); give it in a manifest's"
+                f" column 'rate', or take all such files to be at one rate with --rate {rate:g}"
+            )
+        elif len(rates) == 1:
+            self.choose("rate", f"as recorded, {rate:g} Hz", "all recordings have it")
         else:
-            continue
-        break
-    if not found:
+            lowest = " and ".join(sorted({recording.domain for recording in self.recordings if recording.rate == rate}))
+            lost = f"content above {rate / 2:g} Hz of the faster recordings is lost"
+            reason = f"it is the lowest of {listed} (in {lowest}), and resampling up adds no content; {lost}"
+            self.choose("rate", f"{rate:g} Hz", reason)
+        if rate < LOW_RATE:
+            self.warnings.append(
+                f"at {rate:g} Hz nothing above {rate / 2:g} Hz is recorded, and the resonances that bearing faults"
+                " excite lie mostly above 2 kHz; expect early faults to be missed"
+            )
+        return rate
+
+    def window(self, samples: Mapping[str, int], rate: float | None) -> Preparation:
+        """The longest sensible window, and as little overlap as gives enough windows."""
+        slowest = min((recording.rpm for recording in self.recordings if recording.rpm), default=None)
+        wanted, reason = USUAL, "the paper's; shaft speeds, which might ask for more, are not known"
+        if slowest is not None and rate is not None:
+            turn = rate * 60 / slowest
+            wanted = min(LONGEST, max(USUAL, 1 << round(math.log2(turn))))
+            share = f"this is {wanted / turn:.1f} of one"
+            reason = f"at {slowest:g} rpm a turn of the shaft takes {turn:.0f} samples, and {share}"
+        lengths = [self.requested.window or wanted]
+        while not self.requested.window and lengths[-1] // 2 >= SHORTEST:
+            lengths.append(lengths[-1] // 2)
         shortest = min(samples, key=samples.__getitem__)
-        raise InputError(
-            f"{shortest}: {samples[shortest]} samples are fewer than one window of {lengths[-1]};"
-            " use a shorter window or leave the recording out"
-        )
-    length, stride = found[-1]  # the first that gives enough, or else the one that gives most
-    counts = {origin: count_windows(size, length, stride) for origin, size in samples.items()}
-    _enough(source, counts, length, stride)
-    if not asked.window:
-        if length < wanted:
-            shortest = min(samples, key=samples.__getitem__)
-            why = (
-                f"recordings are short (the shortest, {shortest}, has {samples[shortest]} samples) and longer windows"
-                " would be too few"
+        if samples[shortest] < lengths[-1]:
+            raise InputError(
+                f"{shortest}: {samples[shortest]} samples are fewer than one window of {lengths[-1]};"
+                " use a shorter window or leave the recording out"
             )
-        choices.append(Choice("window", f"{length} samples", why))
-    if not asked.stride:
-        rare, few = _rarest(source, counts)
-        here = sum(counts[one.origin] for one in target)
-        overlap = f"{stride} samples, {100 * (length - stride) // length} % overlap"
-        told = f"{few} windows of the rarest class '{rare}' and {here} of the target"
-        value, reason = (
-            ("no overlap", f"there are enough: {told}") if stride == length else (overlap, f"it gives {told}")
-        )
-        choices.append(Choice("stride", value, reason))
-    return Preparation(length=length, stride=None if stride == length else stride, rate=resampled)
-
-
-def _per_class(source: Sequence[Look], counts: Mapping[str, int]) -> Counter[str]:
-    """Windows of each class of the source."""
-    found: Counter[str] = Counter()
-    for one in source:
-        found[str(one.label)] += counts[one.origin]
-    return found
-
-
-def _rarest(source: Sequence[Look], counts: Mapping[str, int]) -> tuple[str, int]:
-    return min(_per_class(source, counts).items(), key=lambda pair: pair[1])
-
-
-def _enough(source: Sequence[Look], counts: Mapping[str, int], length: int, stride: int) -> None:
-    rare, few = _rarest(source, counts)
-    if few < FEWEST:
-        raise InputError(
-            f"class '{rare}' of the source has {few} windows ({length} samples every {stride}), too few to learn and to"
-            f" test; record more of it, at least {(FEWEST - 1) * stride + length} samples, or leave the class out"
-        )
-
-
-def _split(
-    source: Sequence[Look], target: Sequence[Look], counts: Mapping[str, int], preparation: Preparation, asked: Asked,
-    choices: list[Choice], warnings: list[str],
-) -> Split:  # fmt: skip
-    """Stretches of time where recordings are long enough, whole recordings where there are many short ones."""
-    overlapping = preparation.step < preparation.length
-    if asked.split is None:
-        split = Split("block")
-        gap = split.gap + math.ceil(preparation.length / preparation.step) - 1
-        blocks = all(many >= max(1, round(split.test * many)) + 2 * gap + 1 for many in counts.values())
-        recordings = Counter(str(one.label) for one in source)
-        if blocks and np.median(list(counts.values())) >= 10 * gap:
-            reason = (
-                "a stretch of every recording is kept for testing, so that no window is tested beside its neighbours"
+        length, stride = self._with_enough([length for length in lengths if length <= samples[shortest]], samples)
+        counts = _counts(samples, length, stride)
+        rare, few = self._per_class(counts).most_common()[-1]
+        if few < FEWEST:
+            raise InputError(
+                f"class '{rare}' of the source has {few} windows ({length} samples every {stride}), too few to learn"
+                f" and to test; record more of it, at least {(FEWEST - 1) * stride + length} samples, or leave the"
+                " class out"
             )
-        elif min(recordings.values()) >= 5 and len(target) >= 10:
-            split, reason = Split("recording"), "recordings are short and many, so some are kept whole for testing"
-        elif blocks:
-            reason = "a stretch of every recording is kept for testing; recordings are short, so gaps cost many windows"
-        else:
-            split, reason = Split("window"), "recordings are too short to keep a stretch of each apart"
-        choices.append(Choice("split", split.scheme, reason))
-    else:
-        split = Split(asked.split)
-    if split.scheme == "window" and overlapping:
-        warnings.append(
-            "windows overlap and are split at random, so test windows share samples with training windows: accuracy and"
-            " confidence on the source are flattered"
-        )
-    return split
+        if not self.requested.window:
+            short = f"recordings are short (the shortest, {shortest}, has {samples[shortest]} samples)"
+            reason = reason if length == wanted else f"{short} and longer windows would be too few"
+            self.choose("window", f"{length} samples", reason)
+        if not self.requested.stride:
+            overlap = f"{stride} samples, {100 * (length - stride) // length} % overlap"
+            windows = f"{few} windows of the rarest class '{rare}' and {self._of_target(counts)} of the target"
+            self.choose("stride", "no overlap" if stride == length else overlap, f"it gives {windows}")
+        one_rate = self.requested.rate is None and len({recording.rate for recording in self.recordings}) == 1
+        return Preparation(length=length, stride=None if stride == length else stride, rate=None if one_rate else rate)
 
+    def _with_enough(self, lengths: Sequence[int], samples: Mapping[str, int]) -> tuple[int, int]:
+        """The first length and stride that give enough windows, or else the last."""
+        for length in lengths:
+            for stride in [self.requested.stride] if self.requested.stride else [length, length // 2, length // 4]:
+                counts = _counts(samples, length, stride)
+                if min(self._per_class(counts).values()) >= ENOUGH and self._of_target(counts) >= ENOUGH_TARGET:
+                    return length, stride
+        return length, stride
 
-# --- input and classes ------------------------------------------------------------------------------------------------
+    def _of_target(self, counts: Mapping[str, int]) -> int:
+        return sum(counts[recording.origin] for recording in self.target)
 
+    def _per_class(self, counts: Mapping[str, int] | None = None) -> Counter[str]:
+        """Windows of each class of the source; its recordings, where windows are not counted."""
+        found: Counter[str] = Counter()
+        for recording in self.source:
+            found[str(recording.label)] += 1 if counts is None else counts[recording.origin]
+        return found
 
-def _input(source: Sequence[Look], target: Sequence[Look], asked: Asked, choices: list[Choice]) -> str:
-    if asked.input is not None:
-        return asked.input
-    speeds = [{one.rpm for one in part} for part in (source, target)]
-    known = None not in speeds[0] | speeds[1]
-    between = {rpm for rpm in speeds[0] | speeds[1] if rpm}
-    if known and max(between) > (1 + SAME_SPEED) * min(between):
-        reason = (
-            f"speeds differ ({', '.join(f'{rpm:g}' for rpm in sorted(between))} rpm), and lines of a spectrum move with"
-            " them; on HIT-SM, between speeds, time input was far better (docs/results.md)"
-        )
-    else:
+    def split(self, counts: Mapping[str, int], preparation: Preparation) -> Split:
+        """Stretches of time where recordings are long enough, whole recordings where there are many short ones."""
+        split = Split(self.requested.split or "block")
+        if self.requested.split is None:
+            gap = split.gap + math.ceil(preparation.length / preparation.step) - 1
+            blocks = all(count >= max(1, round(split.test * count)) + 2 * gap + 1 for count in counts.values())
+            if blocks and np.median(list(counts.values())) >= 10 * gap:
+                reason = "a stretch of every recording is kept for testing, away from the windows trained on"
+            elif min(self._per_class().values()) >= 5 and len(self.target) >= 10:
+                split, reason = Split("recording"), "recordings are short and many, so some are kept whole for testing"
+            elif blocks:
+                reason = "a stretch of every recording is kept for testing; they are short, so gaps cost many windows"
+            else:
+                split, reason = Split("window"), "recordings are too short to keep a stretch of each apart"
+            self.choose("split", split.scheme, reason)
+        if split.scheme == "window" and preparation.step < preparation.length:
+            self.warnings.append(
+                "windows overlap and are split at random, so test windows share samples with training windows: accuracy"
+                " and confidence on the source are too high"
+            )
+        return split
+
+    def input(self) -> str:
+        """Time input, which was the better one; the reason depends on whether speeds differ."""
+        if self.requested.input is not None:
+            return self.requested.input
+        known = {recording.rpm for recording in self.recordings}
+        speeds = sorted(rpm for rpm in known if rpm)
         reason = "it was the better one where both were measured (docs/add-your-data.md)"
-    choices.append(Choice("input", "time", reason))
-    return "time"
+        if None not in known and speeds[-1] > (1 + SAME_SPEED) * speeds[0]:
+            differ = f"speeds differ ({', '.join(f'{rpm:g}' for rpm in speeds)} rpm), and lines of a spectrum move"
+            reason = f"{differ} with them; on HIT-SM, between speeds, time input was far better (docs/results.md)"
+        self.choose("input", "time", reason)
+        return "time"
 
+    def balance(self, counts: Mapping[str, int]) -> bool:
+        """Whether to balance classes: where they are very uneven."""
+        if self.requested.balance is not None:
+            return self.requested.balance
+        (largest, most), *_, (smallest, least) = self._per_class(counts).most_common()
+        uneven = most / least > UNEVEN
+        reason = f"class '{largest}' has {most / least:.1f} times the windows of '{smallest}'"
+        drawn = "; each class is drawn equally often, and counts equally in calibration" if uneven else ""
+        self.choose("balance", "on" if uneven else "off", reason + drawn)
+        return uneven
 
-def _balance(source: Sequence[Look], counts: Mapping[str, int], asked: Asked, choices: list[Choice]) -> bool:
-    if asked.balance is not None:
-        return asked.balance
-    windows = _per_class(source, counts)
-    most, least = windows.most_common()[0], windows.most_common()[-1]
-    ratio = most[1] / least[1]
-    if ratio <= UNEVEN:
-        reason = f"the largest class, '{most[0]}', has {ratio:.1f} times the windows of the smallest, '{least[0]}'"
-        choices.append(Choice("balance", "off", reason))
-        return False
-    reason = (
-        f"class '{most[0]}' has {ratio:.1f} times the windows of '{least[0]}'; each class is drawn equally often, and"
-        " counts equally in calibration"
-    )
-    choices.append(Choice("balance", "on", reason))
-    return True
-
-
-def _single(source: Sequence[Look], classes: Sequence[str]) -> list[str]:
-    """Classes known from one recording: what is learnt of them may be the day they were recorded."""
-    recordings = Counter(str(one.label) for one in source)
-    lonely = [name for name in classes if recordings[name] == 1]
-    if not lonely:
-        return []
-    return [f"known from a single recording each: {', '.join(lonely)}; other recordings of them may look different"]
-
-
-def _alien(target: Sequence[Look], classes: Sequence[str]) -> list[str]:
-    alien = sorted({one.label for one in target if one.label is not None} - set(classes))
-    if not alien:
-        return []
-    return [
-        f"the source does not teach these classes of the target: {', '.join(alien)}; their windows count in no score,"
-        " and each will be given the name of a class that the source has"
-    ]
+    def warn_of_classes(self, classes: Sequence[str]) -> None:
+        """Warns of classes with a single recording, and of those that only the target has."""
+        if single := [name for name, count in self._per_class().items() if count == 1]:
+            sentence = f"known from a single recording each: {', '.join(single)}"
+            self.warnings.append(f"{sentence}; other recordings of them may look different")
+        if alien := sorted({recording.label for recording in self.target if recording.label} - set(classes)):
+            self.warnings.append(
+                f"the source does not teach these classes of the target: {', '.join(alien)}; their windows count in no"
+                " score, and each will be given the name of a class that the source has"
+            )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bearcat.data.inputs import find_input
-from bearcat.data.recording import Floats, Provenance, Recording, Windows, cut, resample
+from bearcat.data.recording import Floats, Recording, RecordingInfo, Windows, cut, resample
 from bearcat.errors import InputError
 
 # Windows worked on at once: about a recording of the paper; smaller chunks make the threads wait for each other.
@@ -68,11 +68,11 @@ def prepare(recordings: Sequence[Recording], preparation: Preparation) -> Window
 
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(work, range(workers)))
-    return assemble(values, counts, preparation, tuple(recording.provenance() for recording in recordings))
+    return assemble(values, counts, preparation, tuple(recording.info() for recording in recordings))
 
 
 def assemble(
-    values: Floats, counts: Sequence[int], preparation: Preparation, recordings: tuple[Provenance, ...]
+    values: Floats, counts: Sequence[int], preparation: Preparation, recordings: tuple[RecordingInfo, ...]
 ) -> Windows:
     """Windows out of prepared values that stand in the order of their recordings, so many of each."""
     counted = np.asarray(counts, dtype=np.int64)

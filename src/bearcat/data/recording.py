@@ -10,13 +10,15 @@ no sample is copied until windows are standardised, and every array is float32.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bearcat.data.bearing import Bearing
 from bearcat.errors import InputError
 
 Floats = NDArray[np.float32]
@@ -24,18 +26,35 @@ Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Provenance:
+class RecordingInfo:
     """Everything known about a recording but its samples."""
 
     domain: str
-    label: str | None  # None: unlabelled
-    rate: float | None  # samples per second; None: the file does not say
-    channel: str
+    label: str | None = None  # None: unlabelled
+    rate: float | None = None  # samples per second; None: the file does not say
+    channel: str | None = None  # None: not chosen yet
     origin: str  # the file, as a person would name it inside the dataset's folder
+    rpm: float | None = None  # the speed of the shaft
+    bearing: Bearing | None = None
+    machine: str | None = None
+    sensor: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as JSON can keep them."""
+        return asdict(self.info())
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> RecordingInfo:
+        bearing = values.get("bearing")
+        return RecordingInfo(**{**values, "bearing": None if bearing is None else Bearing(**bearing)})
+
+    def info(self) -> RecordingInfo:
+        """This without the samples."""
+        return RecordingInfo(**{field.name: getattr(self, field.name) for field in fields(RecordingInfo)})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Recording(Provenance):
+class Recording(RecordingInfo):
     """One channel of one measurement. `signal` is float32 of shape (time,), finite and not empty."""
 
     signal: Floats
@@ -54,18 +73,14 @@ class Recording(Provenance):
                 f"{self.origin}: {bad.size} of {signal.size} samples are NaN or infinite, the first at sample {bad[0]};"
                 " cut them out or interpolate them"
             )
-        if self.rate is not None and not (np.isfinite(self.rate) and self.rate > 0):
-            raise InputError(f"{self.origin}: the sampling rate must be a positive number of hertz, not {self.rate:g}")
+        for name, value, unit in (("sampling rate", self.rate, "hertz"), ("speed", self.rpm, "rpm")):
+            if value is not None and not (np.isfinite(value) and value > 0):
+                raise InputError(f"{self.origin}: the {name} must be a positive number of {unit}, not {value:g}")
         object.__setattr__(self, "signal", signal)
 
     @property
     def seconds(self) -> float | None:
         return None if self.rate is None else self.signal.size / self.rate
-
-    def provenance(self) -> Provenance:
-        return Provenance(
-            domain=self.domain, label=self.label, rate=self.rate, channel=self.channel, origin=self.origin
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +95,7 @@ class Windows:
     recording: Integers
     start: Integers
     span: int
-    recordings: tuple[Provenance, ...]
+    recordings: tuple[RecordingInfo, ...]
 
     def __len__(self) -> int:
         return len(self.values)
@@ -91,7 +106,7 @@ class Windows:
     @property
     def labels(self) -> NDArray[np.object_]:
         """The label of each window (None where its recording has none), shape (window,)."""
-        return np.array([one.label for one in self.recordings], dtype=object)[self.recording]
+        return np.array([recording.label for recording in self.recordings], dtype=object)[self.recording]
 
 
 def join(parts: Sequence[Windows]) -> Windows:
@@ -102,7 +117,7 @@ def join(parts: Sequence[Windows]) -> Windows:
         recording=np.concatenate([part.recording + offset for part, offset in zip(parts, offsets, strict=False)]),
         start=np.concatenate([part.start for part in parts]),
         span=parts[0].span,
-        recordings=tuple(one for part in parts for one in part.recordings),
+        recordings=tuple(recording for part in parts for recording in part.recordings),
     )
 
 
@@ -131,7 +146,7 @@ def cut(recording: Recording, length: int = 1024, stride: int | None = None) -> 
         recording=np.zeros(count, dtype=np.int64),
         start=np.arange(count, dtype=np.int64) * stride,
         span=length,
-        recordings=(recording.provenance(),),
+        recordings=(recording.info(),),
     )
 
 
@@ -188,9 +203,8 @@ def resample(recording: Recording, rate: float) -> Recording:
 
     if recording.rate is None or recording.rate == rate:
         return replace(recording, rate=rate)
-    ratio = Fraction(rate / recording.rate).limit_denominator(
-        1000
-    )  # rates of 1e6 : 1e6+1 would ask for a filter of 1e7 taps
+    # Rates of 1e6 : 1e6+1 would ask for a filter of 1e7 taps.
+    ratio = Fraction(rate / recording.rate).limit_denominator(1000)
     if ratio == 0:
         raise InputError(
             f"{recording.origin}: {recording.rate:g} Hz cannot be brought to {rate:g} Hz; choose a higher rate"

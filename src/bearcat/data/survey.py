@@ -1,13 +1,14 @@
-"""What `bearcat data check` knows: every recording of a dataset read once, counted, and every trouble named."""
+"""What `bearcat data check` reports: every recording of a dataset read once and counted, and every problem named."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from bearcat.data.catalogue import Catalogue, Entry, Problem
 from bearcat.data.prepare import Preparation, different_rates
-from bearcat.data.recording import cut, resample
+from bearcat.data.recording import RecordingInfo, cut, resample
 from bearcat.errors import InputError
 
 UNLABELLED = "(unlabelled)"
@@ -22,6 +23,8 @@ class Row:
     recordings: int
     seconds: float | None  # None: the rate is unknown
     rates: tuple[float | None, ...]
+    speeds: tuple[float, ...]  # rpm, where known
+    bearings: tuple[str, ...]  # where known
     samples: int
     windows: int
 
@@ -32,16 +35,12 @@ class Survey:
     problems: tuple[Problem, ...]  # what stops the benchmark
     notes: tuple[str, ...]  # what is good to know
 
-    @property
-    def recordings(self) -> int:
-        return sum(row.recordings for row in self.rows)
-
 
 def survey(
     catalogue: Catalogue, preparation: Preparation, progress: Callable[[Iterable[Entry]], Iterable[Entry]] = tuple
 ) -> Survey:
     """Reads everything in the catalogue; a file that cannot be used becomes a problem and the others go on."""
-    gathered: dict[tuple[str, str], list[tuple[int, float | None, int]]] = {}
+    found: dict[tuple[str, str], list[tuple[RecordingInfo, int, int]]] = defaultdict(list)
     problems = list(catalogue.problems)
     for entry in progress(catalogue.entries):
         try:
@@ -49,37 +48,38 @@ def survey(
             if preparation.rate is not None:
                 recording = resample(recording, preparation.rate)
             windows = len(cut(recording, preparation.length, preparation.step))
-            gathered.setdefault((entry.domain, entry.label or UNLABELLED), []).append(
-                (recording.signal.size, recording.rate, windows)
-            )
+            found[entry.domain, entry.label or UNLABELLED].append((recording.info(), recording.signal.size, windows))
         except InputError as error:
             problems.append(Problem(entry.origin, str(error), entry.domain))
     order = [(domain, label) for domain in catalogue.domains for label in (*catalogue.classes, UNLABELLED)]
-    rows = tuple(_row(*key, gathered[key]) for key in order if key in gathered)
+    rows = tuple(_row(*key, found[key]) for key in order if key in found)
     if sentence := different_rates({rate: row.domain for row in reversed(rows) for rate in row.rates}):
         problems.append(Problem("rate", sentence))
     return Survey(rows, tuple(problems), (*catalogue.notes, *_class_notes(rows)))
 
 
-def _row(domain: str, label: str, found: list[tuple[int, float | None, int]]) -> Row:
-    known = all(rate is not None for _, rate, _ in found)
+def _row(domain: str, label: str, found: list[tuple[RecordingInfo, int, int]]) -> Row:
+    recordings, samples, windows = zip(*found, strict=True)
+    rates = tuple(dict.fromkeys(recording.rate for recording in recordings))
     return Row(
         domain=domain,
         label=label,
         recordings=len(found),
-        seconds=sum(samples / (rate or 1) for samples, rate, _ in found) if known else None,
-        rates=tuple(dict.fromkeys(rate for _, rate, _ in found)),
-        samples=sum(samples for samples, _, _ in found),
-        windows=sum(windows for _, _, windows in found),
+        seconds=None if None in rates else sum(size / (recording.rate or 1) for recording, size, _ in found),
+        rates=rates,
+        speeds=tuple(sorted({recording.rpm for recording in recordings if recording.rpm})),
+        bearings=tuple(dict.fromkeys(str(recording.bearing) for recording in recordings if recording.bearing)),
+        samples=sum(samples),
+        windows=sum(windows),
     )
 
 
 def _class_notes(rows: tuple[Row, ...]) -> list[str]:
-    """Where class sets differ between domains: as a target, such a domain has classes no source can teach."""
-    labelled: dict[str, set[str]] = {}
+    """Notes on domains whose classes differ: as a target, a domain may have classes that a source cannot teach."""
+    labelled: dict[str, set[str]] = defaultdict(set)
     for row in rows:
         if row.label != UNLABELLED:
-            labelled.setdefault(row.domain, set()).add(row.label)
+            labelled[row.domain].add(row.label)
     notes = []
     for domain, labels in labelled.items():
         for other, taught in labelled.items():

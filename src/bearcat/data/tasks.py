@@ -1,9 +1,9 @@
 """From windows to a task: labelled source, unlabelled target, and what is held back for evaluation.
 
 Target labels cannot leak. The training loop is given a `TrainingData`; nothing reachable from it knows a target label,
-a target file's name, or an order that follows either. Nor does the split look at target labels: where the paper
-stratifies by class, the target is stratified by recording, which is the same thing when each recording has one
-class, and needs no label. What evaluation needs stands apart, in `HeldBack`.
+a target file's name, or an order or a numbering that follows either. The split does not use target labels either: where
+the paper stratifies by class, the target is stratified by recording, which is the same where each recording has one
+class, and needs no label. What evaluation needs is kept apart, in `HeldBack`.
 
 >>> split = split_task(Task("load0", "load3"), source, target, Split("block"), seed=0)
 >>> train(split.training)
@@ -11,14 +11,15 @@ class, and needs no label. What evaluation needs stands apart, in `HeldBack`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.prepare import different_rates
-from bearcat.data.recording import Floats, Integers, Windows
+from bearcat.data.recording import Floats, Integers, RecordingInfo, Windows
 from bearcat.errors import InputError, suggest
 
 SCHEMES = ("window", "block", "recording")
@@ -48,11 +49,13 @@ class Task:
 
 @dataclass(frozen=True)
 class Split:
-    """How windows are parted into train and test, in source and target separately."""
+    """How windows are split into train and test, in source and target separately."""
 
     scheme: str = "window"  # the paper's. Windows of one recording stand on both sides: see docs/protocol.md
     test: float = 0.2  # the share held out
-    gap: int = 1  # "block": windows left out on each side of the test block, besides those that share its samples
+    gap: int = (
+        1  # "block": windows left out on each side of the test block, in addition to those that share its samples
+    )
 
     def __post_init__(self) -> None:
         if self.scheme not in SCHEMES:
@@ -63,12 +66,21 @@ class Split:
             raise InputError(f"gap must not be negative, but is {self.gap}")
 
 
+def _not_known() -> Integers:
+    return np.empty(0, dtype=np.int64)
+
+
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """values (window, channel, time) float32; labels (window,) int64, codes into the task's classes."""
+    """Windows with labels.
+
+    values (window, channel, time) float32; labels (window,) int64, codes into the task's classes; recording (window,)
+    int64, an index into `SplitTask.source_recordings`, or empty where recordings are not known.
+    """
 
     values: Floats
     labels: Integers
+    recording: Integers = field(default_factory=_not_known)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -76,9 +88,14 @@ class Labelled:
 
 @dataclass(frozen=True, eq=False)
 class Unlabelled:
-    """values (window, channel, time) float32, in random order, and nothing else."""
+    """Windows in random order.
+
+    values (window, channel, time) float32; recording (window,) int64, an index into `SplitTask.target_recordings`,
+    which are numbered at random, or empty where recordings are not known.
+    """
 
     values: Floats
+    recording: Integers = field(default_factory=_not_known)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -105,52 +122,92 @@ class HeldBack:
 
 @dataclass(frozen=True, eq=False)
 class SplitTask:
+    """Which windows of a task are for training and which for testing: indices into the windows of its two sides.
+
+    Values are copied when `training` or `held_back` is first used; until then a split costs next to nothing.
+    """
+
     task: Task
-    training: TrainingData
-    held_back: HeldBack
+    classes: tuple[str, ...]
+    source: Windows
+    target: Windows
+    source_train: Integers
+    source_test: Integers
+    target_train: Integers
+    target_test: Integers
+    target_order: Integers  # the random order in which `target_recordings` are numbered
+
+    @property
+    def source_recordings(self) -> tuple[RecordingInfo, ...]:
+        """What `recording` of the labelled windows points into."""
+        return self.source.recordings
+
+    @property
+    def target_recordings(self) -> tuple[RecordingInfo, ...]:
+        """What `recording` of the unlabelled windows points into; training is not given it."""
+        return tuple(self.target.recordings[number] for number in self.target_order)
+
+    @cached_property
+    def training(self) -> TrainingData:
+        return self._training(lambda windows, index: np.take(np.asarray(windows.values), index, axis=0))
+
+    def outline(self) -> TrainingData:
+        """The training data with zeros for values, which take no memory: for shapes and counts."""
+        return self._training(
+            lambda windows, index: np.broadcast_to(
+                windows.values.dtype.type(0), (len(index), *windows.values.shape[1:])
+            )
+        )
+
+    @cached_property
+    def held_back(self) -> HeldBack:
+        codes = _codes(self.target, self.classes)
+        return HeldBack(self.target[self.target_test], codes[self.target_test], codes[self.target_train])
+
+    def _training(self, take: Callable[[Windows, Integers], Floats]) -> TrainingData:
+        """Arrays that own their memory: there is no way back from them to the array, or the file, they come from."""
+        codes, source, number = _codes(self.source, self.classes), self.source.recording, np.argsort(self.target_order)
+
+        def labelled(index: Integers) -> Labelled:
+            return Labelled(take(self.source, index), codes[index], source[index])
+
+        recording = number[self.target.recording[self.target_train]]
+        return TrainingData(
+            classes=self.classes,
+            source_train=labelled(self.source_train),
+            source_test=labelled(self.source_test),
+            target_train=Unlabelled(take(self.target, self.target_train), recording),
+        )
 
 
 def split_task(
     task: Task, source: Windows, target: Windows, split: Split, seed: int, *, keep_unknown: bool = False
 ) -> SplitTask:
-    """Parts the windows of a task. A class found in the target alone is an error unless `keep_unknown`."""
+    """Splits the windows of a task. A class found in the target alone is an error unless `keep_unknown`."""
     if seed < 0:
         raise InputError(f"a seed is a whole number from 0 on, not {seed}")
     _check_domains(task, source, target)
-    classes = classes_of((one.origin, one.label) for one in source.recordings)
-    source_codes, target_codes = _codes(source, classes), _codes(target, classes)
-    alien = sorted({str(label) for label in target.labels if label is not None} - set(classes))
+    classes = classes_of((recording.origin, recording.label) for recording in source.recordings)
+    alien = [recording for recording in target.recordings if recording.label not in (None, *classes)]
     if alien and not keep_unknown:
-        first = next(one for one in target.recordings if one.label in alien)
         raise InputError(
-            f"{first.origin}: class '{first.label}' is in the target '{task.target}' but not in the source"
+            f"{alien[0].origin}: class '{alien[0].label}' is in the target '{task.target}' but not in the source"
             f" '{'+'.join(task.sources)}', so it cannot be learnt; add it to the source or leave it out of the target"
         )
-    source_train, source_test = _parts(source, source_codes, split, np.random.default_rng([seed, 0]))
+    source_train, source_test = _parts(source, _codes(source, classes), split, np.random.default_rng([seed, 0]))
     target_train, target_test = _parts(target, None, split, np.random.default_rng([seed, 1]))
-    return SplitTask(
-        task=task,
-        training=TrainingData(
-            classes=classes,
-            source_train=Labelled(_taken(source.values, source_train), source_codes[source_train]),
-            source_test=Labelled(_taken(source.values, source_test), source_codes[source_test]),
-            target_train=Unlabelled(_taken(target.values, target_train)),
-        ),
-        held_back=HeldBack(target[target_test], target_codes[target_test], target_codes[target_train]),
-    )
-
-
-def _taken(values: Floats, chosen: Integers) -> Floats:
-    """A copy that owns its memory: no way back to the array, or the file, it was taken from."""
-    return np.take(np.asarray(values), chosen, axis=0)
+    # Recordings are listed by class, so their own numbers would tell the labels.
+    target_order = np.random.default_rng([seed, 2]).permutation(len(target.recordings))
+    return SplitTask(task, classes, source, target, source_train, source_test, target_train, target_test, target_order)
 
 
 def _check_domains(task: Task, source: Windows, target: Windows) -> None:
     for role, windows, named in (("source", source, set(task.sources)), ("target", target, {task.target})):
-        there = {one.domain for one in windows.recordings}
-        if there != named:
-            raise InputError(f"the {role} of {task} holds windows of {', '.join(sorted(there)) or 'no domain'}")
-    if sentence := different_rates({one.rate: one.origin for one in (*source.recordings, *target.recordings)}):
+        domains = {recording.domain for recording in windows.recordings}
+        if domains != named:
+            raise InputError(f"the {role} of {task} holds windows of {', '.join(sorted(domains)) or 'no domain'}")
+    recordings = (*source.recordings, *target.recordings)
+    if sentence := different_rates({recording.rate: recording.origin for recording in recordings}):
         raise InputError(sentence)
     if source.values.shape[1:] != target.values.shape[1:]:
         raise InputError(f"source and target of {task} have windows of different shape; prepare them the same way")
@@ -172,14 +229,14 @@ def classes_of(source: Iterable[tuple[str, str | None]]) -> tuple[str, ...]:
 
 def _codes(windows: Windows, classes: tuple[str, ...]) -> Integers:
     code = {label: number for number, label in enumerate(classes)}
-    per_recording = np.array([code.get(one.label or "", UNKNOWN) for one in windows.recordings], dtype=np.int64)
-    return per_recording[windows.recording]
+    codes = [code.get(recording.label or "", UNKNOWN) for recording in windows.recordings]
+    return np.array(codes, dtype=np.int64)[windows.recording]
 
 
 def _parts(
     windows: Windows, codes: Integers | None, split: Split, random: np.random.Generator
 ) -> tuple[Integers, Integers]:
-    """Indices of the windows to train on and to test on, in random order; codes None: classes are not to be used."""
+    """Indices of the windows to train on and to test on, in random order; codes None: classes are not used."""
     if split.scheme == "window":
         test = _stratified(windows.recording if codes is None else codes, split.test, random)
         train = ~test
@@ -214,21 +271,22 @@ def _blocks(windows: Windows, split: Split, random: np.random.Generator) -> tupl
     """In every recording one stretch of time, placed at random, is the test; the windows next to it are left out."""
     train = np.zeros(len(windows), dtype=bool)
     test = np.zeros(len(windows), dtype=bool)
-    for number, one in enumerate(windows.recordings):
+    for number, recording in enumerate(windows.recordings):
         members = np.flatnonzero(windows.recording == number)
         members = members[np.argsort(windows.start[members])]
         step = int(np.diff(windows.start[members]).min()) if len(members) > 1 else windows.span
         gap = split.gap + -(-windows.span // step) - 1  # windows closer than the span share samples
-        held = max(1, round(split.test * len(members)))
-        if len(members) < held + 2 * gap + 1:
+        size = max(1, round(split.test * len(members)))
+        if len(members) < size + 2 * gap + 1:
             raise InputError(
-                f"{one.origin}: {len(members)} windows are too few for a test block of {held} between gaps of {gap};"
+                f"{recording.origin}: {len(members)} windows are too few for a test block of {size} between gaps of"
+                f" {gap};"
                 " use longer recordings or the split 'window'"
             )
-        first = int(random.integers(len(members) - held + 1))
-        test[members[first : first + held]] = True
+        first = int(random.integers(len(members) - size + 1))
+        test[members[first : first + size]] = True
         train[members[: max(0, first - gap)]] = True
-        train[members[first + held + gap :]] = True
+        train[members[first + size + gap :]] = True
     return train, test
 
 
@@ -241,10 +299,10 @@ def _whole_recordings(
         groups[windows.recording] = codes
     for group, count in zip(*np.unique(groups, return_counts=True), strict=True):
         if count < 2:
-            one = windows.recordings[int(np.flatnonzero(groups == group)[0])]
-            what = f"domain '{one.domain}'" if codes is None else f"class '{one.label}' of domain '{one.domain}'"
+            single = windows.recordings[int(np.flatnonzero(groups == group)[0])]
+            what = "" if codes is None else f"class '{single.label}' of "
             raise InputError(
-                f"{what} has a single recording ({one.origin}), which cannot stand on both sides of the split;"
-                " add recordings or use the split 'block'"
+                f"{what}domain '{single.domain}' has a single recording ({single.origin}), which cannot stand on both"
+                " sides of the split; add recordings or use the split 'block'"
             )
     return _stratified(groups, share, random)[windows.recording]

@@ -105,6 +105,11 @@ def _draw_recording(axes: Sequence[Axes], recording: Recording, colour: str) -> 
         color=colour,
         linewidth=0.6,
     )
+    if recording.rate and recording.rpm and recording.bearing:
+        marks = recording.bearing.frequencies(recording.rpm)
+        for name in ("BPFO", "BPFI"):
+            axes[2].axvline(marks[name], color="grey", linewidth=0.5, linestyle=":")
+            axes[2].text(marks[name], 1, name, fontsize=5, color="grey", ha="center", va="bottom")
 
 
 def _same_scale(left: Axes, right: Axes) -> None:

@@ -10,21 +10,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bearcat.data import Catalogue, Dataset, Folder, Task, load
-from bearcat.data.catalogue import domain_named
-from bearcat.data.choose import Asked, Chosen, as_asked, choose, look
-from bearcat.data.datasets.folder import EMPTY, Held
+from bearcat.data import Catalogue
+from bearcat.data.catalogue import find_domain
+from bearcat.data.datasets.folder import EMPTY
 from bearcat.errors import InputError
 from bearcat.report.choices import compared
 from bearcat.report.results import read_result
-from bearcat.runs.run import KEPT, Order, adapt_all, add_estimate
+from bearcat.runs.run import KEPT, Library, Order, adapt_all, add_estimate
 from bearcat.training.evaluate import EpochEnd
 
 # What `bearcat adapt` does when it is told nothing: three states of a bearing, seen in short spectra, so that a few
@@ -62,27 +60,7 @@ def _source(name: str, catalogue: Catalogue) -> str:
 def _domain(name: str, catalogue: Catalogue) -> str:
     if f"{name}: {EMPTY}" in catalogue.notes:
         raise InputError(f"the domain '{name}' has no recordings; put some into its folder or choose another")
-    return domain_named(name, catalogue.domains)
-
-
-def settle(
-    dataset: Dataset,
-    sources: tuple[str, ...],
-    target: str,
-    asked: Asked,
-    progress: Callable[[Iterable[Held]], Iterable[Held]] = iter,
-) -> tuple[Dataset, Chosen]:
-    """How the recordings are to be prepared: chosen from them in one's own folder, the paper's way elsewhere.
-
-    Returned with the dataset, whose channel may have been chosen too.
-    """
-    task = Task(sources, target)
-    if not isinstance(dataset, Folder):
-        return dataset, as_asked(asked)
-    part = dataset.catalogue().only((*sources, target))
-    load(replace(part, entries=()))  # which names the first problem
-    chosen = choose([look(one) for one in progress(dataset.signals(part))], task, asked)
-    return replace(dataset, channel=chosen.channel), chosen
+    return find_domain(name, catalogue.domains)
 
 
 def adapt(
@@ -93,13 +71,14 @@ def adapt(
     beside: Sequence[Path] = (),
     page: bool = True,
     track: str | None = None,
+    library: Library | None = None,
 ) -> dict[str, Any]:
     """Trains, evaluates and writes everything into OUT; returns the record. A finished run is not run again.
 
     `beside` are folders of other finished runs that the record and the page compare it with.
     """
     checkpoint = out / "checkpoint.safetensors"
-    record = adapt_all([order], [out], device, progress, checkpoint, keep=KEPT, track=track)[0]
+    record = adapt_all([order], [out], device, progress, checkpoint, keep=KEPT, library=library, track=track)[0]
     checkpoint.unlink(missing_ok=True)
     if beside:
         found = compared(read_result(out), [read_result(one) for one in beside])

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bearcat.data import Dataset, Preparation, Split, Task, dataset_label, open_dataset
-from bearcat.data.catalogue import domain_named
+from bearcat.data.catalogue import find_domain
 from bearcat.errors import InputError, suggest
 from bearcat.methods.recipe import RECIPES, Recipe, find_recipe
 from bearcat.report.results import Cell
@@ -126,10 +126,10 @@ def _tasks(grid: Grid, dataset: Dataset) -> list[tuple[tuple[str, ...], str]]:
         known = dataset.catalogue().domains
     if grid.tasks is not None:
         return [
-            (tuple(domain_named(one, known) for one in source), domain_named(target, known))
+            (tuple(find_domain(one, known) for one in source), find_domain(target, known))
             for source, target in grid.tasks
         ]
-    domains = known if grid.domains is None else [domain_named(one, known) for one in grid.domains]
+    domains = known if grid.domains is None else [find_domain(one, known) for one in grid.domains]
     return [((source,), target) for source, target in permutations(domains, 2)]
 
 

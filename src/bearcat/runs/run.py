@@ -48,7 +48,6 @@ from bearcat.data import (
     split_task,
 )
 from bearcat.data.choose import Choice
-from bearcat.data.recording import Integers
 from bearcat.data.tasks import UNKNOWN
 from bearcat.deploy.model import Model, save_model
 from bearcat.errors import InputError
@@ -119,9 +118,11 @@ class Shape:
 class Library:
     """Catalogues and prepared windows, each read once however many runs want them."""
 
-    def __init__(self) -> None:
-        self._catalogues: dict[Dataset, Catalogue] = {}
+    def __init__(self, catalogues: Mapping[Dataset, Catalogue] | None = None) -> None:
+        """`catalogues` are those that were made already."""
+        self._catalogues = dict(catalogues or {})
         self._windows: dict[tuple[Dataset, str, Preparation], Windows] = {}
+        self._splits: dict[tuple[Dataset, Task, Preparation, Split, int], SplitTask] = {}
 
     def catalogue(self, dataset: Dataset) -> Catalogue:
         if dataset not in self._catalogues:
@@ -136,34 +137,26 @@ class Library:
         return self._windows[key]
 
     def split(self, order: Order) -> SplitTask:
-        return self._split(order, slice(None))
+        """The split of a run's windows. It is made once; each answer copies values for itself, when it is used."""
+        key = (order.dataset, order.task, order.preparation, order.split, order.seed)
+        if key not in self._splits:
+            domains = (*order.sources, order.target)
+            *source, target = (self.windows(order.dataset, domain, order.preparation) for domain in domains)
+            self._splits[key] = split_task(
+                order.task, source[0] if len(source) == 1 else join(source), target, order.split, order.seed,
+                keep_unknown=True,
+            )  # fmt: skip
+        return replace(self._splits[key])
 
     def shape(self, order: Order) -> Shape:
-        """What decides which runs go together; windows are parted for it, but their values are not copied."""
-        split = self._split(order, slice(1))
-        parts = (split.training.source_train, split.training.source_test, split.training.target_train)
+        """What decides which runs go together; values are not copied for it."""
+        split = self.split(order)
+        parts = (split.source_train, split.source_test, split.target_train, split.target_test)
         return Shape(
-            order.recipe.stack_key(), self.windows(order.dataset, order.target, order.preparation).values.shape[1:],
-            (order.precision, stack_key(Run(order.recipe, split.training, order.seed))),
-            sum(len(part) for part in (*parts, split.held_back.target_test)),
+            order.recipe.stack_key(), split.target.values.shape[1:],
+            (order.precision, stack_key(Run(order.recipe, split.outline(), order.seed))),
+            sum(len(part) for part in parts),
         )  # fmt: skip
-
-    def source_recordings(self, order: Order) -> Integers:
-        """The recording of each source test window, which training is not told; numbers are parted as windows are."""
-        source, target = self._domains(order, slice(1))
-        numbers = np.arange(len(source), dtype=np.float32)[:, None, None]
-        numbered = replace(source, values=np.broadcast_to(numbers, source.values.shape))
-        parted = split_task(order.task, numbered, target, order.split, order.seed, keep_unknown=True)
-        return source.recording[parted.training.source_test.values[:, 0, 0].astype(np.int64)]
-
-    def _split(self, order: Order, samples: slice) -> SplitTask:
-        return split_task(order.task, *self._domains(order, samples), order.split, order.seed, keep_unknown=True)
-
-    def _domains(self, order: Order, samples: slice) -> tuple[Windows, Windows]:
-        """These samples of all windows of source and target."""
-        parts = [self.windows(order.dataset, one, order.preparation) for one in (*order.sources, order.target)]
-        *source, target = (replace(part, values=part.values[..., samples]) for part in parts)
-        return source[0] if len(source) == 1 else join(source), target
 
 
 def adapt_all(
@@ -203,8 +196,7 @@ def adapt_all(
             _write_curves(folder / CURVES, trained, number, split.training.classes)
             if "model" in keep:
                 rate = library.windows(order.dataset, order.target, order.preparation).recordings[0].rate
-                recordings = library.source_recordings(order)
-                model = _model(trained, seen, number, order, split, rate, recordings, record)
+                model = _model(trained, seen, number, order, split, rate, record)
                 save_model(folder / "model", model)
             if "picture" in keep:
                 _draw(folder / "reliability.png", record["reliability"])
@@ -487,7 +479,7 @@ def _text(record: dict[str, Any]) -> bytes:
 
 def _model(
     trained: Trained, seen: _Seen, number: int, order: Order, split: SplitTask, rate: float | None,
-    source_recordings: Integers, record: Mapping[str, Any],
+    record: Mapping[str, Any],
 ) -> Model:  # fmt: skip
     """One run of the stack as a model of its own, with what its card tells of the run."""
     channels, points = split.held_back.target_test.values.shape[1:]
@@ -495,7 +487,7 @@ def _model(
     calibration = trained.calibration and Calibration.from_state(
         {name: value[number : number + 1].cpu() for name, value in trained.calibration.state().items()}
     )
-    estimates = record["estimates"]
+    estimates, source_recordings = record["estimates"], split.training.source_test.recording
     told = {
         "recipe": order.recipe_name, "task": str(order.task), "seed": order.seed, "versions": _versions(),
         "data": {"name": order.dataset_name} | {

@@ -9,12 +9,14 @@ length and brought down to 12 kHz behind an anti-alias filter, so that no class 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
+from bearcat.data.bearing import BEARINGS
 from bearcat.data.catalogue import About, Catalogue, Download, Entry, Problem
 from bearcat.data.files import found_files
 from bearcat.data.formats import read_mat, reading
@@ -22,12 +24,7 @@ from bearcat.data.recording import Recording, resample
 from bearcat.errors import InputError, suggest
 
 RATE = 12_000.0
-CLASSES = (
-    "normal",
-    "inner-007", "ball-007", "outer-007",
-    "inner-014", "ball-014", "outer-014",
-    "inner-021", "ball-021", "outer-021",
-)  # fmt: skip
+CLASSES = ("normal", *(f"{part}-{size}" for size in ("007", "014", "021") for part in ("inner", "ball", "outer")))
 # The centre's file numbers, a row per load, in the order of CLASSES; outer-race faults at six o'clock.
 FILES = {
     "load0": (97, 105, 118, 130, 169, 185, 197, 209, 222, 234),
@@ -35,7 +32,9 @@ FILES = {
     "load2": (99, 107, 120, 132, 171, 187, 199, 211, 224, 236),
     "load3": (100, 108, 121, 133, 172, 188, 200, 212, 225, 237),
 }
-CHANNELS = ("DE", "FE", "BA")  # drive end, fan end, base plate
+CHANNELS = {"DE": "drive end", "FE": "fan end", "BA": "base plate"}
+SPEEDS = {"load0": 1797.0, "load1": 1772.0, "load2": 1750.0, "load3": 1730.0}  # rpm, as the centre lists the loads
+BEARING = BEARINGS["6205"]  # at the drive end, where all these faults are, whichever sensor hears them
 # A normal recording of more samples than this is a 48 kHz original (243 938 samples and more), of fewer at 12 kHz.
 LONGEST_AT_12_KHZ = 200_000
 
@@ -46,9 +45,9 @@ class CWRU:
 
     root: Path
     channel: str = "DE"
-    # Cut the normal recordings at this rate and call it 12 kHz like the others'. At 48 000 the normal class has four
-    # times the windows and is told by its rate, as in published comparisons that cut all files as they are.
-    normal_rate: float = field(default=RATE, metadata={"later": True})  # than the first results: told where it is set
+    # The normal recordings are cut at this rate, which is then called 12 kHz like the others'. At 48 000 the normal
+    # class is recognised by its rate, as in published comparisons that cut all files as they are.
+    normal_rate: float = RATE
 
     about: ClassVar[About] = About(
         title="Case Western Reserve University: 4 motor loads × 10 classes, 12 kHz",
@@ -72,14 +71,14 @@ class CWRU:
             raise InputError(f"normal_rate must lie between {RATE:g} and {4 * RATE:g} Hz, not {self.normal_rate:g}")
         files = found_files(self.root, "*.mat")
         entries, problems = [], []
-        for domain, numbers in FILES.items():
-            for label, number in zip(CLASSES, numbers, strict=True):
-                name = f"{number}.mat"
-                places = files.get(name, [])
-                if len(places) == 1:
-                    entries.append(self._entry(domain, label, number, places[0]))
-                else:
-                    problems.append(Problem.about_file(name, places, self.root, f"{domain}, {label}", domain))
+        for domain, label in product(FILES, CLASSES):
+            number = FILES[domain][CLASSES.index(label)]
+            places = files.get(f"{number}.mat", [])
+            if len(places) == 1:
+                entries.append(self._entry(domain, label, number, places[0]))
+            else:
+                what = f"{domain}, {label}"
+                problems.append(Problem.about_file(f"{number}.mat", places, self.root, what, domain))
         return Catalogue(tuple(FILES), CLASSES, tuple(entries), tuple(problems))
 
     def _entry(self, domain: str, label: str, number: int, path: Path) -> Entry:
@@ -95,11 +94,14 @@ class CWRU:
                     " is it the centre's file of that number?"
                 )
             signal = np.atleast_1d(variables[variable])
-            published_at_48_khz = label == "normal" and signal.size > LONGEST_AT_12_KHZ
+            published = 4 * RATE if label == "normal" and signal.size > LONGEST_AT_12_KHZ else RATE
             recording = Recording(
-                signal=signal, rate=4 * RATE if published_at_48_khz else RATE, label=label, domain=domain,
-                channel=self.channel, origin=origin,
-            )  # fmt: skip
+                signal=signal, rate=published, label=label, domain=domain, channel=self.channel, origin=origin
+            )
+            rpm = float(np.ravel(variables.get(f"X{number:03d}RPM", SPEEDS[domain]))[0])
+            recording = replace(
+                recording, rpm=rpm, bearing=BEARING, machine="CWRU test rig", sensor=CHANNELS[self.channel]
+            )
             return replace(resample(recording, rate), rate=RATE)
 
         rate = self.normal_rate if label == "normal" else RATE

@@ -2,10 +2,10 @@
 
     ROOT/<domain>/<label>/file      labelled
     ROOT/<domain>/file              unlabelled
-    ROOT/manifest.csv               columns path, domain and, if you like, label, rate, channel, start, stop, rpm
+    ROOT/manifest.csv               columns path and domain, and any of the others in COLUMNS
 
-A manifest, where there is one, is the whole truth; files it does not name are left out. `start` and `stop` are sample
-numbers (stop not included), so that one long file can give several recordings. docs/add-your-data.md has examples.
+Where there is a manifest, files it does not name are left out. `start` and `stop` are sample numbers (stop not
+included), so that one long file can give several recordings. docs/add-your-data.md has examples.
 
 >>> Folder(root=Path("my-recordings")).catalogue()
 """
@@ -14,125 +14,184 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
+from bearcat.data.bearing import find_bearing
 from bearcat.data.catalogue import About, Catalogue, Download, Entry, Problem
 from bearcat.data.files import checked_root, inside
-from bearcat.data.formats import FORMATS, Samples, read_signals, reading
-from bearcat.data.recording import Recording
+from bearcat.data.formats import FORMATS, Samples, Signals, read_signals, reading
+from bearcat.data.recording import Recording, RecordingInfo
 from bearcat.errors import InputError, suggest
 from bearcat.storage import digest_file
 
 MANIFEST = "manifest.csv"
 EMPTY = "a folder without recordings"
-COLUMNS = ("path", "domain", "label", "rate", "channel", "start", "stop", "rpm")
+COLUMNS = ("path", "domain", "label", "rate", "channel", "start", "stop", "rpm", "bearing", "machine", "sensor")
+KEPT_BYTES = 2**29  # of decoded files that wait to be read again
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManifestRow(RecordingInfo):
+    """One recording: a file or a part of one, with what a manifest, or the file's place, says of it."""
+
+    path: Path
+    start: int = 0
+    stop: int | None = None
+
+    def part(self, samples: Samples) -> Samples:
+        """The samples from `start` to `stop`."""
+        if self.start >= len(samples) or (self.stop or 0) > len(samples):
+            raise InputError(
+                f"{self.origin}: start {self.start}, stop {self.stop} do not fit its {len(samples)} samples;"
+                f" correct them in {MANIFEST}"
+            )
+        return samples[self.start : self.stop]
+
+
+class FileReader:
+    """Decodes each file once: it is kept until the last of its recordings has been read, if there is room."""
+
+    def __init__(self, rows: Sequence[ManifestRow]) -> None:
+        self._room = KEPT_BYTES
+        self._kept: dict[Path, tuple[int, Signals]] = {}  # with the time of the file's last change
+        self._unread: dict[Path, set[str]] = defaultdict(set)  # the origins of the recordings of each file
+        for row in rows:
+            self._unread[row.path].add(row.origin)
+
+    def signals(self, row: ManifestRow) -> Signals:
+        """All channels of the whole file."""
+        with reading(row.origin, "a file"):
+            changed = row.path.stat().st_mtime_ns
+        if row.path in self._kept and self._kept[row.path][0] == changed:
+            return replace(self._kept[row.path][1], origin=row.origin)
+        self._forget(row.path)
+        signals = read_signals(row.path, row.origin)
+        if _size(signals) <= self._room:
+            self._kept[row.path] = changed, signals
+            self._room -= _size(signals)
+        return signals
+
+    def release(self, row: ManifestRow) -> None:
+        """Says that this recording has been read."""
+        self._unread[row.path].discard(row.origin)
+        if not self._unread[row.path]:
+            self._forget(row.path)
+
+    def _forget(self, path: Path) -> None:
+        if path in self._kept:
+            self._room += _size(self._kept.pop(path)[1])
+
+
+def _size(signals: Signals) -> int:
+    return sum(samples.nbytes for samples in signals.channels.values())
 
 
 @dataclass(frozen=True)
-class Piece:
-    """One recording to be: a file, or a part of one."""
+class FolderEntry(Entry):
+    """A recording of a folder, whose channel may still be chosen."""
 
-    path: Path
-    origin: str
-    domain: str
-    label: str | None
-    rate: float | None = None
-    channel: str | None = None
-    start: int = 0
-    stop: int | None = None
-    rpm: float | None = None  # of the shaft; helps to choose a window
+    signals: Callable[[], Signals]  # every channel that the recording may be read as
+    row: ManifestRow
+    reader: FileReader
+
+    def with_channel(self, channel: str | None) -> FolderEntry:
+        """The same recording, of this channel unless it has one already."""
+        return _entry(replace(self.row, channel=self.row.channel or channel), self.reader)
 
 
-@dataclass(frozen=True, eq=False)
-class Held:
-    """A recording with all that its file holds, before a channel is picked."""
+def _entry(row: ManifestRow, reader: FileReader) -> FolderEntry:
+    def signals() -> Signals:
+        found = reader.signals(row)
+        channels = found.channels if row.channel is None else dict([found.pick(row.channel)])
+        return Signals(
+            row.origin, {name: row.part(samples) for name, samples in channels.items()}, row.rate or found.rate
+        )
 
-    domain: str
-    label: str | None
-    origin: str
-    rate: float | None
-    rpm: float | None
-    channels: Mapping[str, Samples]
+    def read() -> Recording:
+        found = signals()
+        channel, samples = found.pick(None)
+        reader.release(row)
+        return Recording(signal=samples, **vars(replace(row.info(), rate=found.rate, channel=channel)))
+
+    identity = f"folder-2 {row.info()} {row.start} {row.stop}"
+    return FolderEntry(row.domain, row.label, row.origin, row.path, identity, read, signals, row, reader)
+
+
+def folder_entries(catalogue: Catalogue) -> list[FolderEntry]:
+    """The entries of a folder's catalogue, by their type."""
+    return [entry for entry in catalogue.entries if isinstance(entry, FolderEntry)]
+
+
+def with_channel(catalogue: Catalogue, channel: str | None) -> Catalogue:
+    """A folder's catalogue, without another scan, whose recordings are of this channel unless they have one already."""
+    return replace(catalogue, entries=tuple(entry.with_channel(channel) for entry in folder_entries(catalogue)))
 
 
 @dataclass(frozen=True)
 class Folder:
-    """The settings of the dataset; `root` is a folder of domains, or holds a manifest."""
+    """The settings of the dataset; `root` is a folder of domains, or holds a manifest.
+
+    What a manifest says of a recording, or the name of its domain says of the speed, goes before these settings.
+    """
 
     root: Path
-    channel: str | None = None  # for files with several channels; a manifest may say it row by row
+    channel: str | None = None  # for files with several channels
+    rpm: float | None = None
+    bearing: str | None = None  # as `find_bearing` reads it
 
-    about: ClassVar[About] = About(
-        title="your own recordings: ROOT/<domain>/<label>/file, or ROOT/manifest.csv",
-        licence="yours",
-        licence_address="",
-        reference="",
-        homepage="",
-    )
+    about: ClassVar[About] = About("your own recordings: ROOT/<domain>/<label>/file, or ROOT/manifest.csv", "yours")
+
+    def __post_init__(self) -> None:
+        if self.rpm is not None and not 0 < self.rpm < math.inf:
+            raise InputError(f"rpm must be a positive number, not {self.rpm:g}")
+        if self.bearing is not None:
+            find_bearing(self.bearing)
 
     def downloads(self) -> tuple[Download, ...]:
         return ()
 
     def catalogue(self) -> Catalogue:
-        root = checked_root(self.root)
-        notes: list[str] = []
-        problems: list[Problem] = []
-        pieces = _pieces(root, problems, notes)
-        doubles = _doubles(pieces)
-        problems += doubles.values()
-        entries = tuple(self._entry(piece) for number, piece in enumerate(pieces) if number not in doubles)
-        if not pieces and not problems:
+        root, notes, problems = checked_root(self.root), list[str](), list[Problem]()
+        with_manifest = (root / MANIFEST).exists()
+        rows = _read_manifest(root, problems) if with_manifest else _read_tree(root, problems, notes)
+        duplicates = _find_duplicates(rows)
+        problems += duplicates.values()
+        if not rows and not problems:
             raise InputError(
                 f"{root}: holds no recordings; put files into {root}/<domain>/<label>/ (or <domain>/ without a label),"
                 f" or list them in {root}/{MANIFEST}"
             )
+        usable = [self._complete(row) for number, row in enumerate(rows) if number not in duplicates]
+        reader = FileReader(usable)
         return Catalogue(
-            domains=tuple(sorted({piece.domain for piece in pieces}, key=_natural)),
-            classes=tuple(sorted({piece.label for piece in pieces if piece.label is not None}, key=_natural)),
-            entries=entries,
+            domains=tuple(sorted({row.domain for row in rows}, key=_natural)),
+            classes=tuple(sorted({row.label for row in rows if row.label is not None}, key=_natural)),
+            entries=tuple(_entry(row, reader) for row in usable),
             problems=tuple(problems),
             notes=tuple(notes),
         )
 
-    def signals(self, catalogue: Catalogue) -> Iterator[Held]:
-        """The recordings of a catalogue of this folder, one at a time, with every channel they might be read as."""
-        listed = {entry.origin for entry in catalogue.entries}
-        for piece in _pieces(checked_root(self.root), [], []):
-            if piece.origin in listed:
-                found, named = read_signals(piece.path, piece.origin), piece.channel or self.channel
-                channels = found.channels if named is None else dict([found.pick(named)])
-                yield Held(
-                    piece.domain, piece.label, piece.origin, piece.rate or found.rate, piece.rpm,
-                    {name: _part(piece, samples) for name, samples in channels.items()},
-                )  # fmt: skip
-
-    def _entry(self, piece: Piece) -> Entry:
-        def read() -> Recording:
-            signals = read_signals(piece.path, piece.origin)
-            channel, samples = signals.pick(piece.channel or self.channel)
-            return Recording(
-                signal=_part(piece, samples), rate=piece.rate or signals.rate, label=piece.label,
-                domain=piece.domain, channel=channel, origin=piece.origin,
-            )  # fmt: skip
-
-        channel = piece.channel or self.channel
-        identity = f"folder-1 {channel} {piece.rate} {piece.start} {piece.stop}"
-        return Entry(piece.domain, piece.label, piece.origin, piece.path, identity, read)
-
-
-def _part(piece: Piece, samples: Samples) -> Samples:
-    """The samples that a piece is made of."""
-    if piece.start >= len(samples) or (piece.stop or 0) > len(samples):
-        raise InputError(
-            f"{piece.origin}: start {piece.start}, stop {piece.stop} do not fit its {len(samples)} samples;"
-            f" correct them in {MANIFEST}"
+    def _complete(self, row: ManifestRow) -> ManifestRow:
+        """The row, with what the domain's name and these settings say where it is silent."""
+        bearing = None if self.bearing is None else find_bearing(self.bearing)
+        return replace(
+            row,
+            channel=row.channel or self.channel,
+            rpm=row.rpm or _speed_in_name(row.domain) or self.rpm,
+            bearing=row.bearing or bearing,
         )
-    return samples[piece.start : piece.stop]
+
+
+def _speed_in_name(domain: str) -> float | None:
+    """The speed of a domain that is called after it: 600rpm, mill 1200.5 RPM, fast_900_rpm."""
+    found = re.search(r"(\d+(?:\.\d+)?)\s*_?rpm", domain, re.IGNORECASE)
+    return float(found[1]) or None if found else None
 
 
 def _natural(name: str) -> tuple[int, float, str]:
@@ -141,15 +200,9 @@ def _natural(name: str) -> tuple[int, float, str]:
     return (0, float(digits), name) if digits else (1, 0.0, name)
 
 
-def _pieces(root: Path, problems: list[Problem], notes: list[str]) -> list[Piece]:
-    if (root / MANIFEST).exists():
-        return _from_manifest(root, problems)
-    return _from_tree(root, problems, notes)
-
-
-def _from_tree(root: Path, problems: list[Problem], notes: list[str]) -> list[Piece]:
-    """A piece per file of a known format at ROOT/<domain>/[<label>/]; anything else is said."""
-    pieces = []
+def _read_tree(root: Path, problems: list[Problem], notes: list[str]) -> list[ManifestRow]:
+    """A row for each file of a known format at ROOT/<domain>/[<label>/]; other files are problems or notes."""
+    rows = []
     for path in sorted(root.rglob("*")):
         place = path.relative_to(root)
         origin = place.as_posix()
@@ -160,26 +213,22 @@ def _from_tree(root: Path, problems: list[Problem], notes: list[str]) -> list[Pi
         elif path.suffix.lower() not in FORMATS:
             notes.append(f"{origin}: left out, '{path.suffix}' is none of {', '.join(FORMATS)}")
         elif len(place.parts) not in (2, 3):
-            problems.append(
-                Problem(
-                    origin, f"{origin}: expected at <domain>/<label>/{path.name} or <domain>/{path.name}; move it there"
-                )
-            )
+            expected = f"expected at <domain>/<label>/{path.name} or <domain>/{path.name}; move it there"
+            problems.append(Problem(origin, f"{origin}: {expected}"))
         else:
-            label = place.parts[1] if len(place.parts) == 3 else None
-            pieces.append(Piece(path, origin, place.parts[0], label))
-    there = {piece.domain for piece in pieces}
-    folders = sorted(one.name for one in root.iterdir() if one.is_dir() and not one.name.startswith((".", "__")))
-    notes += [f"{name}: {EMPTY}" for name in folders if name not in there]
-    return pieces
+            domain, label = place.parts[0], place.parts[1] if len(place.parts) == 3 else None
+            rows.append(ManifestRow(path=path, origin=origin, domain=domain, label=label))
+    domains = {row.domain for row in rows}
+    folders = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith((".", "__")))
+    notes += [f"{name}: {EMPTY}" for name in folders if name not in domains]
+    return rows
 
 
-def _from_manifest(root: Path, problems: list[Problem]) -> list[Piece]:
-    """A piece per row; a wrong header stops at once, a wrong row is one problem among others."""
-    manifest = root / MANIFEST
+def _read_manifest(root: Path, problems: list[Problem]) -> list[ManifestRow]:
+    """A row for each of the manifest's; a wrong header stops at once, a wrong row is one problem among others."""
     with reading(MANIFEST, "a table"):
-        rows = list(csv.DictReader(manifest.read_text(encoding="utf-8-sig").splitlines()))
-    header = list(rows[0]) if rows else []
+        table = list(csv.DictReader((root / MANIFEST).read_text(encoding="utf-8-sig").splitlines()))
+    header = list(table[0]) if table else []
     for column in header:
         if column not in COLUMNS:
             raise InputError(f"{MANIFEST}: unknown column '{column}'{suggest(str(column), COLUMNS)}")
@@ -188,57 +237,68 @@ def _from_manifest(root: Path, problems: list[Problem]) -> list[Piece]:
             raise InputError(
                 f"{MANIFEST}: the column '{column}' is missing; the first row must name at least path,domain"
             )
-    pieces = []
-    for number, row in enumerate(rows, start=2):
+    rows = []
+    for number, cells in enumerate(table, start=2):
+        texts = {column: (text or "").strip() or None for column, text in cells.items()}
         try:
-            pieces.append(_from_row(root, row, number))
+            rows.append(_read_row(root, texts))
         except InputError as error:
-            problems.append(Problem(f"{MANIFEST} row {number}", str(error)))
-    return pieces
+            place = f"{MANIFEST} row {number}"
+            problems.append(Problem(place, f"{place}: {error}"))
+    return rows
 
 
-def _from_row(root: Path, row: dict[str, str | None], number: int) -> Piece:
-    """The piece a manifest's row names. Its path stays inside the manifest's folder."""
-    where = f"{MANIFEST} row {number}"
-    told = {column: (text or "").strip() or None for column, text in row.items()}
-    name, domain = told["path"], told["domain"]
+def _read_row(root: Path, texts: dict[str, str | None]) -> ManifestRow:
+    """One row of a manifest. Its path stays inside the manifest's folder."""
+    name, domain, channel = texts["path"], texts["domain"], texts.get("channel")
     if name is None or domain is None:
-        raise InputError(f"{where}: path and domain must not be empty")
+        raise InputError("path and domain must not be empty")
     path = root / name
     if not inside(root, path):
-        raise InputError(f"{where}: '{name}' leads outside {root}; keep the recordings inside the manifest's folder")
+        raise InputError(f"'{name}' leads outside {root}; keep the recordings inside the manifest's folder")
     if not path.is_file():
-        raise InputError(f"{where}: there is no file '{name}' in {root}")
-
-    def number_in(column: str) -> float | None:
-        text = told.get(column)
-        try:
-            value = None if text is None else float(text)
-        except ValueError as error:
-            raise InputError(f"{where}: '{column}' must be a number, not '{text}'") from error
-        if value is not None and not 0 <= value < math.inf:
-            raise InputError(f"{where}: '{column}' must be finite and not negative, but is {text}")
-        if value is not None and column not in ("rate", "rpm") and not value.is_integer():
-            raise InputError(f"{where}: '{column}' is a sample number and must be whole, but is {text}")
-        return value
-
-    start, stop = int(number_in("start") or 0), number_in("stop")
-    stop = None if stop is None else int(stop)
+        raise InputError(f"there is no file '{name}' in {root}")
+    start, stop = _number(texts, "start", whole=True) or 0, _number(texts, "stop", whole=True)
     if stop is not None and stop <= start:
-        raise InputError(f"{where}: 'stop' ({stop}) must be greater than 'start' ({start})")
-    part = f"[{start}:{'' if stop is None else stop}]" if start or stop else ""
-    channel = told.get("channel")
-    origin = name + (f"#{channel}" if channel else "") + part
-    return Piece(path, origin, domain, told.get("label"), number_in("rate"), channel, start, stop, number_in("rpm"))
+        raise InputError(f"'stop' ({stop:g}) must be greater than 'start' ({start:g})")
+    bearing = texts.get("bearing")
+    row = ManifestRow(path=path, origin=name, domain=domain, start=int(start), stop=None if stop is None else int(stop))
+    part = f"[{row.start}:{'' if row.stop is None else row.stop}]" if row.start or row.stop else ""
+    return replace(
+        row,
+        origin=name + (f"#{channel}" if channel else "") + part,
+        rate=_number(texts, "rate"),
+        rpm=_number(texts, "rpm") or None,
+        bearing=None if bearing is None else find_bearing(bearing),
+        channel=channel,
+        label=texts.get("label"),
+        machine=texts.get("machine"),
+        sensor=texts.get("sensor"),
+    )
 
 
-def _doubles(pieces: Sequence[Piece]) -> dict[int, Problem]:
+def _number(texts: dict[str, str | None], column: str, whole: bool = False) -> float | None:
+    text = texts.get(column)
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise InputError(f"'{column}' must be a number, not '{text}'") from error
+    if not 0 <= value < math.inf:
+        raise InputError(f"'{column}' must be finite and not negative, but is {text}")
+    if whole and not value.is_integer():
+        raise InputError(f"'{column}' is a sample number and must be whole, but is {text}")
+    return value
+
+
+def _find_duplicates(rows: Sequence[ManifestRow]) -> dict[int, Problem]:
     """Recordings (by number) that share samples with an earlier one, and would stand on both sides of a split.
 
     The same file twice, the same content under two names, parts that overlap. Contents are compared where sizes agree.
     """
     by_size: dict[int, list[Path]] = defaultdict(list)
-    for path in dict.fromkeys(piece.path for piece in pieces):
+    for path in dict.fromkeys(row.path for row in rows):
         with suppress(OSError):  # a file that cannot be read is reported by its reader
             by_size[path.stat().st_size].append(path)
     content: dict[Path, str] = {}
@@ -247,13 +307,13 @@ def _doubles(pieces: Sequence[Piece]) -> dict[int, Problem]:
             with suppress(OSError):
                 content[path] = digest_file(path)
     problems: dict[int, Problem] = {}
-    seen: dict[tuple[str, str | None], list[Piece]] = defaultdict(list)
-    for number, piece in enumerate(pieces):
-        earlier = seen[content.get(piece.path, str(piece.path)), piece.channel]
-        for other in earlier:
-            if piece.start < (other.stop or math.inf) and other.start < (piece.stop or math.inf):
-                sentence = f"{piece.origin}: holds the same samples as {other.origin}; keep one of them"
-                problems[number] = Problem(piece.origin, sentence, piece.domain)
+    earlier: dict[tuple[str, str | None], list[ManifestRow]] = defaultdict(list)
+    for number, row in enumerate(rows):
+        same_content = earlier[content.get(row.path, str(row.path)), row.channel]
+        for other in same_content:
+            if row.start < (other.stop or math.inf) and other.start < (row.stop or math.inf):
+                sentence = f"{row.origin}: holds the same samples as {other.origin}; keep one of them"
+                problems[number] = Problem(row.origin, sentence, row.domain)
                 break
-        earlier.append(piece)
+        same_content.append(row)
     return problems

@@ -8,13 +8,15 @@ A rig that is not there is fine; a file missing in a rig that is there is not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import quote
 
 import numpy as np
 
+from bearcat.data.bearing import BEARINGS
 from bearcat.data.catalogue import About, Catalogue, Download, Entry, Problem
 from bearcat.data.files import checked_root
 from bearcat.data.formats import read_mat, reading
@@ -59,27 +61,22 @@ class HITSM:
             raise InputError(
                 f"{root}: holds none of the folders {', '.join([*RIGS, *RIGS.values()])}; give the folder they are in"
             )
-        domains, entries, problems = [], [], []
-        for rig, folders in rigs.items():
-            for speed in SPEEDS if folders else ():
-                domains.append(f"{rig}-{speed}")
-                for state in CLASSES:
-                    name = f"{state}_{speed}.mat"
-                    places = [folder / name for folder in folders if (folder / name).is_file()]
-                    if len(places) == 1:
-                        entries.append(self._entry(domains[-1], state, places[0]))
-                    else:
-                        wanted = f"{folders[0].name}/{name}"
-                        problems.append(
-                            Problem.about_file(wanted, places, root, f"{rig}-{speed}, {state}", domains[-1])
-                        )
-        absent = tuple(
-            f"rig '{rig}' is not there; its tasks are left out" for rig, folders in rigs.items() if not folders
-        )
-        return Catalogue(tuple(domains), CLASSES, tuple(entries), tuple(problems), absent)
+        conditions = [(rig, speed) for rig, folders in rigs.items() if folders for speed in SPEEDS]
+        entries, problems = [], []
+        for (rig, speed), state in product(conditions, CLASSES):
+            domain, name = f"{rig}-{speed}", f"{state}_{speed}.mat"
+            places = [folder / name for folder in rigs[rig] if (folder / name).is_file()]
+            if len(places) == 1:
+                entries.append(self._entry(rig, speed, state, places[0]))
+            else:
+                wanted = f"{rigs[rig][0].name}/{name}"
+                problems.append(Problem.about_file(wanted, places, root, f"{domain}, {state}", domain))
+        domains = tuple(f"{rig}-{speed}" for rig, speed in conditions)
+        absent = [f"rig '{rig}' is not there; its tasks are left out" for rig in RIGS if not rigs[rig]]
+        return Catalogue(domains, CLASSES, tuple(entries), tuple(problems), tuple(absent))
 
-    def _entry(self, domain: str, label: str, path: Path) -> Entry:
-        origin = path.relative_to(self.root).as_posix()
+    def _entry(self, rig: str, speed: int, label: str, path: Path) -> Entry:
+        domain, origin = f"{rig}-{speed}", path.relative_to(self.root).as_posix()
 
         def read() -> Recording:
             with reading(origin, "a MATLAB file"), path.open("rb") as file:
@@ -91,6 +88,7 @@ class HITSM:
                     f"{origin}: should hold one signal, but holds {', '.join(signals) or 'none'}; fetch it again"
                 )
             name, signal = next(iter(signals.items()))
-            return Recording(signal=signal, rate=RATE, label=label, domain=domain, channel=name, origin=origin)
+            recording = Recording(signal=signal, rate=RATE, label=label, domain=domain, channel=name, origin=origin)
+            return replace(recording, rpm=float(speed), bearing=BEARINGS["6205"], machine=rig)
 
         return Entry(domain, label, origin, path, "hit-sm-1", read)

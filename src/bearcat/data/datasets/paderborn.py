@@ -10,14 +10,15 @@ below the root: in `KA04/`, in `N15_M07_F10/`, in one flat folder, or still insi
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 import numpy as np
 
 from bearcat.data.archives import is_archive, members, read_member
+from bearcat.data.bearing import BEARINGS
 from bearcat.data.catalogue import About, Catalogue, Download, Entry, Problem
 from bearcat.data.files import checked_root, found_files
 from bearcat.data.formats import read_mat, reading
@@ -70,24 +71,20 @@ class Paderborn:
         self._check()
         root, bearings = checked_root(self.root), self._chosen()
         loose, packed = found_files(root, "*.mat"), _archives(root)
-        contents = dict[
-            str, dict[str, list[tuple[Path, str]]]
-        ]()  # opened only for bearings whose files do not lie loose
+        contents: dict[str, dict[str, list[tuple[Path, str]]]] = {}  # of archives, where files do not lie loose
         entries, problems = [], []
-        for condition in CONDITIONS:
-            for bearing in bearings:
-                for measurement in self.measurements:
-                    name = f"{condition}_{bearing}_{measurement}.mat"
-                    places: list[tuple[Path, str | None]] = [(path, None) for path in loose.get(name, [])]
-                    if not places and bearing in packed:
-                        if bearing not in contents:
-                            contents[bearing] = _contents(packed[bearing])
-                        places = [*contents[bearing].get(name, [])]
-                    if len(places) == 1:
-                        entries.append(self._entry(condition, bearing, name, *places[0]))
-                    else:
-                        paths = [path for path, _ in places]
-                        problems.append(Problem.about_file(name, paths, root, f"{condition}, {bearing}", condition))
+        for condition, bearing, measurement in product(CONDITIONS, bearings, self.measurements):
+            name = f"{condition}_{bearing}_{measurement}.mat"
+            places: list[tuple[Path, str | None]] = [(path, None) for path in loose.get(name, [])]
+            if not places and bearing in packed:
+                if bearing not in contents:
+                    contents[bearing] = _contents(packed[bearing])
+                places = [*contents[bearing].get(name, [])]
+            if len(places) == 1:
+                entries.append(self._entry(condition, bearing, name, *places[0]))
+            else:
+                paths = [path for path, _ in places]
+                problems.append(Problem.about_file(name, paths, root, f"{condition}, {bearing}", condition))
         classes = tuple(dict.fromkeys(self._label(bearing) for bearing in bearings))
         return Catalogue(CONDITIONS, classes, tuple(entries), tuple(problems))
 
@@ -105,23 +102,25 @@ class Paderborn:
         for name in self.bearings:
             if name not in known:
                 raise InputError(f"unknown bearing '{name}'{suggest(name, known)}")
-        return tuple(dict.fromkeys(one for name in self.bearings for one in SETS.get(name, (name,))))
+        return tuple(dict.fromkeys(bearing for name in self.bearings for bearing in SETS.get(name, (name,))))
 
     def _label(self, bearing: str) -> str:
         return bearing if self.label_by == "bearing" else DAMAGE[bearing[:2]]
 
     def _entry(self, condition: str, bearing: str, name: str, path: Path, member: str | None) -> Entry:
-        origin = path.relative_to(self.root).as_posix() + (f"/{member}" if member else "")
+        label, origin = self._label(bearing), path.relative_to(self.root).as_posix() + (f"/{member}" if member else "")
 
         def read() -> Recording:
             with reading(origin, "a MATLAB file"):
                 content = path.read_bytes() if member is None else read_member(path, member, limit=MEMBER_LIMIT)
-            return Recording(
-                signal=_channel(read_mat(io.BytesIO(content), origin), name.removesuffix(".mat"), self.channel, origin),
-                rate=RATE, label=self._label(bearing), domain=condition, channel=self.channel, origin=origin,
-            )  # fmt: skip
+            signal = _channel(read_mat(io.BytesIO(content), origin), name.removesuffix(".mat"), self.channel, origin)
+            recording = Recording(
+                signal=signal, rate=RATE, label=label, domain=condition, channel=self.channel, origin=origin
+            )
+            speed = 100.0 * int(condition[1:3])  # N15: 1500 rpm
+            return replace(recording, rpm=speed, bearing=BEARINGS["6203"], machine="Paderborn test rig")
 
-        return Entry(condition, self._label(bearing), origin, path, f"paderborn-1 {member} {self.channel}", read)
+        return Entry(condition, label, origin, path, f"paderborn-1 {member} {self.channel}", read)
 
 
 def _archives(root: Path) -> dict[str, list[Path]]:
@@ -152,14 +151,8 @@ def _channel(variables: dict[str, Any], stem: str, channel: str, origin: str) ->
             f"{origin}: has no struct '{stem}' with a field 'Y', only {', '.join(variables) or 'nothing'};"
             " is it a file of the Paderborn data set?"
         )
-    found = dict(_named_channels(np.atleast_1d(measurement.Y)))
+    listed = [struct for struct in np.atleast_1d(measurement.Y) if {"Name", "Data"} <= {*dir(struct)}]
+    found = {str(struct.Name): struct.Data for struct in listed}
     if channel not in found:
         raise InputError(f"{origin}: has no channel '{channel}'{suggest(channel, found)}")
     return np.atleast_1d(found[channel])
-
-
-def _named_channels(listed: Any) -> Iterator[tuple[str, Any]]:
-    for one in listed:
-        fields = getattr(one, "_fieldnames", ())
-        if "Name" in fields and "Data" in fields:
-            yield str(one.Name), one.Data

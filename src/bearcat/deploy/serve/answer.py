@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from bearcat.data.datasets.simulate.bearing import Bearing
+from bearcat.data.bearing import Bearing
 from bearcat.data.recording import Floats
 from bearcat.deploy.predict import BATCH, Predictor, Seen, at_rate_of, diagnose_stream, look_at, open_stream
 from bearcat.deploy.serve.picture import Folded, Mark, Picture, marks_of, sums, timeline
@@ -82,13 +82,10 @@ class Asked(BaseModel):
             )
         if self.speed_rpm is None:
             raise FieldError("speed_rpm", "speed_rpm: is missing; fault frequencies depend on it")
-        bearing = Bearing(**geometry, contact_angle=self.contact_angle)
-        if bearing.balls * bearing.ball_diameter >= np.pi * bearing.pitch_diameter:
-            raise FieldError(
-                "ball_diameter",
-                f"ball_diameter: {bearing.balls} balls of {bearing.ball_diameter:g} mm do not fit on a pitch diameter"
-                f" of {bearing.pitch_diameter:g} mm; use fewer or smaller ones",
-            )
+        try:
+            bearing = Bearing(**geometry, contact_angle=self.contact_angle)
+        except InputError as error:
+            raise FieldError("ball_diameter", str(error)) from error
         return marks_of(bearing, self.speed_rpm)
 
 

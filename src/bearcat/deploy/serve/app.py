@@ -39,6 +39,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bearcat import __version__
+from bearcat.data.bearing import BEARINGS, Bearing
 from bearcat.data.formats import FORMATS
 from bearcat.deploy.serve.answer import (
     Answer,
@@ -55,7 +56,6 @@ from bearcat.deploy.serve.answer import (
 from bearcat.deploy.serve.limits import Limits
 from bearcat.deploy.serve.metrics import Metrics
 from bearcat.deploy.serve.pages import CLOSED, docs_page, main_page
-from bearcat.deploy.serve.picture import BEARINGS
 from bearcat.deploy.serve.unpacked import TooLargeError, check_unpacked
 from bearcat.errors import InputError
 
@@ -434,6 +434,10 @@ def make_app(served: Served, limits: Limits, token: str | None, loopback: bool =
     return Door(app, metrics, token, loopback)
 
 
+def _numbers(bearing: Bearing) -> dict[str, int | float]:
+    return {name: value for name, value in asdict(bearing).items() if name != "designation"}
+
+
 def _told(served: Served, limits: Limits) -> ModelAnswer:
     model = served.model
     return ModelAnswer(
@@ -441,6 +445,6 @@ def _told(served: Served, limits: Limits) -> ModelAnswer:
         length=model.preparation.length, stride=model.preparation.step, rate=model.preparation.rate or model.rate,
         channels=model.channels, calibrated=served.calibrated, pooled_temperature=model.pooled_temperature,
         refusal=model.refusal, knows_familiar=model.familiarity is not None, made_by=dict(served.made_by),
-        formats=list(FORMATS), bearings={name: asdict(one) for name, one in BEARINGS.items()},
+        formats=list(FORMATS), bearings={name: _numbers(bearing) for name, bearing in BEARINGS.items()},
         limits=asdict(limits), bearcat=__version__,
     )  # fmt: skip

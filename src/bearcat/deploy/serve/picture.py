@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.datasets.simulate.bearing import Bearing, fault_frequencies
+from bearcat.data.bearing import Bearing
 from bearcat.data.recording import Floats, envelope_spectrum, spectrum
 
 POINTS = 800  # of a curve, at most (twice as many parts of a waveform)
@@ -32,9 +32,6 @@ SEGMENTS = 64  # averaged at most: about a minute
 ENVELOPE_RANGE = 500.0  # hertz shown of an envelope spectrum, where no fault frequencies are marked
 MULTIPLES = {"shaft": 1, "FTF": 1, "BSF": 2, "BPFO": 3, "BPFI": 3}  # of which lines are looked for
 NEAR = 0.02  # bearings slip: a line lies within this share of its frequency
-
-# As catalogues list them; the second is CWRU's drive end.
-BEARINGS = {"6203": Bearing(), "6205": Bearing(balls=9, ball_diameter=7.94, pitch_diameter=39.04)}
 
 Doubles = NDArray[np.float64]
 
@@ -50,7 +47,7 @@ class Mark:
 
 def marks_of(bearing: Bearing | None, speed_rpm: float) -> list[Mark]:
     """The shaft's frequency at this speed, the bearing's where its geometry is known, and multiples of both."""
-    frequencies = {"shaft": speed_rpm / 60} | (fault_frequencies(bearing, speed_rpm) if bearing else {})
+    frequencies = {"shaft": speed_rpm / 60} | (bearing.frequencies(speed_rpm) if bearing else {})
     return [
         Mark(name, multiple, multiple * hertz)
         for name, hertz in frequencies.items()

@@ -1,16 +1,11 @@
-"""Simulated bearings: a physical model of a 6203 under four operating conditions.
+"""Simulated bearings: a physical model of a 6203 under four operating conditions, for demos and tests.
 
-It is for demos and tests. It is no evidence about real machines: what works here may fail on the first real bearing.
-
-The model is the usual one of the literature. Balls that cross a defect strike the structure at a rate fixed by
-geometry and speed, with a slip that accumulates (Antoni and Randall, J. Vib. Acoust. 125, 2003); the strikes are
-weighted by the load zone the defect is in (McFadden and Smith, J. Sound Vib. 96, 1984); each has a soft entry and a
-sharp exit (Sawalhi and Randall, Mech. Syst. Signal Process. 25, 2011); and what the sensor hears is the ringing of a
-few damped modes, over shaft harmonics, motor and gear tones and coloured noise. Samples are accelerations in m/s².
-docs/simulator.md has the formulas.
+It is no evidence about real machines: what works on it may fail on the first real bearing. Balls that cross a defect
+strike the structure, whose damped modes ring, over tones of shaft, motor and gear and coloured noise. Samples are
+accelerations in m/s². docs/simulator.md has the formulas and their sources.
 
 >>> recording = Simulated(seconds=2.0).recording("N15_M07_F10", "outer-3")
->>> fault_frequencies(Bearing(), 1500)["BPFO"]
+>>> recording.bearing.frequencies(recording.rpm)["BPFO"]
 76.31578947368422
 """
 
@@ -22,15 +17,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from bearcat.data.catalogue import About, Catalogue, Download, Entry, domain_named
-from bearcat.data.datasets.simulate.bearing import CONDITIONS, Bearing, Condition, fault_frequencies
+from bearcat.data.catalogue import About, Catalogue, Download, Entry, find_domain
 from bearcat.data.datasets.simulate.limits import check
-from bearcat.data.datasets.simulate.settings import FAULTS, Settings
-from bearcat.data.datasets.simulate.vibration import Defect, Streams, simulate
+from bearcat.data.datasets.simulate.settings import CONDITIONS, FAULTS, Settings
+from bearcat.data.datasets.simulate.vibration import Defect, simulate
 from bearcat.data.recording import Recording
 from bearcat.errors import InputError, suggest
 
-__all__ = ["CONDITIONS", "Bearing", "Condition", "Simulated", "fault_frequencies"]
+__all__ = ["CONDITIONS", "Simulated"]
 
 RESULT_VERSION = 1  # raise it whenever the same settings give other samples; it is part of every entry's identity
 HEALTHY = "healthy"
@@ -44,8 +38,7 @@ class Simulated(Settings):
         title="Simulated 6203 bearings (for demos and tests; no evidence about real machines)",
         licence="MIT",
         licence_address="https://opensource.org/license/mit",
-        reference="Model after Antoni and Randall, J. Vib. Acoust. 125 (2003), and McFadden and Smith, J. Sound Vib. 96"
-        " (1984); conditions after Lessmeier et al., PHM Europe (2016)",
+        reference="Model after Antoni and Randall (2003) and McFadden and Smith (1984); docs/simulator.md",
         homepage="docs/simulator.md",
     )
 
@@ -65,17 +58,14 @@ class Simulated(Settings):
         classes = self.classes()
         if label not in classes:
             raise InputError(f"unknown class '{label}'{suggest(label, classes)}")
-        condition = domain_named(condition, self.conditions)
+        condition = find_domain(condition, self.conditions)
         origin = f"simulated/{condition}/{label}/{measurement}"
-        samples = simulate(self, CONDITIONS[condition], classes[label], Streams(self.seed, origin))
-        return Recording(
-            domain=condition,
-            label=label,
-            rate=float(self.rate),
-            channel="acceleration",
-            origin=origin,
-            signal=samples.astype(np.float32),
+        samples = simulate(self, CONDITIONS[condition], classes[label], origin)
+        recording = Recording(
+            signal=samples.astype(np.float32), rate=float(self.rate), label=label, domain=condition, origin=origin
         )
+        speed = CONDITIONS[condition].speed
+        return replace(recording, channel="acceleration", rpm=speed, bearing=self.bearing, machine="simulated")
 
     def downloads(self) -> tuple[Download, ...]:
         return ()
@@ -96,11 +86,5 @@ class Simulated(Settings):
         # What else is generated is left out of the identity: it does not change these samples.
         fault = () if label == HEALTHY else (label.rpartition("-")[0],)
         settings = replace(self, measurements=1, conditions=(condition,), faults=fault)
-        return Entry(
-            domain=condition,
-            label=label,
-            origin=origin,
-            file=None,
-            identity=f"version {RESULT_VERSION}, {settings!r}, {CONDITIONS[condition]!r}, {origin}",
-            read=partial(self.recording, condition, label, measurement),
-        )
+        identity = f"version {RESULT_VERSION}, {settings!r}, {CONDITIONS[condition]!r}, {origin}"
+        return Entry(condition, label, origin, None, identity, partial(self.recording, condition, label, measurement))

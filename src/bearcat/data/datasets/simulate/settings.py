@@ -1,11 +1,33 @@
-"""The parameters of the model, with their units, and where their values come from."""
+"""The operating conditions and the parameters of the model, with their units and the sources of their values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bearcat.data.datasets.simulate.bearing import CONDITIONS, Bearing
+from bearcat.data.bearing import Bearing
 
+
+@dataclass(frozen=True)
+class Condition:
+    """An operating condition: shaft speed in rpm, load torque in N m, radial force on the bearing in N."""
+
+    speed: float
+    torque: float
+    force: float
+
+    @property
+    def shaft(self) -> float:
+        return self.speed / 60  # Hz
+
+
+# The four conditions of the Paderborn measurements (Lessmeier et al. 2016), in their order.
+CONDITIONS = {
+    "N15_M07_F10": Condition(1500, 0.7, 1000),
+    "N09_M07_F10": Condition(900, 0.7, 1000),
+    "N15_M01_F10": Condition(1500, 0.1, 1000),
+    "N15_M07_F04": Condition(1500, 0.7, 400),
+}
+REFERENCE = CONDITIONS["N15_M07_F10"]  # every amplitude and the contact resonance are given at this condition
 FAULTS = {"inner": ("inner",), "outer": ("outer",), "both": ("inner", "outer"), "ball": ("ball",)}
 
 
@@ -26,7 +48,7 @@ class Settings:
     faults: tuple[str, ...] = ("inner", "outer", "both")  # also "ball"; "both" is an inner and an outer defect
     severities: tuple[float, ...] = (0.5, 1.5, 4.0)  # mm, length of the defect in rolling direction; chosen
 
-    # The bearing: see Bearing.
+    # The bearing: a 6203.
     balls: int = 8
     ball_diameter: float = 6.75  # mm
     pitch_diameter: float = 28.5  # mm
@@ -93,3 +115,7 @@ class Settings:
     @property
     def samples(self) -> int:
         return round(self.rate * self.seconds)
+
+    def contact_frequency(self, force: float) -> float:
+        """Of the contact's mode, in Hz, which is stiffer under force."""
+        return float(self.contact_resonance * (force / REFERENCE.force) ** self.contact_exponent)

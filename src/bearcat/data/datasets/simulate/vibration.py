@@ -1,8 +1,8 @@
 """What the sensor hears: strikes on defects, ringing through the structure, tones and noise.
 
-Functions of the settings, an operating condition and a generator; docs/simulator.md has their formulas.
+docs/simulator.md has the formulas.
 
->>> signal = simulate(Settings(), REFERENCE, (Defect("outer", 1.5),), Streams(seed=0, origin="one recording"))
+>>> signal = simulate(Settings(), REFERENCE, (Defect("outer", 1.5),), "the name of the recording")
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 from scipy import signal as processing
 
-from bearcat.data.datasets.simulate.bearing import REFERENCE, Condition
-from bearcat.data.datasets.simulate.settings import Settings
+from bearcat.data.datasets.simulate.settings import REFERENCE, Condition, Settings
 
 Doubles = NDArray[np.float64]
 
@@ -30,50 +30,43 @@ class Defect:
     length: float
 
 
-@dataclass(frozen=True)
-class Streams:
-    """Independent generators for the parts of one recording, each named: more noise draws move no strike."""
-
-    seed: int
-    origin: str
-
-    def generator(self, part: str) -> np.random.Generator:
-        digest = hashlib.sha256(f"{self.origin}/{part}".encode()).digest()
-        return np.random.default_rng(np.random.SeedSequence([self.seed, int.from_bytes(digest[:16])]))
+def random_stream(seed: int, origin: str, part: str) -> np.random.Generator:
+    """A generator for one part of one recording, independent of the others: more noise draws move no strike."""
+    digest = hashlib.sha256(f"{origin}/{part}".encode()).digest()
+    return np.random.default_rng(np.random.SeedSequence([seed, int.from_bytes(digest[:16])]))
 
 
-def simulate(settings: Settings, condition: Condition, defects: tuple[Defect, ...], streams: Streams) -> Doubles:
+def simulate(settings: Settings, condition: Condition, defects: tuple[Defect, ...], origin: str) -> Doubles:
     """The acceleration at the sensor, (time,): defects and roughness through the structure, then tones and noise."""
-    near = outer_path(settings, condition.force)
-    far = inner_path(settings, condition.force)
-    lead = near.size  # simulated and thrown away, so that the recording begins in the middle of things
+    stream = partial(random_stream, settings.seed, origin)
+    near, far = outer_path(settings, condition.force), inner_path(settings, condition.force)
+    lead = near.size  # simulated and thrown away, so that the recording does not begin at rest
     total = lead + settings.samples
-    turns = shaft_turns(settings, condition, total, streams.generator("speed"))
+    turns = shaft_turns(settings, condition, total, stream("speed"))
+    growth = float(
+        (condition.speed / REFERENCE.speed) ** settings.noise_speed_exponent
+        * (condition.force / REFERENCE.force) ** settings.noise_force_exponent
+    )  # of background and roughness, over the reference
 
-    rough = roughness(settings, condition, total, streams.generator("roughness"))
+    rough = settings.roughness * growth * stream("roughness").standard_normal(total)  # many small asperities
     signal = processing.fftconvolve(rough, near)[:total]
     for defect in defects:
-        forces = strikes(settings, condition, defect, turns, streams.generator(defect.part))
+        forces = strikes(settings, condition, defect, turns, stream(defect.part))
         for force, path in zip(forces, (near, far), strict=True):
             if force.any():
                 signal += processing.fftconvolve(force, path)[:total]
-    signal += tones(settings, condition, turns, streams.generator("tones"))
-    signal += background(settings, condition, total, streams.generator("noise"))
-    signal *= np.exp(settings.gain_spread * streams.generator("mounting").standard_normal())
-    signal += settings.sensor_noise * streams.generator("sensor").standard_normal(total)
+    signal += tones(settings, condition, turns, stream("tones"))
+    noise = coloured_noise(total, settings.rate, settings.noise_colour, settings.noise_corner, stream("noise"))
+    signal += settings.noise * growth * noise
+    signal *= np.exp(settings.gain_spread * stream("mounting").standard_normal())
+    signal += settings.sensor_noise * stream("sensor").standard_normal(total)
     if settings.quantum > 0:
         signal = np.round(signal / settings.quantum) * settings.quantum
     return signal[lead:]
 
 
-# Motion.
-
-
 def shaft_turns(settings: Settings, condition: Condition, samples: int, generator: np.random.Generator) -> Doubles:
-    """The shaft's angle in turns at each sample, (time,): a constant speed, a little off, and wandering slowly.
-
-    The wander is an Ornstein-Uhlenbeck process, begun in its stationary state.
-    """
+    """The shaft's angle in turns at each sample, (time,): its speed wanders as an Ornstein-Uhlenbeck process."""
     offset = settings.speed_spread * generator.standard_normal()
     kept = math.exp(-2 * math.pi * settings.speed_bandwidth / settings.rate)
     steps = generator.standard_normal(samples)
@@ -95,15 +88,9 @@ def passages(order: float, turns: float, jitter: float, generator: np.random.Gen
     return angles[angles < turns]
 
 
-# Strikes.
-
-
 def zone_extent(settings: Settings, force: float) -> float:
-    """Stribeck's ε, the share of the diameter under load: half without clearance, and less the lighter the force.
-
-    The most loaded ball carries about 5 F / balls and yields by Hertz's law (Harris, Rolling Bearing Analysis).
-    """
-    greatest = 5 * force / settings.balls
+    """Stribeck's ε, the share of the diameter under load: half without clearance, and less the lighter the force."""
+    greatest = 5 * force / settings.balls  # on one ball, which yields by Hertz's law (Harris, Rolling Bearing Analysis)
     deflection = (greatest / settings.contact_constant) ** (2 / 3)
     return float(0.5 * deflection / (deflection + settings.clearance / 2))
 
@@ -122,40 +109,34 @@ def strikes(
     An outer defect stays in the load zone, an inner one turns through it with the shaft, a ball with the cage. A
     defect on a ball meets the two races in turn, twice per spin. Entry and exit are one crossing time apart.
     """
-    bearing = settings.bearing
-    cage = bearing.cage(1.0) * (1 - settings.slip)  # turns per turn of the shaft
+    orders, rolled_length = settings.bearing.orders(), settings.bearing.rolled_length()
+    cage = orders["FTF"] * (1 - settings.slip)  # turns per turn of the shaft
     order, carrier = {
-        "outer": (bearing.balls * cage, 0.0),
-        "inner": (bearing.balls * (1 - cage), 1.0),
-        "ball": (2 * bearing.spin(1.0) * (1 - settings.slip), cage),
+        "outer": (settings.balls * cage, 0.0),
+        "inner": (settings.balls * (1 - cage), 1.0),
+        "ball": (2 * orders["BSF"] * (1 - settings.slip), cage),
     }[defect.part]
     start = settings.outer_position / 360 if defect.part == "outer" else generator.uniform()
     entries = passages(order, turns[-1], settings.slip_jitter, generator)
-    exits = entries + defect.length / bearing.rolling(1.0)
+    exits = entries + defect.length / rolled_length
     share = load_zone(2 * np.pi * (start + carrier * entries), zone_extent(settings, condition.force))
     strength = np.maximum(share, settings.unloaded) ** settings.load_exponent
-    strength *= strike_strength(settings, condition, defect.length)
-    strength *= np.maximum(1 + settings.impact_spread * generator.standard_normal(strength.size), 0.0)
-
-    crossing = defect.length / bearing.rolling(condition.shaft) * settings.rate  # samples
-    at_inner = np.full(entries.size, defect.part == "inner")
-    if defect.part == "ball":
-        at_inner[1::2] = True
-    outer, inner = (
-        _train(settings, turns, entries[chosen], exits[chosen], strength[chosen], crossing)
-        for chosen in (~at_inner, at_inner)
-    )
-    return outer, inner
-
-
-def strike_strength(settings: Settings, condition: Condition, length: float) -> float:
-    """Momentum of an exit at the most loaded ball, by the power laws in length (mm), speed and force."""
-    return float(
+    # The momentum of an exit at the most loaded ball, by power laws in length (mm), speed and force.
+    strength *= float(
         settings.impact
-        * length**settings.size_exponent
+        * defect.length**settings.size_exponent
         * (condition.speed / REFERENCE.speed) ** settings.speed_exponent
         * (condition.force / REFERENCE.force) ** settings.load_exponent
     )
+    strength *= np.maximum(1 + settings.impact_spread * generator.standard_normal(strength.size), 0.0)
+
+    crossing = defect.length / (rolled_length * condition.shaft) * settings.rate  # samples
+    at_inner = np.full(entries.size, defect.part == "inner")
+    if defect.part == "ball":
+        at_inner[1::2] = True
+    sides = (~at_inner, at_inner)
+    forces = [_train(settings, turns, entries[side], exits[side], strength[side], crossing) for side in sides]
+    return forces[0], forces[1]
 
 
 def _train(
@@ -172,10 +153,7 @@ def _train(
 
 
 def place(positions: Doubles, strengths: Doubles, samples: int, reach: int = 8) -> Doubles:
-    """Impulses at fractional sample positions, (event,) → (time,), as Hann-windowed sincs of ±`reach` samples.
-
-    Rounding to whole samples would add a jitter of its own and make the timbre depend on the sampling grid.
-    """
+    """Impulses at fractional sample positions, (event,) → (time,), as Hann-windowed sincs of ±`reach` samples."""
     first = np.floor(positions).astype(np.int64)
     taps = np.arange(1 - reach, reach + 1)
     distance = taps - (positions - first)[:, None]
@@ -185,12 +163,9 @@ def place(positions: Doubles, strengths: Doubles, samples: int, reach: int = 8) 
     return padded[reach : reach + samples]
 
 
-# Structure and transfer path.
-
-
 def modes(settings: Settings, force: float) -> Doubles:
     """Frequency in Hz, damping and gain of each mode, (mode, 3); the last is the contact's, stiffer under force."""
-    contact = settings.contact_resonance * (force / REFERENCE.force) ** settings.contact_exponent
+    contact = settings.contact_frequency(force)
     rows = list(zip(settings.resonances, settings.dampings, settings.resonance_gains, strict=True))
     return np.array([*rows, (contact, settings.contact_damping, settings.contact_gain)])
 
@@ -202,8 +177,7 @@ def ringing(table: Doubles, rate: float) -> Doubles:
     seconds = min(np.log(1000) / decay.min(), 1.0)
     time = np.arange(max(2, math.ceil(seconds * rate))) / rate
     waves = np.sin(2 * np.pi * frequency * np.sqrt(1 - damping**2) * time)
-    response: Doubles = np.sum(gain * np.exp(-decay * time) * waves, axis=0)
-    return response
+    return np.asarray(np.sum(gain * np.exp(-decay * time) * waves, axis=0))
 
 
 def outer_path(settings: Settings, force: float) -> Doubles:
@@ -212,27 +186,16 @@ def outer_path(settings: Settings, force: float) -> Doubles:
 
 
 def inner_path(settings: Settings, force: float) -> Doubles:
-    """The same for the inner race: a strike on the shaft's side drives the modes in other proportions, and crosses
-    balls and oil film on its way, hence weaker and duller."""
+    """The same for the inner race, whose strikes drive the modes in other proportions and arrive weaker and duller."""
     table = modes(settings, force)
     table[:-1, 2] *= settings.inner_participation
     kept = math.exp(-2 * math.pi * settings.inner_cutoff / settings.rate)
-    dulled: Doubles = processing.lfilter(
-        [settings.inner_gain * (1 - kept)], [1.0, -kept], ringing(table, settings.rate)
-    )
-    return dulled
-
-
-# Tones.
+    gain = settings.inner_gain * (1 - kept)
+    return np.asarray(processing.lfilter([gain], [1.0, -kept], ringing(table, settings.rate)))
 
 
 def lines(settings: Settings, condition: Condition) -> list[tuple[float, float]]:
-    """Order (per turn) and amplitude (m/s²) of every tone at a condition.
-
-    Unbalance is a force of mass × radius × speed². Misalignment bends the shaft in proportion to the torque, and
-    acceleration is displacement × speed². Magnetic and tooth forces grow with the torque, and what a force does as
-    an acceleration depends on whether stiffness or mass resists it.
-    """
+    """Order (per turn) and amplitude (m/s²) of every tone at a condition; docs/simulator.md says why."""
     squared = (condition.speed / REFERENCE.speed) ** 2
     torque = settings.idle + (1 - settings.idle) * condition.torque / REFERENCE.torque
     driven = torque * (condition.speed / REFERENCE.speed) ** settings.tone_exponent
@@ -256,28 +219,6 @@ def tones(settings: Settings, condition: Condition, turns: Doubles, generator: n
         if order * condition.shaft < 0.475 * settings.rate:
             total += amplitude * np.cos(2 * np.pi * order * turns + phase)
     return total
-
-
-# Noise.
-
-
-def noise_growth(settings: Settings, condition: Condition) -> float:
-    """How loud background and roughness are at a condition, over the reference."""
-    return float(
-        (condition.speed / REFERENCE.speed) ** settings.noise_speed_exponent
-        * (condition.force / REFERENCE.force) ** settings.noise_force_exponent
-    )
-
-
-def roughness(settings: Settings, condition: Condition, samples: int, generator: np.random.Generator) -> Doubles:
-    """A white force on the modes, (time,): many small asperities instead of one defect."""
-    return settings.roughness * noise_growth(settings, condition) * generator.standard_normal(samples)
-
-
-def background(settings: Settings, condition: Condition, samples: int, generator: np.random.Generator) -> Doubles:
-    """Coloured background noise, (time,), of the root mean square set for this condition."""
-    unit = coloured_noise(samples, settings.rate, settings.noise_colour, settings.noise_corner, generator)
-    return settings.noise * noise_growth(settings, condition) * unit
 
 
 def coloured_noise(samples: int, rate: float, colour: float, corner: float, generator: np.random.Generator) -> Doubles:

@@ -1,0 +1,72 @@
+"""Bearings: the orders of their parts, and how they are named."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from bearcat.data.bearing import BEARINGS, Bearing, find_bearing
+from bearcat.errors import InputError
+
+
+@pytest.mark.parametrize("bearing", [*BEARINGS.values(), Bearing(9, 7.94, 39.04, contact_angle=15)])
+def test_every_ball_passes_both_races_once_per_turn_of_the_shaft_against_the_cage(bearing):
+    orders = bearing.orders()
+    assert orders["BPFO"] + orders["BPFI"] == pytest.approx(bearing.balls)
+    assert orders["BPFO"] == pytest.approx(bearing.balls * orders["FTF"])
+    assert bearing.frequencies(900) == pytest.approx({name: 15 * order for name, order in orders.items()})
+
+
+@pytest.mark.parametrize(
+    ("designation", "published"),
+    [
+        # As Case Western Reserve University lists its bearings, where a defect of a ball counts twice per spin.
+        ("6205", {"FTF": 0.39828, "BPFO": 3.5848, "BPFI": 5.4152, "BSF": 4.7135 / 2}),
+        ("6203", {"FTF": 0.3817, "BPFO": 3.0530, "BPFI": 4.9469, "BSF": 3.9874 / 2}),
+    ],
+)
+def test_the_orders_are_those_of_the_data_sheet(designation, published):
+    assert BEARINGS[designation].orders() == pytest.approx(published, rel=1e-3)
+
+
+def test_the_contact_moves_as_far_along_either_race():
+    bearing = BEARINGS["6203"]
+    cage = bearing.orders()["FTF"]
+    outer = math.pi * (bearing.pitch_diameter + bearing.ball_diameter) * cage
+    inner = math.pi * (bearing.pitch_diameter - bearing.ball_diameter) * (1 - cage)
+    assert bearing.rolled_length() == pytest.approx(outer)
+    assert bearing.rolled_length() == pytest.approx(inner)
+
+
+@pytest.mark.parametrize(
+    ("text", "designation"),
+    [
+        ("6205", "6205"), ("6205-2RS JEM", "6205"), ("skf 6205zz", "6205"), ("6203-C3", "6203"), ("NU 205 ECP", "NU205"),
+        ("nu205", "NU205"), ("ZA-2115", "ZA2115"), ("LDK UER204", "UER204"),
+    ],
+)  # fmt: skip
+def test_a_designation_is_found_with_suffixes_and_in_any_case(text, designation):
+    assert find_bearing(text) == BEARINGS[designation]
+
+
+def test_numbers_describe_a_bearing_and_are_how_it_is_printed():
+    bearing = find_bearing("balls=9, ball=7.94, pitch=39.04, angle=15")
+    assert bearing == Bearing(9, 7.94, 39.04, 15.0)
+    assert find_bearing(str(bearing)) == bearing
+    assert find_bearing(str(BEARINGS["6306"])) == BEARINGS["6306"]
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("6299", "designation"), ("62051", "designation"), ("16205", "designation"), ("", "designation"),
+        ("balls=9,ball=7.94", "pitch"), ("balls=nine,ball=7.94,pitch=39", "balls"), ("balls=9,size=3", "size"),
+        ("balls=90,ball=7.94,pitch=39.04", "fit"), ("balls=0,ball=7.94,pitch=39.04", "balls"),
+        ("balls=9,ball=nan,pitch=39.04", "diameters"), ("balls=9,ball=7.94,pitch=39.04,angle=90", "angle"),
+    ],
+)  # fmt: skip
+def test_what_is_no_bearing_is_refused_in_one_sentence(text, word):
+    with pytest.raises(InputError, match=word) as caught:
+        find_bearing(text)
+    assert "\n" not in str(caught.value)
