@@ -63,14 +63,6 @@ def test_the_paper_is_960_runs_and_every_grid_is_tested():
     }  # fmt: skip
 
 
-def test_a_datasets_setting_that_came_after_the_first_results_is_told_only_where_it_is_set():
-    usual, published = (
-        plan(read_grid(GRIDS / f"{name}.toml"))[0].order.told()["data"] for name in ("cwru", "cwru-published")
-    )
-    assert usual == {"name": "cwru", "channel": "DE"}, "runs made before there was a choice keep their names"
-    assert published == usual | {"normal_rate": 48_000}
-
-
 def test_the_domains_of_the_grids_are_those_of_the_datasets(real_data):
     for name in ("cwru", "hit-sm"):
         planned = plan(read_grid(GRIDS / f"{name}.toml"), real_data(name))

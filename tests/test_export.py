@@ -75,7 +75,7 @@ def trained(dataset, domains, kind, length):
     catalogue = dataset.catalogue()
     recordings = load(catalogue, domains)
     most = 200 // len(recordings) + 1
-    parts = [cut(one, length).values[:most] for one in recordings]
+    parts = [cut(one, length)[:most] for one in recordings]
     windows = np.concatenate(parts)
     names = [one.label for one, part in zip(recordings, parts, strict=True) for _ in part]
     labels = np.array([catalogue.classes.index(name) for name in names])

@@ -34,7 +34,6 @@ LOW_RATE = 8000.0  # Hz; impacts in rolling bearings ring at some kHz
 UNEVEN = 3.0  # the largest class over the smallest, beyond which classes are balanced
 STANDS_OUT = 1.1  # how much more impulsive than the next a channel must be to be chosen
 SEGMENT, MEASURED = 4096, 1 << 17  # samples; statistics are medians over segments of the first so many
-SAME_SPEED = 0.05  # relative difference of shaft speeds that counts as none
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ def _measure_channel(samples: Floats) -> ChannelMeasurement:
     size, part = len(samples), samples[:MEASURED].astype(np.float64)
     length = min(SEGMENT, size)
     segments = part[: len(part) // length * length].reshape(-1, length)
-    if not np.isfinite(segments).all() or length < 16:  # reading such a file will name it
+    if not np.isfinite(segments).all() or length < 16:  # reading will name such a file
         return ChannelMeasurement(size, 0.0, "cannot be measured")
     segments = segments - segments.mean(axis=1, keepdims=True)
     lines = np.fft.rfft(segments, axis=1)
@@ -350,17 +349,9 @@ class _Chooser:
         return split
 
     def input(self) -> str:
-        """Time input, which was the better one; the reason depends on whether speeds differ."""
-        if self.requested.input is not None:
-            return self.requested.input
-        known = {recording.rpm for recording in self.recordings}
-        speeds = sorted(rpm for rpm in known if rpm)
-        reason = "it was the better one where both were measured (docs/add-your-data.md)"
-        if None not in known and speeds[-1] > (1 + SAME_SPEED) * speeds[0]:
-            differ = f"speeds differ ({', '.join(f'{rpm:g}' for rpm in speeds)} rpm), and lines of a spectrum move"
-            reason = f"{differ} with them; on HIT-SM, between speeds, time input was far better (docs/results.md)"
-        self.choose("input", "time", reason)
-        return "time"
+        if self.requested.input is None:
+            self.choose("input", "time", "it was the better one where both were measured (docs/add-your-data.md)")
+        return self.requested.input or "time"
 
     def balance(self, counts: Mapping[str, int]) -> bool:
         """Whether to balance classes: where they are very uneven."""

@@ -52,7 +52,7 @@ def prepare(recordings: Sequence[Recording], preparation: Preparation) -> Window
         recordings = [resample(recording, preparation.rate) for recording in recordings]
     if sentence := different_rates({one.rate: one.origin for one in reversed(recordings)}):
         raise InputError(sentence)
-    parts = [cut(recording, preparation.length, preparation.step).values for recording in recordings]
+    parts = [cut(recording, preparation.length, preparation.step) for recording in recordings]
     counts = [len(part) for part in parts]
     values = np.empty((sum(counts), 1, preparation.points), dtype=np.float32)
     places = np.split(values, np.cumsum(counts)[:-1]) if parts else []

@@ -4,8 +4,8 @@ A recording is one channel of one measurement, with everything known about it. W
 no sample is copied until windows are standardised, and every array is float32.
 
 >>> windows = cut(recording, length=1024)
->>> inputs = standardise(windows.values)                 # time input
->>> inputs = standardise(spectrum(windows.values))       # frequency input (docs/protocol.md)
+>>> inputs = standardise(windows)                 # time input
+>>> inputs = standardise(spectrum(windows))       # frequency input (docs/protocol.md)
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ def count_windows(samples: int, length: int, stride: int | None = None) -> int:
     return 0 if samples < length else (samples - length) // (stride or length) + 1
 
 
-def cut(recording: Recording, length: int = 1024, stride: int | None = None) -> Windows:
-    """Windows of `length` samples every `stride` (default: no overlap), as views; a rest at the end is left out."""
+def cut(recording: Recording, length: int = 1024, stride: int | None = None) -> Floats:
+    """Windows of `length` samples every `stride` (default: no overlap) as views (window, 1, time), without the rest."""
     stride = length if stride is None else stride
     if length < 2 or stride < 1:
         raise InputError(f"a window needs a length of at least 2 and a stride of at least 1, not {length} and {stride}")
@@ -136,32 +136,22 @@ def cut(recording: Recording, length: int = 1024, stride: int | None = None) -> 
             f"{recording.origin}: {recording.signal.size} samples are fewer than one window of {length};"
             " use a shorter window or leave the recording out"
         )
-    count = count_windows(recording.signal.size, length, stride)
     if stride == length:  # the same views as below, forty times sooner
-        values = recording.signal[: count * length].reshape(count, length)
-    else:
-        values = np.lib.stride_tricks.sliding_window_view(recording.signal, length)[::stride]
-    return Windows(
-        values=values[:, None, :],
-        recording=np.zeros(count, dtype=np.int64),
-        start=np.arange(count, dtype=np.int64) * stride,
-        span=length,
-        recordings=(recording.info(),),
-    )
+        return recording.signal[: recording.signal.size // length * length].reshape(-1, 1, length)
+    return np.lib.stride_tricks.sliding_window_view(recording.signal, length)[::stride, None]
 
 
-def standardise(values: Floats, out: Floats | None = None) -> Floats:
+def standardise(values: Floats) -> Floats:
     """Each window (last axis) by its own mean and standard deviation; a constant window becomes zeros.
 
     Windows that float32 sums cannot do well (an offset far above the vibration, values near the ends of float32's
     range) are done again in float64.
     """
     values = np.asarray(values, dtype=np.float32)
-    out = np.empty(values.shape, dtype=np.float32) if out is None else out
     length = values.shape[-1]
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         mean = np.vecdot(values, np.ones(length, dtype=np.float32))[..., None] / np.float32(length)
-        np.subtract(values, mean, out=out)
+        out: Floats = values - mean
         variance = np.vecdot(out, out)[..., None] / np.float32(length)
         good = (variance > 1e-24) & (variance < 1e24) & (variance > 1e-4 * mean * mean)
         out *= 1 / np.sqrt(variance)
@@ -175,15 +165,13 @@ def standardise(values: Floats, out: Floats | None = None) -> Floats:
     return out
 
 
-def spectrum(values: Floats, out: Floats | None = None) -> Floats:
+def spectrum(values: Floats) -> Floats:
     """Magnitude of the FFT over the window's length, the first half of the bins: (…, time) → (…, time // 2) float32."""
     from scipy import fft
 
     length = values.shape[-1]
     transformed = fft.rfft(np.asarray(values, dtype=np.float32), axis=-1)[..., : length // 2]
-    magnitude: Floats = np.abs(transformed, out=out)
-    magnitude *= np.float32(1 / length)
-    return magnitude
+    return np.asarray(np.abs(transformed) * np.float32(1 / length))
 
 
 def envelope_spectrum(signal: Floats) -> Floats:

@@ -91,7 +91,7 @@ def _draw_recording(axes: Sequence[Axes], recording: Recording, colour: str) -> 
     milli = 1000.0 if recording.rate else 1.0
     shown = signal[:WAVEFORM]
     axes[0].plot(np.arange(shown.size) / rate * milli, shown, color=colour, linewidth=0.5)
-    windows = spectrum(cut(recording, min(WINDOW, signal.size)).values[:, 0])
+    windows = spectrum(cut(recording, min(WINDOW, signal.size))[:, 0])
     mean = np.sqrt((windows[:, 1:] ** 2).mean(axis=0))  # without the mean of the signal
     frequencies = np.arange(1, mean.size + 1) * rate / min(WINDOW, signal.size)
     level = 20 * np.log10(np.maximum(mean, 1e-12))
