@@ -330,7 +330,9 @@ def test_a_chosen_channel_is_the_one_that_is_read(tmp_path):
 
 def test_adapt_scans_a_folder_once_and_decodes_each_file_once(tmp_path, monkeypatch):
     from bearcat.cli.train import adapt
+    from bearcat.report import run_page
 
+    monkeypatch.setattr(run_page, "write_run_page", lambda *_: None)  # the page is made of the run's folder alone
     for number, place in enumerate(("a/healthy", "a/inner", "b")):
         (tmp_path / "set" / place).mkdir(parents=True)
         near, far = impacts(number, 5.0), impacts(number + 9, 0.0)
@@ -339,7 +341,7 @@ def test_adapt_scans_a_folder_once_and_decodes_each_file_once(tmp_path, monkeypa
     monkeypatch.setattr(folder_module, "_read_tree", lambda *words: scans.append(words) or original(*words))
     reads = counted_reads(monkeypatch)
     adapt(
-        str(tmp_path / "set"), source=["a"], target="b", recipe="DANN", beside="source-only", epochs=1, window=256,
+        str(tmp_path / "set"), source=["a"], target="b", recipe="DANN", epochs=1, window=256,
         device="cpu", out=tmp_path / "out",
     )  # fmt: skip
     assert (tmp_path / "out" / "record.json").exists()
