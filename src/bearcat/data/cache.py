@@ -10,7 +10,6 @@ share a cache; one that does not match its checksum is built again. The folder c
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -28,9 +27,10 @@ from bearcat.data.catalogue import Catalogue, Entry, load
 from bearcat.data.formats import reading
 from bearcat.data.prepare import Preparation, assemble, prepare
 from bearcat.data.recording import Floats, RecordingInfo, Windows
-from bearcat.storage import digest_file, write_atomically
+from bearcat.storage import digest, digest_file, write_atomically
 
-VERSION = 2  # of the layout and of what `prepare` computes: raise it when either changes
+VERSION = 3  # of the layout and of what `prepare` computes: raise it when either changes
+ARRAYS = ("windows", "shapes")  # prepared values, and the spectral shapes of the samples
 
 
 def cached_windows(catalogue: Catalogue, preparation: Preparation, cache: Path | None) -> Windows:
@@ -54,20 +54,20 @@ def cached_windows(catalogue: Catalogue, preparation: Preparation, cache: Path |
 
 
 def _key(entries: Sequence[Entry], preparation: Preparation, cache: Path) -> str:
-    content = _contents([one for one in entries if one.file is not None], cache)
-    told = [[one.domain, one.label, one.origin, one.identity, content.get(one.file)] for one in entries]
-    return hashlib.sha256(json.dumps([VERSION, asdict(preparation), told]).encode()).hexdigest()
+    content = _contents([entry for entry in entries if entry.file is not None], cache)
+    files = [[entry.domain, entry.label, entry.origin, entry.identity, content.get(entry.file)] for entry in entries]
+    return digest(json.dumps([VERSION, asdict(preparation), files]).encode())
 
 
 def _contents(entries: Sequence[Entry], cache: Path) -> dict[Path | None, str]:
     """SHA-256 of each entry's file. Remembered per folder, as long as a file's size, times and number stay the same."""
     found: dict[Path | None, str] = {}
     by_folder: dict[str, list[tuple[Path, str]]] = {}
-    for one in entries:
-        if one.file is not None:
-            by_folder.setdefault(os.path.realpath(one.file.parent), []).append((one.file, one.origin))
+    for entry in entries:
+        if entry.file is not None:
+            by_folder.setdefault(os.path.realpath(entry.file.parent), []).append((entry.file, entry.origin))
     for folder, files in by_folder.items():
-        memory = cache / "digests" / hashlib.sha256(folder.encode()).hexdigest()
+        memory = cache / "digests" / digest(folder.encode())
         known: dict[str, Any] = {}
         with contextlib.suppress(OSError, ValueError):
             known = dict(json.loads(memory.read_bytes()))
@@ -101,14 +101,14 @@ def _open(place: Path, preparation: Preparation) -> Windows | None:
     """The entry at this place, or None if there is none that is whole."""
     try:
         index = json.loads((place / "index.json").read_bytes())
-        told: dict[str, Any] = index["told"]
-        if zlib.crc32(_text(told)) != index["checksum"]:
+        content: dict[str, Any] = index["content"]
+        if zlib.crc32(_text(content)) != index["checksum"]:
             return None
-        values = np.load(place / "windows.npy", mmap_mode="r", allow_pickle=False)
-        if _checksum(values) != told["checksum"]:
+        arrays = {name: np.load(place / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ARRAYS}
+        if {name: _checksum(array) for name, array in arrays.items()} != content["checksums"]:
             return None
-        recordings = tuple(RecordingInfo.from_dict(one) for one in told["recordings"])
-        return assemble(values, told["counts"], preparation, recordings)
+        recordings = tuple(RecordingInfo.from_dict(recording) for recording in content["recordings"])
+        return assemble(arrays["windows"], arrays["shapes"], content["counts"], preparation, recordings)
     except (OSError, EOFError, ValueError, KeyError, TypeError):
         return None
 
@@ -118,14 +118,15 @@ def _store(place: Path, windows: Windows, preparation: Preparation) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=place.parent))
     try:
-        values = np.ascontiguousarray(windows.values)
-        np.save(draft / "windows.npy", values, allow_pickle=False)
-        told = {
-            "checksum": _checksum(values),
+        arrays = {"windows": np.ascontiguousarray(windows.values), "shapes": np.ascontiguousarray(windows.shapes)}
+        for name, array in arrays.items():
+            np.save(draft / f"{name}.npy", array, allow_pickle=False)
+        content = {
+            "checksums": {name: _checksum(array) for name, array in arrays.items()},
             "counts": np.bincount(windows.recording, minlength=len(windows.recordings)).tolist(),
-            "recordings": [one.to_dict() for one in windows.recordings],
+            "recordings": [recording.to_dict() for recording in windows.recordings],
         }
-        (draft / "index.json").write_text(json.dumps({"checksum": zlib.crc32(_text(told)), "told": told}))
+        (draft / "index.json").write_text(json.dumps({"checksum": zlib.crc32(_text(content)), "content": content}))
         if place.exists() and _open(place, preparation) is None:
             place.rename(tempfile.mkdtemp(prefix=".aside-", dir=place.parent) + "/old")
         with contextlib.suppress(OSError):  # another process was first
@@ -135,5 +136,5 @@ def _store(place: Path, windows: Windows, preparation: Preparation) -> None:
             shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _text(told: dict[str, Any]) -> bytes:
-    return json.dumps(told, sort_keys=True).encode()
+def _text(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, sort_keys=True).encode()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bearcat.data.inputs import find_input
-from bearcat.data.recording import Floats, Recording, RecordingInfo, Windows, cut, resample
+from bearcat.data.recording import Floats, Recording, RecordingInfo, Windows, cut, resample, spectral_shape
 from bearcat.errors import InputError
 
 # Windows worked on at once: about a recording of the paper; smaller chunks make the threads wait for each other.
@@ -55,24 +55,30 @@ def prepare(recordings: Sequence[Recording], preparation: Preparation) -> Window
     parts = [cut(recording, preparation.length, preparation.step) for recording in recordings]
     counts = [len(part) for part in parts]
     values = np.empty((sum(counts), 1, preparation.points), dtype=np.float32)
-    places = np.split(values, np.cumsum(counts)[:-1]) if parts else []
-    workers, transform = min(8, os.cpu_count() or 1), find_input(preparation.input).transform
-
-    def fill(place: Floats, part: Floats) -> None:
-        for start in range(0, len(part), CHUNK):
-            place[start : start + CHUNK] = transform(part[start : start + CHUNK])
+    bands = spectral_shape(np.zeros((1, 1, preparation.length), dtype=np.float32)).shape[1]
+    shapes = np.empty((sum(counts), bands), dtype=np.float32)
+    ends, workers, chosen = np.cumsum(counts), min(8, os.cpu_count() or 1), find_input(preparation.input)
 
     def work(first: int) -> None:  # numpy lets go of the interpreter, so threads help
-        for place, part in zip(places[first::workers], parts[first::workers], strict=True):
-            fill(place, part)
+        for number in range(first, len(parts), workers):
+            recording, part, place = recordings[number], parts[number], ends[number] - counts[number]
+            for start in range(0, len(part), CHUNK):
+                chunk = part[start : start + CHUNK]
+                here = slice(place + start, place + start + len(chunk))
+                values[here] = chosen.transform(chunk, recording.rate, recording.rpm, recording.bearing)
+                shapes[here] = spectral_shape(chunk)
 
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(work, range(workers)))
-    return assemble(values, counts, preparation, tuple(recording.info() for recording in recordings))
+    return assemble(values, shapes, counts, preparation, tuple(recording.info() for recording in recordings))
 
 
 def assemble(
-    values: Floats, counts: Sequence[int], preparation: Preparation, recordings: tuple[RecordingInfo, ...]
+    values: Floats,
+    shapes: Floats,
+    counts: Sequence[int],
+    preparation: Preparation,
+    recordings: tuple[RecordingInfo, ...],
 ) -> Windows:
     """Windows out of prepared values that stand in the order of their recordings, so many of each."""
     counted = np.asarray(counts, dtype=np.int64)
@@ -83,6 +89,7 @@ def assemble(
         start=(np.arange(len(values), dtype=np.int64) - first) * preparation.step,
         span=preparation.length,
         recordings=recordings,
+        shapes=shapes,
     )
 
 
@@ -90,6 +97,6 @@ def different_rates(rates: Mapping[float | None, str]) -> str | None:
     """The sentence for several rates, each with an example of who has it; None where there is but one."""
     if len(rates) < 2:
         return None
-    told = ", ".join(f"{who}: {'unknown' if rate is None else f'{rate:g} Hz'}" for rate, who in rates.items())
+    listed = ", ".join(f"{who}: {'unknown' if rate is None else f'{rate:g} Hz'}" for rate, who in rates.items())
     lowest = min(rate for rate in rates if rate is not None)
-    return f"the recordings have different sampling rates ({told}); bring them to one with --rate {lowest:g}"
+    return f"the recordings have different sampling rates ({listed}); bring them to one with --rate {lowest:g}"

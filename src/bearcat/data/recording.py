@@ -23,6 +23,8 @@ from bearcat.errors import InputError
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
+BANDS = 32  # of a spectral shape: wide enough for one window to say how much is in each
+LEAST_SHARE = 1e-6  # of a window's energy; what is less in a band counts as this
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +89,9 @@ class Recording(RecordingInfo):
 class Windows:
     """Windows of one or several recordings, and where each was cut.
 
-    values (window, channel, time) float32; recording (window,) an index into `recordings`; start (window,) in samples;
-    span: how many samples of the recording a window covers, whatever was made of them since.
+    values (window, channel, point) float32; recording (window,) an index into `recordings`; start (window,) in samples;
+    span: how many samples of the recording a window covers, whatever was made of them since; shapes (window, channel ·
+    band): the `spectral_shape` of the samples, whatever the input; None where they were not prepared.
     """
 
     values: Floats
@@ -96,12 +99,19 @@ class Windows:
     start: Integers
     span: int
     recordings: tuple[RecordingInfo, ...]
+    shapes: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.values)
 
     def __getitem__(self, chosen: NDArray[np.generic] | slice) -> Windows:
-        return replace(self, values=self.values[chosen], recording=self.recording[chosen], start=self.start[chosen])
+        return replace(
+            self,
+            values=self.values[chosen],
+            recording=self.recording[chosen],
+            start=self.start[chosen],
+            shapes=None if self.shapes is None else self.shapes[chosen],
+        )
 
     @property
     def labels(self) -> NDArray[np.object_]:
@@ -112,12 +122,14 @@ class Windows:
 def join(parts: Sequence[Windows]) -> Windows:
     """Windows of several sets, of the same length, one after the other (copies)."""
     offsets = np.cumsum([0] + [len(part.recordings) for part in parts])
+    shapes = [part.shapes for part in parts if part.shapes is not None]
     return Windows(
         values=np.concatenate([part.values for part in parts]),
         recording=np.concatenate([part.recording + offset for part, offset in zip(parts, offsets, strict=False)]),
         start=np.concatenate([part.start for part in parts]),
         span=parts[0].span,
         recordings=tuple(recording for part in parts for recording in part.recordings),
+        shapes=np.concatenate(shapes) if len(shapes) == len(parts) else None,
     )
 
 
@@ -172,6 +184,19 @@ def spectrum(values: Floats) -> Floats:
     length = values.shape[-1]
     transformed = fft.rfft(np.asarray(values, dtype=np.float32), axis=-1)[..., : length // 2]
     return np.asarray(np.abs(transformed) * np.float32(1 / length))
+
+
+def spectral_shape(windows: Floats) -> Floats:
+    """Logarithms of the shares of a window's energy in BANDS bands: (window, channel, time) → (window, channel · band).
+
+    Neither the gain nor the offset of the samples counts.
+    """
+    magnitude = spectrum(standardise(windows))[..., 1:].astype(np.float64)
+    starts = np.unique(np.arange(BANDS) * magnitude.shape[-1] // BANDS)
+    energy = np.add.reduceat(magnitude**2, starts, axis=-1)
+    total = energy.sum(axis=-1, keepdims=True)
+    shares = np.log(np.maximum(energy / np.where(total > 0, total, 1), LEAST_SHARE))
+    return shares.reshape(len(shares), -1).astype(np.float32)
 
 
 def envelope_spectrum(signal: Floats) -> Floats:
