@@ -7,12 +7,11 @@ Three ways to say what is source and what is target (docs/estimator.md):
 >>> CATClassifier(window=1024).fit(recordings, labels, X_target=others)      # whole recordings, one label each
 
 Windows are given raw: each is standardised, or made a spectrum, here. Importing this changes no setting of
-scikit-learn's, and target labels are never looked at, masked or not.
+scikit-learn's, and target labels are never read, masked or not.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -47,7 +46,6 @@ except ImportError as error:
 
 MASK = -1  # skada's label of a window that has none
 SPLIT = 30  # a stream of randomness, besides those of the loop
-CALIBRATORS = ("Temperature", "Vector", "Matrix", "CPCS")
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,17 +62,31 @@ class _Prepared:
         return replace(self, values=self.values[chosen], row=self.row[chosen])
 
 
-class _Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
-    """All but the choice of a recipe. Subclasses store these settings and say `_named_recipe`."""
+class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A recipe of bearcat as a scikit-learn classifier.
 
-    input: str
-    window: int | None
-    stride: int | None
-    epochs: int | None
-    batch_size: int
-    test_share: float
-    random_state: int | np.random.RandomState | None
-    device: str
+    Parameters
+    ----------
+    recipe : a name of `bearcat recipes`, or a Recipe. Recipes without a calibrator get a temperature at the end.
+    input : a row of INPUTS ("time", "frequency"), what the network is given of a window.
+    window, stride : samples, for X of whole recordings; None where X is windows.
+    epochs : None is the recipe's own number; the phases keep their shares.
+    batch_size : windows of each domain in a step; fewer where there are fewer.
+    test_share : of the source, held out to calibrate on.
+    random_state : a whole number, a RandomState, or None for another training each time.
+    device : "auto", "cpu" or "cuda".
+
+    Attributes
+    ----------
+    classes_, n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
+    window_shape_ : (channel, samples) of a window.
+    recipe_name_, recipe_ : what was trained; "source-only" where fit was given no target.
+    seed_, windows_ : the seed it was trained with, and how many windows of each kind.
+    source_accuracy_ : of the source windows that were held out.
+    network_, calibration_ : what predicts, a stack of one.
+    pooled_temperature_, pooled_recordings_ : of recordings' confidence (1 for windows), and how many it was fitted on.
+    history_ : losses and the like, one number an epoch.
+    """
 
     # What scikit-learn may hand on where its metadata routing is on; nothing is switched on here.
     __metadata_request__fit: ClassVar = {"sample_domain": True}
@@ -83,9 +95,37 @@ class _Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
     __metadata_request__predict_log_proba: ClassVar = {"sample_domain": True, "allow_source": True}
     __metadata_request__score: ClassVar = {"sample_domain": True, "allow_source": True}
 
-    @abstractmethod
+    def __init__(
+        self,
+        recipe: str | Recipe = DEFAULT_RECIPE,
+        *,
+        input: str = "time",
+        window: int | None = None,
+        stride: int | None = None,
+        epochs: int | None = None,
+        batch_size: int = 64,
+        test_share: float = 0.2,
+        random_state: int | np.random.RandomState | None = 0,
+        device: str = "auto",
+    ) -> None:
+        self.recipe = recipe
+        self.input = input
+        self.window = window
+        self.stride = stride
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.test_share = test_share
+        self.random_state = random_state
+        self.device = device
+
     def _named_recipe(self) -> tuple[str, Recipe]:
-        """The recipe and what to call it."""
+        """The recipe for this input and number of epochs, and what to call it."""
+        if isinstance(self.recipe, Recipe):
+            name, recipe = "custom", self.recipe
+        else:
+            name = find_recipe(str(self.recipe))
+            recipe = RECIPES[name].for_input(self.input)
+        return name, recipe if self.epochs is None else recipe.in_epochs(self.epochs)
 
     def fit(self, X: Any, y: Any, sample_domain: Any = None, X_target: Any = None) -> Self:  # noqa: N803
         """Trains on labelled source windows and unlabelled target ones, then calibrates.
@@ -311,62 +351,7 @@ class _Classifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
         return _Prepared(windows.values, windows.recording, len(recordings))
 
 
-class AdaptedClassifier(_Classifier):
-    """A recipe of bearcat's as a scikit-learn classifier.
-
-    Parameters
-    ----------
-    recipe : a name of `bearcat recipes`, or a Recipe. Recipes without a calibrator get a temperature at the end.
-    input : a row of INPUTS ("time", "frequency"), what the network is given of a window.
-    window, stride : samples, for X of whole recordings; None where X is windows.
-    epochs : None is the recipe's own number; the phases keep their shares.
-    batch_size : windows of each domain in a step; fewer where there are fewer.
-    test_share : of the source, held out to calibrate on.
-    random_state : a whole number, a RandomState, or None for another training each time.
-    device : "auto", "cpu" or "cuda".
-
-    Attributes
-    ----------
-    classes_, n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
-    window_shape_ : (channel, samples) of a window.
-    recipe_name_, recipe_ : what was trained; "source-only" where fit was given no target.
-    seed_, windows_ : the seed it was trained with, and how many windows of each kind.
-    source_accuracy_ : of the source windows that were held out.
-    network_, calibration_ : what predicts, a stack of one.
-    pooled_temperature_, pooled_recordings_ : of recordings' confidence (1 for windows), and how many it was fitted on.
-    history_ : losses and the like, one number an epoch.
-    """
-
-    def __init__(
-        self,
-        recipe: str | Recipe = DEFAULT_RECIPE,
-        *,
-        input: str = "time",
-        window: int | None = None,
-        stride: int | None = None,
-        epochs: int | None = None,
-        batch_size: int = 64,
-        test_share: float = 0.2,
-        random_state: int | np.random.RandomState | None = 0,
-        device: str = "auto",
-    ) -> None:
-        self.recipe = recipe
-        self.input = input
-        self.window = window
-        self.stride = stride
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.test_share = test_share
-        self.random_state = random_state
-        self.device = device
-
-    def _named_recipe(self) -> tuple[str, Recipe]:
-        if isinstance(self.recipe, Recipe):
-            return "custom", self.recipe if self.epochs is None else self.recipe.in_epochs(self.epochs)
-        return _recipe(str(self.recipe), self.input, self.epochs)
-
-
-class CATClassifier(_Classifier):
+class CATClassifier(AdaptedClassifier):
     """The Calibrated Adaptive Teacher, with MCC and SDAT, as a scikit-learn classifier.
 
     Parameters
@@ -389,25 +374,17 @@ class CATClassifier(_Classifier):
         device: str = "auto",
     ) -> None:
         self.calibrator = calibrator
-        self.input = input
-        self.window = window
-        self.stride = stride
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.test_share = test_share
-        self.random_state = random_state
-        self.device = device
+        super().__init__(
+            input=input, window=window, stride=stride, epochs=epochs, batch_size=batch_size, test_share=test_share,
+            random_state=random_state, device=device,
+        )  # fmt: skip
 
     def _named_recipe(self) -> tuple[str, Recipe]:
-        if self.calibrator not in CALIBRATORS:
-            raise InputError(f"unknown calibrator '{self.calibrator}'{suggest(str(self.calibrator), CALIBRATORS)}")
-        return _recipe(f"CAT*-{self.calibrator}", self.input, self.epochs)
-
-
-def _recipe(name: str, kind: str, epochs: int | None) -> tuple[str, Recipe]:
-    name = find_recipe(name)
-    recipe = RECIPES[name].for_input(kind)
-    return name, recipe if epochs is None else recipe.in_epochs(epochs)
+        names = [name.removeprefix("CAT*-") for name in RECIPES if name.startswith("CAT*-")]
+        if self.calibrator not in names:
+            raise InputError(f"unknown calibrator '{self.calibrator}'{suggest(str(self.calibrator), names)}")
+        recipe = RECIPES[f"CAT*-{self.calibrator}"].for_input(self.input)
+        return f"CAT*-{self.calibrator}", recipe if self.epochs is None else recipe.in_epochs(self.epochs)
 
 
 def _flattened(X: Any) -> tuple[Any, tuple[int, int] | None]:  # noqa: N803
