@@ -6,6 +6,7 @@ import io
 import os
 import sys
 import wave
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,9 @@ from pyarrow import parquet
 from scipy import io as scipy_io
 from scipy.io import wavfile
 
-from bearcat.data.formats import FORMATS, read_signals
+from bearcat.data import formats
+from bearcat.data.formats import FORMATS, TooLargeError, read_mat, read_signals
+from bearcat.data.stream import open_stream
 from bearcat.errors import InputError
 
 SIGNAL = np.random.default_rng(0).standard_normal(500).astype(np.float32)
@@ -120,23 +123,16 @@ def test_wav_files_have_full_scale_one(tmp_path, sample):
     np.testing.assert_allclose(signals.channels["1"], wanted, atol=0.01)
 
 
-def test_wav_files_of_24_bits(tmp_path):
-    with wave.open(str(tmp_path / "x.wav"), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(3)
-        file.setframerate(8000)
-        file.writeframes(b"".join(int(v * 2**23).to_bytes(3, "little", signed=True) for v in (0.5, -0.5, 0.25)))
-    np.testing.assert_allclose(read_signals(tmp_path / "x.wav").channels["1"], [0.5, -0.5, 0.25], atol=1e-6)
-
-
 def test_tables_of_channels_go_by_name_and_the_longer_axis_is_time(tmp_path):
     np.save(tmp_path / "x.npy", np.stack([SIGNAL, OTHER]))
     np.save(tmp_path / "y.npy", np.stack([SIGNAL, OTHER], axis=1))
     for name in ("x.npy", "y.npy"):
         signals = read_signals(tmp_path / name)
         np.testing.assert_array_equal(signals.pick("2")[1], OTHER)
-        with pytest.raises(InputError, match=rf"{name}: holds 2 channels \(1, 2\); say which one with --channel"):
+        with pytest.raises(InputError, match=rf"{name}: holds 2 channels \(1, 2\)") as raised:
             signals.pick(None)
+        assert raised.value.field == "channel"
+        assert "--channel" in raised.value.for_command_line
     scipy_io.savemat(tmp_path / "z.mat", {"DE": SIGNAL, "FE": OTHER})
     with pytest.raises(InputError, match=r"z\.mat: has no channel 'De_'; did you mean 'DE'\?"):
         read_signals(tmp_path / "z.mat").pick("De_")
@@ -164,7 +160,7 @@ def test_a_damaged_file_is_named_with_its_kind(tmp_path, suffix, damage):
     ("content", "sentence"),
     [
         (b"\xff\xfe1\x00\n\x00", "is not UTF-8 text"),
-        ("µm/s²\n1\n".encode("latin-1"), "is not UTF-8 text .byte 0xb5 at position 0."),
+        ("µm/s²\n1\n".encode("latin-1"), "is not UTF-8 text .byte 0xb5."),
         (b"1,2\n3\n4,5\n", "cannot be read as a .csv file"),
         (b"1\nabc\n3\n", "cannot be read as a .csv file"),
         (b"hello\nworld\n", "no row holds numbers only"),
@@ -181,7 +177,7 @@ def test_bad_text_is_named(tmp_path, content, sentence):
 
 def test_pickled_arrays_are_never_opened(tmp_path):
     np.save(tmp_path / "x.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(InputError, match=r"x\.npy: cannot be read as a \.npy file"):
+    with pytest.raises(InputError, match=r"x\.npy: holds Python objects"):
         read_signals(tmp_path / "x.npy")
 
 
@@ -232,9 +228,266 @@ def test_a_missing_extra_prints_its_command(tmp_path, monkeypatch, suffix, modul
 
 
 def test_a_stream_of_bytes_can_be_a_matlab_file():
-    from bearcat.data.formats import read_mat
-
     buffer = io.BytesIO()
     scipy_io.savemat(buffer, {"x": SIGNAL})  # type: ignore[arg-type]
     buffer.seek(0)
     np.testing.assert_array_equal(read_mat(buffer, "x")["x"], SIGNAL)
+
+
+# Streams: the same samples, a block at a time.
+
+
+def noise(samples: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(samples).astype(np.float32)
+
+
+def check_stream(path: Path, channel: str | None, expected: np.ndarray, rate: float | None) -> int:
+    """That a file gives these samples, streamed and whole; the number of blocks."""
+    stream, whole = open_stream(path, channel), read_signals(path)
+    assert stream.rate == whole.rate == rate
+    blocks = list(stream.blocks)
+    assert {block.dtype for block in blocks} == {np.dtype(np.float32)}
+    np.testing.assert_array_equal(np.concatenate(blocks), expected.astype(np.float32))
+    np.testing.assert_array_equal(whole.pick(channel)[1].astype(np.float32), expected.astype(np.float32))
+    return len(blocks)
+
+
+def write_24_bits(path: Path, values: np.ndarray, rate: int) -> None:
+    """Whole numbers (time,) or (time, channel) as a wav file of three bytes a sample."""
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1 if values.ndim == 1 else values.shape[1])
+        file.setsampwidth(3)
+        file.setframerate(rate)
+        file.writeframes(values.astype("<i4").reshape(-1, 1).view(np.uint8)[:, :3].tobytes())
+
+
+@pytest.mark.parametrize("stored", ["u1", "<i2", "<i4", ">i2", "<f4", "<f8"])
+def test_wav_files_stream_as_scipy_reads_them(tmp_path, monkeypatch, stored):
+    monkeypatch.setattr(formats, "BLOCK", 700)
+    values, path = noise(3000) / 5, tmp_path / "a.wav"
+    stored = np.dtype(stored)
+    if stored.kind != "f":
+        full = np.iinfo(stored).max
+        values = (
+            (values.clip(-1, 1) * full).astype(stored) if stored.kind == "i" else (128 + 90 * values).astype(stored)
+        )
+    both = np.stack([values, values[::-1]], axis=1).astype(stored)
+    wavfile.write(path, 12_000, both)
+    _, expected = wavfile.read(path)
+    expected = expected[:, 1]
+    if stored.kind == "i":
+        expected = expected / np.float32(2.0 ** (8 * stored.itemsize - 1))
+    elif stored.kind == "u":
+        expected = expected / np.float32(128) - 1
+    assert check_stream(path, "2", expected, 12_000) == 5
+
+
+def test_24_bits_stream_from_every_kind_of_wav_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(formats, "BLOCK", 700)
+    path = tmp_path / "a.wav"
+    values = (np.stack([noise(3000), noise(3000, 1)], axis=1) * 2**20).astype(np.int32)
+    write_24_bits(path, values, 12_000)
+    plain = path.read_bytes()
+    head, data = plain[12:36], plain[36:]
+    subformat = b"\x16\0\x18\0\3\0\0\0" + b"\1\0\0\0\0\0\x10\0\x80\0\0\xaa\0\x38\x9b\x71"
+    extensible = b"WAVEfmt \x28\0\0\0" + b"\xfe\xff" + head[10:] + subformat + b"LIST\3\0\0\0abc\0" + data
+    sizes = (len(plain) + 28).to_bytes(8, "little") + (len(data) - 8).to_bytes(8, "little")
+    unknown = b"\xff" * 4
+    kinds = {
+        "plain": plain,
+        "extensible": b"RIFF" + len(extensible).to_bytes(4, "little") + extensible,
+        "beyond 4 GB": b"RF64"
+        + unknown
+        + b"WAVEds64\x1c\0\0\0"
+        + sizes
+        + bytes(12)
+        + head
+        + b"data"
+        + unknown
+        + data[8:],
+    }
+    for content in kinds.values():
+        path.write_bytes(content)
+        assert check_stream(path, "2", values[:, 1] / 2**23, 12_000) == 5
+        path.write_bytes(content[:-1000])
+        with pytest.raises(InputError, match=r"a\.wav: cannot be read as a \.wav file"):
+            open_stream(path, "2")
+    no_channels = plain[:22] + b"\0\0" + plain[24:]
+    many_chunks = b"RIFF\0\0\0\0WAVE" + bytes(8) * 20_000
+    for content in (
+        plain.replace(b"RIFF", b"RIFT"),
+        plain.replace(b"fmt ", b"fnt "),
+        plain[:30],
+        no_channels,
+        many_chunks,
+    ):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=r"a\.wav: cannot be read as a \.wav file"):
+            open_stream(path, "2")
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("kind", ["<f4", ">f8", "<i2"])
+def test_arrays_stream_however_they_lie(tmp_path, monkeypatch, order, kind):
+    monkeypatch.setattr(formats, "BLOCK", 700)
+    values = (1000 * np.stack([noise(3000, seed) for seed in range(3)])).astype(kind)
+    arrays = {
+        "by_row": np.array(values, order=order), "by_column": np.array(values.T, order=order), "one": values[0],
+        "flat": np.array(values[1][None, :, None], order=order), "square": np.array(values[:, :3], order=order),
+        "fs": np.array([[12_000]]), "words": np.array(["a", "b"]), "nothing": np.empty(0), "number": np.array(3.5),
+    }  # fmt: skip
+    np.savez(tmp_path / "a.npz", **arrays)
+    np.savez_compressed(tmp_path / "b.npz", **arrays)
+    numeric = {f"struct/{name}": value for name, value in arrays.items() if value.dtype.kind != "U"}
+    with h5py.File(tmp_path / "c.mat", "w") as file:
+        for name, value in numeric.items():
+            file[name] = value
+    expected = {
+        "one": values[0], "flat": values[1], "by_row.1": values[0], "by_row.3": values[2], "by_column.1": values[0],
+        "by_column.3": values[2], "square.2": values[:, 1],
+    }  # fmt: skip
+    for name, before, rate in (("a.npz", "", 12_000), ("b.npz", "", 12_000), ("c.mat", "struct.", None)):
+        for channel, samples in expected.items():
+            blocks = check_stream(tmp_path / name, before + channel, samples, rate)
+            assert blocks == (1 if channel == "square.2" else 5)
+        with pytest.raises(InputError, match="holds 11 channels"):
+            open_stream(tmp_path / name)
+    for name in ("by_row", "by_column", "one", "flat"):
+        np.save(tmp_path / f"{name}.npy", arrays[name])
+        scipy_io.savemat(tmp_path / f"{name}.mat", {"x": arrays[name]})
+        wide = name.startswith("by")
+        assert (
+            check_stream(tmp_path / f"{name}.npy", "2" if wide else "1", values[1 if name != "one" else 0], None) == 5
+        )
+        assert (
+            check_stream(tmp_path / f"{name}.mat", "x.2" if wide else "x", values[1 if name != "one" else 0], None) == 5
+        )
+    with h5py.File(tmp_path / "d.mat", "w") as file:  # in chunks shorter and longer than a block
+        file.create_dataset("x", data=arrays["by_column"], chunks=(64, 2), compression="gzip")
+        file.create_dataset("y", data=arrays["by_row"], chunks=(3, 1000), compression="gzip")
+    assert check_stream(tmp_path / "d.mat", "x.2", values[1], None) == 5
+    assert check_stream(tmp_path / "d.mat", "y.3", values[2], None) == 6
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", " "])
+@pytest.mark.parametrize("header", ["", "\ufeff# by hand\nmeasured on Monday\ntime [s]{0}a{0}b\n"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_long_text_streams_what_it_holds(tmp_path, monkeypatch, delimiter, header, end):
+    monkeypatch.setattr(formats, "TEXT_BLOCK", 10_000)
+    header = header.replace("time [s]", "time") if delimiter == " " else header
+    columns = np.stack([np.arange(2101) / 12_000, noise(2101, 1), noise(2101, 2)], axis=1).round(9)
+    rows = "\n".join(delimiter.join(f"{value:.9f}" for value in row) for row in columns)
+    path = tmp_path / "a.txt"
+    path.write_bytes((header.format(delimiter) + rows).replace("\n", end).encode())
+    assert check_stream(path, "b" if header else "3", columns[:, 2], 12_000) > 5
+
+
+def test_parquet_streams_by_rows_whatever_else_is_in_the_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(formats, "BLOCK", 2800)
+    monkeypatch.setattr(formats, "PROBED", 60)
+    path, times, a = tmp_path / "a.parquet", np.arange(3000) / 12_000, noise(3000)
+    b, coded = (noise(3000, 1) * 99).astype(np.int16), np.array([7, 8] * 1500)
+    crowded = {
+        "time [ms]": 1000 * times, "index": np.arange(3000), "a": a, "b": b, "note": ["x"] * 3000, "on": [True] * 3000,
+        "coded": pa.array(coded).dictionary_encode(),
+    }  # fmt: skip
+    for columns, wanted, rate in (
+        ({"a.b": a}, {None: a}, None),
+        ({"time": times, "note": ["x"] * 3000, "a": a}, {None: a}, 12_000),
+        (crowded, {"a": a, "b": b, "coded": coded}, 12_000),
+        ({"1": times, "2": a}, {None: a}, 12_000),
+        ({"time": times}, {None: times}, None),
+    ):
+        for group in (50, 500, 3000):
+            parquet.write_table(pa.table(columns), path, row_group_size=group)
+            for channel, expected in wanted.items():
+                assert 2 < check_stream(path, channel, expected, rate) < 8
+
+
+def test_streams_of_bad_files_are_one_sentence(tmp_path):
+    """Some of it shows when the file is opened, some only far within it."""
+    values, archive = noise(600_000), io.BytesIO()
+    np.savez(archive, a=values)
+    damaged = bytearray(archive.getvalue())
+    damaged[2_000_000] ^= 1  # its checksum knows
+    (tmp_path / "damaged.npz").write_bytes(damaged)
+    (tmp_path / "cut.npz").write_bytes(archive.getvalue()[:2_000_000])
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "<f4", "fortran_order": False, "shape": (10**12,)})
+    (tmp_path / "lie.npy").write_bytes(head.getvalue() + bytes(4000))
+    (tmp_path / "token.npy").write_bytes(head.getvalue().replace(b"}", b"("))
+    packed = ((0, "lie"), (zipfile.ZIP_LZMA, "lzma"), (zipfile.ZIP_BZIP2, "bzip2"))
+    for how, name in packed:
+        with zipfile.ZipFile(tmp_path / f"{name}.npz", "w", how) as file:
+            file.writestr("a.npy", head.getvalue() + bytes(4000))
+    np.savez(tmp_path / "objects.npz", a=np.array([{}], dtype=object))
+    np.savez(tmp_path / "deep.npz", a=np.zeros((3, 4, 5)))
+    np.savez(tmp_path / "words.npz", a=np.array(["b", "c"]))
+    np.savez(tmp_path / "nan.npz", a=np.where(np.arange(600_000) == 500_000, np.nan, values))
+    parquet.write_table(pa.table({"a": values}), tmp_path / "good.parquet", compression="gzip", use_dictionary=False)
+    content = bytearray((tmp_path / "good.parquet").read_bytes())
+    (tmp_path / "cut.parquet").write_bytes(content[:-20])
+    content[len(content) // 2 : len(content) // 2 + 64] = bytes(64)
+    (tmp_path / "damaged.parquet").write_bytes(content)
+    parquet.write_table(pa.table({"a": ["b", "c"]}), tmp_path / "words.parquet")
+    parquet.write_table(pa.table({"a": pa.array([], pa.float32())}), tmp_path / "no-rows.parquet")
+    parquet.write_table(pa.table([[1.0], [2.0]], names=["a", "a"]), tmp_path / "twice.parquet")
+    parquet.write_table(pa.table({"a": pa.array([1, None, 2])}), tmp_path / "gap.parquet")
+    times = np.arange(600_000) / 12_000
+    for name, after in (("stands", 0), ("jumps", 1)):  # exactly where one part ends and the next begins
+        late = np.where(np.arange(600_000) < formats.BLOCK // 4, times, times + after)
+        parquet.write_table(pa.table({"time": late, "a": values}), tmp_path / f"{name}.parquet")
+    list(open_stream(tmp_path / "stands.parquet").blocks)
+    for name, sentence in {
+        "damaged.npz": "Bad CRC-32", "cut.npz": "not a zip file", "lie.npz": "'a.npy' announces more samples than there are",
+        "lie.npy": "ends before its samples", "token.npy": "cannot be read", "lzma.npz": "numpy does not write",
+        "bzip2.npz": "numpy does not write", "objects.npz": "holds Python objects", "deep.npz": "has 3 axes",
+        "words.npz": "no numeric signal", "nan.npz": "sample 500000 is NaN", "cut.parquet": "cannot be read",
+        "damaged.parquet": "cannot be read", "words.parquet": "no numeric signal", "no-rows.parquet": "no numeric signal",
+        "twice.parquet": "have the same name", "gap.parquet": "sample 1 is NaN", "jumps.parquet": "not evenly spaced",
+    }.items():  # fmt: skip
+        with pytest.raises(InputError, match=sentence) as raised:
+            list(open_stream(tmp_path / name).blocks)
+        assert str(raised.value).startswith(f"{tmp_path / name}: ")
+        assert "\n" not in str(raised.value)
+
+
+def test_a_long_text_file_that_goes_wrong_further_down_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(formats, "TEXT_BLOCK", 10_000)
+    times = np.concatenate([np.arange(1200) / 12_000, 0.1 + np.arange(800) / 3_000])
+    table = np.stack([times, noise(2000)], axis=1)
+    np.savetxt(tmp_path / "faster.csv", table, delimiter=",", header="time,a", comments="", fmt="%.6f")
+    lines = [f"{value:.6f}\n" for value in abs(noise(2000))]  # nine bytes each
+    (tmp_path / "word.csv").write_text("".join([*lines[:1500], "broken\n", *lines[1500:]]))
+    (tmp_path / "wider.csv").write_text("".join([*lines, *(f"{line[:-1]},1\n" for line in lines)]))
+    (tmp_path / "line.csv").write_text("".join([*lines, "1," * formats.LONGEST_LINE]))
+    for name, sentence in (
+        ("faster.csv", "rate changes|evenly spaced"),
+        ("word.csv", "cannot be read as a .csv file"),
+        ("wider.csv", "cannot be read as a .csv file"),
+        ("line.csv", "has a line of more than"),
+    ):
+        with pytest.raises(InputError, match=sentence) as raised:
+            list(open_stream(tmp_path / name).blocks)
+        assert isinstance(raised.value, TooLargeError) == (name == "line.csv")
+
+
+def test_a_matlab_file_cannot_point_at_other_files(tmp_path):
+    (tmp_path / "secret").write_bytes(SIGNAL.tobytes())
+    with h5py.File(tmp_path / "external.mat", "w") as tree:
+        tree.create_dataset("a", shape=(500,), dtype="f4", external=[(str(tmp_path / "secret"), 0, h5py.h5f.UNLIMITED)])
+    with h5py.File(tmp_path / "kept.h5", "w") as tree:
+        tree["a"] = SIGNAL
+    layout = h5py.VirtualLayout(shape=(500,), dtype="f4")
+    layout[:] = h5py.VirtualSource(tmp_path / "kept.h5", "a", shape=(500,))
+    with h5py.File(tmp_path / "virtual.mat", "w") as tree:
+        tree.create_virtual_dataset("a", layout)
+    with h5py.File(tmp_path / "link.mat", "w") as tree:
+        tree["a"] = h5py.ExternalLink(tmp_path / "kept.h5", "a")
+    for name, sentence in (
+        ("external", "in another file"),
+        ("virtual", "in another file"),
+        ("link", "no numeric signal"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            read_signals(tmp_path / f"{name}.mat")

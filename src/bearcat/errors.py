@@ -13,7 +13,19 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """What the user gave cannot work; the message says which thing, and what to do."""
+    """What the user gave cannot work; the message says which thing, and what to do.
+
+    `field` names the setting that the message is about, where there is one: the command line adds the option's name
+    to the message (`for_command_line`), the server puts it into its answer.
+    """
+
+    def __init__(self, sentence: str = "", field: str | None = None) -> None:
+        super().__init__(sentence)
+        self.field = field
+
+    @property
+    def for_command_line(self) -> str:
+        return str(self) if self.field is None else f"{self} (--{self.field.replace('_', '-')})"
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -33,7 +33,7 @@ def main() -> None:
     try:
         app()
     except InputError as error:
-        print(f"bearcat: {error}", file=sys.stderr)
+        print(f"bearcat: {error.for_command_line}", file=sys.stderr)
         sys.exit(2)
     except (KeyboardInterrupt, SystemExit) as stop:
         if isinstance(stop, SystemExit) and stop.code != INTERRUPTED:  # what typer makes of Ctrl-C inside a command

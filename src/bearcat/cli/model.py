@@ -91,7 +91,7 @@ def predict(
                 diagnosis = diagnose_stream(opened, stream, batch, put_windows if by == "window" else None)
             except InputError as error:
                 failed += 1
-                print(f"problem: {error}", file=sys.stderr)
+                print(f"problem: {error.for_command_line}", file=sys.stderr)
                 continue
             name = names[diagnosis.index]
             is_alarm = name in alarms and diagnosis.confidence >= min_confidence

@@ -1,7 +1,11 @@
-"""Files of signals, of any kind people keep them in: one function, `read_signals`.
+"""Files of signals in the formats people keep them in: text, numpy, MATLAB, wav and parquet.
 
-Text (csv, tsv, txt), numpy (npy, npz), MATLAB (v5 and v7.3), wav and parquet. A file holds named channels, never
-positions: where the format has no names, channels are called "1", "2", … Nothing here executes what it reads.
+`open_signals` opens a file and says which channels it holds; their samples are read when they are asked for, a block
+at a time. `read_signals` reads them all. Channels go by name, never by position; where the format has no names, they
+are called "1", "2", … Nothing here executes what it reads.
+
+npy and wav files are mapped, text is read by lines, parquet by rows, MATLAB v7.3 by slices; an array of an npz file
+and an older MATLAB file are read whole, because their samples are compressed or scattered.
 
 >>> signals = read_signals(Path("pump/inner/monday.csv"))
 >>> name, samples = signals.pick(None)
@@ -9,17 +13,17 @@ positions: where the format has no names, channels are called "1", "2", … Noth
 
 from __future__ import annotations
 
-import io
 import re
 import struct
 import warnings
 import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,18 +31,67 @@ from numpy.typing import NDArray
 from bearcat.errors import InputError, suggest
 
 Samples = NDArray[Any]
+Part = dict[str, Samples]  # the next samples of some channels, by name
+Index = tuple[int | slice, ...]
 
+BLOCK = 2**18  # samples read at once
+TEXT_BLOCK = 2**18  # bytes of text read at once
+LONGEST_LINE = 2**16  # bytes; a row of text with more columns than that is no recording
+MOST_CHUNKS = 10_000  # of a wav file, before its samples
+PROBED = 2**12  # rows of a parquet file that show which of its columns are times or sample numbers
 RATE_NAMES = {"rate", "fs", "sr", "samplerate", "samplingrate", "samplingfrequency", "samplefrequency", "fsamp"}
 TIME_NAMES = {"time", "t", "zeit", "seconds", "sec", "timestamp", "times"}
 TIME_UNITS = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
-IN_MANIFEST = ", or in the manifest's column 'channel'"
 INDEX_NAMES = {"", "index", "sample", "samples", "n", "no", "unnamed: 0"}
-# What readers raise on bytes that are not what the file's name says.
-DAMAGE = (
-    ValueError, TypeError, KeyError, IndexError, EOFError, OSError, OverflowError, MemoryError,
-    RuntimeError, AttributeError, NameError, UserWarning, struct.error, zlib.error, zipfile.BadZipFile,
-)  # fmt: skip
 HDF5 = (b"MATLAB 7.3", b"\x89HDF")  # how MATLAB v7.3 files begin
+
+
+class TooLargeError(InputError):
+    """The file may be readable, but there is too much in it."""
+
+
+@contextmanager
+def reading(origin: str, kind: str, damaged: type[InputError] = InputError) -> Iterator[None]:
+    """Turns whatever goes wrong while reading a file into one sentence that names it.
+
+    Every exception counts as damage, because readers that meet unexpected bytes raise nearly all kinds of them.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except FileNotFoundError as error:
+        raise InputError(f"{origin}: there is no such file") from error
+    except PermissionError as error:
+        raise InputError(f"{origin}: permission denied; make the file readable for your user") from error
+    except MemoryError as error:
+        raise TooLargeError(f"{origin}: needs more memory than there is; cut it into shorter recordings") from error
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{origin}: is not UTF-8 text (byte 0x{error.object[error.start]:02x});"
+            " save it again with the encoding UTF-8"
+        ) from error
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
+        raise damaged(
+            f"{origin}: cannot be read as {kind} ({reason}); the file is damaged, cut short or of another format"
+        ) from error
+
+
+@dataclass(frozen=True, eq=False)
+class SignalFile:
+    """An open file: its channels with the bytes their samples take (0 where it does not say), and its sampling rate.
+
+    `read` may be called once, with the names of the channels wanted; each part holds the next samples of some of them.
+    """
+
+    origin: str
+    channels: Mapping[str, int]
+    rate: float | None
+    read: Callable[[Sequence[str]], Iterator[Part]]
+
+    def choose(self, channel: str | None) -> str:
+        return chosen_channel(self.origin, self.channels, channel)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,96 +102,298 @@ class Signals:
     channels: Mapping[str, Samples]
     rate: float | None
 
-    def pick(self, channel: str | None, elsewhere: str = IN_MANIFEST) -> tuple[str, Samples]:
-        """The channel called so; without a name, the only one there is. `elsewhere`: where else one may name it."""
-        if channel is not None:
-            if channel not in self.channels:
-                raise InputError(f"{self.origin}: has no channel '{channel}'{suggest(channel, self.channels)}")
-            return channel, self.channels[channel]
-        if len(self.channels) != 1:
-            raise InputError(
-                f"{self.origin}: holds {len(self.channels)} channels ({', '.join(self.channels)});"
-                f" say which one with --channel{elsewhere}"
-            )
-        return next(iter(self.channels.items()))
+    def pick(self, channel: str | None) -> tuple[str, Samples]:
+        """The channel of this name; without a name, the only one there is."""
+        name = chosen_channel(self.origin, self.channels, channel)
+        return name, self.channels[name]
+
+
+def chosen_channel(origin: str, channels: Mapping[str, Any], channel: str | None) -> str:
+    """The channel of this name; without a name, the only one there is."""
+    if channel is None and len(channels) == 1:
+        return next(iter(channels))
+    if channel is None:
+        raise InputError(f"{origin}: holds {len(channels)} channels ({', '.join(channels)}); choose one", "channel")
+    if channel not in channels:
+        raise InputError(f"{origin}: has no channel '{channel}'{suggest(channel, channels)}", "channel")
+    return channel
 
 
 @contextmanager
-def reading(origin: str, kind: str) -> Iterator[None]:
-    """Turns whatever goes wrong while reading a file into one sentence that names it."""
-    try:
-        yield
-    except InputError:
-        raise
-    except FileNotFoundError as error:
-        raise InputError(f"{origin}: there is no such file") from error
-    except PermissionError as error:
-        raise InputError(f"{origin}: permission denied; make the file readable for your user") from error
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{origin}: is not UTF-8 text (byte 0x{error.object[error.start]:02x} at position {error.start});"
-            " save it again with the encoding UTF-8"
-        ) from error
-    except DAMAGE as error:
-        reason = str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
-        raise InputError(
-            f"{origin}: cannot be read as {kind} ({reason}); the file is damaged, cut short or of another format"
-        ) from error
+def open_signals(path: Path, origin: str | None = None) -> Iterator[SignalFile]:
+    """A file of any format, by its suffix; `origin` is the name used in error messages."""
+    origin, suffix = str(path) if origin is None else origin, path.suffix.lower()
+    if suffix not in FORMATS:
+        raise InputError(f"{origin}: unknown format '{path.suffix}'; use one of {', '.join(FORMATS)}")
+    with reading(origin, f"a {suffix} file"), ExitStack() as stack:
+        file = stack.enter_context(path.open("rb"))
+        if path.stat().st_size == 0:
+            raise InputError(f"{origin}: is empty (0 bytes); record or copy it again")
+        opened = FORMATS[suffix](file, origin, stack)
+        if opened.rate is not None and not (np.isfinite(opened.rate) and opened.rate > 0):
+            raise InputError(f"{origin}: the sampling rate must be a positive number of hertz, not {opened.rate:g}")
+        yield opened
 
 
 def read_signals(path: Path, origin: str | None = None) -> Signals:
     """All channels of a file, by its suffix; `origin` is the name used in error messages."""
-    origin = str(path) if origin is None else origin
-    reader = FORMATS.get(path.suffix.lower())
-    if reader is None:
-        raise InputError(f"{origin}: unknown format '{path.suffix}'; use one of {', '.join(FORMATS)}")
-    with reading(origin, f"a {path.suffix.lower()} file"):
-        if path.stat().st_size == 0:
-            raise InputError(f"{origin}: is empty (0 bytes); record or copy it again")
-        with path.open("rb") as file:
-            return reader(file, origin)
+    with open_signals(path, origin) as opened:
+        found: dict[str, list[Samples]] = {name: [] for name in opened.channels}
+        for part in opened.read(list(found)):
+            for name, samples in part.items():
+                found[name].append(samples)
+        channels = {name: np.concatenate(samples) for name, samples in found.items()}
+        return Signals(opened.origin, channels, opened.rate)
 
 
-def columns(origin: str, named: Mapping[str, Samples], rate: float | None) -> Signals:
-    """Signals out of named arrays of one or two axes: a rate is taken out, a table gives one channel per column."""
-    channels: dict[str, Samples] = {}
-    for name, value in named.items():
-        if value.size == 1 and value.dtype.kind in "fiu" and re.sub(r"[\W_]", "", name.lower()) in RATE_NAMES:
-            rate = float(value.reshape(()))
-        channels |= channels_in(origin, name, value)
-    if not channels:
-        raise InputError(f"{origin}: holds no numeric signal; it has {', '.join(named) or 'nothing'}")
-    return Signals(origin, channels, rate)
+# Arrays: npy, npz, MATLAB and wav.
 
 
-def channels_in(origin: str, name: str, value: Samples) -> dict[str, Samples]:
-    """The channels of one array, in order: none where it holds no signal, one for each column of a table."""
-    if value.dtype.kind not in "fiu" or value.size < 2:
-        return {}
-    squeezed = value.squeeze()
-    if squeezed.ndim == 1:
-        return {name: squeezed}
-    if squeezed.ndim != 2:
-        raise InputError(f"{origin}: '{name}' has {squeezed.ndim} axes; a signal has one, a table of channels two")
-    rows = squeezed if squeezed.shape[0] < squeezed.shape[1] else squeezed.T  # the longer axis is time
-    return {f"{name}.{number}".lstrip("."): row for number, row in enumerate(rows, start=1)}
+@dataclass(frozen=True, eq=False)
+class _StoredArray:
+    """An array of which slices can be read; `chunk`: how many samples must be read together."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    read: Callable[[Index], Any]
+    chunk: int = 0
 
 
-def table(origin: str, named: dict[str, Samples]) -> Signals:
-    """Signals out of a table: a column of times gives the rate, a column of sample numbers is left out."""
-    rate = None
-    for name, value in list(named.items()):
-        if len(named) == 1 or value.size < 3 or value.dtype.kind not in "fiu":
+def _from_arrays(origin: str, arrays: Mapping[str, _StoredArray], rate: float | None = None) -> SignalFile:
+    """Channels of named arrays of one or two axes: a table gives a channel per column, a number may be the rate."""
+    places: dict[str, tuple[_StoredArray, int, list[int]]] = {}  # channel → array, axis of time, the other indices
+    for name, array in arrays.items():
+        if array.dtype.kind not in "fiu":
             continue
-        plain, _, unit = re.sub(r"[\[\]()/,;]", " ", name.lower()).strip().partition(" ")
-        steps = np.diff(value.astype(np.float64))
+        if prod(array.shape) == 1 and re.sub(r"[\W_]", "", name.lower()) in RATE_NAMES:
+            rate = float(np.asarray(array.read((slice(None),) * len(array.shape))).reshape(()))
+        if prod(array.shape) < 2:
+            continue
+        axes = [axis for axis, side in enumerate(array.shape) if side != 1]
+        if len(axes) > 2:
+            raise InputError(f"{origin}: '{name}' has {len(axes)} axes; a signal has one, a table of channels two")
+        first, last = axes[0], axes[-1]
+        time, other = (last, first) if array.shape[first] < array.shape[last] else (first, last)  # time is longer
+        if len(axes) == 1:
+            places[name or "1"] = array, time, [0] * len(array.shape)
+            continue
+        for number in range(array.shape[other]):
+            index = [number if axis == other else 0 for axis in range(len(array.shape))]
+            places[f"{name}.{number + 1}".lstrip(".")] = array, time, index
+    if not places:
+        raise InputError(f"{origin}: holds no numeric signal; it has {', '.join(arrays) or 'nothing'}")
+
+    def read(names: Sequence[str]) -> Iterator[Part]:
+        for name in names:
+            array, time, index = places[name]
+            step = max(BLOCK, array.chunk)
+            for start in range(0, array.shape[time], step):
+                yield {name: array.read((*index[:time], slice(start, start + step), *index[time + 1 :]))}
+
+    sizes = {name: array.shape[time] * array.dtype.itemsize for name, (array, time, _) in places.items()}
+    return SignalFile(origin, sizes, rate, read)
+
+
+def _open_npy(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
+    shape, dtype, order = _npy_header(file, origin)
+    start = file.tell()
+
+    def read(index: Index) -> Samples:  # mapped anew each time, because pages that were read stay in memory
+        return np.array(np.memmap(file, dtype, "r", start, shape, order)[index])
+
+    if prod(shape) * dtype.itemsize > file.seek(0, 2) - start:
+        raise EOFError("it ends before its samples do")
+    return _from_arrays(origin, {"": _StoredArray(shape, dtype, read)})
+
+
+def _npy_header(file: IO[bytes], origin: str) -> tuple[tuple[int, ...], np.dtype[Any], str]:
+    """Shape, type and order of axes ("C" or "F") that the head of a .npy file announces."""
+    version = np.lib.format.read_magic(file)
+    read: Callable[..., tuple[Any, ...]] = (
+        np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    )
+    shape, fortran, dtype = read(file)
+    if dtype.hasobject:
+        raise InputError(f"{origin}: holds Python objects, which are not read; save plain numbers")
+    return shape, dtype, "F" if fortran else "C"
+
+
+def _open_npz(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
+    archive = stack.enter_context(zipfile.ZipFile(file))
+    arrays = {}
+    for member in archive.infolist():
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError(f"'{member.filename}' is compressed in a way that numpy does not write")
+        arrays[member.filename.removesuffix(".npy")] = _zipped_array(archive, member, origin)
+    return _from_arrays(origin, arrays)
+
+
+def _zipped_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, origin: str) -> _StoredArray:
+    """An array of an npz file, read whole when a part of it is wanted."""
+
+    @cache
+    def whole() -> Samples:
+        with archive.open(member) as content:
+            values: Samples = np.lib.format.read_array(content, allow_pickle=False)
+            content.read()  # to the end, where its checksum is compared
+            return values
+
+    with archive.open(member) as content:
+        if not content.peek(8).startswith(np.lib.format.MAGIC_PREFIX):
+            return _StoredArray((0,), np.dtype(float), lambda index: whole()[index])  # no array
+        shape, dtype, _ = _npy_header(content, origin)
+    if prod(shape) * dtype.itemsize > member.file_size:
+        raise ValueError(f"'{member.filename}' announces more samples than there are")
+    return _StoredArray(shape, dtype, lambda index: whole()[index])
+
+
+def _open_mat(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
+    if _is_hdf5(file):
+        nodes = _numeric_nodes(stack.enter_context(_open_hdf5(file, origin)), origin)
+        arrays = {
+            name: _StoredArray(node.shape, node.dtype, node.__getitem__, max(node.chunks or (0,)))
+            for name, node in nodes.items()
+        }
+        return _from_arrays(origin, arrays)
+    values = {name: np.asarray(value) for name, value in read_mat(file, origin).items()}
+    arrays = {name: _StoredArray(array.shape, array.dtype, array.__getitem__) for name, array in values.items()}
+    return _from_arrays(origin, arrays)
+
+
+def read_mat(file: BinaryIO, origin: str) -> dict[str, Any]:
+    """The variables of a MATLAB file, v5 or v7.3; structs of v5 as objects with fields, groups of v7.3 as `a.b`."""
+    with reading(origin, "a MATLAB file"):
+        if _is_hdf5(file):
+            with _open_hdf5(file, origin) as tree:
+                return {name: np.asarray(node[()]).squeeze() for name, node in _numeric_nodes(tree, origin).items()}
+        from scipy.io import loadmat
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as a variable stored twice, of which the last one counts
+            variables: dict[str, Any] = loadmat(file, struct_as_record=False, squeeze_me=True)  # type: ignore[arg-type]
+        return {name: value for name, value in variables.items() if not name.startswith("__")}
+
+
+def _is_hdf5(file: BinaryIO) -> bool:
+    head = file.read(20)
+    file.seek(0)
+    return head.startswith(HDF5)
+
+
+def _open_hdf5(file: BinaryIO, origin: str) -> Any:
+    try:
+        import h5py
+    except ImportError as error:
+        raise InputError(f"{origin}: MATLAB v7.3 files need an extra; pip install 'bearcat[formats]'") from error
+    return h5py.File(file, "r")
+
+
+def _numeric_nodes(tree: Any, origin: str) -> dict[str, Any]:
+    """The arrays of numbers in an HDF5 tree, as `a.b`, not yet read; MATLAB's own bookkeeping is left out."""
+    import h5py
+
+    found: dict[str, Any] = {}
+
+    def visit(name: str, node: Any) -> None:
+        if isinstance(node, h5py.Dataset) and node.dtype.kind in "fiu" and node.shape and not name.startswith("#"):
+            if node.is_virtual or node.external:
+                raise InputError(f"{origin}: '{name}' is kept in another file; save the samples in this one")
+            found[name.replace("/", ".")] = node
+
+    tree.visititems(visit)
+    return found
+
+
+def _open_wav(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
+    """RIFF, RIFX and RF64 files of integers or floats. scipy's reader cannot map 24 bits; full scale is 1."""
+    kind, form = struct.unpack("<4s4x4s", file.read(12))
+    if kind not in (b"RIFF", b"RIFX", b"RF64") or form != b"WAVE":
+        raise ValueError("no RIFF header")
+    order = ">" if kind == b"RIFX" else "<"
+    code, channels, rate, width, long_size = 0, 0, 0, 0, 0
+    for _ in range(MOST_CHUNKS):
+        name, size = struct.unpack(f"{order}4sI", file.read(8))
+        start = file.tell()
+        if name == b"data":
+            break
+        if name == b"ds64":  # of files beyond 4 GB, whose other sizes say nothing
+            (long_size,) = struct.unpack("<8xQ", file.read(16))
+        elif name == b"fmt ":
+            code, channels, rate, width = struct.unpack(f"{order}HHI4xH2x", file.read(16))
+            if code == 0xFFFE:  # the kind of sample is told further on
+                (code,) = struct.unpack(f"{order}8xH", file.read(10))
+        file.seek(start + size + size % 2)
+    else:
+        raise ValueError("too many chunks before its samples")
+    size = long_size if kind == b"RF64" else size
+    each = width // channels if channels else 0
+    stored = {(1, 1): "u1", (1, 2): "i2", (1, 3): "u1", (1, 4): "i4", (1, 8): "i8", (3, 4): "f4", (3, 8): "f8"}.get(
+        (code, each)
+    )
+    if stored is None or width != each * channels:
+        raise ValueError(f"{channels} channels in {width} bytes, of the kind {code}, are not supported")
+    if start + size > file.seek(0, 2):
+        raise EOFError("it ends before its samples do")
+    shape = (size // width, channels, *((3,) if each == 3 else ()))
+
+    def read(index: Index, number: int) -> Samples:
+        samples = np.array(np.memmap(file, f"{order}{stored}", "r", start, shape)[index[0], number])
+        if each == 3:
+            wide = np.zeros((len(samples), 4), dtype=np.uint8)
+            wide[:, :3] = samples if order == ">" else samples[:, ::-1]
+            samples = wide.view(">i4")[:, 0]
+        if each == 1:
+            return samples / np.float32(128) - 1
+        if samples.dtype.kind == "i":
+            return samples.astype(np.float32) / np.float32(2.0 ** (8 * samples.itemsize - 1))
+        return samples
+
+    arrays = {
+        str(number + 1): _StoredArray(
+            shape[:1], np.dtype(np.float32), lambda index, number=number: read(index, number)  # type: ignore[misc]
+        )
+        for number in range(channels)
+    }  # fmt: skip
+    return _from_arrays(origin, arrays, float(rate))
+
+
+# Tables: text and parquet.
+
+
+def _from_table(origin: str, head: Part, parts: Callable[[Sequence[str]], Iterator[Part]]) -> SignalFile:
+    """Channels of a table's columns. `head`: all columns of the first rows, empty where they hold no numbers.
+
+    A column of times gives the rate, a column of sample numbers is left out.
+    """
+    clock, unit, rate, left_out = "", 1.0, None, set()
+    for name, values in head.items():
+        if len(head) - len(left_out) == 1 or values.size < 3 or values.dtype.kind not in "fiu":
+            continue
+        plain, _, unit_name = re.sub(r"[\[\]()/,;]", " ", name.lower()).strip().partition(" ")
+        steps = np.diff(values.astype(np.float64))
         even = bool(steps[0] > 0 and np.allclose(steps, steps[0], rtol=1e-3, atol=0))
         if plain in INDEX_NAMES | {"1"} and even and steps[0] == 1:
-            del named[name]
+            left_out.add(name)
         elif plain in TIME_NAMES or (plain == "1" and even):
-            rate = _rate_of(origin, name, value.astype(np.float64) * TIME_UNITS.get(unit.strip(), 1.0))
-            del named[name]
-    return columns(origin, named, rate)
+            clock, unit = name, TIME_UNITS.get(unit_name.strip(), 1.0)
+            rate = _rate_of(origin, name, values.astype(np.float64) * unit)
+            left_out.add(name)
+    numeric = {name for name, values in head.items() if values.dtype.kind in "fiu" and values.size > 1} - left_out
+    if not numeric:
+        raise InputError(f"{origin}: holds no numeric signal; it has {', '.join(head) or 'nothing'}")
+
+    def read(names: Sequence[str]) -> Iterator[Part]:
+        before = np.empty(0)
+        for part in parts([*names, clock] if rate else names):
+            if rate:
+                times = np.concatenate([before, part[clock] * unit])
+                found = _rate_of(origin, clock, times)
+                if times.size > 100 and abs(found / rate - 1) > 0.01:
+                    raise InputError(f"{origin}: its rate changes from {rate:g} to {found:g} Hz; cut the file there")
+                before = times[-1:]
+            yield {name: part[name] for name in names}
+
+    return SignalFile(origin, {name: 0 for name in head if name in numeric}, rate, read)
 
 
 def _rate_of(origin: str, name: str, times: Samples) -> float:
@@ -148,153 +403,116 @@ def _rate_of(origin: str, name: str, times: Samples) -> float:
         raise InputError(f"{origin}: the times in column '{name}' do not rise; sort them, or remove the column")
     step = span / (times.size - 1)
     off = np.abs(times - times[0] - step * np.arange(times.size))
-    if off.max() > 1.5 * step:
+    if not off.max() <= 1.5 * step:
         raise InputError(
-            f"{origin}: the times in column '{name}' are not evenly spaced (see row {int(off.argmax()) + 1});"
+            f"{origin}: the times in column '{name}' are not evenly spaced (near {times[off.argmax()]:g} s);"
             " resample the signal, or remove the column and give the rate as a number"
         )
     rate = 1 / step
     return float(round(rate)) if abs(rate - round(rate)) < 1e-4 * rate else float(rate)
 
 
-def _read_text(file: BinaryIO, origin: str) -> Signals:
+def _open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
     """Columns of numbers: any of , ; tab or blanks between them, decimal point or comma, an optional header."""
-    lines = [line for line in file.read().decode("utf-8-sig").splitlines() if line.strip() and line[0] not in "#%"]
-    if not lines:
+    blocks = _line_blocks(file, origin)
+    lines = next(blocks, None)
+    if lines is None:
         raise InputError(f"{origin}: holds no rows; record or export it again")
     probe = lines[min(len(lines) - 1, 50)]  # far enough below any header
     delimiter = next((sign for sign in ("\t", ";") if sign in probe), None)
     decimal_comma = delimiter is not None and "," in probe and "." not in probe
     if delimiter is None and "," in probe:
         delimiter = ","
-    start = next((row for row, line in enumerate(lines) if _numbers(line, delimiter, decimal_comma)), None)
+
+    def parse(rows: list[str]) -> Samples:
+        rows = [row.replace(",", ".") for row in rows] if decimal_comma else rows
+        return np.loadtxt(rows, delimiter=delimiter, ndmin=2, comments=None)
+
+    def is_numeric(row: str) -> bool:
+        try:
+            [float(field) for field in (row.replace(",", ".") if decimal_comma else row).split(delimiter)]
+        except ValueError:
+            return False
+        return True
+
+    start = next((number for number, row in enumerate(lines) if is_numeric(row)), None)
     if start is None:
         raise InputError(f"{origin}: no row holds numbers only; export the signal as plain columns of numbers")
-    body = "\n".join(lines[start:])
-    values = np.loadtxt(
-        io.StringIO(body.replace(",", ".") if decimal_comma else body), delimiter=delimiter, ndmin=2, comments=None
-    )
+    values = parse(lines[start:])
     header = [field.strip().strip('"') for field in lines[start - 1].split(delimiter)] if start else []
     if len(header) != values.shape[1] or len(set(header)) != len(header):
         header = [str(number) for number in range(1, values.shape[1] + 1)]
-    return table(origin, dict(zip(header, values.T, strict=True)))
+    head: Part = dict(zip(header, values.T, strict=True))
+
+    def parts(_: Sequence[str]) -> Iterator[Part]:
+        yield head
+        for rows in blocks:
+            yield dict(zip(header, parse(rows).T, strict=True))
+
+    return _from_table(origin, head, parts)
 
 
-def _numbers(line: str, delimiter: str | None, decimal_comma: bool) -> bool:
-    """Whether a row of text holds numbers only."""
+def _line_blocks(file: BinaryIO, origin: str) -> Iterator[list[str]]:
+    """Some lines at a time, without empty ones and comments."""
+    rest, encoding = b"", "utf-8-sig"
+    while rest or file.peek(1):  # type: ignore[attr-defined]
+        chunk = file.read(TEXT_BLOCK)
+        lines = (rest + chunk).splitlines(keepends=True)
+        rest = lines.pop() if chunk and not lines[-1].endswith(b"\n") else b""
+        if max(map(len, [*lines, rest])) > LONGEST_LINE:
+            raise TooLargeError(f"{origin}: has a line of more than {LONGEST_LINE} bytes; write a row for each sample")
+        text = b"".join(lines).decode(encoding)
+        encoding = "utf-8"
+        if rows := [line for line in text.splitlines() if line.strip() and line[0] not in "#%"]:
+            yield rows
+
+
+def _open_parquet(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
     try:
-        [float(field) for field in (line.replace(",", ".") if decimal_comma else line).split(delimiter)]
-    except ValueError:
-        return False
-    return True
-
-
-def _read_npy(file: BinaryIO, origin: str) -> Signals:
-    signals = columns(origin, {"": np.load(file, allow_pickle=False)}, None)
-    return replace(signals, channels={name or "1": samples for name, samples in signals.channels.items()})
-
-
-def _read_npz(file: BinaryIO, origin: str) -> Signals:
-    with np.load(file, allow_pickle=False) as arrays:
-        return columns(origin, {name: np.asarray(value) for name, value in arrays.items()}, None)
-
-
-def _read_matlab(file: BinaryIO, origin: str) -> Signals:
-    return columns(origin, {k: np.asarray(v) for k, v in read_mat(file, origin).items()}, None)
-
-
-def _read_wav(file: BinaryIO, origin: str) -> Signals:
-    from scipy.io import wavfile
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", wavfile.WavFileWarning)  # chunks of notes that recorders add
-        warnings.filterwarnings("error", "Reached EOF")  # cut short
-        rate, samples = wavfile.read(file)
-    if samples.dtype.kind in "iu":  # full scale is 1, as for wav files of floats
-        full = np.iinfo(samples.dtype).max + 1
-        samples = samples / np.float32(full) if samples.dtype.kind == "i" else samples / np.float32(full / 2) - 1
-    columns = samples.reshape(len(samples), -1).T
-    return Signals(origin, {str(number): row for number, row in enumerate(columns, start=1)}, float(rate))
-
-
-def _read_parquet(file: BinaryIO, origin: str) -> Signals:
-    found = parquet_reader(origin).read_table(file)
-    return table(origin, {name: found[name].to_numpy() for name in found.column_names})
-
-
-def parquet_reader(origin: str) -> Any:
-    """pyarrow.parquet, which is an extra."""
-    try:
-        from pyarrow import parquet
+        from pyarrow import parquet, types
     except ImportError as error:
         raise InputError(f"{origin}: parquet needs an extra; pip install 'bearcat[formats]'") from error
-    return parquet
+
+    def is_numeric(kind: Any) -> bool:
+        kind = kind.value_type if types.is_dictionary(kind) else kind
+        return bool(types.is_integer(kind) or types.is_floating(kind))
+
+    opened = parquet.ParquetFile(file, buffer_size=2**16, pre_buffer=False)  # pages are read as they are needed
+    schema = opened.schema_arrow
+    if len(set(schema.names)) != len(schema.names):
+        raise ValueError("two of its columns have the same name")
+
+    def parts(names: Sequence[str], rows: int = BLOCK // 4) -> Iterator[Part]:
+        """At least so many rows at a time, but for the last ones; batches end where a group of rows does."""
+        batches: list[Any] = []
+        for batch in opened.iter_batches(rows, columns=list(names), use_threads=False) if names else ():
+            batches.append(batch)
+            if sum(len(batch) for batch in batches) >= rows:
+                yield _joined_batches(names, batches)
+                batches = []
+        if batches:
+            yield _joined_batches(names, batches)
+
+    head = dict.fromkeys(schema.names, np.empty(0))
+    head |= next(parts([field.name for field in schema if is_numeric(field.type)], PROBED), {})
+    signals = _from_table(origin, head, parts)
+    return SignalFile(origin, dict.fromkeys(signals.channels, 8 * opened.metadata.num_rows), signals.rate, signals.read)
 
 
-def npy_header(file: Any, origin: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether the first axis is the fastest, and type, as the head of a .npy file announces them."""
-    version = np.lib.format.read_magic(file)
-    read: Callable[..., tuple[Any, ...]] = (
-        np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    )
-    shape, fortran, dtype = read(file)
-    if dtype.hasobject:
-        raise InputError(f"{origin}: holds Python objects, which are not read; save plain numbers")
-    return shape, fortran, dtype
+def _joined_batches(names: Sequence[str], batches: Sequence[Any]) -> Part:
+    return {
+        name: np.concatenate([batch.column(name).to_numpy(zero_copy_only=False) for batch in batches])
+        for name in names
+    }  # fmt: skip
 
 
-def read_mat(file: BinaryIO, origin: str) -> dict[str, Any]:
-    """The variables of a MATLAB file, v5 or v7.3; structs of v5 as objects with fields, groups of v7.3 as `a.b`."""
-    head = file.read(20)
-    file.seek(0)
-    if head.startswith(HDF5):
-        return _read_mat73(file, origin)
-    from scipy import io as scipy_io
-
-    with reading(origin, "a MATLAB file"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a variable stored twice, and the like: the last one counts
-        try:
-            variables: dict[str, Any] = scipy_io.loadmat(file, struct_as_record=False, squeeze_me=True)  # type: ignore[arg-type]
-        except scipy_io.matlab.MatReadError as error:
-            raise ValueError(str(error)) from error
-    return {name: value for name, value in variables.items() if not name.startswith("__")}
-
-
-def _read_mat73(file: BinaryIO, origin: str) -> dict[str, Any]:
-    with reading(origin, "a MATLAB v7.3 file"), opened_hdf5(file, origin) as tree:
-        return {name: np.asarray(node[()]).squeeze() for name, node in numeric_nodes(tree).items()}
-
-
-def opened_hdf5(file: BinaryIO, origin: str) -> Any:
-    """h5py's view of a file; h5py is an extra."""
-    try:
-        import h5py
-    except ImportError as error:
-        raise InputError(f"{origin}: MATLAB v7.3 files need an extra; pip install 'bearcat[formats]'") from error
-    return h5py.File(file, "r")
-
-
-def numeric_nodes(tree: Any) -> dict[str, Any]:
-    """The arrays of numbers in an HDF5 tree, as `a.b`, not yet read; what MATLAB keeps for itself is left out."""
-    import h5py
-
-    found: dict[str, Any] = {}
-
-    def visit(name: str, node: Any) -> None:
-        if isinstance(node, h5py.Dataset) and node.dtype.kind in "fiu" and not name.startswith("#"):
-            found[name.replace("/", ".")] = node
-
-    tree.visititems(visit)
-    return found
-
-
-FORMATS: dict[str, Callable[[BinaryIO, str], Signals]] = {
-    ".csv": _read_text,
-    ".tsv": _read_text,
-    ".txt": _read_text,
-    ".npy": _read_npy,
-    ".npz": _read_npz,
-    ".mat": _read_matlab,
-    ".wav": _read_wav,
-    ".parquet": _read_parquet,
+FORMATS: dict[str, Callable[[BinaryIO, str, ExitStack], SignalFile]] = {
+    ".csv": _open_text,
+    ".tsv": _open_text,
+    ".txt": _open_text,
+    ".npy": _open_npy,
+    ".npz": _open_npz,
+    ".mat": _open_mat,
+    ".wav": _open_wav,
+    ".parquet": _open_parquet,
 }

@@ -103,7 +103,7 @@ def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> t
     wanted, own = model.preparation.rate or model.rate, stream.rate or rate
     note = None
     if rate is not None and stream.rate is not None and stream.rate != rate:
-        note = f"{stream.origin}: says it is at {stream.rate:g} Hz, which counts, and not --rate {rate:g}"
+        note = f"{stream.origin}: says it is at {stream.rate:g} Hz, which counts, and not at the given {rate:g} Hz"
     if wanted is None and own is not None:
         told = f"{stream.origin}: the model does not know the rate it was trained at, so {own:g} Hz may not be that"
         return replace(stream, rate=own), f"{told}; {note}" if note else told
@@ -111,7 +111,7 @@ def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> t
         return replace(stream, rate=own), note
     if own is None:
         raise InputError(
-            f"{stream.origin}: does not say its sampling rate, and the model is for {wanted:g} Hz; give it with --rate"
+            f"{stream.origin}: does not say its sampling rate, and the model is for {wanted:g} Hz; give it", "rate"
         )
     ratio = Fraction(wanted / own).limit_denominator(1000)  # as bearcat.data.resample
     if ratio == 0:
