@@ -379,7 +379,7 @@ def test_files_far_larger_than_the_memory_they_need(tmp_path, model_folder):
         for kind in kinds:
             paths[f"{name}.{kind}"] = samples // 4 if kind == "csv" else samples
             write(tmp_path / f"{name}.{kind}", np.resize(noise(2**16), paths[f"{name}.{kind}"]))
-    order = [*paths][: len(kinds)] + [*paths]  # short ones twice, for what libraries take when they are loaded
+    order = [*list(paths)[: len(kinds)], *paths]  # short ones twice, for what libraries take when they are loaded
     call = [sys.executable, "-c", MEMORY, str(model_folder / "model.onnx"), *(str(tmp_path / name) for name in order)]
     result = subprocess.run(call, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr

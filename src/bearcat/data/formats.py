@@ -17,13 +17,14 @@ import re
 import struct
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from math import prod
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,7 @@ Index = tuple[int | slice, ...]
 BLOCK = 2**18  # samples read at once
 TEXT_BLOCK = 2**18  # bytes of text read at once
 LONGEST_LINE = 2**16  # bytes; a row of text with more columns than that is no recording
+SOME_NAMES = 30  # of channels, listed in a sentence
 MOST_CHUNKS = 10_000  # of a wav file, before its samples
 PROBED = 2**12  # rows of a parquet file that show which of its columns are times or sample numbers
 RATE_NAMES = {"rate", "fs", "sr", "samplerate", "samplingrate", "samplingfrequency", "samplefrequency", "fsamp"}
@@ -113,10 +115,16 @@ def chosen_channel(origin: str, channels: Mapping[str, Any], channel: str | None
     if channel is None and len(channels) == 1:
         return next(iter(channels))
     if channel is None:
-        raise InputError(f"{origin}: holds {len(channels)} channels ({', '.join(channels)}); choose one", "channel")
+        raise InputError(f"{origin}: holds {len(channels)} channels ({_some(channels)}); choose one", "channel")
     if channel not in channels:
-        raise InputError(f"{origin}: has no channel '{channel}'{suggest(channel, channels)}", "channel")
+        known = list(islice(channels, SOME_NAMES))
+        raise InputError(f"{origin}: has no channel '{channel}'{suggest(channel, known)}", "channel")
     return channel
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = list(islice(names, SOME_NAMES + 1))
+    return ", ".join(listed[:SOME_NAMES] + ["…"] * (len(listed) > SOME_NAMES))[:400] or "nothing"
 
 
 @contextmanager
@@ -181,7 +189,7 @@ def _from_arrays(origin: str, arrays: Mapping[str, _StoredArray], rate: float | 
             index = [number if axis == other else 0 for axis in range(len(array.shape))]
             places[f"{name}.{number + 1}".lstrip(".")] = array, time, index
     if not places:
-        raise InputError(f"{origin}: holds no numeric signal; it has {', '.join(arrays) or 'nothing'}")
+        raise InputError(f"{origin}: holds no numeric signal; it has {_some(arrays)}")
 
     def read(names: Sequence[str]) -> Iterator[Part]:
         for name in names:
@@ -199,14 +207,14 @@ def _open_npy(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
     start = file.tell()
 
     def read(index: Index) -> Samples:  # mapped anew each time, because pages that were read stay in memory
-        return np.array(np.memmap(file, dtype, "r", start, shape, order)[index])
+        return np.array(np.memmap(cast(Any, file), dtype, "r", start, shape, order)[index])
 
     if prod(shape) * dtype.itemsize > file.seek(0, 2) - start:
         raise EOFError("it ends before its samples do")
     return _from_arrays(origin, {"": _StoredArray(shape, dtype, read)})
 
 
-def _npy_header(file: IO[bytes], origin: str) -> tuple[tuple[int, ...], np.dtype[Any], str]:
+def _npy_header(file: IO[bytes], origin: str) -> tuple[tuple[int, ...], np.dtype[Any], Literal["C", "F"]]:
     """Shape, type and order of axes ("C" or "F") that the head of a .npy file announces."""
     version = np.lib.format.read_magic(file)
     read: Callable[..., tuple[Any, ...]] = (
@@ -239,7 +247,7 @@ def _zipped_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, origin: str
             return values
 
     with archive.open(member) as content:
-        if not content.peek(8).startswith(np.lib.format.MAGIC_PREFIX):
+        if not cast(zipfile.ZipExtFile, content).peek(8).startswith(np.lib.format.MAGIC_PREFIX):
             return _StoredArray((0,), np.dtype(float), lambda index: whole()[index])  # no array
         shape, dtype, _ = _npy_header(content, origin)
     if prod(shape) * dtype.itemsize > member.file_size:
@@ -311,7 +319,7 @@ def _open_wav(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
         raise ValueError("no RIFF header")
     order = ">" if kind == b"RIFX" else "<"
     code, channels, rate, width, long_size = 0, 0, 0, 0, 0
-    for _ in range(MOST_CHUNKS):
+    for _chunk in range(MOST_CHUNKS):
         name, size = struct.unpack(f"{order}4sI", file.read(8))
         start = file.tell()
         if name == b"data":
@@ -337,7 +345,7 @@ def _open_wav(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
     shape = (size // width, channels, *((3,) if each == 3 else ()))
 
     def read(index: Index, number: int) -> Samples:
-        samples = np.array(np.memmap(file, f"{order}{stored}", "r", start, shape)[index[0], number])
+        samples = np.array(np.memmap(cast(Any, file), f"{order}{stored}", "r", start, shape)[index[0], number])
         if each == 3:
             wide = np.zeros((len(samples), 4), dtype=np.uint8)
             wide[:, :3] = samples if order == ">" else samples[:, ::-1]
@@ -365,7 +373,8 @@ def _from_table(origin: str, head: Part, parts: Callable[[Sequence[str]], Iterat
 
     A column of times gives the rate, a column of sample numbers is left out.
     """
-    clock, unit, rate, left_out = "", 1.0, None, set()
+    clock, unit, rate = "", 1.0, None
+    left_out: set[str] = set()
     for name, values in head.items():
         if len(head) - len(left_out) == 1 or values.size < 3 or values.dtype.kind not in "fiu":
             continue
@@ -380,7 +389,7 @@ def _from_table(origin: str, head: Part, parts: Callable[[Sequence[str]], Iterat
             left_out.add(name)
     numeric = {name for name, values in head.items() if values.dtype.kind in "fiu" and values.size > 1} - left_out
     if not numeric:
-        raise InputError(f"{origin}: holds no numeric signal; it has {', '.join(head) or 'nothing'}")
+        raise InputError(f"{origin}: holds no numeric signal; it has {_some(head)}")
 
     def read(names: Sequence[str]) -> Iterator[Part]:
         before = np.empty(0)

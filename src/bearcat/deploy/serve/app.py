@@ -1,13 +1,13 @@
-"""The server's application: what is asked, who may ask, how much at once.
+"""The server's application: its addresses, who may use them, and how much it takes on at once.
 
 Every request of /predict takes one of `concurrency` places before a byte of its body is read (else 429), sends at most
-`max_bytes` (else 413) and is answered within `timeout` seconds (else 408), of which receiving, waiting for a worker
-and computing are all part. Workers are threads, one for each core; onnxruntime computes without Python's lock. A place
-is free again when its worker has stopped, not when its client was told 408, so that late work cannot pile up.
+`max_bytes` (else 413) and is answered within `timeout` seconds (else 408), which include receiving, waiting for a
+worker and computing. Workers are threads, one for each core; onnxruntime computes without Python's lock. A place is
+free again when its worker has stopped, not when its client was told 408, so that late work cannot pile up.
 
 Uploaded recordings are raw bodies (application/octet-stream, the name in the address) rather than multipart forms: they
 go from the socket into a private temporary file as they come, `curl --data-binary` and fetch() send them as they are,
-and web pages of other origins cannot, for browsers ask before they send such bodies.
+and web pages of other origins cannot, because browsers ask before they send such bodies.
 
 >>> app = make_app(Served(load_onnx(Path("model.onnx")), {"inner"}), Limits(), token=None)
 """
@@ -23,7 +23,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -40,29 +40,28 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bearcat import __version__
 from bearcat.data.bearing import BEARINGS, Bearing
-from bearcat.data.formats import FORMATS
+from bearcat.data.formats import FORMATS, TooLargeError
+from bearcat.data.isolated import Readers
 from bearcat.deploy.serve.answer import (
     Answer,
-    Asked,
-    FieldError,
     GivenWindows,
-    OutOfTimeError,
+    PredictQuery,
     Served,
     answer_file,
     answer_windows,
-    distrusted,
+    field_error,
     lower_first,
 )
 from bearcat.deploy.serve.limits import Limits
 from bearcat.deploy.serve.metrics import Metrics
-from bearcat.deploy.serve.pages import CLOSED, docs_page, main_page
-from bearcat.deploy.serve.unpacked import TooLargeError, check_unpacked
+from bearcat.deploy.serve.pages import CLOSED, HtmlPage, docs_page, main_page
 from bearcat.errors import InputError
 
-MOST_JSON = 2**24  # bytes; numbers as text become objects of Python's before they are an array
+MOST_JSON = 2**24  # bytes; numbers as text become Python objects before they are an array
 EXPANSION = 8  # a recording may unpack to so many times max_bytes
-NOT_A_NAME = "must be a plain file name, without / or \\"  # what pydantic says is the regular expression
-OPEN = {"/health", "/"}  # without a token: the page holds nothing, and what it asks for carries the token
+READERS = 2  # child processes that read compressed formats; each may take twice what a recording unpacks to
+NOT_A_NAME = "must be a plain file name, without / or \\"  # pydantic would show the regular expression
+OPEN_PATHS = {"/health", "/"}  # without a token: the page holds nothing, and what it asks for carries the token
 PATHS = {"/", "/predict", "/model", "/health", "/metrics", "/docs", "/openapi.json"}
 HEADERS = {
     "Content-Security-Policy": CLOSED,
@@ -75,7 +74,7 @@ HEADERS = {
 ABOUT = "Diagnoses recordings of bearings: send one, or windows of it, and read class, confidence and doubts."
 
 
-class Problem(BaseModel):
+class Refusal(BaseModel):
     """Why there is no answer."""
 
     reason: str = Field(description="One sentence.")
@@ -86,7 +85,7 @@ class Health(BaseModel):
     status: str
 
 
-class ModelAnswer(BaseModel):
+class ModelDescription(BaseModel):
     """What the model takes and tells apart, and what this server takes."""
 
     classes: list[str]
@@ -110,7 +109,7 @@ class ModelAnswer(BaseModel):
 
 
 class RefusalError(Exception):
-    """An answer that is a Problem."""
+    """An answer that is a Refusal."""
 
     def __init__(self, status: int, reason: str, field: str | None = None, **headers: str) -> None:
         super().__init__(reason)
@@ -118,55 +117,46 @@ class RefusalError(Exception):
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-@dataclass(eq=False)
-class Desk:
-    """Takes recordings and windows in and hands them to workers."""
+class PredictionService:
+    """Receives recordings and windows and hands them to workers."""
 
-    served: Served
-    limits: Limits
-    metrics: Metrics
-    numbers: count[int] = field(default_factory=count)
-    folder: Path | None = None  # for uploads, nobody else's, gone with the server
-    workers: ThreadPoolExecutor | None = None
+    def __init__(self, served: Served, limits: Limits, metrics: Metrics) -> None:
+        self.served, self.limits, self.metrics = served, limits, metrics
+        self.accepted = 0  # requests being received, waiting or computed
+        self.numbers = count()
 
     @asynccontextmanager
-    async def opened(self, _: FastAPI) -> AsyncIterator[None]:
+    async def running(self, _: FastAPI) -> AsyncIterator[None]:
         cores = min(os.cpu_count() or 1, self.limits.concurrency)
         with (
             tempfile.TemporaryDirectory(prefix="bearcat-", ignore_cleanup_errors=True) as folder,
-            ThreadPoolExecutor(cores, thread_name_prefix="bearcat") as workers,
+            Readers(min(cores, READERS), EXPANSION * self.limits.max_bytes) as self.readers,
+            ThreadPoolExecutor(cores, thread_name_prefix="bearcat") as self.workers,
         ):
-            self.folder, self.workers = Path(folder), workers
+            self.folder = Path(folder)  # of uploads, readable for this user alone
             yield
 
-    async def answer(self, request: Request, asked: Asked) -> bytes:
+    async def answer(self, request: Request, query: PredictQuery) -> bytes:
         """The answer as JSON, or RefusalError; the place is kept until nothing of the request runs any more."""
-        if self.metrics.accepted >= self.limits.concurrency:
-            raise RefusalError(
-                429,
-                f"the server is busy with {self.limits.concurrency} requests; try again in a second",
-                Retry_After="1",
-            )
-        self.metrics.accepted += 1
+        if self.accepted >= self.limits.concurrency:
+            busy = f"the server is busy with {self.limits.concurrency} requests; try again in a second"
+            raise RefusalError(429, busy, Retry_After="1")
+        self._accept(1)
         job: asyncio.Future[Answer] | None = None
-        loop = asyncio.get_running_loop()
         until = time.monotonic() + self.limits.timeout
         try:
             async with asyncio.timeout(self.limits.timeout):
-                work = await self._received(request, asked, until)
-                job = loop.run_in_executor(self.workers, work)
-                found = await asyncio.shield(job)
-        except (TimeoutError, OutOfTimeError) as error:
-            received = "the answer took" if job else "the request's body took"
-            raise RefusalError(
-                408, f"{received} longer than {self.limits.timeout:g} s; send less at once", Connection="close"
-            ) from error
+                work = await self._receive(request, query, until)
+                job = asyncio.get_running_loop().run_in_executor(self.workers, work)
+                answer = await asyncio.shield(job)
+        except TimeoutError as error:
+            slow = "the answer took" if job else "the request's body took"
+            reason = f"{slow} longer than {self.limits.timeout:g} s; send less at once"
+            raise RefusalError(408, reason, Connection="close") from error
         except TooLargeError as error:
             raise RefusalError(413, str(error), "file") from error
-        except FieldError as error:
-            raise RefusalError(422, str(error), error.field) from error
         except InputError as error:
-            raise RefusalError(422, str(error), "body") from error
+            raise RefusalError(422, str(error), error.field or ("file" if query.filename else "body")) from error
         except ClientDisconnect as error:
             raise RefusalError(499, "the client went away") from error
         finally:
@@ -174,51 +164,43 @@ class Desk:
                 self._leave(job)
             else:
                 job.add_done_callback(self._leave)
-        self._count(found)
-        return found.model_dump_json(by_alias=True).encode()
+        self.metrics.recordings.labels(**{"class": answer.label}).inc()
+        self.metrics.windows.inc(answer.windows)
+        self.metrics.alarms.inc(answer.alarm)
+        self.metrics.unfamiliar.inc(answer.familiar is False)
+        return answer.model_dump_json(by_alias=True).encode()
+
+    def _accept(self, change: int) -> None:
+        self.accepted += change
+        self.metrics.accepted.set(self.accepted)
 
     def _leave(self, job: asyncio.Future[Answer] | None) -> None:
         if job is not None and not job.cancelled():
-            job.exception()  # that of a job whose client was told 408 is nobody's
-        self.metrics.accepted -= 1
+            job.exception()  # so that nobody misses that of a job whose client was told 408
+        self._accept(-1)
 
-    def _count(self, found: Answer) -> None:
-        self.metrics.count("bearcat_recordings_total", labels={"class": found.label})
-        self.metrics.count("bearcat_windows_total", found.windows)
-        self.metrics.count("bearcat_alarms_total", int(found.alarm))
-        self.metrics.count("bearcat_unfamiliar_total", int(found.familiar is False))
-
-    async def _received(self, request: Request, asked: Asked, until: float) -> Callable[[], Answer]:
+    async def _receive(self, request: Request, query: PredictQuery, until: float) -> Callable[[], Answer]:
         """The body, checked as far as can be without reading it, and what is to be done with it."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json":
-            self._check_windows(asked)
+            for name in query.model_fields_set - {"by"}:
+                raise field_error(name, "is for uploaded recordings; leave it out of the address of windows")
             content = bytearray()
             async for chunk in self._bounded(request, min(self.limits.max_bytes, MOST_JSON)):
                 content += chunk
-            return partial(answer_windows, self.served, bytes(content), asked, until)
+            return partial(answer_windows, self.served, bytes(content), query, until)
         if kind != "application/octet-stream":
-            raise RefusalError(
-                415, "send a recording as application/octet-stream (its name in the address, ?filename=…),"
-                " or windows as application/json", "content-type",
-            )  # fmt: skip
-        return partial(self._answer_upload, await self._uploaded(request, asked), asked, until)
+            wanted = "a recording as application/octet-stream (its name in the address, ?filename=…)"
+            raise RefusalError(415, f"send {wanted}, or windows as application/json", "content-type")
+        return partial(self._answer_upload, await self._store_upload(request, query), query, until)
 
-    def _check_windows(self, asked: Asked) -> None:
-        """Windows have no file's parameters."""
-        for name in asked.model_fields_set - {"by"}:
-            raise FieldError(name, f"{name}: is for uploaded recordings; leave it out of the address of windows")
-
-    async def _uploaded(self, request: Request, asked: Asked) -> Path:
-        if asked.filename is None:
-            raise FieldError(
-                "filename", "filename: is missing; add ?filename=NAME to the address, for it says the format"
-            )
-        suffix = Path(asked.filename).suffix.lower()
+    async def _store_upload(self, request: Request, query: PredictQuery) -> Path:
+        if query.filename is None:
+            raise field_error("filename", "is missing; add ?filename=NAME to the address, for it says the format")
+        suffix = Path(query.filename).suffix.lower()
         if suffix not in FORMATS:
-            raise FieldError("filename", f"filename: unknown format '{suffix}'; use one of {', '.join(FORMATS)}")
-        asked.marks()  # a wrong geometry need not wait for the recording
-        assert self.folder is not None, "the server has started"  # noqa: S101
+            raise field_error("filename", f"unknown format '{suffix}'; use one of {', '.join(FORMATS)}")
+        query.marks()  # a wrong geometry need not wait for the recording
         path = self.folder / f"{next(self.numbers)}{suffix}"
         try:
             with path.open("xb") as file:
@@ -229,36 +211,29 @@ class Desk:
             raise
         return path
 
-    def _answer_upload(self, path: Path, asked: Asked, until: float) -> Answer:
-        origin = asked.filename or path.name
+    def _answer_upload(self, path: Path, query: PredictQuery, until: float) -> Answer:
         try:
-            with distrusted(origin):
-                check_unpacked(path, origin, EXPANSION * self.limits.max_bytes)
-            return answer_file(self.served, path, asked, until)
-        except (TooLargeError, FieldError):
-            raise
-        except InputError as error:
-            raise FieldError("file", str(error).replace(str(path), origin)) from error
+            return answer_file(self.served, self.readers, path, query, until)
         finally:
             path.unlink(missing_ok=True)
 
     async def _bounded(self, request: Request, most: int) -> AsyncIterator[bytes]:
         """The body's chunks; 413 as soon as it is known to be longer than `most`."""
-        problem = RefusalError(
+        refusal = RefusalError(
             413, f"the body is longer than {most} bytes; send less at once, or cut the recording", "body"
         )
         if int(request.headers.get("content-length", 0)) > most:
-            raise problem
-        found = 0
+            raise refusal
+        size = 0
         async for chunk in request.stream():
-            found += len(chunk)
-            if found > most:
-                raise problem
+            size += len(chunk)
+            if size > most:
+                raise refusal
             yield chunk
 
 
-class Door:
-    """Everything passes here: who may ask, the headers of every answer, counts and times."""
+class AccessMiddleware:
+    """Around every request: who may ask, the headers of every answer, counts and times."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, token: str | None, loopback: bool) -> None:
         self.app, self.metrics, self.loopback = app, metrics, loopback
@@ -270,7 +245,7 @@ class Door:
         start, status = time.perf_counter(), 500
         path = scope["path"] if scope["path"] in PATHS else "other"
 
-        async def dressed(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -279,38 +254,32 @@ class Door:
                     headers.setdefault(name, value)
             await send(message)
 
-        self.metrics.in_flight += 1
         try:
-            refused = self._refused(scope)
-            await (refused or self.app)(scope, receive, dressed)
+            with self.metrics.in_flight.track_inprogress():
+                await (self._refusal(scope) or self.app)(scope, receive, send_with_headers)
         finally:
-            self.metrics.in_flight -= 1
-            self.metrics.count("bearcat_requests_total", labels={"path": path, "status": str(status)})
-            self.metrics.time(path, time.perf_counter() - start)
+            self.metrics.requests.labels(path=path, status=str(status)).inc()
+            self.metrics.seconds.labels(path=path).observe(time.perf_counter() - start)
         return None
 
-    def _refused(self, scope: Scope) -> Response | None:
+    def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         if self.token is None:
-            if self.loopback and not _local(headers.get("host", "")):
-                return _problem(
-                    403,
-                    "this server answers to localhost and addresses alone; start it with a token to use other names",
-                )
-            return None
+            if not self.loopback or _is_local(headers.get("host", "")):
+                return None
+            return _refuse(
+                403, "this server answers to localhost and addresses alone; start it with a token to use other names"
+            )
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scope["path"] in OPEN or (
-            scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self.token)
-        ):
+        right = scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self.token)
+        if right or scope["path"] in OPEN_PATHS:
             return None
-        return _problem(
-            401, "this server wants its token, as the header Authorization: Bearer TOKEN",
-            "authorization", {"WWW-Authenticate": "Bearer"},
-        )  # fmt: skip
+        reason = "this server wants its token, as the header Authorization: Bearer TOKEN"
+        return _refuse(401, reason, "authorization", {"WWW-Authenticate": "Bearer"})
 
 
-def _local(host: str) -> bool:
-    """Whether a Host header is localhost or a plain address; with other names a page elsewhere may have found us."""
+def _is_local(host: str) -> bool:
+    """Whether a Host header is localhost or a plain address; under another name, a foreign page may have found us."""
     name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
     try:
         ipaddress.ip_address(name)
@@ -319,13 +288,14 @@ def _local(host: str) -> bool:
     return True
 
 
-def _problem(status: int, reason: str, field: str | None = None, headers: dict[str, str] | None = None) -> JSONResponse:
+def _refuse(status: int, reason: str, field: str | None = None, headers: dict[str, str] | None = None) -> JSONResponse:
     return JSONResponse({"reason": reason, "field": field}, status, headers)
 
 
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem, "description": told}
-    for status, told in {
+Responses = dict[int | str, dict[str, Any]]
+REFUSALS: Responses = {
+    status: {"model": Refusal, "description": description}
+    for status, description in {
         401: "The token is missing or wrong.",
         403: "Asked under a name that is not this server's.",
         408: "The request took too long.",
@@ -335,26 +305,25 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
         429: "Too many requests at once; Retry-After says when to come back.",
     }.items()
 }
-ANSWERS: dict[int | str, dict[str, Any]] = {200: {"model": Answer, "description": "The diagnosis."}, **PROBLEMS}
-SHUT: dict[int | str, dict[str, Any]] = {status: PROBLEMS[status] for status in (401, 403)}
-SHUT_PLAIN: dict[int | str, dict[str, Any]] = {  # a reason is JSON where the answer is plain text, too
+ANSWERS: Responses = {200: {"model": Answer, "description": "The diagnosis."}, **REFUSALS}
+ACCESS: Responses = {status: REFUSALS[status] for status in (401, 403)}
+ACCESS_AS_JSON: Responses = {  # where the answer itself is plain text
     status: {
-        "description": told["description"],
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        "description": refusal["description"],
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Refusal"}}},
     }
-    for status, told in SHUT.items()
+    for status, refusal in ACCESS.items()
+}
+UPLOAD = {
+    "type": "string",
+    "format": "binary",
+    "description": "A recording as it is on disk; ?filename=NAME says its format.",
 }
 PREDICT_BODY = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/octet-stream": {
-                "schema": {
-                    "type": "string",
-                    "format": "binary",
-                    "description": "A recording as it is on disk; ?filename=NAME says its format.",
-                }
-            },
+            "application/octet-stream": {"schema": UPLOAD},
             "application/json": {"schema": GivenWindows.model_json_schema()},
         },
     }
@@ -362,62 +331,58 @@ PREDICT_BODY = {
 
 
 def make_app(served: Served, limits: Limits, token: str | None, loopback: bool = True) -> ASGIApp:
-    """The whole application, its door included."""
+    """The whole application, with its middleware."""
     metrics = Metrics()
-    desk = Desk(served, limits, metrics)
+    service = PredictionService(served, limits, metrics)
     app = FastAPI(
-        title="bearcat serve",
-        version=__version__,
-        description=ABOUT,
-        lifespan=desk.opened,
-        docs_url=None,
-        redoc_url=None,
-    )
-    told = _told(served, limits)
-
-    @app.post(
-        "/predict", responses=ANSWERS,
-        openapi_extra=PREDICT_BODY,
+        title="bearcat serve", version=__version__, description=ABOUT, lifespan=service.running,
+        docs_url=None, redoc_url=None,
     )  # fmt: skip
-    async def predict(request: Request, asked: Annotated[Asked, Query()]) -> Response:
+    description = describe_model(served, limits)
+
+    @app.post("/predict", responses=ANSWERS, openapi_extra=PREDICT_BODY)
+    async def predict(request: Request, query: Annotated[PredictQuery, Query()]) -> Response:
         """Diagnose a recording, or windows as recorded."""
-        return Response(await desk.answer(request, asked), media_type="application/json")
+        return Response(await service.answer(request, query), media_type="application/json")
 
-    @app.get("/model", responses=SHUT, response_description="The model.")
-    async def model() -> ModelAnswer:
+    @app.get("/model", responses=ACCESS, response_description="The model.")
+    async def model() -> ModelDescription:
         """What the model takes and tells apart, and what this server takes."""
-        return told
+        return description
 
-    @app.get("/health", responses={403: PROBLEMS[403]}, response_description="It is there.")
+    @app.get("/health", responses={403: REFUSALS[403]}, response_description="It is there.")
     async def health() -> Health:
         """Whether the server is there; needs no token."""
         return Health(status="ok")
 
-    @app.get("/metrics", response_class=PlainTextResponse, responses=SHUT_PLAIN, response_description="Lines of text.")
+    @app.get(
+        "/metrics", response_class=PlainTextResponse, responses=ACCESS_AS_JSON, response_description="Lines of text."
+    )
     async def show_metrics() -> Response:
         """Counts and times for Prometheus."""
         return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
+    def show(page: HtmlPage) -> Response:
+        return HTMLResponse(page.text, headers={"Content-Security-Policy": page.policy})
+
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        found = main_page()
-        return HTMLResponse(found.text, headers={"Content-Security-Policy": found.policy})
+        return show(main_page())
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:
-        found = docs_page(app.openapi())
-        return HTMLResponse(found.text, headers={"Content-Security-Policy": found.policy})
+        return show(docs_page(app.openapi()))
 
     @app.exception_handler(RefusalError)
     async def refused(_: Request, error: RefusalError) -> Response:
-        return _problem(error.status, error.reason, error.field, error.headers)
+        return _refuse(error.status, error.reason, error.field, error.headers)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
-        said = NOT_A_NAME if first["type"] == "string_pattern_mismatch" else lower_first(first["msg"])
-        return _problem(422, f"{name}: {said}", name)
+        problem = NOT_A_NAME if first["type"] == "string_pattern_mismatch" else lower_first(first["msg"])
+        return _refuse(422, f"{name}: {problem}", name)
 
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> Response:
@@ -425,26 +390,26 @@ def make_app(served: Served, limits: Limits, token: str | None, loopback: bool =
             404: "there is nothing at this address; /docs lists what there is",
             405: f"this address does not take {request.method}; /docs says what it takes",
         }.get(error.status_code, error.detail)
-        return _problem(error.status_code, reason, None, dict(error.headers or {}))
+        return _refuse(error.status_code, reason, None, dict(error.headers or {}))
 
     @app.exception_handler(Exception)
     async def failed(_: Request, __: Exception) -> Response:  # logged with its traceback by uvicorn
-        return _problem(500, "the server failed on this request; its log says why")
+        return _refuse(500, "the server failed on this request; its log says why")
 
-    return Door(app, metrics, token, loopback)
+    return AccessMiddleware(app, metrics, token, loopback)
 
 
-def _numbers(bearing: Bearing) -> dict[str, int | float]:
+def _geometry(bearing: Bearing) -> dict[str, int | float]:
     return {name: value for name, value in asdict(bearing).items() if name != "designation"}
 
 
-def _told(served: Served, limits: Limits) -> ModelAnswer:
+def describe_model(served: Served, limits: Limits) -> ModelDescription:
     model = served.model
-    return ModelAnswer(
+    return ModelDescription(
         classes=list(model.classes), alarms=sorted(served.alarms), input=model.preparation.input,
         length=model.preparation.length, stride=model.preparation.step, rate=model.preparation.rate or model.rate,
         channels=model.channels, calibrated=served.calibrated, pooled_temperature=model.pooled_temperature,
         refusal=model.refusal, knows_familiar=model.familiarity is not None, made_by=dict(served.made_by),
-        formats=list(FORMATS), bearings={name: _numbers(bearing) for name, bearing in BEARINGS.items()},
+        formats=list(FORMATS), bearings={name: _geometry(bearing) for name, bearing in BEARINGS.items()},
         limits=asdict(limits), bearcat=__version__,
     )  # fmt: skip

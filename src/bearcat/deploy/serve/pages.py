@@ -1,8 +1,8 @@
-"""The two pages of a server, each in one file that asks nobody but this server for anything.
+"""The two pages of a server, each in one file that loads nothing from anywhere else.
 
-`/` is page.html. `/docs` is written here from the OpenAPI schema: FastAPI's own documentation page loads its script and
-style from elsewhere, which a plant's network does not reach and which our Content-Security-Policy forbids. Styles and
-scripts inside a page are allowed by their hashes, so that nothing a file is called can ever run.
+`/` is page.html. `/docs` is made from the OpenAPI schema: FastAPI's own documentation page loads its script and style
+from another site, which a plant's network may not reach and which our Content-Security-Policy forbids. Styles and
+scripts inside a page are allowed by their hashes, so that nothing in a file's name can ever run.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ CLOSED = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-acti
 
 
 @dataclass(frozen=True)
-class Page:
+class HtmlPage:
     text: str
     policy: str  # its Content-Security-Policy
 
 
 @cache
-def main_page() -> Page:
+def main_page() -> HtmlPage:
     return _with_policy(files("bearcat.deploy.serve").joinpath("page.html").read_text(encoding="utf-8"))
 
 
-def docs_page(schema: Mapping[str, Any]) -> Page:
+def docs_page(schema: Mapping[str, Any]) -> HtmlPage:
     """The OpenAPI schema for people: what can be asked, with which parameters, and what comes back."""
     (style,) = re.findall(r"<style>(.*?)</style>", main_page().text, re.DOTALL)
     parts = [
-        _operation(path, method, told, schema)
+        _operation(path, method, operation, schema)
         for path, operations in schema["paths"].items()
-        for method, told in operations.items()
+        for method, operation in operations.items()
     ]
     info = schema["info"]
     return _with_policy(
@@ -51,41 +51,45 @@ def docs_page(schema: Mapping[str, Any]) -> Page:
     )
 
 
-def _operation(path: str, method: str, told: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    rows = [
-        (one["name"], _kind(one["schema"]), one.get("description") or one["schema"].get("description", ""))
-        for one in told.get("parameters", ())
+def _operation(path: str, method: str, operation: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    parameters = [
+        (parameter["name"], parameter["schema"], parameter.get("description") or parameter["schema"].get("description"))
+        for parameter in operation.get("parameters", ())
     ]
     bodies = [
-        (kind, _kind(one["schema"]), one["schema"].get("description", ""))
-        for kind, one in told.get("requestBody", {}).get("content", {}).items()
+        (kind, body["schema"], body["schema"].get("description"))
+        for kind, body in operation.get("requestBody", {}).get("content", {}).items()
     ]
     answers = [
-        (status, _answer_kind(one, schema), one.get("description", "")) for status, one in told["responses"].items()
+        (status, _fields(answer, schema), answer.get("description", ""))
+        for status, answer in operation["responses"].items()
     ]
-    tables = "".join(
-        f"<h3>{title}</h3>{_table(found)}"
-        for title, found in (("Parameters of the address", rows), ("Body", bodies), ("Answers", answers))
-        if found
+    rows = {
+        "Parameters of the address": [(name, _kind(kind), text or "") for name, kind, text in parameters],
+        "Body": [(name, _kind(kind), text or "") for name, kind, text in bodies],
+        "Answers": answers,
+    }
+    tables = "".join(f"<h3>{title}</h3>{_table(found)}" for title, found in rows.items() if found)
+    about = escape(operation.get("description", ""))
+    return (
+        f'<section class="card"><h2><code>{method.upper()} {escape(path)}</code></h2><p>{about}</p>{tables}</section>'
     )
-    said = escape(told.get("description", ""))
-    return f'<section class="card"><h2><code>{method.upper()} {escape(path)}</code></h2><p>{said}</p>{tables}</section>'
 
 
-def _kind(one: Mapping[str, Any]) -> str:
-    kinds = [_kind(part) for part in one.get("anyOf", ()) if part.get("type") != "null"]
+def _kind(schema: Mapping[str, Any]) -> str:
+    kinds = [_kind(part) for part in schema.get("anyOf", ()) if part.get("type") != "null"]
     if kinds:
         return " or ".join(kinds)
-    if "enum" in one:
-        return ", ".join(map(str, one["enum"]))
-    if one.get("type") == "array":
-        return f"list of {_kind(one['items'])}"
-    return "binary" if one.get("format") == "binary" else str(one.get("type", "object"))
+    if "enum" in schema:
+        return ", ".join(map(str, schema["enum"]))
+    if schema.get("type") == "array":
+        return f"list of {_kind(schema['items'])}"
+    return "binary" if schema.get("format") == "binary" else str(schema.get("type", "object"))
 
 
-def _answer_kind(one: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+def _fields(answer: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     """The fields of what comes back, or its content type."""
-    content = one.get("content", {})
+    content = answer.get("content", {})
     reference = content.get("application/json", {}).get("schema", {}).get("$ref", "")
     fields = schema.get("components", {}).get("schemas", {}).get(reference.rpartition("/")[2], {}).get("properties", {})
     return ", ".join(fields) or ", ".join(content)
@@ -93,19 +97,16 @@ def _answer_kind(one: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
 
 def _table(rows: list[tuple[str, str, str]]) -> str:
     lines = "".join(
-        f"<tr><td><code>{escape(name)}</code></td><td>{escape(kind)}</td><td>{escape(told)}</td></tr>"
-        for name, kind, told in rows
+        f"<tr><td><code>{escape(name)}</code></td><td>{escape(kind)}</td><td>{escape(about)}</td></tr>"
+        for name, kind, about in rows
     )
     return f'<div class="scroll"><table class="plain"><tbody>{lines}</tbody></table></div>'
 
 
-def _with_policy(text: str) -> Page:
-    def sources(tag: str) -> str:
-        found = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
-        hashes = (base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in found)
-        return " ".join(f"'sha256-{one}'" for one in hashes) or "'none'"
+def _with_policy(text: str) -> HtmlPage:
+    def hashes(tag: str) -> str:
+        digests = (hashlib.sha256(part.encode()).digest() for part in re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.S))
+        return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests) or "'none'"
 
-    return Page(
-        text,
-        f"{CLOSED}; connect-src 'self'; img-src data:; style-src {sources('style')}; script-src {sources('script')}",
-    )
+    sources = f"style-src {hashes('style')}; script-src {hashes('script')}"
+    return HtmlPage(text, f"{CLOSED}; connect-src 'self'; img-src data:; {sources}")

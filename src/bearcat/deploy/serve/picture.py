@@ -1,13 +1,13 @@
-"""What a recording looks like, in a bounded number of points, computed while its blocks go by.
+"""What a recording looks like, in a bounded number of points, computed while its blocks pass.
 
 Waveform: the lowest and highest sample of so many parts. Spectrum and envelope spectrum: root mean square over
-segments of about two seconds that overlap by half, as fine as telling fault frequencies apart needs; then the highest
-of neighbouring bins, so that no line is lost. Marks: shaft and fault frequencies with their multiples, and how far the
-envelope spectrum rises there above what surrounds them.
+segments of about two seconds that overlap by half, fine enough to tell fault frequencies apart; then the highest of
+neighbouring bins, so that no line is lost. Marks: shaft and fault frequencies with their multiples, and how far the
+envelope spectrum rises there above its surroundings.
 
->>> watched = Picture(rate=12_000.0)
->>> diagnosis = diagnose_stream(model, replace(stream, blocks=watched.watching(stream.blocks)))
->>> watched.drawn(marks_of(BEARINGS["6205"], speed_rpm=1797))
+>>> picture = RecordingPicture(rate=12_000.0)
+>>> diagnosis = diagnose_stream(model, replace(stream, blocks=picture.observe(stream.blocks)))
+>>> picture.to_dict(marks_of(BEARINGS["6205"], speed_rpm=1797))
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Doubles = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Mark:
-    """A frequency to look at: which one (shaft, FTF, BPFO, BPFI, BSF), which multiple of it, where."""
+    """A frequency to mark: its name (shaft, FTF, BPFO, BPFI, BSF), which multiple of it, and where it lies."""
 
     name: str
     multiple: int
@@ -56,7 +56,7 @@ def marks_of(bearing: Bearing | None, speed_rpm: float) -> list[Mark]:
 
 
 class Folded:
-    """A growing number of rows kept as 2 · `most` at most: neighbours are joined whenever there are as many.
+    """A growing number of rows, of which at most 2 · `most` are kept: when there are more, neighbours are joined.
 
     `join` makes (row, column) of (row, neighbour, column); a kept row stands for `each` of those that were added.
     """
@@ -94,8 +94,8 @@ def sums(parts: Doubles) -> Doubles:
     return total
 
 
-class Picture:
-    """Of one recording, as it was recorded. `rate` in Hz, or None where nobody knows it."""
+class RecordingPicture:
+    """Curves of one recording, as it was recorded. `rate` in Hz, or None where nobody knows it."""
 
     def __init__(self, rate: float | None) -> None:
         self.rate = rate
@@ -107,14 +107,14 @@ class Picture:
         self._squares: Doubles | None = None  # (spectrum and envelope, bin)
         self._segments = 0
 
-    def watching(self, blocks: Iterable[Floats]) -> Iterator[Floats]:
-        """The blocks as they are, looked at on their way."""
+    def observe(self, blocks: Iterable[Floats]) -> Iterator[Floats]:
+        """The blocks unchanged; the curves are computed of what passes."""
         for block in blocks:
             self._add(block)
             yield block
 
-    def drawn(self, marks: Iterable[Mark] = ()) -> dict[str, Any]:
-        """The picture in plain lists and numbers."""
+    def to_dict(self, marks: Iterable[Mark] = ()) -> dict[str, Any]:
+        """The curves in plain lists and numbers."""
         if not self._segments and self._held.size >= 4:
             self._measure(self._held)
         marks = list(marks)
@@ -165,7 +165,7 @@ class Picture:
 
 
 def _envelope_reach(marks: list[Mark]) -> float:
-    """Past the last mark, but not so near that a lone shaft's line is all there is to see."""
+    """A little past the last mark; further where the shaft's alone is marked."""
     return max([1.15 * mark.hertz for mark in marks] + [100.0]) if len(marks) > 1 else ENVELOPE_RANGE
 
 
@@ -194,7 +194,7 @@ def _short(values: NDArray[Any]) -> list[float]:
 
 
 def timeline(folded: Folded, classes: int, step: float) -> Mapping[str, Any]:
-    """Rows (votes of each class, sum of confidences, unfamiliar windows) → what the strip of windows shows."""
+    """Rows (votes of each class, sum of confidences, unfamiliar windows) → the timeline of windows."""
     rows = folded.rows()
     votes = rows[:, :classes]
     count = np.maximum(votes.sum(axis=1), 1)

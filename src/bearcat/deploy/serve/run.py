@@ -34,7 +34,7 @@ def serve(
 ) -> None:  # fmt: skip
     """Serves the model until SIGTERM or SIGINT; then finishes what was accepted, and returns.
 
-    `say` is told the address when the server can be asked; `warn` the model's refusal, where it has one.
+    `say` is called with the address once the server listens, `warn` with the model's refusal where it has one.
     """
     if token is not None and (not token or not token.isascii() or not token.isprintable() or token != token.strip()):
         raise InputError("--token: must be printable ASCII letters and signs, without blanks at its ends")
@@ -55,13 +55,14 @@ def serve(
     with listening(address) as listener:
         host, port = listener.getsockname()[:2]
         say(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-        # uvicorn hands a signal on, once it has shut down, to whoever had it before; it is served by then.
-        before = {one: signal.signal(one, lambda *_: None) for one in (signal.SIGTERM, signal.SIGINT)}
+        # After its shutdown uvicorn raises the signal again for the handler that was set before; nothing is left to do.
+        signals = (signal.SIGTERM, signal.SIGINT)
+        handlers = [signal.signal(number, lambda *_: None) for number in signals]
         try:
             uvicorn.Server(config).run(sockets=[listener])
         finally:
-            for one, handler in before.items():
-                signal.signal(one, handler)
+            for number, handler in zip(signals, handlers, strict=True):
+                signal.signal(number, handler)
 
 
 def open_served(path: Path) -> OnnxModel:
@@ -81,11 +82,11 @@ def listening(address: Address) -> socket.socket:
     try:
         family, *_, place = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
         listener = socket.create_server(place[:2], family=family, backlog=2048)
-        # asyncio does not recognise this socket as TCP; without this, answers wait 40 ms for a client's acknowledgement.
+        # asyncio does this only for sockets it knows to be TCP; without it, answers wait 40 ms for an acknowledgement.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except OSError as error:
-        told = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
         raise InputError(
-            f"--host {address.host} --port {address.port}: cannot be listened on ({told}); choose another"
+            f"--host {address.host} --port {address.port}: cannot be listened on ({reason}); choose another"
         ) from error
