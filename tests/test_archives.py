@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import multiprocessing
 import os
 import stat
 import struct
 import sys
-import tarfile
 import zipfile
 import zlib
 from pathlib import Path
@@ -16,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bearcat.data import archives
-from bearcat.data.archives import DamagedArchiveError, Member, alone, is_archive, members, read_member, unpack
+from bearcat.data.archives import DamagedArchiveError, Member, is_archive, members, read_member, unpack
 from bearcat.errors import InputError
 
 FILES = {"KA04/one.mat": b"first " * 1000, "KA04/two.mat": os.urandom(5000), "empty.txt": b""}
@@ -26,18 +24,6 @@ def make_zip(path: Path, files: dict[str, bytes]) -> Path:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
             archive.writestr(name, content)
-    return path
-
-
-def make_tar(path: Path, files: dict[str, bytes], *others: tarfile.TarInfo) -> Path:
-    kind = {".gz": "w:gz", ".xz": "w:xz", ".bz2": "w:bz2"}.get(path.suffix, "w")
-    with tarfile.open(path, kind) as archive:  # type: ignore[call-overload]
-        for name, content in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-        for other in others:
-            archive.addfile(other)
     return path
 
 
@@ -75,15 +61,14 @@ def make_rar(path: Path, files: dict[str, bytes], *, method: int = 0, link: str 
 
 
 def make(path: Path, files: dict[str, bytes]) -> Path:
-    maker = {".zip": make_zip, ".rar": make_rar}.get(path.suffix, make_tar)
-    return maker(path, files)
+    return {".zip": make_zip, ".rar": make_rar}[path.suffix](path, files)
 
 
 def everything_below(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
 
 
-KINDS = ["a.zip", "a.rar", "a.tar", "a.tar.gz", "a.tar.bz2", "a.tar.xz"]
+KINDS = ["a.zip", "a.rar"]
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -109,22 +94,14 @@ def test_an_archive_cut_short_anywhere_is_refused_by_name(tmp_path: Path, name: 
     path = tmp_path / f"cut-{name}"
     for share in (0, 5, 30, 50, 60):
         path.write_bytes(whole[: len(whole) * share // 100])
-        with pytest.raises(DamagedArchiveError, match=r"cut-a.*download it again"):
+        with pytest.raises(DamagedArchiveError, match=r"cut-a.*cannot be read as an archive"):
             members(path)
         with pytest.raises(DamagedArchiveError):
             unpack(path, tmp_path / "out")
         assert everything_below(tmp_path / "out") == set()
 
 
-def test_a_tar_cut_between_two_members_is_not_taken_for_a_shorter_one(tmp_path: Path) -> None:
-    path = make_tar(tmp_path / "a.tar", FILES)
-    first = 512 + 6144  # the header and the 6000 bytes of the first member, in blocks of 512
-    path.write_bytes(path.read_bytes()[:first])
-    with pytest.raises(DamagedArchiveError, match="ends in the middle"):
-        members(path)
-
-
-@pytest.mark.parametrize("name", ["a.zip", "a.rar", "a.tar.gz"])
+@pytest.mark.parametrize("name", KINDS)
 def test_a_flipped_bit_is_noticed(tmp_path: Path, name: str) -> None:
     path = make(tmp_path / name, {"two.mat": FILES["KA04/two.mat"]})
     content = bytearray(path.read_bytes())
@@ -137,14 +114,14 @@ def test_a_flipped_bit_is_noticed(tmp_path: Path, name: str) -> None:
 def test_a_web_page_called_rar_is_named(tmp_path: Path) -> None:
     path = tmp_path / "KA04.rar"
     path.write_text("<html>not found</html>" * 100)
-    with pytest.raises(DamagedArchiveError, match=r"KA04.rar is damaged or not an archive"):
+    with pytest.raises(DamagedArchiveError, match=r"KA04.rar: cannot be read as an archive"):
         members(path)
 
 
 def test_an_archive_that_is_missing_or_lacks_the_member_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"gone.zip is not there"):
+    with pytest.raises(InputError, match=r"gone.zip: there is no such file"):
         members(tmp_path / "gone.zip")
-    with pytest.raises(InputError, match=r"a.zip holds no file 'three.mat'"):
+    with pytest.raises(InputError, match=r"a.zip: holds 'three.mat' nowhere"):
         read_member(make_zip(tmp_path / "a.zip", FILES), "three.mat")
 
 
@@ -152,7 +129,7 @@ ESCAPES = ["../evil", "a/../../evil", "/evil", "C:/evil", "C:evil", "a\\..\\..\\
 
 
 @pytest.mark.parametrize("name", ESCAPES)
-@pytest.mark.parametrize("kind", ["a.zip", "a.tar", "a.rar"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_names_that_lead_elsewhere_are_refused_and_nothing_is_written(tmp_path: Path, kind: str, name: str) -> None:
     path = make(tmp_path / kind, {"good.mat": b"good", name: b"evil"})
     with pytest.raises(InputError, match="was not unpacked, because"):
@@ -165,13 +142,13 @@ def test_links_and_devices_are_neither_listed_nor_unpacked(tmp_path: Path) -> No
     linked.external_attr = (stat.S_IFLNK | 0o777) << 16
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr(linked, "/etc/passwd")
-    for number, kind in enumerate((tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE)):
-        info = tarfile.TarInfo("link")
-        info.type, info.linkname = kind, "/etc/passwd"
-        make_tar(tmp_path / f"{number}.tar", {}, info)
+    device = zipfile.ZipInfo("link")
+    device.external_attr = (stat.S_IFCHR | 0o777) << 16
+    with zipfile.ZipFile(tmp_path / "b.zip", "w") as archive:
+        archive.writestr(device, "")
     make_rar(tmp_path / "a.rar", {"link": b""}, link="/etc/passwd")
     packed = sorted(tmp_path.iterdir())
-    assert len(packed) == 6
+    assert len(packed) == 3
     for path in packed:
         assert members(path) == []
         with pytest.raises(InputError, match=r"'link', a link or device"):
@@ -190,7 +167,7 @@ def test_a_link_already_in_the_folder_leads_nowhere(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("names", [("a.mat", "A.MAT"), ("a", "a/b"), ("a/b", "A"), ("a", "a."), ("é", "e\u0301")])
 def test_names_that_are_one_on_some_disk_are_refused(tmp_path: Path, names: tuple[str, str]) -> None:
-    path = make_tar(tmp_path / "a.tar", {name: name.encode() for name in names})
+    path = make_zip(tmp_path / "a.zip", {name: name.encode() for name in names})
     with pytest.raises(InputError, match="another member of the same name"):
         unpack(path, tmp_path / "out")
     assert everything_below(tmp_path / "out") == set()
@@ -208,12 +185,12 @@ def test_a_name_that_occurs_twice_is_refused(tmp_path: Path) -> None:
         unpack(path, tmp_path / "out")
 
 
-@pytest.mark.parametrize("name", ["a.zip", "a.tar.gz", "a.rar"])
+@pytest.mark.parametrize("name", KINDS)
 def test_sizes_and_counts_are_bounded_by_what_really_comes_out(tmp_path: Path, name: str) -> None:
     path = make(tmp_path / name, {"a": bytes(3 * 2**20), "b": bytes(3 * 2**20)})
-    with pytest.raises(InputError, match="past the limit of 1000 bytes"):
+    with pytest.raises(InputError, match="past the limit"):
         read_member(path, "a", limit=1000)
-    with pytest.raises(InputError, match=f"unpacks 'b' past the limit of {4 * 2**20} bytes"):
+    with pytest.raises(InputError, match="unpacks 'b' past the limit"):
         unpack(path, tmp_path / "out", limit_bytes=4 * 2**20)
     with pytest.raises(InputError, match="more than 1 files"):
         unpack(path, tmp_path / "out", limit_files=1)
@@ -229,20 +206,21 @@ def test_a_zip_that_lies_about_its_size_unpacks_neither_more_nor_wrong(tmp_path:
     assert path.read_bytes().count(honest) == 2  # in the member's own header and in the list at the end
     path.write_bytes(path.read_bytes().replace(honest, lie))
     assert members(path) == [Member("bomb", claim)]
-    with pytest.raises(InputError, match=r"a.zip is damaged|past the limit"):
+    with pytest.raises(InputError, match=r"a.zip: cannot be read|past the limit"):
         read_member(path, "bomb", limit=2**20)
-    with pytest.raises(InputError, match=r"a.zip is damaged|past the limit"):
+    with pytest.raises(InputError, match=r"a.zip: cannot be read|past the limit"):
         unpack(path, tmp_path / "out", limit_bytes=2**20)
     assert everything_below(tmp_path / "out") == set()
 
 
-def test_a_tar_header_of_absurd_size_is_not_read_into_memory(tmp_path: Path) -> None:
-    header = tarfile.TarInfo("pax")
-    header.type, header.size = tarfile.XHDTYPE, 2**33
-    path = tmp_path / "a.tar"
-    path.write_bytes(header.tobuf(tarfile.GNU_FORMAT) + bytes(4096))
-    with pytest.raises(DamagedArchiveError, match="absurd size"):
-        members(path)
+@pytest.mark.parametrize("how", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_members_that_are_neither_stored_nor_deflated_are_refused(tmp_path: Path, how: int) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", how) as archive:
+        archive.writestr("bomb", bytes(2**20))
+    for read in (members, lambda path: read_member(path, "bomb"), lambda path: unpack(path, tmp_path / "out")):
+        with pytest.raises(InputError, match="neither stored nor deflated"):
+            read(tmp_path / "a.zip")
+    assert everything_below(tmp_path / "out") == set()
 
 
 def test_a_different_file_is_never_overwritten_and_an_identical_one_is_kept(tmp_path: Path) -> None:
@@ -253,7 +231,7 @@ def test_a_different_file_is_never_overwritten_and_an_identical_one_is_kept(tmp_
     assert [one.stat().st_mtime_ns for one in first] == stamps
     (out / "KA04" / "one.mat").unlink()
     (out / "KA04" / "two.mat").write_bytes(b"mine")
-    with pytest.raises(InputError, match=r"two.mat is already there and differs"):
+    with pytest.raises(InputError, match=r"two.mat: is there already and differs"):
         unpack(path, out)
     assert (out / "KA04" / "two.mat").read_bytes() == b"mine"
     assert not (out / "KA04" / "one.mat").exists()  # all or none
@@ -263,8 +241,8 @@ def test_an_interrupted_unpacking_leaves_nothing_and_can_be_run_again(tmp_path: 
     path, out = make_zip(tmp_path / "a.zip", FILES), tmp_path / "out"
     chunks = archives._chunks
 
-    def interrupted(path, item, limit, total=0):
-        yield from chunks(path, item, limit, total)
+    def interrupted(path, item, limit):
+        yield from chunks(path, item, limit)
         if item.name == "KA04/two.mat":
             raise KeyboardInterrupt
 
@@ -289,25 +267,9 @@ def test_what_a_kill_leaves_looks_like_no_data_and_is_cleared(tmp_path: Path) ->
     assert process.exitcode == 9
     process.close()
     left = everything_below(out)
-    assert {Path(one).suffix for one in left} == {".part", ".lock"}
+    assert {Path(name).suffix for name in left} == {".part"}
     assert len(unpack(path, out)) == 3
     assert everything_below(out) == set(FILES)
-
-
-def test_a_lock_is_held_by_one_and_free_again_afterwards(tmp_path: Path, monkeypatch) -> None:
-    lock = tmp_path / "a.lock"
-    with (
-        alone(lock, "counting"),
-        pytest.raises(InputError, match="another process is counting"),
-        alone(lock, "counting"),
-    ):
-        pass
-    assert not list(tmp_path.iterdir())
-    monkeypatch.setattr(archives, "_claim", archives._claim_marker)  # as on a disk without flock
-    with alone(lock, "counting"), pytest.raises(InputError, match=r"a.lock.held if there is none"), alone(lock, "x"):
-        pass
-    with alone(lock, "counting"):
-        assert [one.name for one in tmp_path.iterdir()] == ["a.lock.held"]
 
 
 def test_a_full_disk_and_a_folder_that_cannot_be_written_are_named(tmp_path: Path, monkeypatch) -> None:
@@ -340,7 +302,7 @@ def test_without_a_program_for_compressed_members_several_are_named(tmp_path: Pa
     monkeypatch.setattr(rarfile, "CURRENT_SETUP", None)
     path = make_rar(tmp_path / "KA04.rar", {"a.mat": b"pretend this is compressed"}, method=3)
     assert members(path) == [Member("a.mat", 26)]
-    with pytest.raises(InputError, match=r"KA04.rar is compressed.*install unrar, unar, 7-zip or bsdtar") as caught:
+    with pytest.raises(InputError, match=r"KA04.rar: is compressed.*install unrar, unar, 7-zip or bsdtar") as caught:
         read_member(path, "a.mat")
     assert not isinstance(caught.value, DamagedArchiveError)
     assert read_member(make_rar(tmp_path / "stored.rar", FILES), "KA04/two.mat") == FILES["KA04/two.mat"]

@@ -12,19 +12,15 @@ import re
 import select
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
 import time
-import zipfile
-import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-import h5py
 import httpx
 import numpy as np
 import pyarrow as pa
