@@ -4,8 +4,8 @@
 at a time. `read_signals` reads them all. Channels go by name, never by position; where the format has no names, they
 are called "1", "2", … Nothing here executes what it reads.
 
-npy and wav files are mapped, text is read by lines, parquet by rows, MATLAB v7.3 by slices; an array of an npz file
-and an older MATLAB file are read whole, because their samples are compressed or scattered.
+npy and wav files are mapped, text is read by lines, parquet by rows, MATLAB v7.3 by slices; npz files and older MATLAB
+files are read whole.
 
 >>> signals = read_signals(Path("pump/inner/monday.csv"))
 >>> name, samples = signals.pick(None)
@@ -18,13 +18,12 @@ import struct
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from itertools import islice
 from math import prod
 from pathlib import Path
-from typing import IO, Any, BinaryIO, Literal, cast
+from typing import Any, BinaryIO, ClassVar, Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +32,6 @@ from bearcat.errors import InputError, suggest
 
 Samples = NDArray[Any]
 Part = dict[str, Samples]  # the next samples of some channels, by name
-Index = tuple[int | slice, ...]
 
 BLOCK = 2**18  # samples read at once
 TEXT_BLOCK = 2**18  # bytes of text read at once
@@ -46,6 +44,8 @@ TIME_NAMES = {"time", "t", "zeit", "seconds", "sec", "timestamp", "times"}
 TIME_UNITS = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
 INDEX_NAMES = {"", "index", "sample", "samples", "n", "no", "unnamed: 0"}
 HDF5 = (b"MATLAB 7.3", b"\x89HDF")  # how MATLAB v7.3 files begin
+# Of wav files: what samples are, by the code (1 integers, 3 floats) and the bytes of a sample.
+WAV_SAMPLES = {(1, 1): "u1", (1, 2): "<i2", (1, 3): "u1", (1, 4): "<i4", (1, 8): "<i8", (3, 4): "<f4", (3, 8): "<f8"}
 
 
 class TooLargeError(InputError):
@@ -91,9 +91,6 @@ class SignalFile:
     channels: Mapping[str, int]
     rate: float | None
     read: Callable[[Sequence[str]], Iterator[Part]]
-
-    def choose(self, channel: str | None) -> str:
-        return chosen_channel(self.origin, self.channels, channel)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,36 +154,52 @@ def read_signals(path: Path, origin: str | None = None) -> Signals:
 # Arrays: npy, npz, MATLAB and wav.
 
 
+class _Array(Protocol):
+    """What numpy, h5py and `_MappedArray` have in common: slices are read when they are asked for."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> Any: ...
+    def __getitem__(self, index: Any, /) -> Any: ...
+
+
 @dataclass(frozen=True, eq=False)
-class _StoredArray:
-    """An array of which slices can be read; `chunk`: how many samples must be read together."""
+class _MappedArray:
+    """An array in a file, mapped anew for every slice: pages that were read stay in memory as long as their map."""
 
+    file: BinaryIO
+    stored: Any  # the type of its numbers in the file
+    start: int
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    read: Callable[[Index], Any]
-    chunk: int = 0
+    order: Literal["C", "F"] = "C"
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return cast(np.dtype[Any], np.dtype(self.stored))
+
+    def __getitem__(self, index: Any) -> Samples:
+        return np.array(np.memmap(cast(Any, self.file), self.stored, "r", self.start, self.shape, self.order)[index])
 
 
-def _from_arrays(origin: str, arrays: Mapping[str, _StoredArray], rate: float | None = None) -> SignalFile:
+def _from_arrays(origin: str, arrays: Mapping[str, _Array], rate: float | None = None) -> SignalFile:
     """Channels of named arrays of one or two axes: a table gives a channel per column, a number may be the rate."""
-    places: dict[str, tuple[_StoredArray, int, list[int]]] = {}  # channel → array, axis of time, the other indices
+    places: dict[str, tuple[_Array, int, list[int]]] = {}  # channel → array, axis of time, the other indices
     for name, array in arrays.items():
-        if array.dtype.kind not in "fiu":
-            continue
-        if prod(array.shape) == 1 and re.sub(r"[\W_]", "", name.lower()) in RATE_NAMES:
-            rate = float(np.asarray(array.read((slice(None),) * len(array.shape))).reshape(()))
-        if prod(array.shape) < 2:
+        size = prod(array.shape) if array.dtype.kind in "fiu" else 0
+        if size == 1 and re.sub(r"[\W_]", "", name.lower()) in RATE_NAMES:
+            rate = float(np.asarray(array[...]).reshape(()))
+        if size < 2:
             continue
         axes = [axis for axis, side in enumerate(array.shape) if side != 1]
         if len(axes) > 2:
             raise InputError(f"{origin}: '{name}' has {len(axes)} axes; a signal has one, a table of channels two")
-        first, last = axes[0], axes[-1]
-        time, other = (last, first) if array.shape[first] < array.shape[last] else (first, last)  # time is longer
+        time = axes[-1] if array.shape[axes[0]] < array.shape[axes[-1]] else axes[0]  # the longer one
         if len(axes) == 1:
             places[name or "1"] = array, time, [0] * len(array.shape)
             continue
-        for number in range(array.shape[other]):
-            index = [number if axis == other else 0 for axis in range(len(array.shape))]
+        for number in range(min(array.shape[axis] for axis in axes)):
+            index = [number if axis in axes else 0 for axis in range(len(array.shape))]
             places[f"{name}.{number + 1}".lstrip(".")] = array, time, index
     if not places:
         raise InputError(f"{origin}: holds no numeric signal; it has {_some(arrays)}")
@@ -194,78 +207,31 @@ def _from_arrays(origin: str, arrays: Mapping[str, _StoredArray], rate: float | 
     def read(names: Sequence[str]) -> Iterator[Part]:
         for name in names:
             array, time, index = places[name]
-            step = max(BLOCK, array.chunk)
-            for start in range(0, array.shape[time], step):
-                yield {name: array.read((*index[:time], slice(start, start + step), *index[time + 1 :]))}
+            for start in range(0, array.shape[time], BLOCK):
+                yield {name: array[(*index[:time], slice(start, start + BLOCK), *index[time + 1 :])]}
 
     sizes = {name: array.shape[time] * array.dtype.itemsize for name, (array, time, _) in places.items()}
     return SignalFile(origin, sizes, rate, read)
 
 
 def _open_npy(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
-    shape, dtype, order = _npy_header(file, origin)
-    start = file.tell()
-
-    def read(index: Index) -> Samples:  # mapped anew each time, because pages that were read stay in memory
-        return np.array(np.memmap(cast(Any, file), dtype, "r", start, shape, order)[index])
-
-    if prod(shape) * dtype.itemsize > file.seek(0, 2) - start:
-        raise EOFError("it ends before its samples do")
-    return _from_arrays(origin, {"": _StoredArray(shape, dtype, read)})
-
-
-def _npy_header(file: IO[bytes], origin: str) -> tuple[tuple[int, ...], np.dtype[Any], Literal["C", "F"]]:
-    """Shape, type and order of axes ("C" or "F") that the head of a .npy file announces."""
-    version = np.lib.format.read_magic(file)
-    read: Callable[..., tuple[Any, ...]] = (
-        np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    )
-    shape, fortran, dtype = read(file)
-    if dtype.hasobject:
-        raise InputError(f"{origin}: holds Python objects, which are not read; save plain numbers")
-    return shape, dtype, "F" if fortran else "C"
+    mapped = np.lib.format.open_memmap(file.name, mode="r")
+    order: Literal["C", "F"] = "C" if mapped.flags.c_contiguous else "F"
+    return _from_arrays(origin, {"": _MappedArray(file, mapped.dtype, mapped.offset, mapped.shape, order)})
 
 
 def _open_npz(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
-    archive = stack.enter_context(zipfile.ZipFile(file))
-    arrays = {}
-    for member in archive.infolist():
-        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+    archive = stack.enter_context(np.load(file, allow_pickle=False))
+    for member in archive.zip.infolist():
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others unpack far more at once
             raise ValueError(f"'{member.filename}' is compressed in a way that numpy does not write")
-        arrays[member.filename.removesuffix(".npy")] = _zipped_array(archive, member, origin)
-    return _from_arrays(origin, arrays)
-
-
-def _zipped_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, origin: str) -> _StoredArray:
-    """An array of an npz file, read whole when a part of it is wanted."""
-
-    @cache
-    def whole() -> Samples:
-        with archive.open(member) as content:
-            values: Samples = np.lib.format.read_array(content, allow_pickle=False)
-            content.read()  # to the end, where its checksum is compared
-            return values
-
-    with archive.open(member) as content:
-        if not cast(zipfile.ZipExtFile, content).peek(8).startswith(np.lib.format.MAGIC_PREFIX):
-            return _StoredArray((0,), np.dtype(float), lambda index: whole()[index])  # no array
-        shape, dtype, _ = _npy_header(content, origin)
-    if prod(shape) * dtype.itemsize > member.file_size:
-        raise ValueError(f"'{member.filename}' announces more samples than there are")
-    return _StoredArray(shape, dtype, lambda index: whole()[index])
+    return _from_arrays(origin, {name: np.asarray(array) for name, array in archive.items()})
 
 
 def _open_mat(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
     if _is_hdf5(file):
-        nodes = _numeric_nodes(stack.enter_context(_open_hdf5(file, origin)), origin)
-        arrays = {
-            name: _StoredArray(node.shape, node.dtype, node.__getitem__, max(node.chunks or (0,)))
-            for name, node in nodes.items()
-        }
-        return _from_arrays(origin, arrays)
-    values = {name: np.asarray(value) for name, value in read_mat(file, origin).items()}
-    arrays = {name: _StoredArray(array.shape, array.dtype, array.__getitem__) for name, array in values.items()}
-    return _from_arrays(origin, arrays)
+        return _from_arrays(origin, _numeric_nodes(stack.enter_context(_open_hdf5(file, origin)), origin))
+    return _from_arrays(origin, {name: np.asarray(value) for name, value in read_mat(file, origin).items()})
 
 
 def read_mat(file: BinaryIO, origin: str) -> dict[str, Any]:
@@ -293,7 +259,7 @@ def _open_hdf5(file: BinaryIO, origin: str) -> Any:
         import h5py
     except ImportError as error:
         raise InputError(f"{origin}: MATLAB v7.3 files need an extra; pip install 'bearcat[formats]'") from error
-    return h5py.File(file, "r")
+    return h5py.File(file, "r", rdcc_nbytes=2**25)  # a chunk is unpacked whole for any part of it, and kept if it fits
 
 
 def _numeric_nodes(tree: Any, origin: str) -> dict[str, Any]:
@@ -312,63 +278,65 @@ def _numeric_nodes(tree: Any, origin: str) -> dict[str, Any]:
     return found
 
 
+@dataclass(frozen=True, eq=False)
+class _WavChannel:
+    """A channel of the frames of a wav file (frame, channel, or byte of 24 bits), as floats whose full scale is 1."""
+
+    frames: _MappedArray
+    number: int
+    dtype: ClassVar[Any] = np.dtype(np.float32)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.frames.shape[:1]
+
+    def __getitem__(self, index: Any) -> Samples:
+        samples = self.frames[(*index, self.number)]
+        if samples.ndim == 2:  # 24 bits, the lowest byte first
+            wide = np.zeros((len(samples), 4), dtype=np.uint8)
+            wide[:, 1:] = samples
+            samples = wide.view("<i4")[:, 0]
+        elif samples.dtype.kind == "u":
+            return samples / np.float32(128) - 1
+        if samples.dtype.kind == "i":
+            return samples.astype(np.float32) / np.float32(2.0 ** (8 * samples.itemsize - 1))
+        return samples
+
+
 def _open_wav(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
-    """RIFF, RIFX and RF64 files of integers or floats. scipy's reader cannot map 24 bits; full scale is 1."""
+    """RIFF and RF64 files of integers or floats; scipy's reader cannot map 24 bits."""
     kind, form = struct.unpack("<4s4x4s", file.read(12))
-    if kind not in (b"RIFF", b"RIFX", b"RF64") or form != b"WAVE":
+    if kind not in (b"RIFF", b"RF64") or form != b"WAVE":
         raise ValueError("no RIFF header")
-    order = ">" if kind == b"RIFX" else "<"
     code, channels, rate, width, long_size = 0, 0, 0, 0, 0
     for _chunk in range(MOST_CHUNKS):
-        name, size = struct.unpack(f"{order}4sI", file.read(8))
+        name, size = struct.unpack("<4sI", file.read(8))
         start = file.tell()
         if name == b"data":
             break
         if name == b"ds64":  # of files beyond 4 GB, whose other sizes say nothing
             (long_size,) = struct.unpack("<8xQ", file.read(16))
         elif name == b"fmt ":
-            code, channels, rate, width = struct.unpack(f"{order}HHI4xH2x", file.read(16))
+            code, channels, rate, width = struct.unpack("<HHI4xH2x", file.read(16))
             if code == 0xFFFE:  # the kind of sample is told further on
-                (code,) = struct.unpack(f"{order}8xH", file.read(10))
+                (code,) = struct.unpack("<8xH", file.read(10))
         file.seek(start + size + size % 2)
     else:
         raise ValueError("too many chunks before its samples")
-    size = long_size if kind == b"RF64" else size
-    each = width // channels if channels else 0
-    stored = {(1, 1): "u1", (1, 2): "i2", (1, 3): "u1", (1, 4): "i4", (1, 8): "i8", (3, 4): "f4", (3, 8): "f8"}.get(
-        (code, each)
-    )
-    if stored is None or width != each * channels:
+    stored = WAV_SAMPLES.get((code, width // max(channels, 1)))
+    if stored is None or width % channels:
         raise ValueError(f"{channels} channels in {width} bytes, of the kind {code}, are not supported")
-    if start + size > file.seek(0, 2):
+    count = (long_size if kind == b"RF64" else size) // width
+    frames = _MappedArray(file, stored, start, (count, channels, 3) if width == 3 * channels else (count, channels))
+    if start + count * width > file.seek(0, 2):
         raise EOFError("it ends before its samples do")
-    shape = (size // width, channels, *((3,) if each == 3 else ()))
-
-    def read(index: Index, number: int) -> Samples:
-        samples = np.array(np.memmap(cast(Any, file), f"{order}{stored}", "r", start, shape)[index[0], number])
-        if each == 3:
-            wide = np.zeros((len(samples), 4), dtype=np.uint8)
-            wide[:, :3] = samples if order == ">" else samples[:, ::-1]
-            samples = wide.view(">i4")[:, 0]
-        if each == 1:
-            return samples / np.float32(128) - 1
-        if samples.dtype.kind == "i":
-            return samples.astype(np.float32) / np.float32(2.0 ** (8 * samples.itemsize - 1))
-        return samples
-
-    arrays = {
-        str(number + 1): _StoredArray(
-            shape[:1], np.dtype(np.float32), lambda index, number=number: read(index, number)  # type: ignore[misc]
-        )
-        for number in range(channels)
-    }  # fmt: skip
-    return _from_arrays(origin, arrays, float(rate))
+    return _from_arrays(origin, {str(n + 1): _WavChannel(frames, n) for n in range(channels)}, float(rate))
 
 
 # Tables: text and parquet.
 
 
-def _from_table(origin: str, head: Part, parts: Callable[[Sequence[str]], Iterator[Part]]) -> SignalFile:
+def _from_table(origin: str, head: Part, parts: Callable[[Sequence[str]], Iterator[Part]], size: int = 0) -> SignalFile:
     """Channels of a table's columns. `head`: all columns of the first rows, empty where they hold no numbers.
 
     A column of times gives the rate, a column of sample numbers is left out.
@@ -402,7 +370,7 @@ def _from_table(origin: str, head: Part, parts: Callable[[Sequence[str]], Iterat
                 before = times[-1:]
             yield {name: part[name] for name in names}
 
-    return SignalFile(origin, {name: 0 for name in head if name in numeric}, rate, read)
+    return SignalFile(origin, {name: size for name in head if name in numeric}, rate, read)
 
 
 def _rate_of(origin: str, name: str, times: Samples) -> float:
@@ -438,11 +406,9 @@ def _open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
         return np.loadtxt(rows, delimiter=delimiter, ndmin=2, comments=None)
 
     def is_numeric(row: str) -> bool:
-        try:
-            [float(field) for field in (row.replace(",", ".") if decimal_comma else row).split(delimiter)]
-        except ValueError:
-            return False
-        return True
+        with suppress(ValueError):
+            return parse([row]).size > 0
+        return False
 
     start = next((number for number, row in enumerate(lines) if is_numeric(row)), None)
     if start is None:
@@ -478,7 +444,7 @@ def _line_blocks(file: BinaryIO, origin: str) -> Iterator[list[str]]:
 
 def _open_parquet(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
     try:
-        from pyarrow import parquet, types
+        from pyarrow import Table, parquet, types
     except ImportError as error:
         raise InputError(f"{origin}: parquet needs an extra; pip install 'bearcat[formats]'") from error
 
@@ -491,34 +457,22 @@ def _open_parquet(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
     if len(set(schema.names)) != len(schema.names):
         raise ValueError("two of its columns have the same name")
 
-    def parts(names: Sequence[str], rows: int = BLOCK // 4) -> Iterator[Part]:
-        """At least so many rows at a time, but for the last ones; batches end where a group of rows does."""
-        batches: list[Any] = []
-        for batch in opened.iter_batches(rows, columns=list(names), use_threads=False) if names else ():
-            batches.append(batch)
-            if sum(len(batch) for batch in batches) >= rows:
-                yield _joined_batches(names, batches)
-                batches = []
-        if batches:
-            yield _joined_batches(names, batches)
+    def batches(names: Sequence[str], rows: int) -> Iterator[Any]:
+        """At most so many rows at a time; a batch ends where a group of rows does."""
+        return opened.iter_batches(rows, columns=list(names), use_threads=False) if names else iter(())
 
-    head = dict.fromkeys(schema.names, np.empty(0))
-    head |= next(parts([field.name for field in schema if is_numeric(field.type)], PROBED), {})
-    signals = _from_table(origin, head, parts)
-    return SignalFile(origin, dict.fromkeys(signals.channels, 8 * opened.metadata.num_rows), signals.rate, signals.read)
+    def columns(rows: Sequence[Any]) -> Part:
+        table = Table.from_batches(rows)
+        return {name: table[name].to_numpy() for name in table.column_names}
 
-
-def _joined_batches(names: Sequence[str], batches: Sequence[Any]) -> Part:
-    return {
-        name: np.concatenate([batch.column(name).to_numpy(zero_copy_only=False) for batch in batches])
-        for name in names
-    }  # fmt: skip
+    first = list(islice(batches([field.name for field in schema if is_numeric(field.type)], PROBED), 4))
+    head = dict.fromkeys(schema.names, np.empty(0)) | (columns(first) if first else {})
+    size = 8 * opened.metadata.num_rows
+    return _from_table(origin, head, lambda names: (columns([rows]) for rows in batches(names, BLOCK // 4)), size)
 
 
 FORMATS: dict[str, Callable[[BinaryIO, str, ExitStack], SignalFile]] = {
-    ".csv": _open_text,
-    ".tsv": _open_text,
-    ".txt": _open_text,
+    **dict.fromkeys((".csv", ".tsv", ".txt"), _open_text),
     ".npy": _open_npy,
     ".npz": _open_npz,
     ".mat": _open_mat,

@@ -104,13 +104,13 @@ class _Reader:
     def __init__(self, memory: int) -> None:
         self.memory = memory
         self.process: subprocess.Popen[bytes] | None = None
-        self.origin, self.until = "", 0.0  # of the file being read
-        self.reading = False
-        self.start()
+        self.origin, self.until, self.reading = "", 0.0, False  # of the file being read
+        if sys.platform != "win32":
+            self.start()  # loading the libraries takes a second
 
     def start(self) -> None:
         if sys.platform == "win32":  # neither fork nor limits of memory
-            raise InputError("reading files of strangers needs Linux or macOS; use WSL or a container")
+            raise InputError(f"{self.origin}: cannot be read safely on Windows; convert it to wav, or use WSL")
         self.end()
         self.connection, theirs = Pipe()
         words = [str(theirs.fileno()), str(self.memory), *sys.path]
@@ -123,9 +123,10 @@ class _Reader:
 
     def open(self, path: Path, channel: str | None, origin: str, until: float) -> Any:
         """Rate and size of the file's channel."""
+        self.origin, self.until = origin, until
         if self.process is None or self.process.poll() is not None:
             self.start()
-        self.origin, self.until, self.reading = origin, until, True
+        self.reading = True
         seconds = max(until - time.monotonic(), 0.001)
         order = {"path": str(path), "channel": channel, "origin": origin, "seconds": seconds}
         return json.loads(self.ask(json.dumps(order).encode())[4:])
@@ -135,19 +136,21 @@ class _Reader:
         try:
             self.connection.send_bytes(message)
             reply = self._receive(self.until - time.monotonic() + GRACE)
-        except (EOFError, OSError) as error:
+        except (EOFError, OSError):
             self.end()
-            raise self._broken() from error
+            reply = GONE
         if reply.startswith(FAIL):
             problem = json.loads(reply[4:])
             raise (TooLargeError if problem["large"] else InputError)(problem["sentence"], problem["field"])
         if reply.startswith(GONE):
             self.reading = False
-            raise TimeoutError if int(reply[4:]) == signal.SIGALRM else self._broken()
+            if reply[4:] == b"%d" % signal.SIGALRM:
+                raise TimeoutError(f"reading {self.origin} took too long")
+            raise InputError(f"{self.origin}: cannot be read (its reader broke down); the file is damaged or hostile")
         return reply
 
     def leave(self) -> None:
-        """Waits until the file's process has ended, which is at once unless it hangs."""
+        """Waits until the file's process has ended."""
         if self.reading:
             try:
                 self.connection.send_bytes(STOP)
@@ -171,9 +174,6 @@ class _Reader:
             raise EOFError
         return self.connection.recv_bytes(4 * BLOCK + 4)
 
-    def _broken(self) -> InputError:
-        return InputError(f"{self.origin}: cannot be read (its reader broke down); the file is damaged or hostile")
-
 
 def work(descriptor: int, memory: int) -> None:
     """What a reader does: it forks a process for every file until its parent is gone."""
@@ -183,10 +183,7 @@ def work(descriptor: int, memory: int) -> None:
     gc.disable()  # a process ends with its file; searching for cycles would copy the memory that it shares
     connection = Connection(descriptor)
     while True:
-        try:
-            message = connection.recv_bytes()
-        except (EOFError, OSError):
-            return
+        message = connection.recv_bytes()  # EOFError ends the reader when its parent is gone
         if message in (NEXT, STOP):  # for a process that has just ended
             continue
         child = os.fork()
@@ -195,7 +192,7 @@ def work(descriptor: int, memory: int) -> None:
                 _read(connection, json.loads(message), memory)
             os._exit(0)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        connection.send_bytes(GONE + str(max(-status, 0)).encode())
+        connection.send_bytes(GONE + b"%d" % -status)
 
 
 def _read(connection: Connection[Any, Any], order: dict[str, Any], memory: int) -> None:
