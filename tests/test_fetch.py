@@ -22,7 +22,7 @@ import pytest
 from bearcat.data import archives
 from bearcat.data import fetch as module
 from bearcat.data.catalogue import About, Download
-from bearcat.data.fetch import fetch, licence_sentence, require_licence
+from bearcat.data.fetch import fetch, require_licence
 from bearcat.errors import InputError
 
 BODY = os.urandom(700_000)
@@ -198,9 +198,10 @@ def test_a_server_that_continues_with_another_file_is_not_believed(
     with pytest.raises(KeyboardInterrupt):
         fetch([site.download()], tmp_path, progress=interrupt)
     site.behaviour.body, site.behaviour.etag, site.behaviour.stubborn = os.urandom(size), etag, True
-    with monkeypatch.context() as patch, pytest.raises(InputError, match="changed while .*: 0 bytes are kept"):
+    with monkeypatch.context() as patch:
         patch.setattr(module, "ATTEMPTS", 1)
-        fetch([site.download()], tmp_path)
+        with pytest.raises(InputError, match="changed while .*: 0 bytes are kept"):
+            fetch([site.download()], tmp_path)
     (path,) = fetch([site.download()], tmp_path)
     assert path.read_bytes() == site.behaviour.body
 
@@ -232,7 +233,7 @@ def test_without_a_validator_a_known_checksum_allows_to_continue(site: Site, tmp
 
 
 def test_a_whole_part_is_recognised_by_its_stated_length(site: Site, tmp_path: Path) -> None:
-    state = {"address": site.download().address, "etag": '"one"', "modified": None, "total": len(BODY)}
+    state = {"address": site.download().address, "version": '"one"', "total": len(BODY)}
     for total, requests in ((len(BODY), 0), (None, 2)):  # None: the server answers 416, and all is fetched anew
         root = tmp_path / str(total)
         root.mkdir()
@@ -244,7 +245,7 @@ def test_a_whole_part_is_recognised_by_its_stated_length(site: Site, tmp_path: P
 
 
 def test_a_part_longer_than_the_file_is_dropped(site: Site, tmp_path: Path) -> None:
-    state = {"address": site.download().address, "etag": '"one"', "modified": None, "total": None}
+    state = {"address": site.download().address, "version": '"one"', "total": None}
     (tmp_path / "a.mat.part").write_bytes(BODY + b"more")
     (tmp_path / "a.mat.part.json").write_text(json.dumps(state))
     assert fetch([site.download()], tmp_path)[0].read_bytes() == BODY
@@ -365,14 +366,14 @@ def test_a_refused_connection_a_silent_server_and_an_unknown_host_are_named(
     monkeypatch.setattr(module, "ATTEMPTS", 1)
     monkeypatch.setattr(module, "TIMEOUT", 0.1)
     site.behaviour.pause = 0.5
-    with pytest.raises(InputError, match=r"a.mat did not answer within 0.1 s"):
+    with pytest.raises(InputError, match=r"a.mat failed .*timed out"):
         fetch([site.download()], tmp_path)
 
     def unknown(*_: object, **__: object) -> None:
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    with pytest.raises(InputError, match=r"the host of http://nowhere.invalid/a is not found"):
+    with pytest.raises(InputError, match=r"http://nowhere.invalid/a failed .*not known"):
         fetch([Download("http://nowhere.invalid/a", "a")], tmp_path)
 
 
@@ -461,7 +462,7 @@ def test_an_archive_is_unpacked_beside_itself_once(site: Site, tmp_path: Path, m
 def test_an_archive_that_arrives_torn_is_set_aside_and_not_recorded(site: Site, tmp_path: Path) -> None:
     whole = zipped({"1.mat": b"one" * 1000})
     site.behaviour.body = whole[:2000]
-    with pytest.raises(InputError, match=r"gave no whole archive, set aside as .*KA04\.zip\.bad"):
+    with pytest.raises(InputError, match=r"cannot be read as an archive.* set aside as .*KA04\.zip\.bad"):
         fetch([site.download("KA04.zip")], tmp_path)
     site.behaviour.body, site.behaviour.etag = whole, '"two"'
     fetch([site.download("KA04.zip")], tmp_path)
@@ -471,9 +472,9 @@ def test_an_archive_that_arrives_torn_is_set_aside_and_not_recorded(site: Site, 
 def test_a_checksum_recorded_of_a_damaged_archive_does_not_refuse_a_good_one(site: Site, tmp_path: Path) -> None:
     whole = zipped({"1.mat": b"one" * 1000})
     site.behaviour.body = whole.replace(b"oneone", b"onetwo", 1)  # it can be listed, but not unpacked
-    with pytest.raises(archives.DamagedArchiveError, match=r"KA04\.zip: cannot be read as an archive"):
+    with pytest.raises(InputError, match=r"KA04\.zip: cannot be read as an archive"):
         fetch([site.download("KA04.zip")], tmp_path)
-    (tmp_path / "KA04.zip").unlink()
+    assert names(tmp_path) == {"KA04.zip.bad", "downloads.json"}
     site.behaviour.body = whole
     assert fetch([site.download("KA04.zip")], tmp_path)[0].read_bytes() == whole
 
@@ -489,7 +490,6 @@ def test_a_missing_rar_reader_is_told_before_the_download(site: Site, tmp_path: 
 
 def test_the_licence_is_named_until_it_is_accepted_and_then_remembered(site: Site, tmp_path: Path) -> None:
     root = tmp_path / "pu"
-    assert licence_sentence(ABOUT) == "Bearings is published under CC BY-NC 4.0 (https://example.org/licence)"
     with pytest.raises(InputError, match=r"CC BY-NC 4.0 \(https://example.org/licence\).*--accept-licence"):
         require_licence(ABOUT, False, root)
     assert not root.exists()

@@ -150,13 +150,10 @@ def test_a_stream_can_be_left_and_a_late_one_ends(readers, honest):
 
 
 def test_a_reader_that_was_killed_is_started_again(readers, honest):
-    with (
-        pytest.raises(InputError, match=r"honest\.mat"),
-        readers.open_stream(honest, None, honest.name, time.monotonic() + 60) as stream,
-    ):
-        process = stream.blocks.gi_frame.f_locals["reader"].process
-        os.killpg(process.pid, signal.SIGKILL)
-        list(stream.blocks)
+    with readers.open_stream(honest, None, honest.name, time.monotonic() + 60) as stream:
+        os.killpg(stream.blocks.gi_frame.f_locals["reader"].process.pid, signal.SIGKILL)
+        with pytest.raises(InputError, match=r"honest\.mat"):
+            list(stream.blocks)
     assert samples_of(readers, honest).size == 400_000
 
 

@@ -5,12 +5,11 @@ whole and verified. What a publisher pins is compared with the pin; for the rest
 `downloads.json` and every later one must equal it. A file that somebody put there by hand is recorded too, without an
 address and a date of retrieval, because nobody knows those.
 
+pooch, the usual choice, can neither resume a partial download nor bound its size. A server that states no length and
+just closes the connection cannot be caught cutting a file short, unless its checksum is known or it is an archive.
+
 >>> require_licence(Paderborn.about, accepted=True, root=Path("data/pu"))
 >>> fetch(downloads, Path("data/pu"))
-
-The standard library does all of it: pooch, the usual choice, can neither resume a partial download nor bound its size.
-A server that states no length and just closes the connection cannot be caught cutting a file short, except where the
-checksum is known or the file is an archive.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ import http.client
 import json
 import os
 import re
-import socket
-import ssl
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -75,18 +72,14 @@ class _Transfer:
         return f"look for it in a browser, and save it as {self.target}"
 
 
-def licence_sentence(about: About) -> str:
-    """Under which licence a dataset is published, and where to read it."""
-    return f"{about.title} is published under {about.licence} ({about.licence_address})"
-
-
 def require_licence(about: About, accepted: bool, root: Path) -> None:
     """Stops unless the licence is accepted, now or earlier for this folder; an acceptance is recorded there."""
     recorded = _read_records(root)["licence"]
     if recorded is not None and recorded.get("name") == about.licence:
         return
     if not accepted:
-        raise InputError(f"{licence_sentence(about)}: read it, and give --accept-licence if you accept it")
+        published = f"{about.title} is published under {about.licence} ({about.licence_address})"
+        raise InputError(f"{published}: read it, and give --accept-licence if you accept it")
     with _locked(root):
         records = _read_records(root)
         records["licence"] = {"name": about.licence, "address": about.licence_address, "accepted": _now()}
@@ -181,27 +174,25 @@ def _verify_present(transfer: _Transfer, record: dict[str, Any] | None) -> dict[
 
 def _verify_arrived(transfer: _Transfer, pinned: bool) -> dict[str, Any]:
     """Checks a finished part; what fails is set aside as NAME.bad, neither used nor deleted."""
-    digest, problem = digest_file(transfer.part), None
+    digest = digest_file(transfer.part)
     if transfer.known and digest != transfer.known:
-        problem = _sums(digest, transfer.known)
-    elif not transfer.known and archives.is_archive(transfer.target):
-        try:
-            archives.members(transfer.part)
-        except archives.DamagedArchiveError:
-            problem = "no whole archive"
-        except InputError:
-            pass  # there is no RAR reader, which says nothing about the file
-    if problem:
-        bad = transfer.target.with_name(f"{transfer.target.name}.bad")
-        transfer.part.replace(bad)
+        bad = transfer.part.replace(_bad(transfer.target))
         transfer.state_file.unlink(missing_ok=True)
-        entry = "" if pinned else f", or remove its entry from {RECORDS} if the publisher replaced it"
-        raise InputError(f"{transfer.address} gave {problem}, set aside as {bad}: run the command again{entry}")
+        sums, entry = (
+            _sums(digest, transfer.known),
+            f", or remove its entry from {RECORDS} if the publisher replaced it",
+        )
+        again = "run the command again" + ("" if pinned else entry)
+        raise InputError(f"{transfer.address} gave {sums}, set aside as {bad}: {again}")
     return {"address": transfer.address, "sha256": digest, "bytes": transfer.part.stat().st_size, "retrieved": _now()}
 
 
 def _sums(found: str, expected: str) -> str:
     return f"the SHA-256 {found[:12]}… and not the expected {expected[:12]}…"
+
+
+def _bad(target: Path) -> Path:
+    return target.with_name(f"{target.name}.bad")
 
 
 def _unpack_once(download: Download, target: Path, root: Path, records: dict[str, Any]) -> None:
@@ -214,11 +205,11 @@ def _unpack_once(download: Download, target: Path, root: Path, records: dict[str
             return
     try:
         paths = archives.unpack(target, target.parent)
-    except archives.DamagedArchiveError:
-        if not download.sha256:  # then the checksum recorded is that of a bad file, and must not refuse a good one
-            del records["files"][download.name]
-            _write_json(root / RECORDS, records)
-        raise
+    except archives.DamagedArchiveError as error:
+        bad = target.replace(_bad(target))
+        del records["files"][download.name]  # with its checksum, which would refuse a good one
+        _write_json(root / RECORDS, records)
+        raise InputError(f"{error}; it was set aside as {bad}, run the command again to download it anew") from error
     record["unpacked"] = {path.relative_to(target.parent).as_posix(): path.stat().st_size for path in paths}
     _write_json(root / RECORDS, records)
 
@@ -238,15 +229,13 @@ def _receive(transfer: _Transfer) -> None:
 
 def _attempt(transfer: _Transfer) -> None:
     """One request, for the rest of the part where it can be continued, else for the whole file."""
-    state = _read_state(transfer)
-    have = _usable_bytes(transfer, state)
+    state, have = _read_state(transfer)
     if have and state["total"] == have:
         return
     headers = {"User-Agent": "bearcat", "Accept-Encoding": "identity"}
     if have:
         headers["Range"] = f"bytes={have}-"
-        if validator := _validator(state):
-            headers["If-Range"] = validator
+        headers |= {"If-Range": state["version"]} if state["version"] else {}
     request = Request(transfer.address, headers=headers)  # noqa: S310 (http only, see _checked_target)
     try:
         response = build_opener(_Redirects(transfer.address)).open(request, timeout=TIMEOUT)
@@ -260,21 +249,26 @@ def _attempt(transfer: _Transfer) -> None:
         _copy(transfer, response, have, state)
 
 
-def _usable_bytes(transfer: _Transfer, state: dict[str, Any]) -> int:
-    """How many bytes of the part can be kept.
+def _read_state(transfer: _Transfer) -> tuple[dict[str, Any], int]:
+    """Which version of the file the part is of, and how many of its bytes can be kept.
 
-    Without a validator the file may have changed in between, and only a known checksum would tell.
+    Without a version the file may have changed in between, and only a known checksum would tell.
     """
-    if not transfer.part.exists() or not state or not (_validator(state) or transfer.known):
-        return 0
-    have = transfer.part.stat().st_size
-    return 0 if state["total"] is not None and have > state["total"] else have
+    try:
+        state = json.loads(transfer.state_file.read_text(encoding="utf-8"))
+        have, total = transfer.part.stat().st_size, state["total"]
+        whole = total is None or have <= total
+        usable = state["address"] == transfer.address and whole and (state["version"] or transfer.known)
+    except (OSError, ValueError, TypeError, KeyError):
+        usable = False
+    return (state, have) if usable else ({}, 0)
 
 
-def _validator(state: dict[str, Any]) -> str | None:
+def _version(response: Any) -> str | None:
     """What If-Range may hold: a strong ETag, else the date of the last change."""
-    etag = state["etag"]
-    return str(etag) if etag and not etag.startswith("W/") else state["modified"]
+    etag = response.headers.get("ETag")
+    version = etag if etag and not etag.startswith("W/") else response.headers.get("Last-Modified")
+    return None if version is None else str(version)
 
 
 def _begun(transfer: _Transfer, response: Any) -> dict[str, Any]:
@@ -282,16 +276,15 @@ def _begun(transfer: _Transfer, response: Any) -> dict[str, Any]:
     if response.status != 200 or response.headers.get_content_type() == "text/html":
         kind = "a web page" if response.status == 200 else f"the status {response.status}"
         raise InputError(f"{transfer.address} answered with {kind} instead of the file: {transfer.by_hand}")
-    etag, modified = response.headers.get("ETag"), response.headers.get("Last-Modified")
-    return {"address": transfer.address, "etag": etag, "modified": modified, "total": response.length}
+    return {"address": transfer.address, "version": _version(response), "total": response.length}
 
 
 def _continued(transfer: _Transfer, state: dict[str, Any], have: int, response: Any) -> dict[str, Any]:
     """The server sends the rest: check that it is the rest of the same file."""
     found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", "").strip())
     total = int(found[2]) if found and found[2] != "*" else state["total"]
-    etags = {etag for etag in (state["etag"], response.headers.get("ETag")) if etag}
-    if not found or int(found[1]) != have or len(etags) > 1 or state["total"] not in {None, total}:
+    same = state["version"] in {None, _version(response)} and state["total"] in {None, total}
+    if not found or int(found[1]) != have or not same:
         raise _changed(transfer)
     return state | {"total": total}
 
@@ -305,9 +298,9 @@ def _changed(transfer: _Transfer) -> _TryAgainError:
 def _copy(transfer: _Transfer, response: Any, have: int, state: dict[str, Any]) -> None:
     """Appends what arrives to the part; short of the total it is tried again, beyond it or the limit it is refused."""
     address, total = transfer.address, state["total"]
-    if (total or 0) > LIMIT_BYTES:
-        raise InputError(f"{address} has {total} bytes, past the limit of {LIMIT_BYTES}: check that it is right")
     most = LIMIT_BYTES if total is None else total
+    if most > LIMIT_BYTES:
+        raise InputError(f"{address} has {total} bytes, past the limit of {LIMIT_BYTES}: check that it is right")
     if not have:
         transfer.part.unlink(missing_ok=True)  # first, so that the state never speaks of other bytes
         _write_json(transfer.state_file, state)
@@ -363,23 +356,7 @@ def _network_error(transfer: _Transfer, error: Exception, have: int = 0) -> Exce
         refusal = "is not there" if error.code in {404, 410} else "refuses the download"
         return InputError(f"{address} {refusal} ({error.code}): {transfer.by_hand}")
     reason = error.reason if isinstance(error, URLError) else error
-    if isinstance(reason, ssl.SSLCertVerificationError):
-        return InputError(f"the certificate for {address} is not valid ({reason}): {transfer.by_hand}")
-    if isinstance(reason, TimeoutError):
-        return _TryAgainError(f"{address} did not answer within {TIMEOUT:g} s")
-    if isinstance(reason, socket.gaierror):
-        return _TryAgainError(f"the host of {address} is not found, check the connection to the network")
-    return _TryAgainError(f"the connection for {address} failed ({reason})")
-
-
-def _read_state(transfer: _Transfer) -> dict[str, Any]:
-    """What is known of the part, or nothing if that is unreadable or of another address."""
-    try:
-        content = json.loads(transfer.state_file.read_text(encoding="utf-8"))
-        state = {key: content[key] for key in ("address", "etag", "modified", "total")}
-    except (OSError, ValueError, TypeError, KeyError):
-        return {}
-    return state if state["address"] == transfer.address else {}
+    return _TryAgainError(f"the connection for {address} failed ({reason or type(reason).__name__})")
 
 
 def _read_records(root: Path) -> dict[str, Any]:

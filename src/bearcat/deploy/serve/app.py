@@ -31,7 +31,7 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel, Field
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -108,13 +108,12 @@ class ModelDescription(BaseModel):
     bearcat: str
 
 
-class RefusalError(Exception):
+class RefusalError(HTTPException):
     """An answer that is a Refusal."""
 
     def __init__(self, status: int, reason: str, field: str | None = None, **headers: str) -> None:
-        super().__init__(reason)
-        self.status, self.reason, self.field = status, reason, field
-        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        super().__init__(status, reason, {name.replace("_", "-"): value for name, value in headers.items()})
+        self.field = field
 
 
 class PredictionService:
@@ -307,13 +306,6 @@ REFUSALS: Responses = {
 }
 ANSWERS: Responses = {200: {"model": Answer, "description": "The diagnosis."}, **REFUSALS}
 ACCESS: Responses = {status: REFUSALS[status] for status in (401, 403)}
-ACCESS_AS_JSON: Responses = {  # where the answer itself is plain text
-    status: {
-        "description": refusal["description"],
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Refusal"}}},
-    }
-    for status, refusal in ACCESS.items()
-}
 UPLOAD = {
     "type": "string",
     "format": "binary",
@@ -355,9 +347,9 @@ def make_app(served: Served, limits: Limits, token: str | None, loopback: bool =
         """Whether the server is there; needs no token."""
         return Health(status="ok")
 
-    @app.get(
-        "/metrics", response_class=PlainTextResponse, responses=ACCESS_AS_JSON, response_description="Lines of text."
-    )
+    lines: Responses = {200: {"content": {"text/plain": {}}, "description": "Lines of text."}}
+
+    @app.get("/metrics", response_class=Response, responses=lines | ACCESS)
     async def show_metrics() -> Response:
         """Counts and times for Prometheus."""
         return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -373,10 +365,6 @@ def make_app(served: Served, limits: Limits, token: str | None, loopback: bool =
     async def docs() -> Response:
         return show(docs_page(app.openapi()))
 
-    @app.exception_handler(RefusalError)
-    async def refused(_: Request, error: RefusalError) -> Response:
-        return _refuse(error.status, error.reason, error.field, error.headers)
-
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
@@ -385,12 +373,13 @@ def make_app(served: Served, limits: Limits, token: str | None, loopback: bool =
         return _refuse(422, f"{name}: {problem}", name)
 
     @app.exception_handler(HTTPException)
-    async def unknown(request: Request, error: HTTPException) -> Response:
+    async def refused(request: Request, error: HTTPException) -> Response:
         reason = {
             404: "there is nothing at this address; /docs lists what there is",
             405: f"this address does not take {request.method}; /docs says what it takes",
         }.get(error.status_code, error.detail)
-        return _refuse(error.status_code, reason, None, dict(error.headers or {}))
+        field = error.field if isinstance(error, RefusalError) else None
+        return _refuse(error.status_code, reason, field, dict(error.headers or {}))
 
     @app.exception_handler(Exception)
     async def failed(_: Request, __: Exception) -> Response:  # logged with its traceback by uvicorn

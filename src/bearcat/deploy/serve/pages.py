@@ -34,54 +34,49 @@ def main_page() -> HtmlPage:
 def docs_page(schema: Mapping[str, Any]) -> HtmlPage:
     """The OpenAPI schema for people: what can be asked, with which parameters, and what comes back."""
     (style,) = re.findall(r"<style>(.*?)</style>", main_page().text, re.DOTALL)
-    parts = [
-        _operation(path, method, operation, schema)
+    sections = "".join(
+        f'<section class="card"><h2><code>{method.upper()} {escape(path)}</code></h2>'
+        f"<p>{escape(operation.get('description', ''))}</p>{_tables(operation, schema)}</section>"
         for path, operations in schema["paths"].items()
         for method, operation in operations.items()
-    ]
-    info = schema["info"]
+    )
+    title, about = escape(schema["info"]["title"]), escape(schema["info"]["description"])
     return _with_policy(
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
-        f"<title>{escape(info['title'])}: interface</title>\n<style>{style}</style>\n</head>\n<body>\n"
-        f'<header><p class="mark">bearcat</p><h1>Interface</h1><p class="subtitle">{escape(info["description"])}</p>'
+        f"<title>{title}: interface</title>\n<style>{style}</style>\n</head>\n<body>\n"
+        f'<header><p class="mark">bearcat</p><h1>Interface</h1><p class="subtitle">{about}</p>'
         '<p class="subtitle"><a href="/">The page</a> · <a href="/openapi.json">The same as OpenAPI</a></p></header>\n'
-        f"<main>{''.join(parts)}</main>\n</body>\n</html>\n"
+        f"<main>{sections}</main>\n</body>\n</html>\n"
     )
 
 
-def _operation(path: str, method: str, operation: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    parameters = [
-        (parameter["name"], parameter["schema"], parameter.get("description") or parameter["schema"].get("description"))
-        for parameter in operation.get("parameters", ())
-    ]
-    bodies = [
-        (kind, body["schema"], body["schema"].get("description"))
-        for kind, body in operation.get("requestBody", {}).get("content", {}).items()
-    ]
-    answers = [
-        (status, _fields(answer, schema), answer.get("description", ""))
-        for status, answer in operation["responses"].items()
-    ]
+def _tables(operation: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    """Parameters, bodies and answers of an operation, each with its kind and its description."""
+    parameters = {parameter["name"]: parameter["schema"] for parameter in operation.get("parameters", ())}
+    bodies = operation.get("requestBody", {}).get("content", {})
     rows = {
-        "Parameters of the address": [(name, _kind(kind), text or "") for name, kind, text in parameters],
-        "Body": [(name, _kind(kind), text or "") for name, kind, text in bodies],
-        "Answers": answers,
+        "Parameters of the address": {name: (_kind(kind), kind) for name, kind in parameters.items()},
+        "Body": {name: (_kind(body["schema"]), body["schema"]) for name, body in bodies.items()},
+        "Answers": {status: (_fields(answer, schema), answer) for status, answer in operation["responses"].items()},
     }
-    tables = "".join(f"<h3>{title}</h3>{_table(found)}" for title, found in rows.items() if found)
-    about = escape(operation.get("description", ""))
-    return (
-        f'<section class="card"><h2><code>{method.upper()} {escape(path)}</code></h2><p>{about}</p>{tables}</section>'
-    )
+    html = ""
+    for title, table in rows.items():
+        lines = "".join(
+            f"<tr><td><code>{escape(name)}</code></td><td>{escape(kind)}</td>"
+            f"<td>{escape(described.get('description', ''))}</td></tr>"
+            for name, (kind, described) in table.items()
+        )
+        if lines:
+            html += f'<h3>{title}</h3><div class="scroll"><table class="plain"><tbody>{lines}</tbody></table></div>'
+    return html
 
 
 def _kind(schema: Mapping[str, Any]) -> str:
     kinds = [_kind(part) for part in schema.get("anyOf", ()) if part.get("type") != "null"]
-    if kinds:
-        return " or ".join(kinds)
-    if "enum" in schema:
-        return ", ".join(map(str, schema["enum"]))
+    if kinds or "enum" in schema:
+        return " or ".join(kinds) or ", ".join(map(str, schema["enum"]))
     if schema.get("type") == "array":
         return f"list of {_kind(schema['items'])}"
     return "binary" if schema.get("format") == "binary" else str(schema.get("type", "object"))
@@ -93,14 +88,6 @@ def _fields(answer: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     reference = content.get("application/json", {}).get("schema", {}).get("$ref", "")
     fields = schema.get("components", {}).get("schemas", {}).get(reference.rpartition("/")[2], {}).get("properties", {})
     return ", ".join(fields) or ", ".join(content)
-
-
-def _table(rows: list[tuple[str, str, str]]) -> str:
-    lines = "".join(
-        f"<tr><td><code>{escape(name)}</code></td><td>{escape(kind)}</td><td>{escape(about)}</td></tr>"
-        for name, kind, about in rows
-    )
-    return f'<div class="scroll"><table class="plain"><tbody>{lines}</tbody></table></div>'
 
 
 def _with_policy(text: str) -> HtmlPage:
