@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json
 
 from bearcat.data.bearing import Bearing
@@ -28,6 +28,8 @@ from bearcat.trust.pooling import Diagnosis, Tally, diagnose, tally
 
 MOST_WINDOWS = 20_000  # listed one by one
 MOST_RATE = 1e9  # Hz
+Rate = Annotated[float, Field(gt=0, le=MOST_RATE, allow_inf_nan=False)]
+Length = Annotated[float, Field(gt=0, le=1e5, allow_inf_nan=False)]
 
 
 def field_error(field: str, problem: str) -> InputError:
@@ -44,23 +46,18 @@ class PredictQuery(BaseModel):
         description="The recording's name; its ending says the format (csv, tsv, txt, npy, npz, mat, wav, parquet).",
         examples=["monday.wav"],
     )  # fmt: skip
-    rate: float | None = Field(
-        None, gt=0, le=MOST_RATE, allow_inf_nan=False, description="In Hz, of a recording that does not say its own."
-    )
+    rate: Rate | None = Field(None, description="In Hz, of a recording that does not say its own.")
     channel: str | None = Field(None, max_length=255, description="The channel, of a recording with several.")
     by: Literal["recording", "window"] = Field("recording", description="window: a line for each window too.")
     picture: bool = Field(False, description="Waveform, spectra and the timeline, in a bounded number of points.")
-    speed_rpm: float | None = Field(
-        None, gt=0, le=1e6, allow_inf_nan=False, description="Of the shaft; marks its frequency in the picture."
+    speed_rpm: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = Field(
+        None, description="Of the shaft; marks its frequency in the picture."
     )
-    balls: int | None = Field(
-        None,
-        ge=3,
-        le=200,
-        description="Of the bearing; with speed and both diameters the picture marks its fault frequencies.",
+    balls: Annotated[int, Field(ge=3, le=200)] | None = Field(
+        None, description="Of the bearing; with speed and both diameters the picture marks its fault frequencies."
     )
-    ball_diameter: float | None = Field(None, gt=0, le=1e5, allow_inf_nan=False, description="In mm.")
-    pitch_diameter: float | None = Field(None, gt=0, le=1e5, allow_inf_nan=False, description="In mm.")
+    ball_diameter: Length | None = Field(None, description="In mm.")
+    pitch_diameter: Length | None = Field(None, description="In mm.")
     contact_angle: float = Field(0, ge=0, lt=90, allow_inf_nan=False, description="In degrees; 0: a radial load.")
 
     def marks(self) -> list[Mark]:
@@ -89,7 +86,7 @@ class GivenWindows(BaseModel):
         description="(window, sample) or (window, channel, sample), as long as the model's windows.",
         examples=[[[0.1, -0.2, 0.05]]],
     )
-    rate: float | None = Field(None, gt=0, le=MOST_RATE, allow_inf_nan=False, description="In Hz; must be the model's.")
+    rate: Rate | None = Field(None, description="In Hz; must be the model's.")
 
 
 class WindowAnswer(BaseModel):
@@ -258,59 +255,49 @@ def read_windows(model: Predictor, body: bytes) -> tuple[Floats, float | None]:
     for name in given:
         if name not in GivenWindows.model_fields:
             raise field_error(name[:80], "is no field; there are windows and rate")
-    if "windows" not in given:
-        raise field_error("windows", "is missing; give a list of windows")
-    rate, wanted = _rate(given.get("rate")), model.preparation.rate or model.rate
+    rate, wanted = given.get("rate"), model.preparation.rate or model.rate
+    if rate is not None and not (_is_number(rate) and 0 < rate <= MOST_RATE):
+        raise field_error("rate", f"must be a number of hertz above 0 and at most {MOST_RATE:g}, or left out")
     if rate is not None and wanted is not None and rate != wanted:
         raise field_error("rate", f"windows must be at the model's {wanted:g} Hz, not {rate:g}; resample them")
-    windows = given["windows"]
-    first = windows[0] if isinstance(windows, list) and windows else None
-    deep = isinstance(first, list) and bool(first) and isinstance(first[0], list)
-    checked = _numbers(_CHANNELS if deep else _WINDOWS, windows)
-    if not checked:
-        raise field_error("windows", "is an empty list; give one window at least")
-    channels, length = model.channels, model.preparation.length
-    for number, window in enumerate(checked):
-        rows: list[Any] = window if deep else [window]
-        if len(rows) != channels:
-            raise field_error(f"windows.{number}", f"has {len(rows)} channel(s), the model takes {channels}")
-        for row in rows:
-            if len(row) != length:
-                raise field_error(f"windows.{number}", f"has {len(row)} samples, the model's windows have {length}")
+    windows = given.get("windows")
+    if not isinstance(windows, list) or not windows:
+        raise field_error("windows", "must be a list of one window at least")
+    _check_windows(windows, model.channels, model.preparation.length)
     with np.errstate(over="ignore"):
-        values = np.asarray(checked, dtype=np.float64).astype(np.float32).reshape(-1, channels, length)
+        values = np.asarray(windows, dtype=np.float64).astype(np.float32)
+    values = values.reshape(-1, model.channels, model.preparation.length)
     infinite = np.flatnonzero(~np.isfinite(values).all(axis=(1, 2)))
     if infinite.size:
         raise field_error(f"windows.{infinite[0]}", "has a value beyond what float32 holds")
-    return values, rate if rate is not None else wanted
+    return values, wanted if rate is None else float(rate)
+
+
+def _check_windows(windows: list[Any], channels: int, length: int) -> None:
+    """Names the first place that does not fit; pydantic would describe each, in hundreds of times its bytes."""
+    deep = isinstance(windows[0], list) and isinstance(next(iter(windows[0]), None), list)
+    for number, window in enumerate(windows):
+        field = f"windows.{number}"
+        rows = window if deep else [window]
+        if not isinstance(rows, list) or len(rows) != channels:
+            count = len(rows) if isinstance(rows, list) else "no"
+            raise field_error(field, f"has {count} channel(s), the model takes {channels}")
+        for channel, row in enumerate(rows):
+            if not isinstance(row, list) or len(row) != length:
+                count = len(row) if isinstance(row, list) else "no"
+                raise field_error(field, f"has {count} samples, the model's windows have {length}")
+            for place, value in enumerate(row):
+                if not _is_number(value):
+                    raise field_error(f"{field}.{channel}.{place}" if deep else f"{field}.{place}", "is no number")
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) < 2**1000)
 
 
 def check_time(until: float) -> None:
     if time.monotonic() > until:
         raise TimeoutError
-
-
-# Validation ends at the first mistake: pydantic's account of a mistake takes hundreds of times the bytes of it.
-_Row = Annotated[list[float], FailFast()]
-_Rows = Annotated[list[_Row], FailFast()]
-_WINDOWS: TypeAdapter[list[Any]] = TypeAdapter(_Rows)
-_CHANNELS: TypeAdapter[list[Any]] = TypeAdapter(Annotated[list[_Rows], FailFast()])
-
-
-def _numbers(kind: TypeAdapter[list[Any]], windows: Any) -> list[Any]:
-    try:
-        return kind.validate_python(windows, strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise field_error(".".join(["windows", *map(str, first["loc"])]), lower_first(first["msg"])) from error
-
-
-def _rate(given: Any) -> float | None:
-    if given is None:
-        return None
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given <= MOST_RATE:
-        raise field_error("rate", f"must be a number of hertz above 0 and at most {MOST_RATE:g}, or left out")
-    return float(given)
 
 
 def lower_first(sentence: str) -> str:

@@ -124,12 +124,11 @@ class RecordingPicture:
         reach = bins if self.rate is None else min(bins, math.ceil(_envelope_reach(marks) / step))
         low, high = self._waveform.rows().T if self.samples else np.zeros((2, 0))
         second = 1.0 if self.rate is None else 1 / self.rate
+        averaged = min(self.length * (self._segments + 1) / 2, self.samples)
         return {
             "rate": self.rate,
             "samples": self.samples,
-            "averaged_seconds": None
-            if self.rate is None
-            else min(self.length * (self._segments + 1) / 2, self.samples) / self.rate,
+            "averaged_seconds": None if self.rate is None else averaged / self.rate,
             "waveform": {"step": self._waveform.each * second, "low": _short(low), "high": _short(high)},
             "detail": {"step": second, "values": _short(self._detail)},
             "spectrum": _curve(spectra[0], step),
