@@ -25,7 +25,7 @@ DATA_LAYERS = [
     {"bearing", "recording", "archives", "files", "formats", "torch_forms"},
     {"inputs"},
     {"catalogue", "prepare", "stream"},
-    {"datasets", "cache", "survey", "tasks", "fetch"},
+    {"datasets", "cache", "survey", "tasks", "fetch", "isolated"},
     {"choose"},
     {"__init__"},
 ]

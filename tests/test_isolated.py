@@ -70,7 +70,6 @@ def hostile_files(folder: Path) -> dict[str, Path]:
         "structs": matrix(2, (1, 2_000_000), nobody),
         "objects": matrix(3, (2**31 - 1, 2**31 - 1), part(1, b"a"), nobody),
         "cells": matrix(1, (1000, 1000, 1000)),
-        "structs in a cell": matrix(1, (1, 1), matrix(2, (1, 2_000_000), nobody)),
         "cells in cells": deep,
         "blanks": matrix(4, (1, 2**30), part(16, b"")),
         "texts": matrix(4, (2**30, 0), part(16, b"")),

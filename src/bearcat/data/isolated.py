@@ -56,7 +56,9 @@ class Readers:
         self.most = most
         self._idle: queue.LifoQueue[_Reader] = queue.LifoQueue()
         for _ in range(count):
-            self._idle.put(_Reader(2 * most + MARGIN))
+            self._idle.put(reader := _Reader(2 * most + MARGIN))
+        if sys.platform != "win32":
+            reader.start()  # the one used first: loading the libraries takes a second
 
     def __enter__(self) -> Readers:
         return self
@@ -105,8 +107,6 @@ class _Reader:
         self.memory = memory
         self.process: subprocess.Popen[bytes] | None = None
         self.origin, self.until, self.reading = "", 0.0, False  # of the file being read
-        if sys.platform != "win32":
-            self.start()  # loading the libraries takes a second
 
     def start(self) -> None:
         if sys.platform == "win32":  # neither fork nor limits of memory
