@@ -2,9 +2,9 @@
 
 The parsers of compressed formats can be made to crash, or to unpack a few kilobytes to many gigabytes. Here each file
 is read by a process that can be lost: whatever happens to it becomes one sentence about the file. A reader is started
-once and loads the libraries; for every file it forks a process that sets its limits, reads the file and ends, so that
-no file can harm the next. Messages are JSON and raw samples, nothing that could be executed. Formats that hold their
-samples as they are (wav, npy, text) are read in this process, where they cannot do harm and cost less.
+once; for every file it forks a process that sets its limits, reads the file and ends, so that no file can harm the
+next. Messages are JSON and raw samples, nothing that could be executed. Formats that hold their samples as they are
+(wav, npy, text) are read in this process, where they cannot do harm and cost less.
 
 >>> with Readers(count=2, most=2**29) as readers:
 ...     with readers.open_stream(Path("monday.mat"), None, "monday.mat", until=time.monotonic() + 30) as stream:
@@ -36,8 +36,8 @@ from bearcat.data.recording import Floats
 from bearcat.data.stream import Stream, open_stream
 from bearcat.errors import InputError
 
-RISKY = {".mat", ".npz", ".parquet"}
-LIBRARIES = ("scipy.io", "h5py", "pyarrow.parquet")
+# What is not read in this process, and the libraries a reader loads for it; pyarrow uses pandas where it is installed.
+RISKY = {".npz": (), ".mat": ("scipy.io", "h5py"), ".parquet": ("pyarrow.parquet", "pandas")}
 MARGIN = 2**26  # bytes that reading may take beyond twice the samples
 GRACE = 5.0  # seconds after its time in which a reader must have ended a process
 START = "import sys; sys.path[:] = sys.argv[3:]; from bearcat.data.isolated import work; work(*map(int, sys.argv[1:3]))"
@@ -142,9 +142,9 @@ class _Reader:
         if reply.startswith(FAIL):
             problem = json.loads(reply[4:])
             raise (TooLargeError if problem["large"] else InputError)(problem["sentence"], problem["field"])
-        if reply.startswith(GONE):
+        if reply == GONE:
             self.reading = False
-            if reply[4:] == b"%d" % signal.SIGALRM:
+            if time.monotonic() >= self.until:  # the process has ended itself
                 raise TimeoutError(f"reading {self.origin} took too long")
             raise InputError(f"{self.origin}: cannot be read (its reader broke down); the file is damaged or hostile")
         return reply
@@ -154,7 +154,7 @@ class _Reader:
         if self.reading:
             try:
                 self.connection.send_bytes(STOP)
-                while not self._receive(GRACE).startswith(GONE):
+                while self._receive(GRACE) != GONE:
                     pass
                 self.reading = False
             except (EOFError, OSError):
@@ -177,22 +177,23 @@ class _Reader:
 
 def work(descriptor: int, memory: int) -> None:
     """What a reader does: it forks a process for every file until its parent is gone."""
-    for library in LIBRARIES:
-        with suppress(ImportError):
-            importlib.import_module(library)
     gc.disable()  # a process ends with its file; searching for cycles would copy the memory that it shares
     connection = Connection(descriptor)
     while True:
         message = connection.recv_bytes()  # EOFError ends the reader when its parent is gone
         if message in (NEXT, STOP):  # for a process that has just ended
             continue
+        order = json.loads(message)
+        for library in RISKY[Path(order["path"]).suffix.lower()]:  # once, and not by each process
+            with suppress(ImportError):
+                importlib.import_module(library)
         child = os.fork()
         if child == 0:
             with suppress(BaseException):
-                _read(connection, json.loads(message), memory)
+                _read(connection, order, memory)
             os._exit(0)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        connection.send_bytes(GONE + b"%d" % -status)
+        os.waitpid(child, 0)
+        connection.send_bytes(GONE)
 
 
 def _read(connection: Connection[Any, Any], order: dict[str, Any], memory: int) -> None:
