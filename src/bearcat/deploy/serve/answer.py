@@ -97,7 +97,7 @@ class WindowAnswer(BaseModel):
     familiar: bool | None
 
 
-class Waveform(BaseModel):
+class WaveformAnswer(BaseModel):
     step: float = Field(description="From one value to the next: seconds, or samples where the rate is unknown.")
     low: list[float]
     high: list[float]
@@ -133,7 +133,7 @@ class PictureAnswer(BaseModel):
     rate: float | None
     samples: int
     averaged_seconds: float | None
-    waveform: Waveform
+    waveform: WaveformAnswer
     detail: Detail
     spectrum: Curve
     envelope: Curve
