@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import scipy  # its parts are loaded when they are first used, which takes a second
 from numpy.typing import NDArray
-from scipy import fft
-from scipy import signal as processing
 
 from bearcat.data.datasets.simulate.settings import REFERENCE, Condition, Settings
 
@@ -49,12 +48,12 @@ def simulate(settings: Settings, condition: Condition, defects: tuple[Defect, ..
     )  # of background and roughness, over the reference
 
     rough = settings.roughness * growth * stream("roughness").standard_normal(total)  # many small asperities
-    signal = processing.fftconvolve(rough, near)[:total]
+    signal = scipy.signal.fftconvolve(rough, near)[:total]
     for defect in defects:
         forces = strikes(settings, condition, defect, turns, stream(defect.part))
         for force, path in zip(forces, (near, far), strict=True):
             if force.any():
-                signal += processing.fftconvolve(force, path)[:total]
+                signal += scipy.signal.fftconvolve(force, path)[:total]
     signal += tones(settings, condition, turns, stream("tones"))
     noise = coloured_noise(total, settings.rate, settings.noise_colour, settings.noise_corner, stream("noise"))
     signal += settings.noise * growth * noise
@@ -71,7 +70,7 @@ def shaft_turns(settings: Settings, condition: Condition, samples: int, generato
     kept = math.exp(-2 * math.pi * settings.speed_bandwidth / settings.rate)
     steps = generator.standard_normal(samples)
     steps[1:] *= math.sqrt(1 - kept**2)
-    wander = settings.speed_fluctuation * processing.lfilter([1.0], [1.0, -kept], steps)
+    wander = settings.speed_fluctuation * scipy.signal.lfilter([1.0], [1.0, -kept], steps)
     return np.cumsum(condition.shaft * np.maximum(1 + offset + wander, 0.1)) / settings.rate
 
 
@@ -149,7 +148,7 @@ def _train(
     soft = place(np.interp(entries, turns, clock), strength, turns.size)
     width = max(3, round(settings.entry_width * crossing) | 1)  # odd, so that the bump has a middle sample
     bump = np.hanning(width + 2)[1:-1]
-    return force - settings.entry * processing.fftconvolve(soft, bump / bump.sum(), mode="same")
+    return force - settings.entry * scipy.signal.fftconvolve(soft, bump / bump.sum(), mode="same")
 
 
 def place(positions: Doubles, strengths: Doubles, samples: int, reach: int = 8) -> Doubles:
@@ -191,7 +190,7 @@ def inner_path(settings: Settings, force: float) -> Doubles:
     table[:-1, 2] *= settings.inner_participation
     kept = math.exp(-2 * math.pi * settings.inner_cutoff / settings.rate)
     gain = settings.inner_gain * (1 - kept)
-    return np.asarray(processing.lfilter([gain], [1.0, -kept], ringing(table, settings.rate)))
+    return np.asarray(scipy.signal.lfilter([gain], [1.0, -kept], ringing(table, settings.rate)))
 
 
 def lines(settings: Settings, condition: Condition) -> list[tuple[float, float]]:
@@ -223,13 +222,13 @@ def tones(settings: Settings, condition: Condition, turns: Doubles, generator: n
 
 def coloured_noise(samples: int, rate: float, colour: float, corner: float, generator: np.random.Generator) -> Doubles:
     """Gaussian noise, power ~ frequency^-colour above `corner` and flat below, of unit expected variance, (time,)."""
-    length = int(fft.next_fast_len(samples, real=True))
-    frequencies = fft.rfftfreq(length, 1 / rate)
+    length = int(scipy.fft.next_fast_len(samples, real=True))
+    frequencies = scipy.fft.rfftfreq(length, 1 / rate)
     shape = np.maximum(frequencies, corner) ** (-colour / 2)
     shape[0] = 0.0
     twice = np.full(shape.size, 2.0)  # a bin stands for itself and its mirror image, but the one at half the rate
     if length % 2 == 0:
         twice[-1] = 1.0
     shape *= np.sqrt(length / np.sum(twice * shape**2))
-    noise: Doubles = fft.irfft(fft.rfft(generator.standard_normal(length)) * shape, n=length)
+    noise: Doubles = scipy.fft.irfft(scipy.fft.rfft(generator.standard_normal(length)) * shape, n=length)
     return noise[:samples]
