@@ -15,7 +15,7 @@ class Opened:
             "console", lambda said: self.errors.append(said.text) if said.type in ("error", "warning") else None
         )
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("request", lambda one: self.requests.append(one.url))
+        self.page.on("request", lambda request: self.requests.append(request.url))
         if forbidden is not None:
             self.context.route(forbidden, lambda route: route.abort())
         self.page.goto(address)

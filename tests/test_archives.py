@@ -75,11 +75,11 @@ KINDS = ["a.zip", "a.rar"]
 def test_every_kind_lists_reads_and_unpacks_the_same_files(tmp_path: Path, name: str) -> None:
     path = make(tmp_path / name, FILES)
     assert is_archive(path)
-    assert members(path) == [Member(one, len(content)) for one, content in FILES.items()]
-    assert {one: read_member(path, one) for one in FILES} == FILES
+    assert members(path) == [Member(name, len(content)) for name, content in FILES.items()]
+    assert {name: read_member(path, name) for name in FILES} == FILES
     found = unpack(path, tmp_path / "out")
-    assert found == [tmp_path / "out" / one for one in FILES]
-    assert [one.read_bytes() for one in found] == list(FILES.values())
+    assert found == [tmp_path / "out" / name for name in FILES]
+    assert [path.read_bytes() for path in found] == list(FILES.values())
     assert everything_below(tmp_path / "out") == set(FILES)  # no lock, no hidden folder
 
 
@@ -226,9 +226,9 @@ def test_members_that_are_neither_stored_nor_deflated_are_refused(tmp_path: Path
 def test_a_different_file_is_never_overwritten_and_an_identical_one_is_kept(tmp_path: Path) -> None:
     path, out = make_zip(tmp_path / "a.zip", FILES), tmp_path / "out"
     first = unpack(path, out)
-    stamps = [one.stat().st_mtime_ns for one in first]
+    stamps = [path.stat().st_mtime_ns for path in first]
     assert unpack(path, out) == first
-    assert [one.stat().st_mtime_ns for one in first] == stamps
+    assert [path.stat().st_mtime_ns for path in first] == stamps
     (out / "KA04" / "one.mat").unlink()
     (out / "KA04" / "two.mat").write_bytes(b"mine")
     with pytest.raises(InputError, match=r"two.mat: is there already and differs"):

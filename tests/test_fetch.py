@@ -121,17 +121,22 @@ def names(root: Path) -> set[str]:
 
 
 def test_a_file_is_downloaded_recorded_and_shown_growing(site: Site, tmp_path: Path) -> None:
-    told: list[tuple[str, int, int | None]] = []
-    one = site.download("sub/a.mat")
-    assert fetch([one], tmp_path, progress=lambda *news: told.append(news)) == [tmp_path / "sub" / "a.mat"]
+    reports: list[tuple[str, int, int | None]] = []
+    download = site.download("sub/a.mat")
+    assert fetch([download], tmp_path, progress=lambda *news: reports.append(news)) == [tmp_path / "sub" / "a.mat"]
     assert (tmp_path / "sub" / "a.mat").read_bytes() == BODY
     assert names(tmp_path) == {"downloads.json", "sub/a.mat"}
     record = ledger(tmp_path)["files"]["sub/a.mat"]
     assert record["retrieved"].endswith("+00:00")
-    assert record == {"address": one.address, "sha256": sha(BODY), "bytes": len(BODY), "retrieved": record["retrieved"]}
-    assert told[0] == ("sub/a.mat", 0, len(BODY))
-    assert told[-1] == ("sub/a.mat", len(BODY), len(BODY))
-    assert [have for _, have, _ in told] == sorted(have for _, have, _ in told)
+    assert record == {
+        "address": download.address,
+        "sha256": sha(BODY),
+        "bytes": len(BODY),
+        "retrieved": record["retrieved"],
+    }
+    assert reports[0] == ("sub/a.mat", 0, len(BODY))
+    assert reports[-1] == ("sub/a.mat", len(BODY), len(BODY))
+    assert [have for _, have, _ in reports] == sorted(have for _, have, _ in reports)
 
 
 def test_a_body_cut_short_is_resumed_where_it_stopped(site: Site, tmp_path: Path) -> None:
@@ -219,8 +224,8 @@ def test_a_part_of_unknown_origin_is_not_continued(site: Site, tmp_path: Path, l
         fetch([site.download()], tmp_path, progress=interrupt)
     if lost == "state":
         (tmp_path / "a.mat.part.json").write_text("{")
-    one = Download(f"{site.address}/elsewhere", "a.mat") if lost == "address" else site.download()
-    (path,) = fetch([one], tmp_path)
+    download = Download(f"{site.address}/elsewhere", "a.mat") if lost == "address" else site.download()
+    (path,) = fetch([download], tmp_path)
     assert path.read_bytes() == BODY
     assert "Range" not in site.behaviour.seen[-1]
 
@@ -446,17 +451,17 @@ def zipped(files: dict[str, bytes]) -> bytes:
 
 def test_an_archive_is_unpacked_beside_itself_once(site: Site, tmp_path: Path, monkeypatch) -> None:
     site.behaviour.body = zipped({"KA04/1.mat": b"one", "KA04/2.mat": b"two"})
-    one = site.download("KA04.zip")
-    fetch([one], tmp_path, unpack_archives=False)
+    download = site.download("KA04.zip")
+    fetch([download], tmp_path, unpack_archives=False)
     assert names(tmp_path) == {"KA04.zip", "downloads.json"}
-    fetch([one], tmp_path)
+    fetch([download], tmp_path)
     assert names(tmp_path) == {"KA04.zip", "downloads.json", "KA04/1.mat", "KA04/2.mat"}
     assert ledger(tmp_path)["files"]["KA04.zip"]["unpacked"] == {"KA04/1.mat": 3, "KA04/2.mat": 3}
     (tmp_path / "KA04" / "2.mat").unlink()
-    fetch([one], tmp_path)
+    fetch([download], tmp_path)
     assert (tmp_path / "KA04" / "2.mat").read_bytes() == b"two"
     monkeypatch.setattr(archives, "unpack", None)  # not called when all is there
-    fetch([one], tmp_path)
+    fetch([download], tmp_path)
 
 
 def test_an_archive_that_arrives_torn_is_set_aside_and_not_recorded(site: Site, tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_text_files_as_people_export_them(tmp_path, text, channels, rate):
     signals = read_signals(path)
     assert list(signals.channels) == channels
     assert signals.rate == rate
-    assert all(len(one) == 3 for one in signals.channels.values())
+    assert all(len(samples) == 3 for samples in signals.channels.values())
 
 
 def test_times_rounded_in_the_file_still_give_the_rate(tmp_path):

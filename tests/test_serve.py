@@ -162,7 +162,7 @@ def as_npy(samples: np.ndarray) -> bytes:
 
 
 def as_text(samples: np.ndarray) -> bytes:
-    return "\n".join(f"{one:.6g}" for one in samples).encode()
+    return "\n".join(f"{sample:.6g}" for sample in samples).encode()
 
 
 # Answers.
@@ -183,9 +183,9 @@ def test_an_uploaded_recording_gets_the_diagnosis_that_predict_gives(server, mod
     lines = json.loads(command(*words, "--by", "window")[1])["windows"]
     found = server.upload("monday.wav", (tmp_path / "monday.wav").read_bytes(), by="window").json()["by_window"]
     assert len(found) == len(lines) == 30
-    for one, other in zip(found, lines, strict=True):
-        assert one | {"confidence": 0, "recording": other["recording"]} == other | {"confidence": 0}
-        assert one["confidence"] == pytest.approx(other["confidence"], abs=1e-6)
+    for row, other in zip(found, lines, strict=True):
+        assert row | {"confidence": 0, "recording": other["recording"]} == other | {"confidence": 0}
+        assert row["confidence"] == pytest.approx(other["confidence"], abs=1e-6)
 
 
 def test_windows_as_json_get_what_the_recording_they_were_cut_from_gets(server):
@@ -229,9 +229,9 @@ def test_the_model_folder_is_served_with_the_same_answers_and_sigterm_finishes_w
 ):
     """Requests that are computed, that wait for a worker, and one whose body is still coming."""
     running = Server(tmp_path, models / "model")
-    told = running.client.get("/model").json()
-    assert told == server.client.get("/model").json()
-    assert told["calibrated"] is True
+    described = running.client.get("/model").json()
+    assert described == server.client.get("/model").json()
+    assert described["calibrated"] is True
     recording = as_npy((30 * noise(3 * 2**17)).astype(np.int8))  # some time's work
     waiting = 5
     with ThreadPoolExecutor(waiting) as pool:
@@ -246,7 +246,7 @@ def test_the_model_folder_is_served_with_the_same_answers_and_sigterm_finishes_w
         running.process.send_signal(signal.SIGTERM)
         time.sleep(0.3)
         slow.sendall(content[100:])
-        statuses = [one.result(60).status_code for one in answers]
+        statuses = [answer.result(60).status_code for answer in answers]
         file = slow.makefile("rb")
         head, body = file.readline(), file.read().rpartition(b"\r\n")[2]
         slow.close()
@@ -293,7 +293,7 @@ def test_folding_keeps_extremes_and_sums_however_the_rows_come(sizes, most):
     ordered = np.sort(rows, axis=1)
     groups = [ordered[at : at + lows.each] for at in range(0, len(rows), lows.each)]
     assert len(groups) <= 2 * most
-    assert np.array_equal(lows.rows(), [[one[:, 0].min(), one[:, 1].max()] for one in groups])
+    assert np.array_equal(lows.rows(), [[group[:, 0].min(), group[:, 1].max()] for group in groups])
     assert np.allclose(total.rows(), [rows[at : at + total.each].sum(axis=0) for at in range(0, len(rows), total.each)])
 
 
@@ -321,7 +321,9 @@ def test_the_marks_of_a_simulated_fault_stand_out_and_those_of_noise_do_not():
     recording = Simulated(seconds=3.0).recording("N09_M07_F10", "outer-3")
     picture = RecordingPicture(recording.rate)
     list(picture.observe([recording.signal]))
-    marks = {(one["name"], one["multiple"]): one for one in picture.to_dict(marks_of(BEARINGS["6203"], 900))["marks"]}
+    marks = {
+        (mark["name"], mark["multiple"]): mark for mark in picture.to_dict(marks_of(BEARINGS["6203"], 900))["marks"]
+    }
     assert marks["BPFO", 1]["hertz"] == BEARINGS["6203"].frequencies(900)["BPFO"]
     assert min(marks["BPFO", multiple]["above"] for multiple in (1, 2, 3)) > 10
     assert marks["BPFI", 1]["above"] < 4
@@ -329,7 +331,7 @@ def test_the_marks_of_a_simulated_fault_stand_out_and_those_of_noise_do_not():
     for seed in range(10):
         picture = RecordingPicture(float(RATE))
         list(picture.observe([noise(3 * RATE, seed)]))
-        found += [one["above"] for one in picture.to_dict(marks_of(BEARINGS["6205"], 1797))["marks"]]
+        found += [mark["above"] for mark in picture.to_dict(marks_of(BEARINGS["6205"], 1797))["marks"]]
     assert len(found) == 100
     assert np.mean(np.array(found) < 4) > 0.98, "what the page says of chance"
 
@@ -494,10 +496,10 @@ def dribbled(connections: list[socket.socket]) -> list[bytes]:
     waiting = list(connections)
     while waiting:
         answered, _, _ = select.select(waiting, [], [], 0.1)
-        waiting = [one for one in waiting if one not in answered]
-        for one in waiting:
-            one.sendall(b"1")
-    return [b"".join(received(one)) for one in connections]
+        waiting = [connection for connection in waiting if connection not in answered]
+        for connection in waiting:
+            connection.sendall(b"1")
+    return [b"".join(received(connection)) for connection in connections]
 
 
 def received(connection: socket.socket) -> Iterator[bytes]:
@@ -555,7 +557,7 @@ def test_a_client_that_goes_away_leaves_nothing(tight):
     tight.until(1)
     connection.close()
     tight.until(0)
-    assert [list(one.iterdir()) for one in tight.temporary.iterdir()] == [[]]
+    assert [list(folder.iterdir()) for folder in tight.temporary.iterdir()] == [[]]
 
 
 def test_a_token_is_asked_for_everywhere_but_on_health_and_the_empty_page(tight):
@@ -629,8 +631,8 @@ def test_many_requests_32_at_a_time_are_all_answered_and_memory_stays_flat(serve
             path, headers, body = bodies[place]
             connection.request("POST", path, body, headers)
             answer = connection.getresponse()
-            told = answer.read()
-            key = (answer.status, re.search(rb'"confidence":([^,]+)', told).group(1).decode())
+            content = answer.read()
+            key = (answer.status, re.search(rb'"confidence":([^,]+)', content).group(1).decode())
             with lock:
                 found[place][key] = found[place].get(key, 0) + 1
             done += 1
@@ -645,8 +647,10 @@ def test_many_requests_32_at_a_time_are_all_answered_and_memory_stays_flat(serve
     before = server.memory()
     assert ask_many(960) == 640
     assert server.memory() - before < 20 * 2**20
-    assert [sum(one.values()) for one in found] == [120] * 8
-    assert all(next(iter(one))[0] == 200 and len(one) == 1 for one in found), "the same question, the same answer"
+    assert [sum(answers.values()) for answers in found] == [120] * 8
+    assert all(next(iter(answers))[0] == 200 and len(answers) == 1 for answers in found), (
+        "the same question, the same answer"
+    )
     server.until(0)
     assert server.gauge("bearcat_requests_in_flight") == 1
 
@@ -654,7 +658,7 @@ def test_many_requests_32_at_a_time_are_all_answered_and_memory_stays_flat(serve
 def test_metrics_count_what_happened(server):
     def counts() -> dict[str, float]:
         lines = server.client.get("/metrics").text.splitlines()
-        return {one.rpartition(" ")[0]: float(one.rpartition(" ")[2]) for one in lines if not one.startswith("#")}
+        return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
 
     before = counts()
     label = server.upload("a.npy", as_npy(noise(10 * LENGTH)), rate=RATE).json()["class"]
@@ -689,11 +693,11 @@ def test_loopback_is_the_default_and_the_model_is_told(server):
             break
     else:
         pytest.fail("listens nowhere")
-    told = server.client.get("/model").json()
-    assert told["classes"] == ["healthy", "inner", "outer"]
-    assert told["alarms"] == ["inner", "outer"]
-    assert (told["length"], told["rate"], told["knows_familiar"]) == (LENGTH, RATE, True)
-    assert told["made_by"]["recipe"] == "CAT*-Temperature"
+    described = server.client.get("/model").json()
+    assert described["classes"] == ["healthy", "inner", "outer"]
+    assert described["alarms"] == ["inner", "outer"]
+    assert (described["length"], described["rate"], described["knows_familiar"]) == (LENGTH, RATE, True)
+    assert described["made_by"]["recipe"] == "CAT*-Temperature"
 
 
 def test_a_model_that_its_run_refused_is_served_with_its_verdict_in_sight(browser, server, tmp_path):
@@ -721,7 +725,7 @@ def test_a_model_that_its_run_refused_is_served_with_its_verdict_in_sight(browse
 
 
 def test_the_command_line_and_the_docs_say_the_limits_there_are():
-    given_ = {name: one.default for name, one in inspect.signature(cli.serve).parameters.items()}
+    given_ = {name: parameter.default for name, parameter in inspect.signature(cli.serve).parameters.items()}
     assert Limits() == Limits(given_["max_bytes"], given_["timeout"], given_["concurrency"])
     assert Address() == Address(given_["host"], given_["port"])
     docs = (Path(__file__).parents[1] / "docs" / "serve.md").read_text(encoding="utf-8")
@@ -763,7 +767,7 @@ def test_commands_that_cannot_work_get_a_sentence(models, tmp_path, command):  #
     assert status == 2
     assert "cannot be listened on (Address already in use)" in said
     assert [
-        Address(one).loopback for one in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "10.1.2.3", "plant.example")
+        Address(host).loopback for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "10.1.2.3", "plant.example")
     ] == [True] * 3 + [False] * 3
 
 
@@ -830,7 +834,7 @@ def test_a_recording_dropped_on_the_page_is_diagnosed_and_drawn(browser, server)
         bars = page.locator(".plot").nth(1).locator("rect.fill").count()
         assert bars == expected["windows"], "a bar for each window"
         rows = page.locator("table tbody tr").all_inner_texts()
-        assert [one.split()[0] for one in rows] == ["shaft", "FTF,", "BPFO,", "BPFI,", "BSF,"]
+        assert [row.split()[0] for row in rows] == ["shaft", "FTF,", "BPFO,", "BPFI,", "BSF,"]
         assert "76.3" in rows[2]
         assert page.locator(".plot .rule").count() == 10
         assert "resampled from 16000 Hz to the model's 12000 Hz" in opened.text(".notes")
@@ -839,7 +843,9 @@ def test_a_recording_dropped_on_the_page_is_diagnosed_and_drawn(browser, server)
         page.locator(".plot .rule").nth(1).wait_for(state="detached")
         assert page.locator(".plot .rule").count() == 1
         assert opened.errors == []
-        assert {urlsplit(one).netloc for one in opened.requests if not one.startswith("data:")} == {server.place.netloc}
+        assert {urlsplit(address).netloc for address in opened.requests if not address.startswith("data:")} == {
+            server.place.netloc
+        }
         box = page.locator(".plot").nth(3)
         box.focus()
         for _ in range(3):
@@ -914,12 +920,14 @@ def test_the_page_fits_any_screen_light_and_dark(browser, server):
             if folder := os.environ.get("BEARCAT_SCREENSHOTS"):  # to look at
                 page.screenshot(path=Path(folder) / f"serve-{width}-{scheme}.png", full_page=True)
         nameless = page.evaluate(
-            "[...document.querySelectorAll('input, select, button')].filter(one => !one.labels.length && !one.ariaLabel).length"
+            "[...document.querySelectorAll('input, select, button')].filter(element => !element.labels.length && !element.ariaLabel).length"
         )
         doubled = page.evaluate(
-            "(ids => ids.length - new Set(ids).size)([...document.querySelectorAll('[id]')].map(one => one.id))"
+            "(ids => ids.length - new Set(ids).size)([...document.querySelectorAll('[id]')].map(element => element.id))"
         )
-        unnamed = page.evaluate("[...document.querySelectorAll('[role=img]')].filter(one => !one.ariaLabel).length")
+        unnamed = page.evaluate(
+            "[...document.querySelectorAll('[role=img]')].filter(element => !element.ariaLabel).length"
+        )
         assert (nameless, doubled, unnamed) == (0, 0, 0), "who cannot see it can use it too"
         assert opened.errors == []
 
@@ -953,7 +961,7 @@ def test_the_interface_page_tells_every_path_and_parameter_without_a_script(brow
             assert part in text, part
         assert opened.page.evaluate("document.documentElement.scrollWidth") <= 375
         assert opened.errors == []
-        assert [one for one in opened.requests if not one.startswith("data:")] == [f"{server.url}/docs"]
+        assert [address for address in opened.requests if not address.startswith("data:")] == [f"{server.url}/docs"]
 
 
 def test_the_pages_are_one_file_each_and_ask_nobody():

@@ -161,11 +161,10 @@ class Answer(BaseModel):
 
 @dataclass(frozen=True)
 class Served:
-    """The model, which of its classes are alarms, whether its confidence is calibrated, and how it came to be."""
+    """The model, which of its classes are alarms, and how it was made."""
 
     model: Predictor
     alarms: Collection[str]
-    calibrated: bool | None = None  # None: an older file does not say
     made_by: Mapping[str, Any] = field(default_factory=dict)
 
 

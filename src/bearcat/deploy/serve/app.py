@@ -96,7 +96,7 @@ class ModelDescription(BaseModel):
     rate: float | None
     channels: int
     pooled_temperature: float
-    calibrated: bool | None = Field(description="Whether its confidence is; null where the file does not say.")
+    calibrated: bool = Field(description="Whether its confidence is.")
     refusal: str | None = Field(
         description="The verdict of the run that made it, where that is not to use it; in every answer's notes too."
     )
@@ -397,7 +397,7 @@ def describe_model(served: Served, limits: Limits) -> ModelDescription:
     return ModelDescription(
         classes=list(model.classes), alarms=sorted(served.alarms), input=model.preparation.input,
         length=model.preparation.length, stride=model.preparation.step, rate=model.preparation.rate or model.rate,
-        channels=model.channels, calibrated=served.calibrated, pooled_temperature=model.pooled_temperature,
+        channels=model.channels, calibrated=model.calibrated, pooled_temperature=model.pooled_temperature,
         refusal=model.refusal, knows_familiar=model.familiarity is not None, made_by=dict(served.made_by),
         formats=list(FORMATS), bearings={name: _geometry(bearing) for name, bearing in BEARINGS.items()},
         limits=asdict(limits), bearcat=__version__,

@@ -41,12 +41,7 @@ def serve(
     model = open_served(path)
     if model.refusal is not None:
         warn(model.refusal)
-    served = Served(
-        model,
-        alarm_classes(model.classes, alarms),
-        model.metadata.get("calibrated"),
-        model.metadata.get("made_by") or {},
-    )
+    served = Served(model, alarm_classes(model.classes, alarms), model.metadata["made_by"])
     app = make_app(served, limits, token, address.loopback)
     config = uvicorn.Config(
         app, http="h11", ws="none", loop="asyncio", lifespan="on", log_level="warning", access_log=False,
