@@ -425,10 +425,7 @@ def test_files_are_written_whole_and_again(tmp_path: Path):
     assert (tmp_path / "deep/tables/paderborn-time-accuracy.md").read_text(encoding="utf-8") == markdown(tables[0])
 
 
-def test_a_folder_that_cannot_be_and_a_name_that_leads_out_are_refused(tmp_path: Path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot be written"):
-        write_tables([HOSTILE], tmp_path / "file")
+def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path: Path):
     with pytest.raises(InputError, match="cannot name a table's file"):
         write_tables([Table("../out", "", "", (), ())], tmp_path)
 

@@ -18,10 +18,9 @@ from bearcat.trust.verdict import CHOOSER
 NAME = CHOOSER.upper()
 
 
-def validator(result: Result) -> float | None:
-    """The chooser's value of a run; higher is better."""
-    value: float | None = result.estimates["validators"][CHOOSER]
-    return value
+def validator(result: Result) -> Any:
+    """The chooser's value of a run, or None; higher is better."""
+    return result.estimates["validators"][CHOOSER]
 
 
 def favoured(results: Sequence[Result]) -> list[Result]:

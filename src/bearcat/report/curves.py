@@ -41,7 +41,7 @@ def score_curves(results: Sequence[Result]) -> ReportFigure | None:
         f" one, the student's before. At the end: accuracy {_ends(accuracy)}; ECE {_ends(ece)}.{PHASES}"
     )
     panels = [Panel(accuracy, kept, "target accuracy, %"), Panel(ece, kept, "target ECE, %")]
-    return _line_figure("curves", "Target accuracy and ECE over epochs", caption, panels, results)
+    return _line_figure("curves", "Target accuracy and ECE over epochs", caption, panels, ordered_methods(results))
 
 
 def task_curves(results: Sequence[Result], score: str) -> ReportFigure | None:
@@ -54,7 +54,7 @@ def task_curves(results: Sequence[Result], score: str) -> ReportFigure | None:
         runs, label = [run for run in results if run.cell.task == task], "" if place % 3 else f"target {name}, %"
         panels.append(Panel(by_method(runs, _reported(score)), runs, label, task))
     title, caption = f"Target {name} over epochs, task by task", "Bands are one standard deviation over seeds."
-    return _line_figure(f"curves-{score}-tasks", title, caption, panels, results, columns=3, height=1.65)
+    return _line_figure(f"curves-{score}-tasks", title, caption, panels, ordered_methods(results))
 
 
 def pseudo_label_curves(results: Sequence[Result]) -> ReportFigure | None:
@@ -66,7 +66,7 @@ def pseudo_label_curves(results: Sequence[Result]) -> ReportFigure | None:
     caption += f": {averaged_over(kept)}; {judged}; windows with one: {_ends(share)}.{PHASES}" if kept else ""
     panels = [Panel(right, kept, "right among pseudo-labels, %")] if right else []
     panels.append(Panel(share, kept, "target windows labelled, %"))
-    return _line_figure("pseudo-labels", "Pseudo-labels over epochs", caption, panels, results)
+    return _line_figure("pseudo-labels", "Pseudo-labels over epochs", caption, panels, ordered_methods(results))
 
 
 def temperature_curves(results: Sequence[Result]) -> ReportFigure | None:
@@ -80,7 +80,7 @@ def temperature_curves(results: Sequence[Result]) -> ReportFigure | None:
         f" at a bound in {sum(run.at_bound for run in kept)} of {len(kept)}. Above 1 the confidence is lowered.{PHASES}"
     )
     panels = [Panel(found, kept, "temperature")]
-    return _line_figure("temperature", "Temperature over epochs", caption, panels, results, NARROW + 1)
+    return _line_figure("temperature", "Temperature over epochs", caption, panels, ordered_methods(results))
 
 
 def threshold_curves(results: Sequence[Result]) -> ReportFigure | None:
@@ -100,8 +100,7 @@ def threshold_curves(results: Sequence[Result]) -> ReportFigure | None:
         f" {f'mean over {len(kept)} runs' if len(kept) > 1 else 'of one run'}. A class that is seldom predicted with"
         " confidence gets a low threshold."
     )
-    width, title = WIDE if len(panels) > 1 else NARROW + 1, "Per-class thresholds over epochs"
-    return _line_figure("thresholds", title, caption, panels, results, width, 2.0, min(3, len(panels)), classes)
+    return _line_figure("thresholds", "Per-class thresholds over epochs", caption, panels, classes)
 
 
 def coverage_curves(results: Sequence[Result]) -> ReportFigure | None:
@@ -116,8 +115,8 @@ def coverage_curves(results: Sequence[Result]) -> ReportFigure | None:
         f" {averaged_over(kept)}. All windows → the surer half: {gains}. A flat curve means the confidence does not"
         " separate right from wrong."
     )
-    panels = [Panel(found, (), "accuracy on them, %")]
-    figure = _line_figure("coverage", "Accuracy against coverage", caption, panels, results, NARROW + 1, x=100 * share)
+    panels, methods = [Panel(found, (), "accuracy on them, %")], ordered_methods(results)
+    figure = _line_figure("coverage", "Accuracy against coverage", caption, panels, methods, 100 * share)
     if figure is not None:
         figure.drawing.axes[0].set(xlabel="windows kept (most confident first), %", xlim=(0, 100))
     return figure
@@ -129,24 +128,20 @@ def _line_figure(
     title: str,
     caption: str,
     panels: Sequence[Panel],
-    results: Sequence[Result],
-    width: float = WIDE,
-    height: float = 2.4,
-    columns: int | None = None,
-    lines: Sequence[str] | None = None,
+    lines: Sequence[str],
     x: Floats | None = None,
 ) -> ReportFigure | None:
-    """The panels side by side and a legend; `lines` are all names that may occur, methods unless given."""
+    """The panels, three in a row at most, and a legend; `lines` are all names that may occur, in their order."""
     from matplotlib.lines import Line2D
 
-    style_of = drawing.styles(lines or ordered_methods(results))
+    style_of = drawing.styles(lines)
     drawn = [line for line in style_of if any(line in panel.curves for panel in panels)]
     if not drawn:
         return None
-    columns = columns or len(panels)
-    rows = math.ceil(len(panels) / columns)
+    rows, columns = math.ceil(len(panels) / 3), min(3, len(panels))
+    width, height = NARROW + 1 if columns == 1 else WIDE, 2.4 if columns < 3 else 1.75
     figure = drawing.empty_figure(width, rows * height + 0.25 + 0.14 * math.ceil(len(drawn) / 4))
-    axes = figure.subplots(rows, columns, squeeze=False, sharey=columns < len(panels)).flat
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=bool(panels[0].title)).flat
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
     for axis, panel in zip(axes, panels, strict=False):

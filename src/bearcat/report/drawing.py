@@ -82,13 +82,10 @@ class ReportFigure:
 
     def write(self, folder: Path) -> tuple[bytes, bytes]:
         """Writes NAME.png and NAME.svg and returns their contents."""
-        contents = self.render()
-        try:
-            for suffix, content in zip(("png", "svg"), contents, strict=True):
-                write_atomically(folder / f"{file_name(self.name)}.{suffix}", content)
-        except OSError as error:
-            raise InputError(f"{folder}: cannot be written ({error}); choose another folder") from error
-        return contents
+        png, svg = self.render()
+        write_atomically(folder / f"{file_name(self.name)}.png", png)
+        write_atomically(folder / f"{file_name(self.name)}.svg", svg)
+        return png, svg
 
 
 def file_name(text: str) -> str:

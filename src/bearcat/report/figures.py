@@ -120,7 +120,7 @@ def reliability(results: Sequence[Result]) -> ReportFigure | None:
 @house_style()
 def write_reliability(recorded: Mapping[str, Any], path: Path) -> None:
     """The same figure of one run as a PNG, from its record's `reliability`."""
-    figure = ReportFigure("reliability", "Reliability", "", _draw_reliability(_reliability_panels([recorded])))
+    figure = ReportFigure("reliability", "", "", _draw_reliability(_reliability_panels([recorded])))
     write_atomically(path, figure.render()[0])
 
 

@@ -67,14 +67,12 @@ class Result:
         return None if scores is None else scores[name]
 
     @property
-    def estimates(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.record["estimates"]
-        return found
+    def estimates(self) -> Any:
+        return self.record["estimates"]
 
     @property
-    def recipe(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.record["settings"]["recipe"]
-        return found
+    def recipe(self) -> Any:
+        return self.record["settings"]["recipe"]
 
     @property
     def adapts(self) -> bool:
@@ -82,9 +80,8 @@ class Result:
         return bool(self.recipe["ingredients"])
 
     @property
-    def calibrator(self) -> str | None:
-        found: str | None = self.recipe["calibration"]
-        return found
+    def calibrator(self) -> Any:
+        return self.recipe["calibration"]
 
     @property
     def temperature(self) -> float | None:

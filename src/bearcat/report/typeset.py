@@ -122,12 +122,8 @@ def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", table.name):
             raise InputError(f"'{table.name}' cannot name a table's file; use a-z, 0-9 and hyphens")
         for suffix, text in (("md", markdown(table)), ("tex", latex(table)), ("csv", csv_text(table))):
-            path = folder / f"{table.name}.{suffix}"
-            try:
-                write_atomically(path, text.encode())
-            except OSError as error:
-                raise InputError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
-            written.append(path)
+            written.append(folder / f"{table.name}.{suffix}")
+            write_atomically(written[-1], text.encode())
     return written
 
 
