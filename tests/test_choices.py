@@ -18,19 +18,19 @@ def made(folder, name, seed, accuracy, validator, **changes):
 
 
 def test_the_recipe_with_the_highest_validator_is_recommended_and_labels_are_named_apart(tmp_path):
-    one, other = made(tmp_path, "DANN", 0, 0.8, 0.9), made(tmp_path, "AT", 0, 0.9, 0.7)
-    (text,) = recipe_sentences([one, other])
+    first, other = made(tmp_path, "DANN", 0, 0.8, 0.9), made(tmp_path, "AT", 0, 0.9, 0.7)
+    (text,) = recipe_sentences([first, other])
     assert "labels: DANN, by BNM" in text
     assert text.endswith("labels is AT.")
-    assert favoured([one, other]) == [one]
+    assert favoured([first, other]) == [first]
 
 
 def test_without_labels_nothing_is_said_of_the_best_and_a_tie_recommends_nothing(tmp_path):
-    one, other = (made(tmp_path, name, 0, 0.8, value, labelled=False) for name, value in (("DANN", 0.9), ("AT", 0.7)))
-    (text,) = recipe_sentences([one, other])
+    first, other = (made(tmp_path, name, 0, 0.8, value, labelled=False) for name, value in (("DANN", 0.9), ("AT", 0.7)))
+    (text,) = recipe_sentences([first, other])
     assert "labels is" not in text
-    assert list(recipe_sentences([one, made(tmp_path, "CAT", 0, 0.8, 0.9)])) == []
-    assert list(recipe_sentences([one])) == []
+    assert list(recipe_sentences([first, made(tmp_path, "CAT", 0, 0.8, 0.9)])) == []
+    assert list(recipe_sentences([first])) == []
 
 
 def test_a_record_compares_the_runs_beside_it_without_labels(tmp_path):

@@ -37,10 +37,10 @@ def every_picture(results):
     found = [
         curves.score_curves(results), curves.task_curves(results, "accuracy"), curves.task_curves(results, "ece"),
         curves.pseudo_label_curves(results), curves.temperature_curves(results), curves.threshold_curves(results),
-        curves.coverage_curves(results), figures.confusions(results), figures.reliability([one for one in results if one.cell.method == results[-1].cell.method]),
+        curves.coverage_curves(results), figures.confusions(results), figures.reliability([run for run in results if run.cell.method == results[-1].cell.method]),
         figures.critical_difference(comparison.ranks, comparison.cliques, "accuracy", comparison.blocks_used),
     ]  # fmt: skip
-    return [one for one in found if one is not None]
+    return [figure for figure in found if figure is not None]
 
 
 def recorded_bins(confidence: np.ndarray, right: np.ndarray) -> dict[str, list]:
@@ -78,7 +78,7 @@ def test_accuracy_at_coverage_takes_equally_confident_windows_in_every_order():
     share = np.array([0.2, 0.4, 0.6, 0.8, 1.0])
     twin = []
     for order in itertools.permutations(range(5)):
-        order = sorted(order, key=lambda one: -confidence[one])  # stable: keeps the permutation among equals
+        order = sorted(order, key=lambda place: -confidence[place])  # stable: keeps the permutation among equals
         twin.append(np.cumsum(right[list(order)]) / np.arange(1, 6))
     np.testing.assert_allclose(curves.accuracy_at_coverage(confidence, right, share), np.mean(twin, axis=0))
 
@@ -98,14 +98,14 @@ def test_curves_of_unequal_length_and_with_holes_average_what_is_there():
 
 def test_averages_use_only_cells_that_every_method_finished(tmp_path: Path):
     results = made(tmp_path)
-    lacking = [one for one in results if one.cell != Cell("rig", "time", "b→a", "DANN", 1)]
+    lacking = [run for run in results if run.cell != Cell("rig", "time", "b→a", "DANN", 1)]
     kept = complete_cells(lacking)
-    assert {(one.cell.task, one.cell.seed) for one in kept} == {("a→b", 0), ("a→b", 1), ("b→a", 0)}
+    assert {(run.cell.task, run.cell.seed) for run in kept} == {("a→b", 0), ("a→b", 1), ("b→a", 0)}
 
 
 def test_lines_that_do_not_compare_are_called_so(tmp_path: Path):
     results = made(tmp_path)
-    disjoint = [one for one in results if (one.cell.method == "DANN") == (one.cell.task == "a→b")]
+    disjoint = [run for run in results if (run.cell.method == "DANN") == (run.cell.task == "a→b")]
     assert "do not compare" in curves.score_curves(disjoint).caption
     assert "do not compare" not in curves.score_curves(results).caption
 
@@ -140,16 +140,16 @@ def test_phases_are_marked_where_the_schedule_has_them_and_only_for_ingredients_
 
 
 def test_every_figure_is_a_png_and_an_svg_of_the_same_bytes_every_time(tmp_path: Path):
-    results = made(tmp_path / "runs")
+    results = made(tmp_path / "runs", methods=("source-only", "CAT*-Temperature"))
     first, second = every_picture(results), every_picture(results)
     assert len(first) == 10
-    for one, other in zip(first, second, strict=True):
-        png, svg = one.write(tmp_path)
+    for figure, other in zip(first, second, strict=True):
+        png, svg = figure.write(tmp_path)
         assert png.startswith(b"\x89PNG")
         assert b"<svg" in svg[:1000]
-        assert (png, svg) == other.render(), one.name
+        assert (png, svg) == other.render(), figure.name
         for suffix, content in (("png", png), ("svg", svg)):
-            assert (tmp_path / f"{file_name(one.name)}.{suffix}").read_bytes() == content
+            assert (tmp_path / f"{file_name(figure.name)}.{suffix}").read_bytes() == content
 
 
 def test_letters_are_at_least_seven_points_high_and_inside_the_figure(tmp_path: Path):
@@ -164,7 +164,7 @@ def test_letters_are_at_least_seven_points_high_and_inside_the_figure(tmp_path: 
         ]
         ticks = [text for axis in axes for text in (*axis.get_xticklabels(), *axis.get_yticklabels())]
         assert min(text.get_fontsize() for text in (*written, *ticks) if text.get_text()) >= 7, picture.name
-        for place, text in ((one.get_window_extent(), one.get_text()) for one in written if one.get_text()):
+        for place, text in ((text.get_window_extent(), text.get_text()) for text in written if text.get_text()):
             assert place.x0 >= -1, (picture.name, text)
             assert place.y0 >= -1, (picture.name, text)
             assert place.x1 <= drawing.bbox.width + 1, (picture.name, text)
@@ -177,12 +177,12 @@ def test_twelve_methods_in_a_critical_difference_diagram_do_not_overlap():
     ranks = dict(zip(methods, places, strict=True))
     picture = figures.critical_difference(ranks, [methods[:4], methods[2:8], methods[8:]], "accuracy", 60)
     picture.drawing.draw_without_rendering()
-    texts = [one for one in picture.drawing.axes[0].texts if one.get_text()]
-    shown = [one.get_text() for one in texts]
+    texts = [text for text in picture.drawing.axes[0].texts if text.get_text()]
+    shown = [text.get_text() for text in texts]
     assert set(methods) <= set(shown)
-    boxes = [one.get_window_extent() for one in texts]
-    for (one, a), (other, b) in itertools.combinations(zip(shown, boxes, strict=True), 2):
-        assert not (a.x0 < b.x1 and b.x0 < a.x1 and a.y0 < b.y1 - 1 and b.y0 < a.y1 - 1), (one, other)
+    boxes = [text.get_window_extent() for text in texts]
+    for (first, a), (other, b) in itertools.combinations(zip(shown, boxes, strict=True), 2):
+        assert not (a.x0 < b.x1 and b.x0 < a.x1 and a.y0 < b.y1 - 1 and b.y0 < a.y1 - 1), (first, other)
 
 
 def test_a_critical_difference_diagram_has_one_bar_for_each_clique_from_its_best_to_its_worst():
@@ -211,7 +211,7 @@ def test_styles_of_twelve_methods_differ_without_their_colours():
 def test_a_confusion_matrix_counts_every_labelled_window_of_all_runs(tmp_path: Path):
     results = made(tmp_path, methods=("DANN",), classes=("x", "y"))
     picture = figures.confusions(results)
-    labels = [pair for one in results for pair in zip(one.predictions.label, one.predictions.predicted, strict=True)]
+    labels = [pair for run in results for pair in zip(run.predictions.label, run.predictions.predicted, strict=True)]
     shown = picture.drawing.axes[0].images[0].get_array()
     for row, true in enumerate(("x", "y")):
         total = sum(label == true for label, _ in labels)
@@ -221,8 +221,8 @@ def test_a_confusion_matrix_counts_every_labelled_window_of_all_runs(tmp_path: P
 
 def test_without_target_labels_only_what_needs_none_is_drawn(tmp_path: Path):
     results = made(tmp_path, labelled=False)
-    for one in results:  # the watcher has no numbers either
-        path = one.folder / "curves.csv"
+    for run in results:  # the watcher has no numbers either
+        path = run.folder / "curves.csv"
         lines = [line.split(",") for line in path.read_text().splitlines()]
         known = [
             i for i, name in enumerate(lines[0]) if not name.startswith("target_") and name != "pseudo_label_accuracy"
@@ -233,7 +233,7 @@ def test_without_target_labels_only_what_needs_none_is_drawn(tmp_path: Path):
     assert curves.coverage_curves(results) is None
     assert curves.task_curves(results, "ece") is None
     assert "no labels" in curves.pseudo_label_curves(results).caption
-    assert len(figures.reliability([one for one in results if one.cell.method == "CAT*-Vector"]).drawing.axes) == 2
+    assert len(figures.reliability([run for run in results if run.cell.method == "CAT*-Vector"]).drawing.axes) == 2
 
 
 def test_names_with_signs_of_their_own_are_drawn_as_they_are(tmp_path: Path):

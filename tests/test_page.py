@@ -94,11 +94,11 @@ def column(page, table: int, number: int) -> list[str]:
 def test_the_page_is_quiet_asks_nobody_and_shows_every_figure(browser, report: Path):
     with Opened(browser, report) as opened:
         sizes = opened.page.eval_on_selector_all(
-            "img", "all => all.map(one => [one.complete, one.naturalWidth, one.alt])"
+            "img", "all => all.map(image => [image.complete, image.naturalWidth, image.alt])"
         )
         assert opened.errors == []
-        assert [one for one in opened.requests if not one.startswith(("file:", "data:"))] == []
-        assert len([one for one in opened.requests if one.startswith("file:")]) == 1
+        assert [request for request in opened.requests if not request.startswith(("file:", "data:"))] == []
+        assert len([request for request in opened.requests if request.startswith("file:")]) == 1
         files = {path.stem for path in (report.parent / "figures").glob("*.svg")}
         assert len(sizes) == len(files) > 20
         assert all(complete and width > 100 and alt for complete, width, alt in sizes)
@@ -115,22 +115,22 @@ def test_names_from_data_are_text_and_never_run(browser, report: Path):
 def test_tables_sort_both_ways_by_number_and_by_word_with_mouse_and_keyboard(browser, report: Path):
     with Opened(browser, report) as opened:
         page = opened.page
-        page.eval_on_selector_all("details", "all => all.forEach(one => one.open = true)")
-        titles = page.locator(".scroll").evaluate_all("all => all.map(one => one.getAttribute('aria-label'))")
+        page.eval_on_selector_all("details", "all => all.forEach(details => details.open = true)")
+        titles = page.locator(".scroll").evaluate_all("all => all.map(box => box.getAttribute('aria-label'))")
         runs = next(number for number, title in enumerate(titles) if title.startswith("All "))
         heads = page.locator("table").nth(runs).locator("thead th")
-        names = [one.split()[0] + " " + " ".join(one.split()[1:]) for one in heads.all_inner_texts()]
+        names = [text.split()[0] + " " + " ".join(text.split()[1:]) for text in heads.all_inner_texts()]
         accuracy, method = (
-            next(i for i, one in enumerate(names) if one.strip() == name) for name in ("target accuracy", "method")
+            next(i for i, text in enumerate(names) if text.strip() == name) for name in ("target accuracy", "method")
         )
         before = column(page, runs, method + 1)
         heads.nth(accuracy).locator("button").click()
-        values = [float(one) for one in column(page, runs, accuracy + 1)]
+        values = [float(text) for text in column(page, runs, accuracy + 1)]
         assert values == sorted(values)
         assert len(set(values)) > 3
         assert heads.nth(accuracy).get_attribute("aria-sort") == "ascending"
         heads.nth(accuracy).locator("button").press("Enter")
-        values = [float(one) for one in column(page, runs, accuracy + 1)]
+        values = [float(text) for text in column(page, runs, accuracy + 1)]
         assert values == sorted(values, reverse=True)
         assert heads.nth(accuracy).get_attribute("aria-sort") == "descending"
         heads.nth(method).locator("button").press("Space")
@@ -140,11 +140,11 @@ def test_tables_sort_both_ways_by_number_and_by_word_with_mouse_and_keyboard(bro
         )
         assert sorted(words) == sorted(before)
         assert heads.nth(accuracy).get_attribute("aria-sort") is None
-        temperature = next(i for i, one in enumerate(names) if one.strip() == "T")
+        temperature = next(i for i, text in enumerate(names) if text.strip() == "T")
         for _ in range(2):  # no temperature is neither small nor large
             heads.nth(temperature).locator("button").click()
             values = column(page, runs, temperature + 1)
-            filled = [one for one in values if one != "–"]
+            filled = [text for text in values if text != "–"]
             assert 0 < len(filled) < len(values)
             assert values[: len(filled)] == filled
 
@@ -152,9 +152,9 @@ def test_tables_sort_both_ways_by_number_and_by_word_with_mouse_and_keyboard(bro
 @pytest.mark.parametrize("width", [375, 768, 1280])
 def test_the_page_never_scrolls_sideways(browser, report: Path, width: int):
     with Opened(browser, report, viewport={"width": width, "height": 800}) as opened:
-        opened.page.eval_on_selector_all("details", "all => all.forEach(one => one.open = true)")
+        opened.page.eval_on_selector_all("details", "all => all.forEach(details => details.open = true)")
         assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
-        boxes = opened.page.locator(".scroll").evaluate_all("all => all.map(one => [one.scrollWidth, one.clientWidth])")
+        boxes = opened.page.locator(".scroll").evaluate_all("all => all.map(box => [box.scrollWidth, box.clientWidth])")
         if width == 375:
             assert any(inner > outer for inner, outer in boxes), "tables scroll in their own boxes"
 
@@ -162,15 +162,15 @@ def test_the_page_never_scrolls_sideways(browser, report: Path, width: int):
 def test_averages_and_ranks_stand_first_and_what_is_hidden_is_hinted_at(browser, wide: Path):
     with Opened(browser, wide, viewport={"width": 1200, "height": 800}) as opened:
         page = opened.page
-        titles = page.locator(".scroll").evaluate_all("all => all.map(one => one.getAttribute('aria-label'))")
-        place = next(number for number, one in enumerate(titles) if one.startswith("Accuracy on the target: "))
+        titles = page.locator(".scroll").evaluate_all("all => all.map(box => box.getAttribute('aria-label'))")
+        place = next(number for number, title in enumerate(titles) if title.startswith("Accuracy on the target: "))
         box = page.locator(".scroll").nth(place)
-        heads = [" ".join(one.split()) for one in box.locator("th").all_inner_texts()]
+        heads = [" ".join(text.split()) for text in box.locator("th").all_inner_texts()]
         assert heads[:3] == ["Method", "Average", "Average rank"]
         assert len(heads) == 3 + 12
         inside = box.evaluate(
             "box => [...box.querySelectorAll('th')].map("
-            "one => one.getBoundingClientRect().right <= box.getBoundingClientRect().right)"
+            "heading => heading.getBoundingClientRect().right <= box.getBoundingClientRect().right)"
         )
         assert inside[:3] == [True] * 3
         assert not all(inside), "twelve tasks do not fit"
@@ -194,7 +194,7 @@ def test_it_is_dark_where_people_want_it_dark_and_figures_stay_on_white(browser,
                 " getComputedStyle(document.querySelector('.frame')).backgroundColor]"
             )
     light, dark = (
-        [sum(map(int, re.findall(r"\d+", one)[:3])) for one in colours[scheme]] for scheme in ("light", "dark")
+        [sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in colours[scheme]] for scheme in ("light", "dark")
     )
     assert light[0] > 700
     assert light[1] < 150
@@ -216,23 +216,23 @@ def test_links_of_the_contents_lead_somewhere(browser, report: Path):
             "[...document.querySelectorAll('nav a')].filter(a => !document.getElementById(a.hash.slice(1))).length"
         )
         doubled = opened.page.evaluate(
-            "(ids => ids.length - new Set(ids).size)([...document.querySelectorAll('[id]')].map(one => one.id))"
+            "(ids => ids.length - new Set(ids).size)([...document.querySelectorAll('[id]')].map(element => element.id))"
         )
         assert (lost, doubled) == (0, 0)
 
 
 def test_the_report_warns_of_everything_that_is_wrong(browser, report: Path):
     with Opened(browser, report) as opened:
-        opened.page.eval_on_selector_all("details", "all => all.forEach(one => one.open = true)")
-        told = plain("\n".join(opened.page.locator(".warnings").all_inner_texts()))
-    assert "2 of 36 planned runs have no result (1 failed, 1 not run)" in told
-    assert "DANN*, 900rpm→600rpm, time, seed 2: failed: InputError: no recordings" in told
-    assert "DANN on 600rpm→900rpm: 56.7 against 61.7 % (3 seeds)" in told
-    assert "CAT*-Temperature on" not in told, "no negative transfer where there is none"
-    assert "In 1 run the temperature ended at its bound" in told
-    assert "CAT*-Temperature, 600rpm→900rpm, time, seed 0" in told
-    assert "In 1 run every target window is given the same class" in told
-    assert "Mixed versions" not in told
+        opened.page.eval_on_selector_all("details", "all => all.forEach(details => details.open = true)")
+        warnings = plain("\n".join(opened.page.locator(".warnings").all_inner_texts()))
+    assert "2 of 36 planned runs have no result (1 failed, 1 not run)" in warnings
+    assert "DANN*, 900rpm→600rpm, time, seed 2: failed: InputError: no recordings" in warnings
+    assert "DANN on 600rpm→900rpm: 56.7 against 61.7 % (3 seeds)" in warnings
+    assert "CAT*-Temperature on" not in warnings, "no negative transfer where there is none"
+    assert "In 1 run the temperature ended at its bound" in warnings
+    assert "CAT*-Temperature, 600rpm→900rpm, time, seed 0" in warnings
+    assert "In 1 run every target window is given the same class" in warnings
+    assert "Mixed versions" not in warnings
 
 
 def test_a_comparison_says_on_what_data_it_rests(tmp_path: Path):
@@ -260,9 +260,9 @@ def test_the_rule_of_incomplete_grids_is_printed_once_in_a_section_and_in_every_
 def test_no_line_begins_with_a_percent_sign_and_dashes_stand_under_numbers(browser, report: Path):
     with Opened(browser, report) as opened:
         captions = opened.page.locator("figcaption, .warnings, section > p").all_text_contents()
-        assert not [one for one in captions if " %" in one]
+        assert not [caption for caption in captions if " %" in caption]
         sides = opened.page.eval_on_selector_all(
-            "td", "all => all.filter(one => one.textContent === '–').map(one => getComputedStyle(one).textAlign)"
+            "td", "all => all.filter(cell => cell.textContent === '–').map(cell => getComputedStyle(cell).textAlign)"
         )
         numeric = opened.page.locator("td.number", has_text=re.compile("^–$")).count()
         assert numeric == sides.count("right") > 0
@@ -290,10 +290,10 @@ def test_a_page_of_figures_stays_small(report: Path):
 
 def test_versions_that_differ_are_named(tmp_path: Path):
     versions = {"bearcat": "1", "result": "9", "python": "3", "torch": "2", "numpy": "2"}
-    one = made_result(tmp_path / "a", Cell("rig", "time", "a→b", "DANN", 0))
+    first = made_result(tmp_path / "a", Cell("rig", "time", "a→b", "DANN", 0))
     other = made_result(tmp_path / "b", Cell("rig", "time", "a→b", "AT*", 0), versions=versions, device="NVIDIA H200")
     third = made_result(tmp_path / "c", Cell("rig", "time", "a→b", "CAT*-Temperature", 0))
-    found = {caveat.kind: caveat for caveat in caveats([one, other, third])}
+    found = {caveat.kind: caveat for caveat in caveats([first, other, third])}
     assert "versions.result: 1 (2 runs), 9 (1 run)" in found["Mixed versions"].items
     assert "device: cpu (2 runs), NVIDIA H200 (1 run)" in found["Mixed versions"].items
     assert "One seed" in found
@@ -301,7 +301,7 @@ def test_versions_that_differ_are_named(tmp_path: Path):
 
 def test_failed_runs_are_named(tmp_path: Path):
     failed = made_result(tmp_path / "a", Cell("rig", "time", "a→b", "DANN", 3), failed=True)
-    found = {one.kind: one for one in caveats([failed])}
+    found = {caveat.kind: caveat for caveat in caveats([failed])}
     assert found["Failed"].items == ("DANN, a→b, time, seed 3",)
 
 
@@ -317,11 +317,11 @@ def test_the_page_of_a_run_tells_what_was_run_and_shows_the_run_beside_it(browse
         for part in ("90.0 %", "10.0 % before calibration", "simulated, frequency input, seed 4", "healthy, inner, outer",
                      "Negative transfer", "CAT*-Temperature on N15→N09: 90.0 against 95.0 % (1 seed)"):  # fmt: skip
             assert part in text, part
-        opened.page.eval_on_selector_all("details", "all => all.forEach(one => one.open = true)")
+        opened.page.eval_on_selector_all("details", "all => all.forEach(details => details.open = true)")
         text = opened.page.locator("body").inner_text()
         assert "recipe.ingredients.labels.teacher.momentum" in text
         assert "Settings of source-only" in text
-        widths = opened.page.eval_on_selector_all("img", "all => all.map(one => one.naturalWidth)")
+        widths = opened.page.eval_on_selector_all("img", "all => all.map(image => image.naturalWidth)")
         assert len(widths) == 8
         assert min(widths) > 100
 
@@ -354,10 +354,10 @@ def test_a_warning_of_the_record_is_on_the_page_escaped(tmp_path: Path):
 
 def test_a_damaged_file_is_named_and_the_rest_is_drawn(tmp_path: Path):
     results, _ = made_grid(tmp_path / "runs")
-    results = [one for one in results if one.cell.input == "time" and one.cell.method in ("DANN", "source-only")]
+    results = [run for run in results if run.cell.input == "time" and run.cell.method in ("DANN", "source-only")]
     (results[0].folder / "curves.csv").write_text("epoch,target_accuracy_student\n0,broken\n")
     text = write_bench_report(
-        "Damaged", [read_result(one.folder, one.cell.method) for one in results], [], tmp_path / "out"
+        "Damaged", [read_result(run.folder, run.cell.method) for run in results], [], tmp_path / "out"
     ).read_text()
     assert "1 run cannot be drawn" in text
     assert str(results[0].folder / "curves.csv") in text
@@ -433,7 +433,7 @@ def test_a_run_is_charged_its_share_of_its_stack_and_precision_is_told(tmp_path:
     ]  # fmt: skip
     page = write_bench_report("Two", results, [], tmp_path / "out").read_text(encoding="utf-8")
     assert "10.0 minutes of training in all" in page
-    mixed = next(one for one in caveats(results, []) if one.kind == "Mixed versions")
+    mixed = next(caveat for caveat in caveats(results, []) if caveat.kind == "Mixed versions")
     assert mixed.items == ("precision: tf32 (1 run), bfloat16 (1 run)",)
 
 
@@ -465,9 +465,9 @@ def test_a_second_report_leaves_nothing_of_the_first(tmp_path: Path):
     out = tmp_path / "out"
     write_bench_report("Two methods", results, [], out)
     (out / "tables" / "mine.md").write_text("kept")
-    before = {one for one in out.rglob("*") if one.is_file()}
+    before = {path for path in out.rglob("*") if path.is_file()}
     write_bench_report("One method", results[:2], [], out)
-    after = {one for one in out.rglob("*") if one.is_file()}
+    after = {path for path in out.rglob("*") if path.is_file()}
     assert out / "tables" / "rig-time-accuracy-tests.md" in before - after
-    assert not any("DANN" in one.name for one in after)
+    assert not any("DANN" in path.name for path in after)
     assert (out / "tables" / "mine.md").read_text() == "kept"

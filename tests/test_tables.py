@@ -38,10 +38,10 @@ def result(
     recipe = {"schedule": {"epochs": 300}}
     if method in RECIPES:
         recipe = {"name": method} | RECIPES[method].for_input("time").to_dict()
-    told = {"settings": {"split": {"scheme": "window"}, "recipe": recipe}, "seed": seed, "calibration": None}
-    told |= {"failed": False, "collapsed": False, "never_predicted": []}
+    fields = {"settings": {"split": {"scheme": "window"}, "recipe": recipe}, "seed": seed, "calibration": None}
+    fields |= {"failed": False, "collapsed": False, "never_predicted": []}
     return Result(
-        Cell(dataset, "time", task, method, seed), {"scores": {"target": scores}} | told | record, Path("nowhere")
+        Cell(dataset, "time", task, method, seed), {"scores": {"target": scores}} | fields | record, Path("nowhere")
     )
 
 
@@ -79,9 +79,9 @@ def test_the_main_table_has_the_papers_form_and_the_numbers_of_the_results():
     results = grid()
     table = named(whole(), "paderborn-time-accuracy")
     assert table.header == ("Method", "Average", "Average rank", *(f"{source}→{target}" for source, target in PAIRS))
-    assert [row[0].text for row in table.rows] == [one for one in RECIPES if one in EIGHT]
+    assert [row[0].text for row in table.rows] == [name for name in RECIPES if name in EIGHT]
     for method in EIGHT:
-        scores = np.array([one.score("target", "accuracy") for one in results if one.cell.method == method])
+        scores = np.array([run.score("target", "accuracy") for run in results if run.cell.method == method])
         by_task = 100 * scores.reshape(12, 5)
         first = column(table, "0→1")[method]
         assert first.text == f"{by_task[0].mean():.1f} ± {by_task[0].std(ddof=1):.1f}"
@@ -93,13 +93,13 @@ def test_the_main_table_has_the_papers_form_and_the_numbers_of_the_results():
 
 
 def test_bold_is_the_best_of_a_column_and_the_equals_of_the_best_rank():
-    results = [one for one in grid(("DANN", "AT*")) if one.cell.method == "AT*"]
-    results += [one for one in grid(("source-only", "CAT*-CPCS")) if one.cell.method == "source-only"]
+    results = [run for run in grid(("DANN", "AT*")) if run.cell.method == "AT*"]
+    results += [run for run in grid(("source-only", "CAT*-CPCS")) if run.cell.method == "source-only"]
     twin = np.random.default_rng(1)
     results += [
-        result("CAT*-CPCS", one.cell.task, one.cell.seed, one.score("target", "accuracy") + twin.normal(0, 0.01))
-        for one in results
-        if one.cell.method == "AT*"
+        result("CAT*-CPCS", run.cell.task, run.cell.seed, run.score("target", "accuracy") + twin.normal(0, 0.01))
+        for run in results
+        if run.cell.method == "AT*"
     ]
     comparison = compare(results, "accuracy")
     assert len(comparison.equivalent) == 1, "two alike, one behind"
@@ -115,7 +115,7 @@ def test_bold_is_the_best_of_a_column_and_the_equals_of_the_best_rank():
 
 def test_what_prints_alike_is_bold_alike():
     results = [
-        result(*one) for one in (("DANN", "a→b", 0, 0.99964), ("AT*", "a→b", 0, 0.99958), ("AT", "a→b", 0, 0.999))
+        result(*cell) for cell in (("DANN", "a→b", 0, 0.99964), ("AT*", "a→b", 0, 0.99958), ("AT", "a→b", 0, 0.999))
     ]
     entries = column(named(result_tables(results, []), "paderborn-time-accuracy"), "a→b")
     assert {name: (entry.text, entry.bold) for name, entry in entries.items()} == {
@@ -158,11 +158,11 @@ def test_the_ranking_and_the_tests_say_what_the_comparison_says():
 def test_an_incomplete_grid_shows_dashes_counts_them_and_averages_over_common_tasks():
     results = grid(("DANN", "AT*"), PADERBORN[:3], 3)
     kept = [
-        one for one in results
-        if not (one.cell.method == "AT*" and (one.cell.task == PADERBORN[0] or one.cell.seed == 2))
+        run for run in results
+        if not (run.cell.method == "AT*" and (run.cell.task == PADERBORN[0] or run.cell.seed == 2))
     ]  # fmt: skip
     missing = [
-        Missing(one.cell, "failed: it did" if one.cell.seed else "not run") for one in results if one not in kept
+        Missing(run.cell, "failed: it did" if run.cell.seed else "not run") for run in results if run not in kept
     ]
     missing.append(Missing(Cell("paderborn", "time", PADERBORN[0], "DANN*", 0), "running"))
     table = named(result_tables(kept, missing), "paderborn-time-accuracy")
@@ -244,7 +244,7 @@ def test_the_ingredient_ablation_has_a_block_per_method_and_bold_within_it():
     ],
 )
 def test_published_figures_are_found_by_our_names(dataset, kind, metric, label, method, task, percent):
-    figures = {one.label: one for one in published_figures(dataset, kind, metric)}
+    figures = {figures.label: figures for figures in published_figures(dataset, kind, metric)}
     assert figures[label].scores[method, task] == pytest.approx(percent / 100)
 
 
@@ -266,8 +266,8 @@ def test_the_papers_averages_are_those_of_its_tasks_but_for_three():
     assert len(averages) == 42
     for row in averages:
         same = [
-            float(one["value"]) for one in rows
-            if one["quantity"] == "task" and all(one[key] == row[key] for key in ("input", "metric", "method"))
+            float(other["value"]) for other in rows
+            if other["quantity"] == "task" and all(other[key] == row[key] for key in ("input", "metric", "method"))
         ]  # fmt: skip
         # As printed, the averages of three rows of the ablation are not the means of their tasks.
         misprinted = row["method"] in ("AT", "AT+MCC", "CAT-Temperature")
@@ -399,10 +399,10 @@ def test_a_compiler_makes_a_page_of_every_kind_of_table(tmp_path: Path):
     (tmp_path / "all.tex").write_text("\n".join(text), encoding="utf-8")
     call = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "all.tex"]
     done = subprocess.run(call, cwd=tmp_path, capture_output=True, timeout=60)
-    told = done.stdout.decode("utf-8", "replace")
-    assert done.returncode == 0, told[-1500:]
-    assert f"({len(tables)} pages" in told
-    assert not re.findall(r"Missing character|Overfull \\hbox", told), told[-3000:]
+    output = done.stdout.decode("utf-8", "replace")
+    assert done.returncode == 0, output[-1500:]
+    assert f"({len(tables)} pages" in output
+    assert not re.findall(r"Missing character|Overfull \\hbox", output), output[-3000:]
 
 
 def test_csv_has_full_precision_and_deviations():
@@ -443,12 +443,12 @@ def test_a_method_is_held_against_published_figures_only_if_it_is_what_its_name_
         for name, recipe in names.items()
         for seed in range(2)
     ]
-    table = next(one for one in result_tables(results, []) if one.name == "cwru-frequency-accuracy-published")
+    table = next(table for table in result_tables(results, []) if table.name == "cwru-frequency-accuracy-published")
     assert {row[0].text for row in table.rows} == {"DANN"}
 
 
 def test_greek_letters_in_names_are_latex(tmp_path):
     results = [made_result(tmp_path / "one", Cell("rig", "time", "a→b", "AT, τ=0.95 ≥ β", 0))]
-    text = latex(next(one for one in result_tables(results, []) if one.name == "rig-time-accuracy"))
+    text = latex(next(table for table in result_tables(results, []) if table.name == "rig-time-accuracy"))
     assert r"AT, $\tau$=0.95 $\ge$ $\beta$" in text
     assert text.isascii()

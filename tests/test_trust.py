@@ -83,7 +83,7 @@ def test_validators_prefer_sure_predictions_and_only_bnm_sees_a_collapse():
     sure = torch.eye(3, dtype=torch.float64).repeat(10, 1)[None]
     unsure = torch.full_like(sure, 1 / 3)
     one_class = sure[:, :1].expand(1, 30, 3)
-    best, flat, collapsed = (validators(one, everyone) for one in (sure, unsure, one_class))
+    best, flat, collapsed = (validators(rows, everyone) for rows in (sure, unsure, one_class))
     assert best["entropy"] == pytest.approx(0)
     assert best["bnm"] == pytest.approx(1)
     assert flat["entropy"] == pytest.approx(-1)
@@ -152,7 +152,7 @@ def test_without_shift_every_estimate_is_near_the_truth_and_the_interval_holds_i
         truth = np.mean(target.log_probabilities.argmax(axis=1) == labels)
         found = accuracy.expected_accuracy(made_source(seed, 400, 1.0 + 2 * (seed % 2)), target, seed)
         inside.append(found["confidence"].low <= truth <= found["confidence"].high)
-        errors.append([one.value - truth for one in found.values()])
+        errors.append([estimate.value - truth for estimate in found.values()])
     assert 0.85 <= np.mean(inside) <= 0.99
     assert np.abs(np.mean(errors, axis=0)).max() < 0.02
     assert np.abs(errors).mean() < 0.06
@@ -182,8 +182,8 @@ def test_windows_of_one_recording_count_as_one_witness():
 def test_estimates_lie_in_their_intervals_between_nothing_and_everything(shape):
     seed, windows, _, sharp = shape
     target, _ = made_domain(seed, windows, sharp)
-    for one in accuracy.expected_accuracy(made_source(seed + 1, 20, sharp), target).values():
-        assert 0 <= one.low <= one.value <= one.high <= 1
+    for estimate in accuracy.expected_accuracy(made_source(seed + 1, 20, sharp), target).values():
+        assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
 
 
 def test_agreement_is_the_share_of_equal_predictions():
@@ -371,8 +371,8 @@ def trained():
         split_task(task, source, part, Split(), seed, keep_unknown=True)
         for seed, part in enumerate((target, target[rest]))
     ]
-    runs = [Run(RECIPE, one.training, seed) for seed, one in enumerate(splits)]
-    return train(runs, CPU, watcher([one.held_back for one in splits], CPU)), splits
+    runs = [Run(RECIPE, split.training, seed) for seed, split in enumerate(splits)]
+    return train(runs, CPU, watcher([split.held_back for split in splits], CPU)), splits
 
 
 def estimated(outcome, splits):
@@ -402,10 +402,10 @@ def test_no_estimate_depends_on_a_target_label(trained):
     bare = [relabelled(split, lambda number, label: None) for split in splits]
     without = estimated(outcome, bare).trust
     bounded = outcome.calibration.at_bound.tolist()
-    assert ["not calibrated" in one.estimates["verdict"] for one in seen] == bounded
-    for one, changed, unlabelled in zip(seen, other, without, strict=True):
-        assert one.estimates == changed.estimates == unlabelled.estimates
-        assert one.checked["familiarity"]["unknown_unfamiliar"] is None
+    assert ["not calibrated" in mine.estimates["verdict"] for mine in seen] == bounded
+    for mine, changed, unlabelled in zip(seen, other, without, strict=True):
+        assert mine.estimates == changed.estimates == unlabelled.estimates
+        assert mine.checked["familiarity"]["unknown_unfamiliar"] is None
         assert changed.checked["familiarity"]["unknown_unfamiliar"] is not None
         assert unlabelled.checked is None
 
@@ -415,8 +415,8 @@ def test_what_is_checked_is_what_the_labels_say(trained, scramble):
     outcome, splits = trained
     splits = [scrambled(split) for split in splits] if scramble else splits
     seen = estimated(outcome, splits)
-    for number, (one, split) in enumerate(zip(seen.trust, splits, strict=True)):
-        found, truth = one.estimates, one.checked
+    for number, (mine, split) in enumerate(zip(seen.trust, splits, strict=True)):
+        found, truth = mine.estimates, mine.checked
         labels = split.held_back.target_test_labels
         likely = seen.target[number].double().numpy()[: len(labels)]
         known = labels >= 0
@@ -500,10 +500,10 @@ def test_the_recordings_of_source_test_windows_are_found_again(scheme):
     library = Library()
     test = library.split(order).training.source_test
     recording = test.recording
-    everything = join([library.windows(dataset, one, preparation) for one in sources])
+    everything = join([library.windows(dataset, domain, preparation) for domain in sources])
     assert len(set(recording.tolist())) == len(everything.recordings) > 3
-    for values, one in zip(test.values, recording, strict=True):
-        mine = everything.values[everything.recording == one]
+    for values, number in zip(test.values, recording, strict=True):
+        mine = everything.values[everything.recording == number]
         assert (mine == values).all(axis=(1, 2)).any()
 
 

@@ -107,7 +107,7 @@ class Result:
         }
         return {sign: int(self.recipe["schedule"][name]) for sign, (name, present) in parts.items() if present}
 
-    @property
+    @cached_property
     def is_named_recipe(self) -> bool:
         """Whether the run is of the recipe its method is named after, unchanged but for the number of epochs."""
         name = self.cell.method
