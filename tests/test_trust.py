@@ -22,6 +22,7 @@ from bearcat.data.recording import BANDS, LEAST_SHARE, spectral_shape
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Schedule
 from bearcat.report.caveats import caveats
+from bearcat.report.page import PageFigure
 from bearcat.report.results import Cell
 from bearcat.report.run_page import write_run_page
 from bearcat.runs.run import Library, Order, _look
@@ -37,6 +38,12 @@ RECIPE = replace(
     RECIPES["CAT*-Temperature"],
     schedule=Schedule(epochs=4, batch=16, align_from=0, label_from=1, calibrate_from=2, drops=(3,)),
 )
+
+
+@pytest.fixture(autouse=True)
+def _undrawn(monkeypatch):
+    """Pages are read as text; test_page.py and test_figures.py see their figures."""
+    monkeypatch.setattr("bearcat.report.run_page.in_page", lambda figure: PageFigure(figure.title, "", "data:,", 1))
 
 
 def made_probabilities(seed: int, windows: int, classes: int, sharp: float = 2.0) -> np.ndarray:
