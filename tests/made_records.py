@@ -10,20 +10,21 @@ from typing import Any
 import numpy as np
 
 from bearcat.methods.recipe import RECIPES
+from bearcat.methods.selftraining import SelfTraining
 from bearcat.report.results import Cell, Result
-from bearcat.trust import estimates as trust
+from bearcat.trust.accuracy import Source, Target
+from bearcat.trust.verdict import check_estimates, estimates
 
 CLASSES = ("healthy", "inner", "outer")
 
 
 def made_result(
     folder: Path, cell: Cell, accuracy: float = 0.8, classes: tuple[str, ...] = CLASSES, windows: int = 60,
-    epochs: int = 6, recipe: str | None = None, labelled: bool = True, trusted: bool = False, expected: float | None = None,
-    **changes: Any,
+    epochs: int = 6, recipe: str | None = None, labelled: bool = True, expected: float | None = None, **changes: Any,
 ) -> Result:  # fmt: skip
     """A finished run whose target accuracy is about `accuracy`; `changes` replace fields of its record.
 
-    With `trusted` the record holds estimates (of an accuracy `expected`); without, it is as records were before those.
+    Its estimates expect the accuracy `expected`, or the true one.
     """
     folder.mkdir(parents=True)
     recipe = recipe or (cell.method if cell.method in RECIPES else "CAT*-Temperature")
@@ -51,12 +52,15 @@ def made_result(
             )
     calibrated = settings.calibration is not None
     curves: dict[str, np.ndarray] = {"loss_supervised": np.linspace(1, 0.1, epochs)}
-    for network in ("student", *(["teacher"] if settings.teacher else [])):
+    teaching = settings.find(SelfTraining) is not None
+    for network in ("student", *(["teacher"] if teaching else [])):
         for where in ("source", "target"):
             curves[f"{where}_accuracy_{network}"] = np.linspace(0.3, accuracy, epochs)
             curves[f"{where}_ece_{network}"] = np.linspace(0.3, 0.05, epochs)
             curves[f"{where}_ece_uncalibrated_{network}"] = np.linspace(0.3, 0.1, epochs)
-    if settings.labels is not None:
+        for validator in ("entropy", "bnm"):
+            curves[f"validator_{validator}_{network}"] = np.linspace(0.3, 0.9, epochs)
+    if teaching:
         late = np.arange(epochs) >= settings.schedule.label_from
         curves["pseudo_label_accuracy"] = np.where(late, accuracy, np.nan)
         curves["pseudo_label_share"] = np.where(late, 0.6, np.nan)
@@ -66,16 +70,12 @@ def made_result(
     if calibrated:
         curves["temperature"] = np.where(np.arange(epochs) >= settings.schedule.calibrate_from, 2.0, np.nan)
         curves["temperature_at_bound"] = curves["temperature"] * 0
-    if trusted:
-        networks = ("student", *(["teacher"] if settings.teacher else []))
-        rising = np.linspace(0.3, 0.9, epochs)
-        curves |= {f"validator_{name}_{one}": rising for one in networks for name in ("entropy", "bnm", "snd")}
     with (folder / "curves.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["epoch", *curves])
         for epoch in range(epochs):
             cells = [values[epoch] for values in curves.values()]
-            writer.writerow([epoch, *("" if np.isnan(one) else f"{one:.6g}" for one in cells)])
+            writer.writerow([epoch, *("" if np.isnan(value) else f"{value:.6g}" for value in cells)])
     found = float(np.mean(right))
     scores = {
         "accuracy": found, "ece": 0.05, "ece_uncalibrated": 0.1, "ece15": 0.06, "ece15_uncalibrated": 0.11,
@@ -84,7 +84,6 @@ def made_result(
     source, _, target = cell.task.partition("→")
     record = {
         "scores": {"source": scores | {"accuracy": 0.98}, "target": scores if labelled else None},
-        "estimates": {"mean_confidence": float(confidence.mean())},
         "calibration": {"temperature": 2.0, "at_bound": False} if calibrated else None,
         "reliability": {
             "source": _reliability(found, calibrated), "target": _reliability(found, calibrated) if labelled else None,
@@ -93,7 +92,7 @@ def made_result(
         "settings": {
             "data": {"name": cell.dataset}, "source": source.split("+"), "target": target,
             "preparation": {"input": cell.input, "length": 1024, "stride": None, "rate": None},
-            "split": {"scheme": "window", "test": 0.2, "gap": 1}, "recipe": {"name": recipe} | settings.told(),
+            "split": {"scheme": "window", "test": 0.2, "gap": 1}, "recipe": {"name": recipe} | settings.to_dict(),
         },
         "seed": cell.seed,
         "data": {
@@ -104,33 +103,31 @@ def made_result(
         "versions": {"bearcat": "0", "result": "1", "python": "3", "torch": "2", "numpy": "2"},
         "seconds": 12.5,
     }  # fmt: skip
-    if trusted:
-        record |= made_trust(found if expected is None else expected, found if labelled else None)
-    record |= changes
+    record |= made_estimates(found if expected is None else expected, found if labelled else None) | changes
     (folder / "record.json").write_text(json.dumps(record), encoding="utf-8")
     return Result(cell, record, folder)
 
 
-def made_trust(expected: float, truth: float | None) -> dict[str, Any]:
-    """What a record says of trust where about `expected` is expected and `truth` is so."""
+def made_estimates(expected: float, truth: float | None) -> dict[str, Any]:
+    """What a record says without labels where about `expected` is expected and `truth` is so."""
     random = np.random.default_rng(0)
 
     def domain(windows: int) -> tuple[np.ndarray, np.ndarray]:
-        likely = np.full((windows, 3), (1 - expected) / 2)
-        sure = np.clip(expected + 0.03 * random.standard_normal(windows), 0.34, 0.999)
-        likely[:, 0], likely[:, 1:] = sure, ((1 - sure) / 2)[:, None]
-        return np.log(likely), np.where(random.random(windows) < expected, 0, 1)
+        probabilities = np.full((windows, 3), (1 - expected) / 2)
+        confidence = np.clip(expected + 0.03 * random.standard_normal(windows), 0.34, 0.999)
+        probabilities[:, 0], probabilities[:, 1:] = confidence, ((1 - confidence) / 2)[:, None]
+        return np.log(probabilities), np.where(random.random(windows) < expected, 0, 1)
 
-    source, target = trust.Source(*domain(200)), trust.Target(domain(60)[0], np.arange(60) % 6)
-    validators = {"entropy": expected - 1, "bnm": expected, "snd": expected, "dev": expected - 1, "mixval": expected}
+    source, target = Source(*domain(200)), Target(domain(60)[0], np.arange(60) % 6)
+    validators = {"entropy": expected - 1, "bnm": expected, "dev": expected - 1, "mixval": expected}
     familiarity = {
-        "rate": 0.05, "false_alarms": 0.04, "source_unfamiliar": 0.5, "energy_limit": 1.0, "distance_limit": 1.0,
+        "rate": 0.05, "false_alarms": 0.04, "source_unfamiliar": 0.5, "distance_limit": 1.0, "shape_limit": 1.0,
         "recording_limit": 0.1, "recordings": 6,
     }  # fmt: skip
-    told = trust.estimates(source, target, validators, familiarity)
+    found = estimates(source, target, validators, familiarity)
     labels = np.full(60, -1) if truth is None else np.where(np.arange(60) < round(60 * truth), 0, 1)
     nothing = np.zeros(60, dtype=bool)
-    return {"estimates": told, "estimates_checked": trust.checked(told, target, labels, nothing, nothing)}
+    return {"estimates": found, "estimates_checked": check_estimates(found, target, labels, nothing, nothing)}
 
 
 def _reliability(accuracy: float, calibrated: bool) -> dict[str, Any]:

@@ -13,12 +13,12 @@ import torch
 
 from bearcat.calibration import Calibration
 from bearcat.data import Preparation
-from bearcat.data.recording import spectrum, standardise
+from bearcat.data.recording import spectral_shape, spectrum, standardise
 from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.errors import InputError
 from bearcat.models import build_network, initialise
 from bearcat.training.evaluate import predict
-from bearcat.trust.estimates import Familiarity, fit_familiarity
+from bearcat.trust.familiarity import Familiarity, fit_familiarity
 
 CLASSES = ("healthy", "inner", "outer")
 
@@ -66,11 +66,9 @@ def raw_windows(model: Model, count: int = 40, seed: int = 3) -> np.ndarray:
 
 def familiar_with(model: Model, windows: np.ndarray) -> Model:
     """The model, familiar with such windows: the first two thirds as in training, the others held out."""
-    said, spectra, place = model.outputs(windows), spectrum(standardise(windows)), 2 * len(windows) // 3
+    features, shapes, place = model.outputs(windows).features, spectral_shape(windows), 2 * len(windows) // 3
     recording = np.arange(len(windows) - place) // 20
-    known = fit_familiarity(
-        said.features[:place], spectra[:place], said.logits[place:], said.features[place:], spectra[place:], recording
-    )
+    known = fit_familiarity(features[:place], shapes[:place], features[place:], shapes[place:], recording)
     return replace(model, familiarity=known)
 
 
@@ -116,10 +114,10 @@ def test_what_a_model_is_familiar_with_is_saved_in_few_bytes_and_comes_back(tmp_
     assert isinstance(again, Familiarity)
     windows = np.cumsum(raw_windows(plain, 300, seed=9), axis=-1) * (np.arange(300) % 2)[:, None, None]
     windows += raw_windows(plain, 300, seed=8)
-    said, spectra = model.outputs(windows), spectrum(standardise(windows))
-    expected = model.familiarity.unfamiliar(said.logits, said.features, spectra)
+    features, shapes = model.outputs(windows).features, spectral_shape(windows)
+    expected = model.familiarity.unfamiliar(features, shapes)
     assert 0 < expected.mean() < 1
-    assert np.array_equal(again.unfamiliar(said.logits, said.features, spectra), expected)
+    assert np.array_equal(again.unfamiliar(features, shapes), expected)
     sizes = [(tmp_path / name / "weights.safetensors").stat().st_size for name in ("plain", "model")]
     assert sizes[1] - sizes[0] < 600_000, "1024 windows of 256 + 32 numbers at two bytes, however many there were"
     assert "keeps 1024 windows' features" in (tmp_path / "model" / "README.md").read_text()

@@ -39,65 +39,69 @@ def made(seed: int, recordings: int, count: int = 30, correlation: float = 0.9, 
 
 @quick
 @given(windows(), st.floats(0.1, 10))
-def test_pooling_agrees_with_its_slow_twin(one, temperature):
-    found = diagnose(tally(one), temperature)
-    probabilities, agreement = reference.pooled(one, temperature)
+def test_pooling_agrees_with_its_slow_twin(values, temperature):
+    found = diagnose(tally(values), temperature)
+    probabilities, agreement = reference.pooled(values, temperature)
     assert found.probabilities == pytest.approx(probabilities, abs=1e-9)
-    if np.ptp(np.sort(probabilities)[-2:]) > 1e-9 and (np.ptp(np.sort(one, axis=1)[:, -2:], axis=1) > 0).all():
+    if np.ptp(np.sort(probabilities)[-2:]) > 1e-9 and (np.ptp(np.sort(values, axis=1)[:, -2:], axis=1) > 0).all():
         assert found.agreement == pytest.approx(agreement)
-    assert found.windows == len(one)
+    assert found.windows == len(values)
 
 
 @quick
 @given(windows(), st.randoms(use_true_random=False))
-def test_the_order_of_windows_does_not_matter(one, random):
-    order = random.sample(range(len(one)), len(one))
-    assert diagnose(tally(one[order])).probabilities == pytest.approx(diagnose(tally(one)).probabilities, abs=1e-12)
+def test_the_order_of_windows_does_not_matter(values, random):
+    order = random.sample(range(len(values)), len(values))
+    assert diagnose(tally(values[order])).probabilities == pytest.approx(
+        diagnose(tally(values)).probabilities, abs=1e-12
+    )
 
 
 @quick
 @given(windows())
-def test_a_recording_of_one_window_is_the_window_itself(one):
-    found = diagnose(tally(one[:1]))
-    assert found.probabilities == pytest.approx(np.exp(one[0]), abs=1e-12)
+def test_a_recording_of_one_window_is_the_window_itself(values):
+    found = diagnose(tally(values[:1]))
+    assert found.probabilities == pytest.approx(np.exp(values[0]), abs=1e-12)
     assert found.agreement == 1.0
 
 
 @quick
 @given(windows(), st.integers(2, 5))
-def test_hearing_the_same_windows_again_changes_nothing(one, times):
-    again = diagnose(tally(np.tile(one, (times, 1))))
-    assert again.probabilities == pytest.approx(diagnose(tally(one)).probabilities, abs=1e-9)
+def test_hearing_the_same_windows_again_changes_nothing(values, times):
+    again = diagnose(tally(np.tile(values, (times, 1))))
+    assert again.probabilities == pytest.approx(diagnose(tally(values)).probabilities, abs=1e-9)
     assert (
-        again.agreement == pytest.approx(diagnose(tally(one)).agreement)
+        again.agreement == pytest.approx(diagnose(tally(values)).agreement)
         or np.ptp(np.sort(again.probabilities)[-2:]) < 1e-9
     )
 
 
 @quick
 @given(windows(least=2), st.data())
-def test_a_recording_may_come_in_parts(one, data):
-    place = data.draw(st.integers(0, len(one)))
-    parts, whole = tally(one[:place]) + tally(one[place:]), tally(one)
+def test_a_recording_may_come_in_parts(values, data):
+    place = data.draw(st.integers(0, len(values)))
+    parts, whole = tally(values[:place]) + tally(values[place:]), tally(values)
     assert parts.sums == pytest.approx(whole.sums)
     assert (parts.votes == whole.votes).all()
 
 
 @quick
 @given(windows(), st.permutations(range(5)))
-def test_the_order_of_classes_does_not_matter(one, order):
-    order = [place for place in order if place < one.shape[1]]
-    assert diagnose(tally(one[:, order])).probabilities == pytest.approx(diagnose(tally(one)).probabilities[order])
+def test_the_order_of_classes_does_not_matter(values, order):
+    order = [place for place in order if place < values.shape[1]]
+    assert diagnose(tally(values[:, order])).probabilities == pytest.approx(
+        diagnose(tally(values)).probabilities[order]
+    )
 
 
 @quick
 @given(windows())
-def test_the_pooled_confidence_is_at_least_that_of_a_flat_guess_and_temperature_keeps_the_class(one):
-    found = diagnose(tally(one))
+def test_the_pooled_confidence_is_at_least_that_of_a_flat_guess_and_temperature_keeps_the_class(values):
+    found = diagnose(tally(values))
     assert found.probabilities.sum() == pytest.approx(1)
-    assert found.confidence >= 1 / one.shape[1] - 1e-12
-    assert diagnose(tally(one), 0.5).confidence >= found.confidence - 1e-12
-    assert diagnose(tally(one), 3.0).confidence <= found.confidence + 1e-12
+    assert found.confidence >= 1 / values.shape[1] - 1e-12
+    assert diagnose(tally(values), 0.5).confidence >= found.confidence - 1e-12
+    assert diagnose(tally(values), 3.0).confidence <= found.confidence + 1e-12
 
 
 def test_a_probability_that_was_rounded_to_zero_rules_no_class_out():
@@ -125,9 +129,9 @@ def test_the_product_of_correlated_windows_is_overconfident_and_the_fitted_tempe
     fresh, truth = made(1, 2000)
     temperature = fit_pooled_temperature(recordings, labels)
 
-    def gap(one: float) -> float:
+    def gap(temperature: float) -> float:
         """Mean confidence less accuracy."""
-        found = [diagnose(tally(values), one) for values in fresh]
+        found = [diagnose(tally(values), temperature) for values in fresh]
         hits = [each.index == label for each, label in zip(found, truth, strict=True)]
         return float(np.mean([each.confidence for each in found]) - np.mean(hits))
 
@@ -146,7 +150,7 @@ def test_classes_nobody_thinks_of_have_no_part_in_the_temperature():
 
 def test_a_model_is_made_more_careful_by_the_sources_recordings_and_never_surer():
     humble, labels = made(0, 40, count=5)
-    bold = [3 * one - np.log(np.exp(3 * one).sum(axis=1, keepdims=True)) for one in humble]
+    bold = [3 * values - np.log(np.exp(3 * values).sum(axis=1, keepdims=True)) for values in humble]
     place, shuffled = np.repeat(np.arange(40), 5), np.random.default_rng(0).permutation(200)
     fitted = fit_pooled_temperature(bold, labels)
     assert fitted > 1.2

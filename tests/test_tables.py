@@ -21,7 +21,8 @@ from bearcat.methods.recipe import RECIPES
 from bearcat.report.published import published_figures
 from bearcat.report.results import Cell, Missing, Result
 from bearcat.report.stats import compare
-from bearcat.report.tables import Entry, Table, csv_text, latex, markdown, result_tables, write_tables
+from bearcat.report.tables import result_tables
+from bearcat.report.typeset import Table, TableEntry, csv_text, latex, markdown, write_tables
 from tests.made_records import made_result
 
 PAIRS = list(permutations(range(4), 2))
@@ -36,10 +37,11 @@ def result(
     scores = None if accuracy is None else {"accuracy": accuracy, "ece": ece, "ece15": ece + 0.01}
     recipe = {"schedule": {"epochs": 300}}
     if method in RECIPES:
-        recipe = {"name": method} | RECIPES[method].for_input("time").told()
-    told = {"settings": {"split": {"scheme": "window"}, "recipe": recipe}, "seed": seed}
+        recipe = {"name": method} | RECIPES[method].for_input("time").to_dict()
+    fields = {"settings": {"split": {"scheme": "window"}, "recipe": recipe}, "seed": seed, "calibration": None}
+    fields |= {"failed": False, "collapsed": False, "never_predicted": []}
     return Result(
-        Cell(dataset, "time", task, method, seed), {"scores": {"target": scores}} | told | record, Path("nowhere")
+        Cell(dataset, "time", task, method, seed), {"scores": {"target": scores}} | fields | record, Path("nowhere")
     )
 
 
@@ -67,7 +69,7 @@ def named(tables: list[Table], name: str) -> Table:
     return next(table for table in tables if table.name == name)
 
 
-def column(table: Table, heading: str) -> dict[str, Entry]:
+def column(table: Table, heading: str) -> dict[str, TableEntry]:
     """By the words that begin the rows."""
     place = table.header.index(heading)
     return {" ".join(entry.text for entry in row if entry.value is None): row[place] for row in table.rows}
@@ -76,10 +78,10 @@ def column(table: Table, heading: str) -> dict[str, Entry]:
 def test_the_main_table_has_the_papers_form_and_the_numbers_of_the_results():
     results = grid()
     table = named(whole(), "paderborn-time-accuracy")
-    assert table.header == ("Method", *(f"{source}→{target}" for source, target in PAIRS), "Average", "Average rank")
-    assert [row[0].text for row in table.rows] == [one for one in RECIPES if one in EIGHT]
+    assert table.header == ("Method", "Average", "Average rank", *(f"{source}→{target}" for source, target in PAIRS))
+    assert [row[0].text for row in table.rows] == [name for name in RECIPES if name in EIGHT]
     for method in EIGHT:
-        scores = np.array([one.score("target", "accuracy") for one in results if one.cell.method == method])
+        scores = np.array([run.score("target", "accuracy") for run in results if run.cell.method == method])
         by_task = 100 * scores.reshape(12, 5)
         first = column(table, "0→1")[method]
         assert first.text == f"{by_task[0].mean():.1f} ± {by_task[0].std(ddof=1):.1f}"
@@ -91,13 +93,13 @@ def test_the_main_table_has_the_papers_form_and_the_numbers_of_the_results():
 
 
 def test_bold_is_the_best_of_a_column_and_the_equals_of_the_best_rank():
-    results = [one for one in grid(("DANN", "AT*")) if one.cell.method == "AT*"]
-    results += [one for one in grid(("source-only", "CAT*-CPCS")) if one.cell.method == "source-only"]
+    results = [run for run in grid(("DANN", "AT*")) if run.cell.method == "AT*"]
+    results += [run for run in grid(("source-only", "CAT*-CPCS")) if run.cell.method == "source-only"]
     twin = np.random.default_rng(1)
     results += [
-        result("CAT*-CPCS", one.cell.task, one.cell.seed, one.score("target", "accuracy") + twin.normal(0, 0.01))
-        for one in results
-        if one.cell.method == "AT*"
+        result("CAT*-CPCS", run.cell.task, run.cell.seed, run.score("target", "accuracy") + twin.normal(0, 0.01))
+        for run in results
+        if run.cell.method == "AT*"
     ]
     comparison = compare(results, "accuracy")
     assert len(comparison.equivalent) == 1, "two alike, one behind"
@@ -113,7 +115,7 @@ def test_bold_is_the_best_of_a_column_and_the_equals_of_the_best_rank():
 
 def test_what_prints_alike_is_bold_alike():
     results = [
-        result(*one) for one in (("DANN", "a→b", 0, 0.99964), ("AT*", "a→b", 0, 0.99958), ("AT", "a→b", 0, 0.999))
+        result(*cell) for cell in (("DANN", "a→b", 0, 0.99964), ("AT*", "a→b", 0, 0.99958), ("AT", "a→b", 0, 0.999))
     ]
     entries = column(named(result_tables(results, []), "paderborn-time-accuracy"), "a→b")
     assert {name: (entry.text, entry.bold) for name, entry in entries.items()} == {
@@ -146,21 +148,21 @@ def test_the_ranking_and_the_tests_say_what_the_comparison_says():
     by_task = compare(results, "accuracy", over="tasks")
     for pair, row in zip(comparison.pairs, tests.rows, strict=True):
         assert [entry.text for entry in row[:2]] == [pair.first, pair.second]
-        expected = [100 * pair.difference, 100 * pair.low, 100 * pair.high, pair.effect, pair.p, pair.p_holm]
-        expected.append(by_task.pair(pair.first, pair.second).p_holm)
+        expected = [pair.p_holm, by_task.pair(pair.first, pair.second).p_holm]
+        expected += [100 * pair.difference, 100 * pair.low, 100 * pair.high, pair.effect, pair.p]
         assert [entry.value for entry in row[2:]] == pytest.approx(expected)
-        assert row[7].bold == (pair.p_holm < 0.05)
+        assert row[2].bold == (pair.p_holm < 0.05)
     assert f"chi-square {comparison.friedman.statistic:.2f}" in tests.note
 
 
 def test_an_incomplete_grid_shows_dashes_counts_them_and_averages_over_common_tasks():
     results = grid(("DANN", "AT*"), PADERBORN[:3], 3)
     kept = [
-        one for one in results
-        if not (one.cell.method == "AT*" and (one.cell.task == PADERBORN[0] or one.cell.seed == 2))
+        run for run in results
+        if not (run.cell.method == "AT*" and (run.cell.task == PADERBORN[0] or run.cell.seed == 2))
     ]  # fmt: skip
     missing = [
-        Missing(one.cell, "failed: it did" if one.cell.seed else "not run") for one in results if one not in kept
+        Missing(run.cell, "failed: it did" if run.cell.seed else "not run") for run in results if run not in kept
     ]
     missing.append(Missing(Cell("paderborn", "time", PADERBORN[0], "DANN*", 0), "running"))
     table = named(result_tables(kept, missing), "paderborn-time-accuracy")
@@ -170,9 +172,7 @@ def test_an_incomplete_grid_shows_dashes_counts_them_and_averages_over_common_ta
     assert column(table, "Average")["DANN"].value == pytest.approx(expected)
     assert "6 of 19 planned runs have no result (4 failed, 1 not run, 1 running)" in table.note
     assert "Averages are over 2 of 3 tasks: 0→2, 0→3" in table.note
-    assert "1 cell is empty (–)" in table.note
     assert "4 of 9, 5 left out" in table.note
-    assert "without any result: DANN*" in table.note
 
 
 def test_targets_without_labels_are_left_out_by_name():
@@ -185,29 +185,18 @@ def test_targets_without_labels_are_left_out_by_name():
     assert result_tables([], []) == []
 
 
-def test_runs_that_failed_or_collapsed_and_oracles_are_told():
+def test_runs_that_failed_or_collapsed_are_counted_in_the_note():
     results = grid(("DANN", "AT*"), PADERBORN[:2], 2)
     results += [result("AT*", PADERBORN[0], 7, 0.1, failed=True), result("AT*", PADERBORN[1], 7, 0.1, collapsed=True)]
-    results.append(
-        result("seer", PADERBORN[0], 0, 0.9, settings={"recipe": {"calibration": {"kind": "Oracle"}}, "split": {}})
-    )
     note = result_tables(results, [])[0].note
-    assert "not finite, counted with the numbers they have: AT* (1)" in note
-    assert "one class alone, counted with the numbers they have: AT* (1)" in note
-    assert "target labels, which one does not have in practice: seer" in note
-
-
-def test_every_dataset_and_input_gets_its_own_tables_with_its_own_names(tmp_path: Path):
-    results = grid(("DANN", "AT*"), ["a→b"], 2, "My Data") + grid(("DANN", "AT*"), ["a→b"], 2, "my-data")
-    tables = result_tables(results, [])
-    assert len({table.name for table in tables}) == len(tables)
-    assert {"my-data-time-accuracy", "my-data-time-accuracy-2"} <= {table.name for table in tables}
+    assert re.search(r"1 run the loss turned NaN", note)
+    assert re.search(r"1 run every target window is given the same class", note)
 
 
 def test_tasks_stand_in_the_order_of_their_numbers():
     tasks = ["mfs-1200→mfs-600", "mfs-600→mfs-1200", "mfs-900→mfs-600", "mfs-600→mfs-900"]
     table = result_tables(grid(("DANN", "AT*"), tasks, 1, "hit-sm"), [])[0]
-    assert table.header[1:5] == ("mfs-600→mfs-900", "mfs-600→mfs-1200", "mfs-900→mfs-600", "mfs-1200→mfs-600")
+    assert table.header[3:] == ("mfs-600→mfs-900", "mfs-600→mfs-1200", "mfs-900→mfs-600", "mfs-1200→mfs-600")
 
 
 # Ablations
@@ -217,7 +206,7 @@ def test_the_threshold_ablation_is_there_when_both_methods_are():
     tables = result_tables(grid(("AT-fixed", "AT"), PADERBORN[:2], 2), [])
     table = named(tables, "paderborn-time-ablation-threshold")
     assert [tuple(entry.text for entry in row[:2]) for row in table.rows] == [("AT", "fixed"), ("AT", "adaptive")]
-    assert [row[-1].bold for row in table.rows] == [False, True]
+    assert [row[2].bold for row in table.rows] == [False, True], "the average"
     without = {table.name for table in result_tables(grid(("DANN", "AT"), PADERBORN[:2], 2), [])}
     assert "paderborn-time-ablation-threshold" not in without
 
@@ -228,38 +217,8 @@ def test_the_ingredient_ablation_has_a_block_per_method_and_bold_within_it():
     assert [tuple(entry.text for entry in row[:3]) for row in table.rows] == [
         ("AT", "", ""), ("AT", "✓", ""), ("AT", "", "✓"), ("AT", "✓", "✓"), ("CAT-CPCS", "", ""), ("CAT-CPCS", "", "✓"),
     ]  # fmt: skip
-    assert [row[-1].bold for row in table.rows] == [False, False, False, True, False, True]
+    assert [row[3].bold for row in table.rows] == [False, False, False, True, False, True]
     assert "within a method" in table.note
-
-
-# UDTL's form
-
-
-def test_udtls_form_is_maximum_and_mean_at_the_best_and_the_last_epoch(tmp_path: Path):
-    results = []
-    for seed, last in enumerate((0.5, 0.8)):
-        made = made_result(tmp_path / f"{seed}", Cell("cwru", "time", "load0→load1", "AT*", seed), last)
-        curves = (tmp_path / f"{seed}" / "curves.csv").read_text().splitlines()
-        heading = curves[0].split(",")
-        place, other = heading.index("target_accuracy_teacher"), heading.index("target_accuracy_student")
-        cells = curves[3].split(",")  # a peak in mid-course
-        cells[place], cells[other] = "0.9" if seed == 0 else "0.7", "0.99"
-        (tmp_path / f"{seed}" / "curves.csv").write_text("\n".join([*curves[:3], ",".join(cells), *curves[4:]]))
-        results.append(made)
-    table = named(result_tables(results, []), "cwru-time-udtl")
-    expected = {"AT* best max": 90, "AT* best mean": 85, "AT* last max": 80, "AT* last mean": 65}
-    assert {key: entry.value for key, entry in column(table, "Average").items()} == pytest.approx(expected)
-    assert "without labels" in table.note
-
-
-def test_unreadable_curves_are_counted_not_fatal(tmp_path: Path):
-    results = [
-        made_result(tmp_path / f"{seed}", Cell("cwru", "time", "load0→load1", "DANN", seed), 0.5) for seed in (0, 1)
-    ]
-    (tmp_path / "1" / "curves.csv").write_text("epoch,target_accuracy_student\n0,many\n")
-    table = named(result_tables(results, []), "cwru-time-udtl")
-    assert "The curves of 1 run could not be read" in table.note
-    assert "cwru-time-udtl" not in {one.name for one in whole()}, "no curves at all"
 
 
 # Published figures
@@ -285,7 +244,7 @@ def test_unreadable_curves_are_counted_not_fatal(tmp_path: Path):
     ],
 )
 def test_published_figures_are_found_by_our_names(dataset, kind, metric, label, method, task, percent):
-    figures = {one.label: one for one in published_figures(dataset, kind, metric)}
+    figures = {figures.label: figures for figures in published_figures(dataset, kind, metric)}
     assert figures[label].scores[method, task] == pytest.approx(percent / 100)
 
 
@@ -295,7 +254,6 @@ def test_published_figures_are_whole_and_name_recipes_that_exist():
         paper = published_figures("paderborn", kind, metric)[0]
         assert {task for _, task in paper.scores} == set(PADERBORN)
         assert len(paper.scores) == 12 * methods
-        assert set(paper.ranks) == set(EIGHT)
         assert {method for method, _ in paper.scores} <= set(RECIPES)
     assert published_figures("simulated", "time", "accuracy") == []
 
@@ -308,8 +266,8 @@ def test_the_papers_averages_are_those_of_its_tasks_but_for_three():
     assert len(averages) == 42
     for row in averages:
         same = [
-            float(one["value"]) for one in rows
-            if one["quantity"] == "task" and all(one[key] == row[key] for key in ("input", "metric", "method"))
+            float(other["value"]) for other in rows
+            if other["quantity"] == "task" and all(other[key] == row[key] for key in ("input", "metric", "method"))
         ]  # fmt: skip
         # As printed, the averages of three rows of the ablation are not the means of their tasks.
         misprinted = row["method"] in ("AT", "AT+MCC", "CAT-Temperature")
@@ -321,29 +279,22 @@ def test_published_figures_stand_beside_ours_with_the_difference():
     table = named(tables, "paderborn-time-accuracy-published")
     rows = {(row[0].text, row[1].text): row for row in table.rows}
     ours, paper, apart = (rows["DANN", name] for name in ("ours", "paper", "ours − paper"))
-    assert paper[2].value == pytest.approx(36.96)
-    assert ours[2].value == column(named(tables, "paderborn-time-accuracy"), "0→1")["DANN"].value
+    assert paper[3].value == pytest.approx(36.96)
+    assert ours[3].value == column(named(tables, "paderborn-time-accuracy"), "0→1")["DANN"].value
     for left, right, difference in zip(ours[2:], paper[2:], apart[2:], strict=True):
         assert difference.value == pytest.approx(left.value - right.value)
-    assert paper[-2].value == pytest.approx(46.53, abs=0.011)
-    assert (table.header[-1], paper[-1].text) == ("Average rank", "5.49")
-    assert rows["DANN", "UDTL"][-2].value == pytest.approx(46.82, abs=0.011)
+    assert (table.header[2], paper[2].value) == ("Average", pytest.approx(46.53, abs=0.011))
+    assert rows["DANN", "UDTL"][2].value == pytest.approx(46.82, abs=0.011)
     assert ("AT*", "UDTL") not in rows
-    assert "empty" not in table.note
     assert "window" in table.note
     assert named(tables, "paderborn-time-ece-published").rows
-
-
-def test_ranks_among_other_methods_are_not_set_beside_the_papers():
-    table = named(result_tables(grid(EIGHT[:5]), []), "paderborn-time-accuracy-published")
-    assert table.header[-1] == "Average"
 
 
 def test_averages_beside_the_published_are_over_tasks_that_both_have():
     results = grid(("AT*", "CAT*-Temperature"), ["mfs-600→mfs-900", "mfs-600→mfs-1200"], 2, "hit-sm")
     table = named(result_tables(results, []), "hit-sm-time-accuracy-published")
-    assert table.header == ("Method", "Figures", "mfs-600→mfs-1200", "Average")
-    assert table.rows[1][-1].value == pytest.approx(87.19)
+    assert table.header == ("Method", "Figures", "Average", "mfs-600→mfs-1200")
+    assert table.rows[1][2].value == pytest.approx(87.19)
     assert "seed 42 alone" in table.note
     assert named(result_tables(results, []), "hit-sm-time-ece15-published").rows[1][2].value == pytest.approx(12.38)
 
@@ -353,8 +304,8 @@ def test_averages_beside_the_published_are_over_tasks_that_both_have():
 HOSTILE = Table(
     "hostile", "A_b & 50 % of #1", r"note with \ and ~ ^ { } $ | <x> → ± − – ✓", ("Method", "a_b→c", "p"),
     (
-        (Entry("*star|pipe*"), Entry("−1.0", -1.0, True), Entry("<0.001", 0.0001)),
-        (Entry("[bracket_\\"), Entry("–"), Entry("0.5", 0.5, spread=0.25)),
+        (TableEntry("*star|pipe*"), TableEntry("−1.0", -1.0, True), TableEntry("<0.001", 0.0001)),
+        (TableEntry("[bracket_\\"), TableEntry("–"), TableEntry("0.5", 0.5, spread=0.25)),
     ),
 )  # fmt: skip
 
@@ -440,7 +391,7 @@ def test_a_compiler_makes_a_page_of_every_kind_of_table(tmp_path: Path):
     missing = [Missing(Cell("paderborn", "time", PADERBORN[2], "AT", 0), "failed: \\ _ % “so” …")]
     tables = [*result_tables(results, missing), *whole(), HOSTILE]
     kinds = {table.name.removeprefix("paderborn-time-") for table in tables}
-    assert {"ece", "accuracy-ranking", "accuracy-tests", "ablation-threshold", "ablation-mcc-sdat", "udtl",
+    assert {"ece", "accuracy-ranking", "accuracy-tests", "ablation-threshold", "ablation-mcc-sdat",
             "accuracy-published", "hostile"} <= kinds  # fmt: skip
     packages = {re.match(r"% (\\usepackage\{.*\})\n", latex(table))[1] for table in tables}
     text = [r"\documentclass{article}", *packages, r"\extrafloats{200}\begin{document}"]
@@ -448,10 +399,10 @@ def test_a_compiler_makes_a_page_of_every_kind_of_table(tmp_path: Path):
     (tmp_path / "all.tex").write_text("\n".join(text), encoding="utf-8")
     call = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "all.tex"]
     done = subprocess.run(call, cwd=tmp_path, capture_output=True, timeout=60)
-    told = done.stdout.decode("utf-8", "replace")
-    assert done.returncode == 0, told[-1500:]
-    assert f"({len(tables)} pages" in told
-    assert not re.findall(r"Missing character|Overfull \\hbox", told), told[-3000:]
+    output = done.stdout.decode("utf-8", "replace")
+    assert done.returncode == 0, output[-1500:]
+    assert f"({len(tables)} pages" in output
+    assert not re.findall(r"Missing character|Overfull \\hbox", output), output[-3000:]
 
 
 def test_csv_has_full_precision_and_deviations():
@@ -461,8 +412,8 @@ def test_csv_has_full_precision_and_deviations():
     assert rows[2] == ["[bracket_\\", "", "0.5", "0.25"]
     table = result_tables(grid(("DANN", "AT*"), PADERBORN[:2], 2), [])[0]
     read = list(csv.DictReader(io.StringIO(csv_text(table))))
-    assert float(read[0]["0→1"]) == table.rows[0][1].value
-    assert float(read[0]["0→1 sd"]) == table.rows[0][1].spread
+    assert float(read[0]["0→1"]) == table.rows[0][3].value
+    assert float(read[0]["0→1 sd"]) == table.rows[0][3].spread
 
 
 def test_files_are_written_whole_and_again(tmp_path: Path):
@@ -474,11 +425,8 @@ def test_files_are_written_whole_and_again(tmp_path: Path):
     assert (tmp_path / "deep/tables/paderborn-time-accuracy.md").read_text(encoding="utf-8") == markdown(tables[0])
 
 
-def test_a_folder_that_cannot_be_and_a_name_that_leads_out_are_refused(tmp_path: Path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot be written"):
-        write_tables([HOSTILE], tmp_path / "file")
-    with pytest.raises(InputError, match="no file's name"):
+def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path: Path):
+    with pytest.raises(InputError, match="cannot name a table's file"):
         write_tables([Table("../out", "", "", (), ())], tmp_path)
 
 
@@ -495,12 +443,12 @@ def test_a_method_is_held_against_published_figures_only_if_it_is_what_its_name_
         for name, recipe in names.items()
         for seed in range(2)
     ]
-    table = next(one for one in result_tables(results, []) if one.name == "cwru-frequency-accuracy-published")
+    table = next(table for table in result_tables(results, []) if table.name == "cwru-frequency-accuracy-published")
     assert {row[0].text for row in table.rows} == {"DANN"}
 
 
 def test_greek_letters_in_names_are_latex(tmp_path):
     results = [made_result(tmp_path / "one", Cell("rig", "time", "a→b", "AT, τ=0.95 ≥ β", 0))]
-    text = latex(next(one for one in result_tables(results, []) if one.name == "rig-time-accuracy"))
+    text = latex(next(table for table in result_tables(results, []) if table.name == "rig-time-accuracy"))
     assert r"AT, $\tau$=0.95 $\ge$ $\beta$" in text
     assert text.isascii()

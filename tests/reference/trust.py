@@ -25,16 +25,6 @@ def bnm(rows: Rows) -> float:
     return float(np.linalg.svd(matrix, compute_uv=False).sum() / math.sqrt(len(matrix) * min(matrix.shape)))
 
 
-def snd(rows: Rows, temperature: float) -> float:
-    """Entropy of the softmax over the cosines to all other windows."""
-    units = [np.array(row) / math.sqrt(sum(p * p for p in row)) for row in rows]
-    total = 0.0
-    for i, one in enumerate(units):
-        scores = [math.exp(float(one @ other) / temperature) for j, other in enumerate(units) if j != i]
-        total += entropy([score / sum(scores) for score in scores])
-    return total / len(rows) / math.log(len(rows) - 1)
-
-
 def atc(source: Sequence[float], right: Sequence[bool], target: Sequence[float]) -> float:
     """Tries every source score as the threshold; the highest that enough of the source reaches."""
     wanted = sum(right) / len(right)
@@ -50,29 +40,12 @@ def dev(errors: Sequence[float], log_weights: Sequence[float]) -> float:
     return float(weighted.mean() - both[0, 1] / both[1, 1] * (weights.mean() - 1))
 
 
-def aps(row: Sequence[float], label: int) -> float:
-    """What is at least as likely as this class, itself included; the first of equals is the likelier."""
-    return sum(p for other, p in enumerate(row) if p > row[label] or (p == row[label] and other <= label))
-
-
 def limit(scores: Sequence[float], rate: float) -> float:
     """The least score that leaves room for a new one among those at or below it."""
     for one in sorted(scores):
         if sum(other <= one for other in scores) >= (len(scores) + 1) * (1 - rate) - 1e-9:
             return one
     return math.inf
-
-
-def bound(wrong: int, windows: int, certainty: float) -> float:
-    """The error rate at which so few errors have become improbable, by halving and the sum of binomial terms."""
-    if wrong >= windows:
-        return 1.0
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        p = (low + high) / 2
-        chance = sum(math.comb(windows, k) * p**k * (1 - p) ** (windows - k) for k in range(wrong + 1))
-        low, high = (p, high) if chance > 1 - certainty else (low, p)
-    return low
 
 
 def distance(known: Rows, asked: Sequence[float], neighbours: int) -> float:
@@ -86,9 +59,9 @@ def distance(known: Rows, asked: Sequence[float], neighbours: int) -> float:
 
 
 def shape(magnitudes: Sequence[float], bands: int, least: float) -> list[float]:
-    """Log shares of energy in equal bands, the first bin left out and the smallest taken for nothing."""
+    """Log shares of energy in equal bands, the first bin left out."""
     rest = magnitudes[1:]
-    power = [(one - min(rest)) ** 2 for one in rest]
+    power = [magnitude**2 for magnitude in rest]
     edges = [band * len(rest) // bands for band in range(bands)] + [len(rest)]
     return [math.log(max(sum(power[a:b]) / sum(power), least)) for a, b in pairwise(edges)]
 

@@ -94,8 +94,7 @@ def predict(
                 print(f"problem: {error.for_command_line}", file=sys.stderr)
                 continue
             name = names[diagnosis.index]
-            is_alarm = name in alarms and diagnosis.confidence >= min_confidence
-            is_alarm |= unfamiliar_alarm and diagnosis.familiar is False
+            is_alarm = diagnosis.is_alarm(names, alarms, min_confidence, unfamiliar_alarm)
             alarmed += is_alarm
             if by == "recording":
                 put({

@@ -185,18 +185,16 @@ def _print_scores(title: str, records: Sequence[tuple[str, dict[str, Any]]], tol
 
 def print_trust(name: str, record: Mapping[str, Any]) -> None:
     """What to expect of the model on the target, found without its labels; and what those say, where there are any."""
-    from bearcat.trust.estimates import expected_of
+    from bearcat.trust.verdict import recorded_range
 
-    told, scores = record["estimates"], record["scores"]["target"]
-    found = expected_of(told)
+    found, scores = recorded_range(record), record["scores"]["target"]
     if found is not None:
         value, low, high = (100 * one for one in (found.value, found.low, found.high))
         print(f"Without target labels, {name} expects {value:.1f} % right on the target ({low:.1f} to {high:.1f} %).")
         if scores is not None and scores["accuracy"] is not None:
             inside = "inside" if low <= 100 * scores["accuracy"] <= high else "outside"
             print(f"Its labels, which it did not see, say {100 * scores['accuracy']:.1f} %, {inside} that interval.")
-    if "verdict" in told:
-        print(f"Verdict: {told['verdict']}")
+    print(f"Verdict: {record['estimates']['verdict']}")
 
 
 def recipes() -> None:

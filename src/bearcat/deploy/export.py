@@ -30,7 +30,7 @@ from bearcat.data.inputs import find_input
 from bearcat.data.prepare import Preparation
 from bearcat.errors import InputError
 from bearcat.storage import write_atomically
-from bearcat.trust.estimates import Familiarity
+from bearcat.trust.familiarity import Familiarity
 from bearcat.trust.pooling import Outputs
 
 if TYPE_CHECKING:

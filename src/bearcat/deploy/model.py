@@ -33,7 +33,7 @@ from bearcat.data.prepare import Preparation
 from bearcat.errors import InputError
 from bearcat.models import Network, build_network
 from bearcat.storage import digest, digest_file, digest_json, load_tensors, save_tensors, write_atomically
-from bearcat.trust.estimates import Familiarity
+from bearcat.trust.familiarity import Familiarity
 from bearcat.trust.pooling import Outputs
 
 if TYPE_CHECKING:

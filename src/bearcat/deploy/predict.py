@@ -23,11 +23,12 @@ from numpy.typing import NDArray
 
 from bearcat.data.formats import FORMATS
 from bearcat.data.prepare import Preparation
-from bearcat.data.recording import Floats, Integers, spectrum, standardise
+from bearcat.data.recording import Floats, Integers, spectral_shape
 from bearcat.data.stream import Stream
 from bearcat.data.stream import open_stream as open_stream  # so that all one needs to predict comes from here
 from bearcat.errors import InputError, suggest
-from bearcat.trust.estimates import Booleans, Familiarity
+from bearcat.trust.accuracy import Booleans
+from bearcat.trust.familiarity import Familiarity
 from bearcat.trust.pooling import Diagnosis, Outputs, Tally, diagnose, tally
 
 BATCH = 256  # windows handed to the model at once
@@ -129,7 +130,7 @@ def look_at(model: Predictor, windows: NDArray[Any], starts: Integers | None = N
         starts = model.preparation.step * np.arange(len(windows), dtype=np.int64)
     said, strange = model.outputs(windows), None
     if model.familiarity is not None:
-        strange = model.familiarity.unfamiliar(said.logits, said.features, spectrum(standardise(windows)))
+        strange = model.familiarity.unfamiliar(said.features, spectral_shape(windows))
     return Seen(starts, said.log_probabilities, strange)
 
 

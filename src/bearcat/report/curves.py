@@ -1,235 +1,163 @@
 """Figures of lines: scores, pseudo-labels, temperature and thresholds over epochs, accuracy against coverage.
 
-Each function takes results and gives a picture, or None where the runs have nothing for it to draw.
+Each function takes results and returns a figure, or None where the runs have nothing for it to draw.
 
 >>> score_curves(results).write(Path("figures"))
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.report.drawing import (
-    NARROW,
-    WIDE,
-    Floats,
-    Picture,
-    averaged,
-    band_told,
-    best_of,
-    by_method,
-    complete_cells,
-    draw_bands,
-    draw_legend,
-    extremes,
-    last_values,
-    look,
-    mark_phases,
-    mean_and_spread,
-    ordered_methods,
-    panels_of,
-    phase_start,
-    phases_told,
-    styles,
-    tasks_of,
-)
-from bearcat.report.results import Result
-from bearcat.report.wording import count
+from bearcat.report import drawing
+from bearcat.report.drawing import NARROW, WIDE, Curve, ReportFigure, averaged_over, by_method, complete_cells
+from bearcat.report.results import Floats, Result, ordered_methods, ordered_tasks
+
+SCORES = {"accuracy": "accuracy", "ece": "ECE"}
+PHASES = " Dotted lines: where alignment (T_DA), pseudo-labels (T_PL) and calibration (T_cal) begin."
 
 
-@look()
-def score_curves(results: Sequence[Result]) -> Picture | None:
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """One panel of a figure: lines by name, of these runs, whose phases are marked."""
+
+    curves: Mapping[str, Curve]
+    runs: Sequence[Result]
+    label: str  # of the vertical axis
+    title: str = ""
+
+
+def score_curves(results: Sequence[Result]) -> ReportFigure | None:
     """Target accuracy and ECE over epochs, averaged over tasks; the paper's figure for one task."""
     kept = complete_cells(results)
-    found = {score: by_method(kept, lambda one, score=score: _reported(one, score)) for score in ("accuracy", "ece")}
-    if not found["accuracy"]:
-        return None
-    style_of = styles(ordered_methods(results))
-    drawing, axes = panels_of(2, len(style_of))
-    for axis, (score, label) in zip(axes, (("accuracy", "target accuracy, %"), ("ece", "target ECE, %")), strict=True):
-        draw_bands(axis, found[score], style_of, 100)
-        mark_phases(axis, kept)
-        axis.set_ylabel(label)
-    axes[0].set_ylim(top=min(100, axes[0].get_ylim()[1]))
-    draw_legend(drawing, style_of, tuple(found["accuracy"]))
-    last = {score: last_values(found[score]) for score in found}
+    accuracy, ece = (by_method(kept, _reported(score)) for score in SCORES)
     caption = (
-        f"Target accuracy (left) and ECE (right) after each epoch: {averaged(kept)}; the teacher's once there is one,"
-        f" the student's before. At the end {extremes(last['accuracy'], largest=True, what='accuracy')} and"
-        f" {extremes(last['ece'], largest=False, what='ECE')}.{phases_told(kept)}"
+        f"Target accuracy (left) and ECE (right) after each epoch: {averaged_over(kept)}; the teacher's once there is"
+        f" one, the student's before. At the end: accuracy {_ends(accuracy)}; ECE {_ends(ece)}.{PHASES}"
     )
-    return Picture("curves", "Target accuracy and ECE over epochs", caption, drawing)
+    panels = [Panel(accuracy, kept, "target accuracy, %"), Panel(ece, kept, "target ECE, %")]
+    return _line_figure("curves", "Target accuracy and ECE over epochs", caption, panels, ordered_methods(results))
 
 
-@look()
-def task_curves(results: Sequence[Result], score: str) -> Picture | None:
+def task_curves(results: Sequence[Result], score: str) -> ReportFigure | None:
     """A panel for each task: target "accuracy" or "ece" over epochs; None where there is but one task."""
-    tasks = tasks_of(results)
-    found = {
-        task: by_method([one for one in results if one.cell.task == task], lambda one: _reported(one, score))
-        for task in tasks
-    }
-    if len(tasks) < 2 or not any(found.values()):
+    tasks, name = ordered_tasks(results), SCORES[score]
+    if len(tasks) < 2:
         return None
-    methods = tuple(name for name in ordered_methods(results) if any(name in one for one in found.values()))
-    style_of = styles(ordered_methods(results))
-    drawing, axes = panels_of(len(tasks), len(methods), columns=3, height=1.65, same=True)
-    for axis, task in zip(axes, tasks, strict=True):
-        draw_bands(axis, found[task], style_of, 100, fine=True)
-        mark_phases(axis, [one for one in results if one.cell.task == task], named=False)
-        axis.set_title(task, fontsize=7.5)
-    for axis in axes[:-3]:
-        axis.set_xlabel("")
-    name = "accuracy" if score == "accuracy" else "ECE"
-    drawing.supylabel(f"target {name}, %", fontsize=8)
-    draw_legend(drawing, style_of, methods)
-    best = [best_of(last_values(curves), score == "accuracy") for curves in found.values() if curves]
-    wins = Counter(method for several in best for method in several)
-    leading = ", ".join(f"{method} on {times}" for method, times in wins.most_common())
-    ties = ", ties counted for each" if any(len(several) > 1 for several in best) else ""
-    caption = f"Target {name} over epochs on each task, {band_told(results)}."
-    if len(methods) > 1:
-        end = "Highest" if score == "accuracy" else "Lowest"
-        caption += f" {end} at the end, of {count(len(best), 'task')}{ties}: {leading}."
-    return Picture(f"curves-{score}-tasks", f"Target {name} over epochs, task by task", caption, drawing)
+    panels = []
+    for place, task in enumerate(tasks):
+        runs, label = [run for run in results if run.cell.task == task], "" if place % 3 else f"target {name}, %"
+        panels.append(Panel(by_method(runs, _reported(score)), runs, label, task))
+    title, caption = f"Target {name} over epochs, task by task", "Bands are one standard deviation over seeds."
+    return _line_figure(f"curves-{score}-tasks", title, caption, panels, ordered_methods(results))
 
 
-@look()
-def pseudo_label_curves(results: Sequence[Result]) -> Picture | None:
+def pseudo_label_curves(results: Sequence[Result]) -> ReportFigure | None:
     """How many of the pseudo-labels are right, and how many target windows get one, over epochs."""
-    teaching = [one for one in results if "pseudo_label_share" in one.curves]
-    kept = complete_cells(teaching)
-    right = by_method(kept, lambda one: one.curves.get("pseudo_label_accuracy"))
-    share = by_method(kept, lambda one: one.curves["pseudo_label_share"])
-    if not share:
-        return None
-    panels = [(right, "right among pseudo-labels, %")] if right else []
-    panels.append((share, "target windows labelled, %"))
-    style_of = styles(ordered_methods(results))
-    drawing, axes = panels_of(len(panels), len(share))
-    for axis, (curves, label) in zip(axes, panels, strict=True):
-        draw_bands(axis, curves, style_of, 100)
-        mark_phases(axis, kept)
-        axis.set_ylabel(label)
-        axis.set_ylim(top=min(101.5, axis.get_ylim()[1]))
-    draw_legend(drawing, style_of, tuple(share))
-    changes = []
-    for method, (mean, _, _) in right.items():
-        started = phase_start(kept, method, "calibrate_from")
-        if started is not None and 0 < started < mean.size and np.isfinite(mean[started - 1 : started + 1]).all():
-            before, after = mean[started - 1], mean[started]
-            changes.append(f"{method} {100 * before:.1f} → {100 * after:.1f} %")
-    told = (
-        extremes(last_values(right), largest=True, what="pseudo-label accuracy")
-        if right
-        else "no labels to judge them by"
-    )
-    caption = (
-        f"Accuracy of the pseudo-labels the student learns from (left) and the share of target windows that get one"
-        f" (right): {averaged(kept)}. At the end {told}."
-        if right
-        else f"The share of target windows that get a pseudo-label: {averaged(kept)}; {told}."
-    )
-    if changes:
-        caption += f" From the last epoch before calibration to the first with it: {'; '.join(changes)}."
-    return Picture("pseudo-labels", "Pseudo-labels over epochs", caption + phases_told(kept), drawing)
+    kept = complete_cells([result for result in results if "pseudo_label_share" in result.curves])
+    right, share = (by_method(kept, _column(f"pseudo_label_{name}", 100)) for name in ("accuracy", "share"))
+    judged = f"right at the end: {_ends(right)}" if right else "no labels to judge them by"
+    caption = "Pseudo-labels the student learns from"
+    caption += f": {averaged_over(kept)}; {judged}; windows with one: {_ends(share)}.{PHASES}" if kept else ""
+    panels = [Panel(right, kept, "right among pseudo-labels, %")] if right else []
+    panels.append(Panel(share, kept, "target windows labelled, %"))
+    return _line_figure("pseudo-labels", "Pseudo-labels over epochs", caption, panels, ordered_methods(results))
 
 
-@look()
-def temperature_curves(results: Sequence[Result]) -> Picture | None:
+def temperature_curves(results: Sequence[Result]) -> ReportFigure | None:
     """The fitted temperature over epochs, methods that have one."""
-    kept = complete_cells([one for one in results if np.isfinite(one.curves.get("temperature", np.array([]))).any()])
-    found = by_method(kept, lambda one: one.curves["temperature"])
-    if not found:
-        return None
-    style_of = styles(ordered_methods(results))
-    drawing, axes = panels_of(1, len(found), width=NARROW + 1, height=2.5)
-    draw_bands(axes[0], found, style_of, 1)
-    mark_phases(axes[0], kept)
-    if axes[0].get_ylim()[1] > 20:
-        from matplotlib.ticker import ScalarFormatter
-
-        axes[0].set_yscale("log")
-        axes[0].yaxis.set_major_formatter(ScalarFormatter())
-    axes[0].set_ylabel("temperature")
-    draw_legend(drawing, style_of, tuple(found))
-    bound = sum(bool((one.record["calibration"] or {}).get("at_bound")) for one in kept)
-    values = ", ".join(f"{method} {value:.2f}" for method, value in last_values(found).items())
-    ended = "ended" if bound else "did not end"
-    ended = f"{bound or 'none'} of {len(kept)} runs ended" if len(kept) > 1 else f"the run {ended}"
-    caption = (
-        f"Temperature that divides the teacher's logits: {averaged(kept)}. At the end: {values}; {ended} at a bound."
-        f" Above 1 the confidence is lowered.{phases_told(kept)}"
-    )
-    return Picture("temperature", "Temperature over epochs", caption, drawing)
-
-
-@look()
-def threshold_curves(results: Sequence[Result]) -> Picture | None:
-    """Per-class thresholds over epochs, a panel for each method that has them."""
-    chosen = [one for one in results if (one.record["settings"]["recipe"]["labels"] or {}).get("threshold") != "fixed"]
-    chosen = [one for one in chosen if any(name.startswith("threshold:") for name in one.curves)]
-    kept = complete_cells(chosen)
+    kept = complete_cells([run for run in results if np.isfinite(run.curves.get("temperature", np.nan)).any()])
     if not kept:
         return None
-    classes = tuple(dict.fromkeys(n for one in kept for n in one.curves if n.startswith("threshold:")))
-    methods = ordered_methods(kept)
-    style_of = styles(classes)
-    width = WIDE if len(methods) > 1 else NARROW + 1
-    drawing, axes = panels_of(len(methods), len(classes), columns=min(3, len(methods)), width=width, height=2.0)
-    lowest: dict[str, tuple[str, float]] = {}
-    for axis, method in zip(axes, methods, strict=True):
-        mine = [one for one in kept if one.cell.method == method]
-        curves = {name: mean_and_spread([one.curves[name] for one in mine if name in one.curves]) for name in classes}
-        curves = {name: curve for name, curve in curves.items() if np.isfinite(curve[0]).any()}
-        draw_bands(axis, curves, style_of, 1, bands=len(classes) <= 4)
-        mark_phases(axis, mine, named=False)
-        axis.set_title(method)
-        axis.set_ylim(-0.02, 1.02)
-        last = last_values(curves)
-        if last:
-            lowest[method] = min(last.items(), key=lambda one: one[1])
-    axes[0].set_ylabel("threshold")
-    draw_legend(drawing, style_of, classes)
-    told = "; ".join(
-        f"{method}: {name.removeprefix('threshold:')} ({low:.2f})" for method, (name, low) in lowest.items()
-    )
+    found = by_method(kept, _column("temperature"))
     caption = (
-        "How sure the teacher must be for its label to count, class by class,"
-        f" {f'mean over {len(kept)} runs' if len(kept) > 1 else 'of one run'}."
-        f" A class that is seldom predicted with confidence gets a low threshold. Lowest at the end: {told}."
-        f"{phases_told(kept)}"
+        f"Temperature that divides the teacher's logits: {averaged_over(kept)}. At the end: {_ends(found, '{:.2f}')};"
+        f" at a bound in {sum(run.at_bound for run in kept)} of {len(kept)}. Above 1 the confidence is lowered.{PHASES}"
     )
-    return Picture("thresholds", "Per-class thresholds over epochs", caption, drawing)
+    panels = [Panel(found, kept, "temperature")]
+    return _line_figure("temperature", "Temperature over epochs", caption, panels, ordered_methods(results))
 
 
-@look()
-def coverage_curves(results: Sequence[Result]) -> Picture | None:
+def threshold_curves(results: Sequence[Result]) -> ReportFigure | None:
+    """Per-class thresholds over epochs, a panel for each method that has them."""
+    adaptive = [run for run in results if run.recipe["ingredients"].get("labels", {}).get("threshold") != "fixed"]
+    kept = complete_cells([run for run in adaptive if any(name.startswith("threshold:") for name in run.curves)])
+    columns = [name for run in kept for name in run.curves if name.startswith("threshold:")]
+    classes = list(dict.fromkeys(name.removeprefix("threshold:") for name in columns))
+    panels: list[Panel] = []
+    for method in ordered_methods(kept):
+        runs = [run for run in kept if run.cell.method == method]
+        values = {name: [run.curves.get(f"threshold:{name}", np.array([])) for run in runs] for name in classes}
+        curves = {name: drawing.mean_and_spread(several) for name, several in values.items()}
+        panels.append(Panel(curves, runs, "" if panels else "threshold", method))
+    caption = (
+        "How confident the teacher must be for its label to count, class by class,"
+        f" {f'mean over {len(kept)} runs' if len(kept) > 1 else 'of one run'}. A class that is seldom predicted with"
+        " confidence gets a low threshold."
+    )
+    return _line_figure("thresholds", "Per-class thresholds over epochs", caption, panels, classes)
+
+
+def coverage_curves(results: Sequence[Result]) -> ReportFigure | None:
     """Accuracy on the windows that are kept when the least confident ones are left to a person."""
     kept = complete_cells(results)
     share = np.linspace(0.05, 1, 96)
-    found = by_method(kept, lambda one: _accuracy_at(one, share))
-    if not found:
-        return None
-    style_of = styles(ordered_methods(results))
-    drawing, axes = panels_of(1, len(found), width=NARROW + 1, height=2.7)
-    axis = axes[0]
-    draw_bands(axis, found, style_of, 100, x=100 * share)
-    axis.set(xlabel="windows kept (most confident first), %", ylabel="accuracy on them, %", xlim=(0, 100))
-    axis.set_ylim(top=min(101, axis.get_ylim()[1]))
-    draw_legend(drawing, style_of, tuple(found))
-    middle = int(np.argmin(np.abs(share - 0.5)))
-    gains = "; ".join(f"{m} {100 * mean[-1]:.1f} → {100 * mean[middle]:.1f} %" for m, (mean, _, _) in found.items())
+    found = by_method(kept, lambda result: _accuracy_at(result, share))
+    half = int(np.argmin(np.abs(share - 0.5)))
+    gains = "; ".join(f"{method} {curve.last:.1f} → {curve.mean[half]:.1f} %" for method, curve in found.items())
     caption = (
         f"What abstaining gains: accuracy on the most confident windows of the target against how many are kept,"
-        f" {averaged(kept)}. All windows → the surer half: {gains}. A flat curve means the confidence does not tell"
-        " right from wrong."
+        f" {averaged_over(kept)}. All windows → the surer half: {gains}. A flat curve means the confidence does not"
+        " separate right from wrong."
     )
-    return Picture("coverage", "Accuracy against coverage", caption, drawing)
+    panels, methods = [Panel(found, (), "accuracy on them, %")], ordered_methods(results)
+    figure = _line_figure("coverage", "Accuracy against coverage", caption, panels, methods, 100 * share)
+    if figure is not None:
+        figure.drawing.axes[0].set(xlabel="windows kept (most confident first), %", xlim=(0, 100))
+    return figure
+
+
+@drawing.house_style()
+def _line_figure(
+    name: str,
+    title: str,
+    caption: str,
+    panels: Sequence[Panel],
+    lines: Sequence[str],
+    x: Floats | None = None,
+) -> ReportFigure | None:
+    """The panels, three in a row at most, and a legend; `lines` are all names that may occur, in their order."""
+    from matplotlib.lines import Line2D
+
+    style_of = drawing.styles(lines)
+    drawn = [line for line in style_of if any(line in panel.curves for panel in panels)]
+    if not drawn:
+        return None
+    rows, columns = math.ceil(len(panels) / 3), min(3, len(panels))
+    width, height = NARROW + 1 if columns == 1 else WIDE, 2.4 if columns < 3 else 1.75
+    figure = drawing.empty_figure(width, rows * height + 0.25 + 0.14 * math.ceil(len(drawn) / 4))
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=bool(panels[0].title)).flat
+    for axis in axes[len(panels) :]:
+        axis.set_visible(False)
+    for axis, panel in zip(axes, panels, strict=False):
+        drawing.draw_lines(axis, panel.curves, style_of, x)
+        drawing.mark_phases(axis, panel.runs, named=not panel.title)
+        axis.set_title(panel.title, fontsize=7.5)
+        axis.set_ylabel(panel.label)
+        if panel.label.endswith("%"):
+            axis.set_ylim(top=min(101.5, axis.get_ylim()[1]))
+        elif panel.label == "temperature" and axis.get_ylim()[1] > 20:
+            axis.set_yscale("log")
+            axis.yaxis.set_major_formatter("{x:g}")
+    fitting = 3 if max(map(len, drawn)) > 24 or width < 5 else 4
+    handles = [Line2D([], [], **style_of[line]) for line in drawn]
+    figure.legend(handles, drawn, loc="outside lower center", ncols=min(len(drawn), fitting))
+    return ReportFigure(name, title, caption, figure)
 
 
 def accuracy_at_coverage(confidence: Floats, right: NDArray[np.bool_], share: Floats) -> Floats:
@@ -244,18 +172,29 @@ def accuracy_at_coverage(confidence: Floats, right: NDArray[np.bool_], share: Fl
     return np.asarray(np.interp(taken, ends, hits[ends]) / taken)
 
 
-def _accuracy_at(one: Result, share: Floats) -> Floats | None:
-    predictions = one.predictions
-    known = np.array([bool(label) for label in predictions.label])
-    if not known.any():
-        return None
-    right = np.array([a == b for a, b in zip(predictions.label, predictions.predicted, strict=True)])
-    return accuracy_at_coverage(predictions.confidence[known], right[known], share)
+def _accuracy_at(result: Result, share: Floats) -> Floats | None:
+    labels, predicted = np.array(result.predictions.label), np.array(result.predictions.predicted)
+    known = labels != ""
+    right = (labels == predicted)[known]
+    return 100 * accuracy_at_coverage(result.predictions.confidence[known], right, share) if known.any() else None
 
 
-def _reported(one: Result, score: str) -> Floats | None:
+def _column(name: str, scale: float = 1) -> Callable[[Result], Floats | None]:
+    return lambda result: scale * result.curves[name] if name in result.curves else None
+
+
+def _reported(score: str) -> Callable[[Result], Floats | None]:
     """The curve of what bearcat would report: the teacher's once there is one, the student's before."""
-    student, teacher = (one.curves.get(f"target_{score}_{network}") for network in ("student", "teacher"))
-    if student is None or teacher is None:
-        return teacher if student is None else student
-    return np.where(np.isfinite(teacher), teacher, student)
+
+    def values(result: Result) -> Floats | None:
+        student, teacher = (_column(f"target_{score}_{network}", 100)(result) for network in ("student", "teacher"))
+        if student is None or teacher is None:
+            return teacher if student is None else student
+        return np.where(np.isfinite(teacher), teacher, student)
+
+    return values
+
+
+def _ends(curves: Mapping[str, Curve], form: str = "{:.1f} %") -> str:
+    """Where every curve ends, for a caption."""
+    return ", ".join(f"{name} {form.format(curve.last)}" for name, curve in curves.items())

@@ -40,10 +40,10 @@ for (const box of document.querySelectorAll(".scroll")) {
   hint.textContent = "The table goes on to the right; scroll sideways →";
   hint.hidden = true;
   box.after(hint);
-  const look = () => {
+  const update = () => {
     hint.hidden = box.scrollWidth < box.clientWidth + 2;
     box.classList.toggle("scrolled", box.scrollLeft > 1);
   };
-  box.addEventListener("scroll", look, { passive: true });
-  new ResizeObserver(look).observe(box);
+  box.addEventListener("scroll", update, { passive: true });
+  new ResizeObserver(update).observe(box);
 }

@@ -16,9 +16,16 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.resources import files
+
+# Label, file, the rows of task scores, and a sentence on whose figures they are.
+SOURCES: tuple[tuple[str, str, Mapping[str, str], str], ...] = (
+    ("paper", "paper.csv", {"quantity": "task"}, "Forest and Fink 2024, mean of five seeds at the last epoch"),
+    ("UDTL", "udtl.csv", {"epoch": "last", "over_seeds": "mean"}, "Zhao et al. 2021, mean of seeds at the last epoch"),
+    ("authors' code", "authors-code.csv", {}, "the paper's published code, seed 42 alone"),
+)
 
 
 @dataclass(frozen=True)
@@ -26,43 +33,23 @@ class Published:
     """What one publication says of one dataset, input and score, as fractions."""
 
     label: str
-    told: str  # one sentence: whose figures, and over what
+    citation: str
     scores: Mapping[tuple[str, str], float]  # (our method, our task)
-    ranks: Mapping[str, float] = field(default_factory=dict)  # average rank among the methods named here
 
 
 def published_figures(dataset: str, kind: str, metric: str) -> list[Published]:
-    """All there is for a dataset's name, "time" or "frequency", and a score as records name it; often nothing."""
-    found = [_paper(dataset, kind, metric), _udtl(dataset, kind, metric), _authors_code(dataset, kind, metric)]
-    return [one for one in found if one.scores]
-
-
-def _paper(dataset: str, kind: str, metric: str) -> Published:
-    rows = list(_rows("paper.csv", dataset, kind, metric))
-    ranks = {row["method"]: float(row["value"]) for row in rows if row["quantity"] == "average rank"}
-    told = "paper: Forest and Fink 2024, mean of five seeds at the last epoch"
-    return Published("paper", told, _scores(row for row in rows if row["quantity"] == "task"), ranks)
-
-
-def _udtl(dataset: str, kind: str, metric: str) -> Published:
-    rows = _rows("udtl.csv", dataset, kind, metric)
-    wanted = (row for row in rows if (row["epoch"], row["over_seeds"]) == ("last", "mean"))
-    return Published("UDTL", "UDTL: Zhao et al. 2021, mean over seeds at the last epoch", _scores(wanted))
-
-
-def _authors_code(dataset: str, kind: str, metric: str) -> Published:
-    rows = _rows("authors-code.csv", dataset, kind, metric)
-    return Published("authors' code", "authors' code: the paper's published code, seed 42 alone", _scores(rows))
-
-
-def _scores(rows: Iterator[dict[str, str]]) -> dict[tuple[str, str], float]:
-    return {
-        (row["method"], f"{row['source']}→{row['target']}"): float(row["value"]) / 100 for row in rows if row["method"]
-    }
-
-
-def _rows(name: str, dataset: str, kind: str, metric: str) -> Iterator[dict[str, str]]:
-    text = (files("bearcat.report") / "published" / name).read_text(encoding="utf-8")
-    for row in csv.DictReader(text.splitlines()):
-        if (row["dataset"], row["input"], row["metric"]) == (dataset, kind, metric):
-            yield row
+    """All there is for a dataset's name, an input, and a score as records name it; often nothing."""
+    found = []
+    for label, name, wanted, citation in SOURCES:
+        text = (files("bearcat.report") / "published" / name).read_text(encoding="utf-8")
+        place = (dataset, kind, metric)
+        rows = [row for row in csv.DictReader(text.splitlines()) if row["method"]]
+        rows = [row for row in rows if (row["dataset"], row["input"], row["metric"]) == place]
+        scores = {
+            (row["method"], f"{row['source']}→{row['target']}"): float(row["value"]) / 100
+            for row in rows
+            if wanted.items() <= row.items()
+        }
+        if scores:
+            found.append(Published(label, f"{label}: {citation}", scores))
+    return found

@@ -1,7 +1,8 @@
 """Finished runs as a report sees them: what their folders say, and nothing else.
 
 A run's folder holds record.json, predictions.csv and curves.csv (docs/design.md); a report is made of many such
-folders, or of one. No torch here: reports are made where nothing can be trained.
+folders, or of one. Nothing here needs torch: reports are made where nothing can be trained. What a record says of its
+recipe is read here and nowhere else in the report.
 
 >>> result = read_result(Path("bearcat-out"))
 >>> result.score("target", "accuracy")
@@ -12,7 +13,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,14 +23,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bearcat.data.datasets.paderborn import CONDITIONS
+from bearcat.data.inputs import INPUTS
 from bearcat.errors import InputError
+from bearcat.methods.recipe import RECIPES
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """Which run of a comparison: a method on a task of a dataset, seen as time or frequency, with a seed."""
+    """Which run of a comparison: a method on a task of a dataset, with an input and a seed."""
 
     dataset: str
     input: str
@@ -56,33 +61,87 @@ class Result:
     record: Mapping[str, Any]
     folder: Path
 
-    def score(self, where: str, name: str) -> float | None:
+    def score(self, domain: str, name: str) -> float | None:
         """A score of "source" or "target" as a fraction; None where there are no labels or no number."""
-        scores = self.record["scores"][where]
+        scores = self.record["scores"][domain]
         return None if scores is None else scores[name]
+
+    @property
+    def estimates(self) -> Any:
+        return self.record["estimates"]
+
+    @property
+    def recipe(self) -> Any:
+        return self.record["settings"]["recipe"]
+
+    @property
+    def adapts(self) -> bool:
+        """Whether the recipe uses the target at all; otherwise it is training on the source alone."""
+        return bool(self.recipe["ingredients"])
+
+    @property
+    def calibrator(self) -> Any:
+        return self.recipe["calibration"]
+
+    @property
+    def temperature(self) -> float | None:
+        return (self.record["calibration"] or {}).get("temperature")
+
+    @property
+    def at_bound(self) -> bool:
+        """Whether calibration ended at the bound of its temperature."""
+        return bool((self.record["calibration"] or {}).get("at_bound"))
+
+    @property
+    def epochs(self) -> int:
+        return int(self.recipe["schedule"]["epochs"])
+
+    @property
+    def phases(self) -> dict[str, int]:
+        """When alignment (DA), pseudo-labels (PL) and calibration (cal) begin, as far as the recipe has them."""
+        ingredients = self.recipe["ingredients"].keys()
+        parts = {
+            "DA": ("align_from", ingredients - {"labels"}),
+            "PL": ("label_from", ingredients & {"labels"}),
+            "cal": ("calibrate_from", self.calibrator),
+        }
+        return {sign: int(self.recipe["schedule"][name]) for sign, (name, present) in parts.items() if present}
+
+    @cached_property
+    def is_named_recipe(self) -> bool:
+        """Whether the run is of the recipe its method is named after, unchanged but for the number of epochs."""
+        name = self.cell.method
+        if name not in RECIPES or self.cell.input not in INPUTS:
+            return False
+        recipe = RECIPES[name].for_input(self.cell.input).in_epochs(self.epochs)
+        return bool(self.recipe == json.loads(json.dumps({"name": name} | recipe.to_dict())))
+
+    @property
+    def seconds(self) -> float:
+        """What the run took: its share of the time of the runs that were trained together with it."""
+        return float(self.record["seconds"]) / int(self.record.get("stack", 1))
 
     @cached_property
     def predictions(self) -> Predictions:
-        rows = _rows(self.folder / "predictions.csv")
+        path = self.folder / "predictions.csv"
+        rows = _rows(path)
         try:
-            return Predictions(
-                tuple(row["recording"] for row in rows), tuple(row["label"] for row in rows),
-                tuple(row["predicted"] for row in rows), np.array([float(row["confidence"]) for row in rows]),
-                np.array([float(row["confidence_uncalibrated"]) for row in rows]),
-            )  # fmt: skip
+            recording, label, predicted = (tuple(row[n] for row in rows) for n in ("recording", "label", "predicted"))
+            names = ("confidence", "confidence_uncalibrated")
+            values = (np.array([float(row[name]) for row in rows]) for name in names)
+            return Predictions(recording, label, predicted, *values)
         except (KeyError, TypeError, ValueError) as error:
-            raise InputError(
-                f"{self.folder / 'predictions.csv'}: is damaged; delete the folder and run again"
-            ) from error
+            raise InputError(f"{path}: is damaged; delete the folder and run again") from error
 
     @cached_property
     def curves(self) -> dict[str, Floats]:
         """Columns of curves.csv over epochs; nan where a number did not exist."""
-        rows = _rows(self.folder / "curves.csv")
+        path = self.folder / "curves.csv"
+        rows = _rows(path)
         try:
             return {name: np.array([float(row[name] or "nan") for row in rows]) for name in (rows[0] if rows else ())}
         except (TypeError, ValueError) as error:
-            raise InputError(f"{self.folder / 'curves.csv'}: is damaged; delete the folder and run again") from error
+            raise InputError(f"{path}: is damaged; delete the folder and run again") from error
 
 
 @dataclass(frozen=True)
@@ -99,16 +158,40 @@ def read_result(folder: Path, method: str | None = None) -> Result:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         settings = record["settings"]
-        cell = Cell(
-            settings["data"]["name"], settings["preparation"]["input"],
-            f"{'+'.join(settings['source'])}→{settings['target']}",
-            method or settings["recipe"]["name"], record["seed"],
-        )  # fmt: skip
+        task = f"{'+'.join(settings['source'])}→{settings['target']}"
+        kind, method = settings["preparation"]["input"], method or settings["recipe"]["name"]
+        return Result(Cell(settings["data"]["name"], kind, task, method, record["seed"]), record, folder)
     except FileNotFoundError as error:
         raise InputError(f"{path}: does not exist; give the folder of a finished run") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: cannot be read as the record of a run ({type(error).__name__})") from error
-    return Result(cell, record, folder)
+
+
+def ordered_methods(results: Sequence[Result]) -> tuple[str, ...]:
+    """The methods of these runs, as RECIPES lists them, others after by the alphabet."""
+    return ordered_names(result.cell.method for result in results)
+
+
+def ordered_names(methods: Iterable[str]) -> tuple[str, ...]:
+    known = list(RECIPES)
+    return tuple(sorted(set(methods), key=lambda name: (known.index(name) if name in RECIPES else len(known), name)))
+
+
+def ordered_tasks(runs: Iterable[Result | Missing]) -> tuple[str, ...]:
+    """The tasks of these runs: Paderborn's conditions in their order, numbers in names by size, the rest by letter."""
+
+    def key(task: str) -> list[int | str]:
+        parts = re.split(r"(\d+)", numbered(task))
+        return [int(part) if place % 2 else part for place, part in enumerate(parts)]
+
+    return tuple(sorted({run.cell.task for run in runs}, key=key))
+
+
+def numbered(task: str) -> str:
+    """The task with Paderborn's conditions by number, as the paper has them; other domains keep their names."""
+    for number, name in enumerate(CONDITIONS):
+        task = task.replace(name, str(number))
+    return task
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

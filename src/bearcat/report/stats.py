@@ -1,9 +1,9 @@
-"""Which method is better, and whether one may say so. docs/statistics.md has the formulas and the caveats.
+"""Which method is better, and whether the runs support saying so (docs/statistics.md has formulas and caveats).
 
 Methods are compared over blocks: a block is one task with one seed, where all methods had the same data. Ranks within
-blocks, Friedman's test over all methods, Wilcoxon's signed-rank test for every pair with Holm's adjustment, as in
+blocks, Friedman's test over all methods, and Wilcoxon's signed-rank test for every pair with Holm's adjustment follow
 Demšar, "Statistical comparisons of classifiers over multiple data sets", JMLR 2006, without his normal
-approximations: the signed-rank test counts all assignments of signs, ties and zeros included.
+approximations: the signed-rank test counts all assignments of signs, ties and zeros included, which scipy does not.
 
 >>> comparison = compare(results, "accuracy")
 >>> comparison.best, comparison.equivalent
@@ -17,14 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from bearcat.errors import InputError, suggest
-from bearcat.report.results import Result
+from bearcat.report.results import Floats, Result
 from bearcat.report.wording import count
-
-Floats = NDArray[np.float64]
 
 ALPHA = 0.05
 # Scores are fractions computed in float32; two that differ by less than this differ by rounding alone. Without it
@@ -33,6 +30,8 @@ SAME = 1e-6
 EXACT_UP_TO = 200  # non-zero differences; counting signs beyond takes seconds, and the normal distribution is as good
 RESAMPLES = 2000
 HIGHER_IS_BETTER = {"accuracy": True, "ece": False}
+
+Scores = Mapping[tuple[str, str, int], float]  # (method, task, seed) → score on the target
 
 
 @dataclass(frozen=True)
@@ -85,16 +84,12 @@ class Comparison:
     """Methods on the tasks of one dataset and input, by one score on the target."""
 
     metric: str
-    over: str  # "cells" or "tasks": what a block is
-    methods: tuple[str, ...]  # best average rank first
-    average_ranks: tuple[float, ...]  # of those, in that order; nan without blocks
-    tasks: tuple[str, ...]
+    ranks: Mapping[str, float]  # average rank of each method, the best first; nan without blocks
     cells: Mapping[tuple[str, str], Spread]  # (method, task), where there is a result
     averages: Mapping[str, Average]  # method
     averaged_tasks: tuple[str, ...]
     blocks_used: int
     blocks_left_out: int
-    left_out: tuple[str, ...]  # methods without a single score
     rule: str
     warning: str  # "" or why the tests cannot say anything
     friedman: Friedman
@@ -107,9 +102,13 @@ class Comparison:
     def higher_is_better(self) -> bool:
         return HIGHER_IS_BETTER[self.metric]
 
-    def pair(self, one: str, other: str) -> Pair | None:
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return tuple(self.ranks)
+
+    def pair(self, first: str, second: str) -> Pair | None:
         """The test of these two, whichever is better."""
-        return next((pair for pair in self.pairs if {pair.first, pair.second} == {one, other}), None)
+        return next((pair for pair in self.pairs if {pair.first, pair.second} == {first, second}), None)
 
 
 def compare(results: Sequence[Result], metric: str, over: str = "cells") -> Comparison:
@@ -122,71 +121,73 @@ def compare(results: Sequence[Result], metric: str, over: str = "cells") -> Comp
         if value not in known:
             raise InputError(f"{name} is '{value}'{suggest(value, known)}")
     scores = target_scores(results, metric)
-    named = {result.cell.method for result in results}
     methods = sorted({method for method, _, _ in scores})
     every = sorted({(task, seed) for _, task, seed in scores})
     complete = [block for block in every if all((method, *block) in scores for method in methods)]
     values = np.array([[scores[method, *block] for method in methods] for block in complete])
     values = values.reshape(len(complete), len(methods))
-    block_tasks = [task for task, _ in complete]
-    tested = values if over == "cells" else _task_means(values, block_tasks)
+    tasks = [task for task, _ in complete]
+    tested, planned = values, len(every)
+    if over == "tasks":
+        means = [group.mean(axis=0) for group in _grouped(values, tasks)]
+        tested, planned = np.array(means).reshape(-1, len(methods)), len({task for task, _ in every})
     sign = 1 if HIGHER_IS_BETTER[metric] else -1
     ranked = ranks(-sign * tested)
     average_ranks = ranked.mean(axis=0) if len(tested) else np.full(len(methods), math.nan)
     cells = spreads(scores)
     averaged = common_tasks(cells, methods)
     averages = {method: _average(scores, method, averaged) for method in methods}
-    # Ties in rank: the better average first, then the alphabet, so that the order of results never matters.
-    order = sorted(
-        range(len(methods)), key=lambda one: (
-            np.nan_to_num(average_ranks[one]), -sign * np.nan_to_num(averages[methods[one]].mean), methods[one],
-        ),
-    )  # fmt: skip
-    ordered = tuple(methods[one] for one in order)
-    pairs = _pairs(values[:, order], tested[:, order], block_tasks, ordered, sign) if complete else ()
+
+    def place(number: int) -> tuple[float, float, str]:
+        """Ties in rank: the better average first, then the alphabet, so that the order of results never matters."""
+        mean = averages[methods[number]].mean
+        return np.nan_to_num(average_ranks[number]), -sign * np.nan_to_num(mean), methods[number]
+
+    order = sorted(range(len(methods)), key=place)
+    ordered = tuple(methods[number] for number in order)
+    pairs = _pairs(values[:, order], tested[:, order], tasks, ordered, sign) if complete else ()
     different = {frozenset((pair.first, pair.second)) for pair in pairs if pair.significant}
     best = ordered[0] if complete else None
     return Comparison(
-        metric=metric, over=over, methods=ordered, average_ranks=tuple(float(average_ranks[one]) for one in order),
-        tasks=tuple(sorted({task for task, _ in every})), cells=cells, averages=averages, averaged_tasks=averaged,
-        blocks_used=len(tested), blocks_left_out=len(every) - len(complete) if over == "cells" else (
-            len({task for task, _ in every}) - len(set(block_tasks))
-        ),
-        left_out=tuple(sorted(named - set(methods))), rule=_rule(len(complete), len(every)),
-        warning=_warning(len(tested), len(pairs), over.removesuffix("s")), friedman=friedman(ranked), pairs=pairs,
-        cliques=cliques(ordered, different) if complete else (), best=best,
-        equivalent=tuple(one for one in ordered[1:] if best and frozenset((best, one)) not in different),
-    )  # fmt: skip
+        metric=metric,
+        ranks={methods[number]: float(average_ranks[number]) for number in order},
+        cells=cells,
+        averages=averages,
+        averaged_tasks=averaged,
+        blocks_used=len(tested),
+        blocks_left_out=planned - len(tested),
+        rule=_rule(len(complete), len(every)),
+        warning=_warning(len(tested), len(pairs), over.removesuffix("s")),
+        friedman=friedman(ranked),
+        pairs=pairs,
+        cliques=cliques(ordered, different) if complete else (),
+        best=best,
+        equivalent=tuple(name for name in ordered[1:] if best and frozenset((best, name)) not in different),
+    )
 
 
 def target_scores(results: Sequence[Result], metric: str) -> dict[tuple[str, str, int], float]:
     """(method, task, seed) → score on the target, where there is one; two datasets or a double cell are errors."""
-    places = sorted({(result.cell.dataset, result.cell.input) for result in results})
-    if len(places) > 1:
-        told = ", ".join(f"{dataset} ({kind})" for dataset, kind in places)
-        raise InputError(f"results of {told} cannot be compared with each other; give one dataset and input at a time")
-    scores: dict[tuple[str, str, int], float] = {}
-    seen = set()
+    groups = sorted({f"{result.cell.dataset} ({result.cell.input})" for result in results})
+    if len(groups) > 1:
+        raise InputError(f"results of {', '.join(groups)} cannot be compared; give one dataset and input at a time")
+    scores: dict[tuple[str, str, int], float | None] = {}
     for result in results:
         cell = result.cell
-        key = (cell.method, cell.task, cell.seed)
-        if key in seen:
+        if (cell.method, cell.task, cell.seed) in scores:
             raise InputError(
                 f"{result.folder}: there are two results of {cell.method} on {cell.task} with seed {cell.seed}; "
                 "give each run a name of its own"
             )
-        seen.add(key)
-        score = result.score("target", metric)
-        if score is not None and math.isfinite(score):
-            scores[key] = float(score)
-    return scores
+        scores[cell.method, cell.task, cell.seed] = result.score("target", metric)
+    return {key: float(score) for key, score in scores.items() if score is not None and math.isfinite(score)}
 
 
-def spreads(scores: Mapping[tuple[str, str, int], float]) -> dict[tuple[str, str], Spread]:
+def spreads(scores: Scores) -> dict[tuple[str, str], Spread]:
     """(method, task) → mean, standard deviation (ddof 1) and number of its seeds."""
     found = {}
     for method, task in sorted({(method, task) for method, task, _ in scores}):
-        values = _of(scores, method, task)
+        values = _of_seeds(scores, method, task)
         sd = float(values.std(ddof=1)) if len(values) > 1 else math.nan
         found[method, task] = Spread(float(values.mean()), sd, len(values))
     return found
@@ -194,7 +195,8 @@ def spreads(scores: Mapping[tuple[str, str, int], float]) -> dict[tuple[str, str
 
 def common_tasks(cells: Mapping[tuple[str, str], Spread], methods: Sequence[str]) -> tuple[str, ...]:
     """Tasks in which every method has a result: an average over others would compare different tasks."""
-    return tuple(task for task in sorted({task for _, task in cells}) if all((one, task) in cells for one in methods))
+    tasks = sorted({task for _, task in cells})
+    return tuple(task for task in tasks if all((method, task) in cells for method in methods))
 
 
 def ranks(values: Floats) -> Floats:
@@ -209,12 +211,10 @@ def friedman(ranked: Floats) -> Friedman:
         return Friedman(None, None, f"Friedman's test needs three methods; there are {methods}")
     if blocks < 2:
         return Friedman(None, None, f"Friedman's test needs two blocks; there is {('none', 'one')[blocks]}")
-    centre = (methods + 1) / 2
-    spread = float(((ranked - centre) ** 2).sum())
-    if spread == 0:
+    if np.ptp(ranked) == 0:
         return Friedman(0.0, 1.0, "all methods tie in every block")
-    statistic = (methods - 1) * float(((ranked - centre).sum(axis=0) ** 2).sum()) / spread
-    return Friedman(statistic, float(stats.chi2.sf(statistic, methods - 1)))
+    found = stats.friedmanchisquare(*ranked.T)
+    return Friedman(float(found.statistic), float(found.pvalue))
 
 
 def signed_rank(differences: Floats) -> tuple[float, float]:
@@ -246,9 +246,9 @@ def signed_rank(differences: Floats) -> tuple[float, float]:
 def holm(p: Sequence[float]) -> list[float]:
     """Holm's step-down adjustment: the smallest times m, the next times m − 1, …, never falling, at most 1."""
     adjusted, highest = [0.0] * len(p), 0.0
-    for step, one in enumerate(sorted(range(len(p)), key=lambda one: p[one])):
-        highest = max(highest, min(1.0, (len(p) - step) * p[one]))
-        adjusted[one] = highest
+    for step, place in enumerate(np.argsort(p, kind="stable")):
+        highest = max(highest, min(1.0, (len(p) - step) * p[place]))
+        adjusted[place] = highest
     return adjusted
 
 
@@ -261,7 +261,9 @@ def cliques(ordered: Sequence[str], different: set[frozenset[str]]) -> tuple[tup
     reached = 0
     for start in range(len(ordered)):
         end = start + 1
-        while end < len(ordered) and not any(frozenset((one, ordered[end])) in different for one in ordered[start:end]):
+        while end < len(ordered) and not any(
+            frozenset((name, ordered[end])) in different for name in ordered[start:end]
+        ):
             end += 1
         if end > reached and end - start > 1:
             found.append(tuple(ordered[start:end]))
@@ -284,34 +286,31 @@ def bootstrap(groups: Sequence[Floats]) -> tuple[float, float]:
         row[: len(group)] = group
     drawn = random.integers(len(groups), size=(RESAMPLES, len(groups)))
     seeds = (random.random((*drawn.shape, counts.max())) * counts[drawn][..., None]).astype(int)
-    there = np.arange(counts.max()) < counts[drawn][..., None]
-    means = np.where(there, values[drawn[..., None], seeds], 0).sum(axis=-1) / counts[drawn]
+    present = np.arange(counts.max()) < counts[drawn][..., None]
+    means = np.where(present, values[drawn[..., None], seeds], 0).sum(axis=-1) / counts[drawn]
     low, high = np.quantile(means.mean(axis=1), [0.025, 0.975])
     return float(low), float(high)
 
 
-def _pairs(
-    values: Floats, tested: Floats, block_tasks: Sequence[str], methods: Sequence[str], sign: int
-) -> tuple[Pair, ...]:
-    names = [(one, other) for one in range(len(methods)) for other in range(one + 1, len(methods))]
-    found = [signed_rank(sign * (tested[:, one] - tested[:, other])) for one, other in names]
+def _pairs(values: Floats, tested: Floats, tasks: Sequence[str], methods: Sequence[str], sign: int) -> tuple[Pair, ...]:
+    places = [(first, second) for first in range(len(methods)) for second in range(first + 1, len(methods))]
+    tests = [signed_rank(sign * (tested[:, first] - tested[:, second])) for first, second in places]
     pairs = []
-    for (one, other), (p, effect), adjusted in zip(names, found, holm([p for p, _ in found]), strict=True):
-        groups = _grouped(values[:, one] - values[:, other], block_tasks)
+    for (first, second), (p, effect), adjusted in zip(places, tests, holm([p for p, _ in tests]), strict=True):
+        groups = _grouped(values[:, first] - values[:, second], tasks)
         mean = float(np.mean([group.mean() for group in groups]))
-        low, high = bootstrap(groups)
-        pairs.append(Pair(methods[one], methods[other], mean, effect, p, adjusted, low, high))
+        pairs.append(Pair(methods[first], methods[second], mean, effect, p, adjusted, *bootstrap(groups)))
     return tuple(pairs)
 
 
-def _average(scores: Mapping[tuple[str, str, int], float], method: str, tasks: Sequence[str]) -> Average:
+def _average(scores: Scores, method: str, tasks: Sequence[str]) -> Average:
     if not tasks:
         return Average(math.nan, math.nan, math.nan)
-    groups = [_of(scores, method, task) for task in tasks]
+    groups = [_of_seeds(scores, method, task) for task in tasks]
     return Average(float(np.mean([group.mean() for group in groups])), *bootstrap(groups))
 
 
-def _of(scores: Mapping[tuple[str, str, int], float], method: str, task: str) -> Floats:
+def _of_seeds(scores: Scores, method: str, task: str) -> Floats:
     """In the order of seeds, so that the order of results never matters."""
     return np.array([scores[key] for key in sorted(scores) if key[:2] == (method, task)])
 
@@ -319,10 +318,6 @@ def _of(scores: Mapping[tuple[str, str, int], float], method: str, task: str) ->
 def _grouped(values: Floats, groups: Sequence[str]) -> list[Floats]:
     names = np.array(groups)
     return [values[names == name] for name in sorted(set(groups))]
-
-
-def _task_means(values: Floats, tasks: Sequence[str]) -> Floats:
-    return np.array([group.mean(axis=0) for group in _grouped(values, tasks)]).reshape(-1, values.shape[1])
 
 
 def _snapped(values: Floats) -> Floats:
@@ -348,10 +343,9 @@ def _warning(blocks: int, pairs: int, over: str) -> str:
     if blocks == 0:
         return "No cell has a result of every method, so there are no ranks and no tests."
     smallest = min(1.0, pairs * 2.0 ** (1 - blocks))
-    if pairs and smallest >= ALPHA:
-        return (
-            f"With {count(blocks, over)} and {count(pairs, 'pair')} of methods nothing can be significant: the "
-            f"smallest adjusted p there can be is {smallest:.2g}. Equal standing here means too few {over}s, not equal "
-            "methods."
-        )
-    return ""
+    if not pairs or smallest < ALPHA:
+        return ""
+    return (
+        f"With {count(blocks, over)} and {count(pairs, 'pair')} of methods nothing can be significant: the smallest"
+        f" adjusted p there can be is {smallest:.2g}. Equal standing here means too few {over}s, not equal methods."
+    )

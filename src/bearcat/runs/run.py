@@ -53,13 +53,13 @@ from bearcat.deploy.model import Model, save_model
 from bearcat.errors import InputError
 from bearcat.methods.recipe import Recipe
 from bearcat.models import select_run
-from bearcat.report.plots import Bins, draw_reliability
+from bearcat.report.figures import write_reliability
 from bearcat.runs.track import open_tracker
 from bearcat.storage import digest, write_atomically
 from bearcat.training.batches import padded_stack
-from bearcat.training.evaluate import EpochEnd, Trust, predict, scores, trust, watcher
+from bearcat.training.estimates import RunEstimates, estimate_runs, spectral_shapes
+from bearcat.training.evaluate import EpochEnd, predict, scores, watcher
 from bearcat.training.loop import RESULT_VERSION, Run, Trained, stack_key, train
-from bearcat.trust.estimates import CHOOSER, favoured_checked, favoured_epoch
 from bearcat.trust.pooling import pooled_temperature
 
 RECORD, PREDICTIONS, CURVES, NOTE = "record.json", "predictions.csv", "curves.csv", "run.json"
@@ -199,7 +199,7 @@ def adapt_all(
                 model = _model(trained, seen, number, order, split, rate, record)
                 save_model(folder / "model", model)
             if "picture" in keep:
-                _draw(folder / "reliability.png", record["reliability"])
+                write_reliability(record["reliability"], folder / "reliability.png")
             write_atomically(folder / RECORD, _sealed(folder, record))
     return [json.loads((folder / RECORD).read_text(encoding="utf-8")) for folder in folders]
 
@@ -272,7 +272,7 @@ class _Seen:
     scores: dict[str, dict[str, Tensor]]
     reliability: dict[str, dict[str, list[dict[str, Any]] | None]]
     labelled: list[bool]
-    trust: list[Trust]
+    trust: list[RunEstimates]
     calibration: Calibration | None
 
 
@@ -305,9 +305,9 @@ def _look(trained: Trained, splits: Sequence[SplitTask], device: torch.device) -
             for where in logits
         },
         labelled=(labels != UNKNOWN).any(dim=1).tolist(),
-        trust=trust(
-            trained.network, calibration, trained.batches, [one.held_back for one in splits], trained.finite,
-            seen["source"], seen["target"],
+        trust=estimate_runs(
+            trained.network, calibration, trained.batches, [one.held_back for one in splits],
+            [spectral_shapes(split) for split in splits], trained.finite, seen["source"], seen["target"],
         ),
         calibration=calibration and Calibration.from_state({k: v.cpu() for k, v in calibration.state().items()}),
     )  # fmt: skip
@@ -403,7 +403,8 @@ def _record(
 
     return {
         "scores": {"source": of("source"), "target": of("target")},
-        **_estimates(trained, seen.trust[number], number),
+        "estimates": seen.trust[number].estimates,
+        "estimates_checked": seen.trust[number].checked,
         "calibration": None if calibration is None else {
             "temperature": _number(calibration.temperature[number]), "at_bound": at_bound,
         },
@@ -430,16 +431,6 @@ def _record(
         "seconds": round(seconds, 2),
         "stack": len(trained.finite),  # runs that shared these seconds
     }  # fmt: skip
-
-
-def _estimates(trained: Trained, told: Trust, number: int) -> dict[str, Any]:
-    """What a run says of itself without target labels, and how true that is: `estimates` and `estimates_checked`."""
-    network = "student" if trained.teacher is None else "teacher"
-    curves = {name: trained.history[f"{name}_{network}"][:, number].double().cpu().numpy()
-              for name in (f"validator_{CHOOSER}", "target_accuracy")}  # fmt: skip
-    epoch = favoured_epoch(curves[f"validator_{CHOOSER}"])
-    truth = told.checked and told.checked | {"checkpoint": epoch and favoured_checked(epoch, curves["target_accuracy"])}
-    return {"estimates": told.estimates | {"checkpoint": epoch}, "estimates_checked": truth}
 
 
 def _versions() -> dict[str, str]:
@@ -534,23 +525,3 @@ def _write_curves(path: Path, trained: Trained, number: int, classes: Sequence[s
         for epoch in range(epochs):
             cells = [values[epoch] if epoch < len(values) else math.nan for values in columns.values()]
             writer.writerow([epoch, *("" if math.isnan(cell) else f"{cell:.6g}" for cell in cells)])
-
-
-def _draw(path: Path, reliability: dict[str, Any]) -> None:
-    """Source and target before and after calibration; without target labels the source alone."""
-    panels = []
-    for where, found in reliability.items():
-        for when, key in (("before", "uncalibrated"), ("after", "calibrated")):
-            if found is not None and found[key] is not None:
-                title = f"{where}, {when} calibration" if found["calibrated"] is not None else where
-                panels.append((title, _drawn(found[key])))
-    draw_reliability(panels, path)
-
-
-def _drawn(bins: dict[str, Any]) -> Bins:
-    edges, mass, confidence, accuracy = (
-        np.array([math.nan if one is None else one for one in bins[name]], dtype=np.float64)
-        for name in ("edges", "mass", "confidence", "accuracy")
-    )
-    gap = np.abs(np.nan_to_num(confidence) - np.nan_to_num(accuracy))
-    return Bins(edges, mass, confidence, accuracy, ece=float((mass / mass.sum() * gap).sum()))

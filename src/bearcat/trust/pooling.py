@@ -2,21 +2,19 @@
 
 Windows of one recording come from one bearing in one state, so their calibrated log-probabilities are averaged, and the
 softmax of the average is the recording's. The product of the windows' probabilities (the sum instead of the mean)
-would be right if the windows were independent witnesses. They are not: what misleads one misleads the next, and a
-hundred windows at 60 % would become certainty. The mean treats them as one witness heard many times, which is the
-careful end; where labelled recordings of the same kind are at hand, `fit_pooled_temperature` finds the place between
-the two (temperature 1 is the mean, 1/n the product of n windows).
+would be right if windows were independent. They are not: what misleads one window misleads the next, and a hundred
+windows at 60 % would become certainty. The mean is the careful end; `fit_pooled_temperature` finds the place between
+the two from labelled recordings (temperature 1 is the mean, 1/n the product of n windows).
 
 >>> diagnosis = diagnose(tally(log_probabilities), temperature=1.0)      # (window, class)
 >>> diagnosis.index, diagnosis.confidence, diagnosis.agreement, diagnosis.windows
 
-Where the model knows what is familiar (bearcat.trust), unfamiliar windows are counted along, and too many
-of them make the recording unfamiliar: whatever class it was given, it looks like nothing the model was adapted to.
+Where the model has a Familiarity, unfamiliar windows are counted too, and too many make the recording unfamiliar.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,16 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.errors import InputError
-from bearcat.trust.estimates import Familiarity
+from bearcat.trust.accuracy import Booleans, Floats, Integers
+from bearcat.trust.familiarity import Familiarity
 
-Doubles = NDArray[np.float64]
-
-TEMPERATURES = (0.01, 100.0)  # where a pooled temperature is looked for
+TEMPERATURES = (0.01, 100.0)  # between which a pooled temperature is searched for
 
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """What a model says of windows, a row each."""
+    """What a model computes from windows, a row each."""
 
     log_probabilities: NDArray[Any]  # (window, class) calibrated
     logits: NDArray[Any]  # (window, class) before calibration
@@ -42,11 +39,11 @@ class Outputs:
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """What is kept of the windows seen so far: two tallies of parts of a recording add up to that of the whole."""
+    """What is kept of the windows so far: two tallies of parts of a recording add up to that of the whole."""
 
-    sums: Doubles  # (class,) of log-probabilities
-    votes: NDArray[np.int64]  # (class,) windows whose most likely class this is
-    unfamiliar: int | None = None  # windows that look like nothing known; None where nobody can tell
+    sums: Floats  # (class,) of log-probabilities
+    votes: Integers  # (class,) windows whose most likely class this is
+    unfamiliar: int | None = None  # unfamiliar windows; None where the model cannot tell
 
     @property
     def windows(self) -> int:
@@ -54,19 +51,19 @@ class Tally:
 
     def __add__(self, other: Tally) -> Tally:
         known = self.unfamiliar is not None and other.unfamiliar is not None
-        strange = (self.unfamiliar or 0) + (other.unfamiliar or 0) if known else None
-        return Tally(self.sums + other.sums, self.votes + other.votes, strange)
+        unfamiliar = (self.unfamiliar or 0) + (other.unfamiliar or 0) if known else None
+        return Tally(self.sums + other.sums, self.votes + other.votes, unfamiliar)
 
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """Of one recording. `probabilities` (class,) sum to 1; `agreement` is the share of windows of the same opinion."""
+    """Of one recording. `probabilities` (class,) sum to 1; `agreement`: the share of windows of the same class."""
 
-    probabilities: Doubles
+    probabilities: Floats
     agreement: float
     windows: int
-    unfamiliar: float | None = None  # the share of windows that look like nothing the model was adapted to
-    familiar: bool | None = None  # False: so many that the recording is no such one; None where the model cannot tell
+    unfamiliar: float | None = None  # the share of unfamiliar windows
+    familiar: bool | None = None  # False: so many that the recording is unfamiliar; None: the model cannot tell
 
     @property
     def index(self) -> int:
@@ -77,12 +74,21 @@ class Diagnosis:
     def confidence(self) -> float:
         return float(self.probabilities.max())
 
+    def is_alarm(
+        self,
+        classes: Sequence[str],
+        alarms: Collection[str],
+        min_confidence: float = 0.0,
+        unfamiliar_alarm: bool = True,
+    ) -> bool:
+        """The one rule for alarms: an unfamiliar recording, or a class among `alarms` with enough confidence."""
+        if unfamiliar_alarm and self.familiar is False:
+            return True
+        return classes[self.index] in alarms and self.confidence >= min_confidence
 
-def tally(log_probabilities: NDArray[Any], unfamiliar: NDArray[np.bool_] | None = None) -> Tally:
-    """Counts windows in: (window, class) calibrated log-probabilities of some windows of one recording.
 
-    unfamiliar (window,): which of them are, where that is known.
-    """
+def tally(log_probabilities: NDArray[Any], unfamiliar: Booleans | None = None) -> Tally:
+    """Counts some windows of one recording: calibrated log-probabilities (window, class), unfamiliar (window,)."""
     values = np.asarray(log_probabilities, dtype=np.float64)
     if values.ndim != 2 or values.shape[1] == 0:
         raise InputError(f"log-probabilities have the axes (window, class), not the shape {values.shape}")
@@ -95,33 +101,33 @@ def tally(log_probabilities: NDArray[Any], unfamiliar: NDArray[np.bool_] | None 
 
 
 def diagnose(counted: Tally, temperature: float = 1.0, familiarity: Familiarity | None = None) -> Diagnosis:
-    """The recording's diagnosis: softmax(mean log-probability / temperature); and whether it is a familiar one."""
+    """The recording's diagnosis, softmax(mean log-probability / temperature), and whether it is familiar."""
     if counted.windows == 0:
         raise InputError("a recording without a window has no diagnosis; it must be as long as one window at least")
     if not 0 < temperature < float("inf"):
         raise InputError(f"temperature must be a positive number, not {temperature:g}")
     probabilities = _softmax(counted.sums / counted.windows / temperature)
-    share = counted.votes[probabilities.argmax()] / counted.windows
-    strange, familiar = None, None
-    if familiarity is not None and counted.unfamiliar is not None:
-        strange = counted.unfamiliar / counted.windows
-        familiar = not familiarity.alarm(counted.unfamiliar, counted.windows)
-    return Diagnosis(probabilities, float(share), counted.windows, strange, familiar)
+    agreement = float(counted.votes[probabilities.argmax()] / counted.windows)
+    if familiarity is None or counted.unfamiliar is None:
+        return Diagnosis(probabilities, agreement, counted.windows)
+    share = counted.unfamiliar / counted.windows
+    familiar = not familiarity.recording_is_unfamiliar(counted.unfamiliar, counted.windows)
+    return Diagnosis(probabilities, agreement, counted.windows, share, familiar)
 
 
 def fit_pooled_temperature(log_probabilities_by_recording: Sequence[NDArray[Any]], labels: Sequence[int]) -> float:
     """The temperature at which labelled recordings are as sure, on average, as they are right; 1 where there are none.
 
-    Recordings are few and are often all diagnosed rightly, which would send the temperature to 0 and the confidence to
-    certainty; so k right ones of n count as (k + 1)/(n + 2), Laplace's rule of succession: confidence says no more than
-    n recordings can show. Each counts once, however long it is.
+    Recordings are few and often all diagnosed rightly, which would send the temperature to 0. So k right ones of n
+    count as (k + 1)/(n + 2), Laplace's rule of succession: confidence claims no more than n recordings can show. Each
+    recording counts once, however long it is.
     """
     if len(log_probabilities_by_recording) != len(labels):
         raise InputError(f"{len(log_probabilities_by_recording)} recordings need as many labels, not {len(labels)}")
     if not len(labels):
         return 1.0
-    pooled = [tally(one) for one in log_probabilities_by_recording]
-    means = np.stack([one.sums / max(one.windows, 1) for one in pooled])  # (recording, class)
+    tallies = [tally(values) for values in log_probabilities_by_recording]
+    means = np.stack([each.sums / max(each.windows, 1) for each in tallies])  # (recording, class)
     count, classes = means.shape
     places = np.asarray(labels, dtype=np.int64)
     if places.min() < 0 or places.max() >= classes:
@@ -129,28 +135,25 @@ def fit_pooled_temperature(log_probabilities_by_recording: Sequence[NDArray[Any]
     if classes == 1 or np.ptp(means, axis=1).max() == 0:
         return 1.0  # all classes alike: no temperature changes anything
     wanted = (int((means.argmax(axis=1) == places).sum()) + 1) / (count + 2)
-    low, high = (float(np.log(one)) for one in TEMPERATURES)
+    low, high = np.log(TEMPERATURES)
     for _ in range(60):  # confidence falls as the temperature rises
         middle = (low + high) / 2
-        sure = _softmax(means / np.exp(middle)).max(axis=1).mean()
-        low, high = (middle, high) if sure > wanted else (low, middle)
+        confidence = _softmax(means / np.exp(middle)).max(axis=1).mean()
+        low, high = (middle, high) if confidence > wanted else (low, middle)
     return float(np.exp((low + high) / 2))
 
 
-def pooled_temperature(
-    log_probabilities: NDArray[Any], labels: NDArray[np.int64], recording: NDArray[np.int64]
-) -> float:
-    """What a model is given: fitted on labelled source windows (window, class) by recording (window,), 1 at least.
+def pooled_temperature(log_probabilities: NDArray[Any], labels: Integers, recording: Integers) -> float:
+    """What a model is given: fitted on labelled source windows (window, class) by recording (window,), at least 1.
 
-    Source recordings may show that pooling makes recordings less right than their windows are sure. That it makes them
-    surer is not for the source to say: what the target does to a network misleads all windows of a recording alike.
+    Source recordings may show that pooled diagnoses are less right than their windows are sure. They cannot show that
+    a recording may be surer than its windows: on the target all windows of a recording can be misled together.
     """
-    places = [np.flatnonzero(recording == one) for one in np.unique(recording)]
-    fitted = fit_pooled_temperature([log_probabilities[one] for one in places], [int(labels[one[0]]) for one in places])
-    return max(1.0, fitted)
+    places = [np.flatnonzero(recording == number) for number in np.unique(recording)]
+    values = [log_probabilities[windows] for windows in places]
+    return max(1.0, fit_pooled_temperature(values, [int(labels[windows[0]]) for windows in places]))
 
 
-def _softmax(values: Doubles) -> Doubles:
+def _softmax(values: Floats) -> Floats:
     raised = np.exp(values - values.max(axis=-1, keepdims=True))
-    result: Doubles = raised / raised.sum(axis=-1, keepdims=True)
-    return result
+    return np.asarray(raised / raised.sum(axis=-1, keepdims=True))

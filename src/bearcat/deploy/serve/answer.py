@@ -316,7 +316,7 @@ def _answer(served: Served, diagnosis: Diagnosis, origin: str | None, rate: floa
     return Answer(
         recording=origin, label=name, confidence=diagnosis.confidence, agreement=diagnosis.agreement,
         windows=diagnosis.windows, rate=rate, unfamiliar=diagnosis.unfamiliar, familiar=diagnosis.familiar,
-        alarm=name in served.alarms or diagnosis.familiar is False,
+        alarm=diagnosis.is_alarm(classes, served.alarms),
         probabilities=dict(zip(classes, diagnosis.probabilities.tolist(), strict=True)),
         notes=notes if refusal is None else [refusal, *notes],
     )  # fmt: skip

@@ -1,0 +1,137 @@
+"""Estimates without target labels for every run of a trained stack, and how true they are where there are labels.
+
+The estimates themselves are numpy and know one run (bearcat.trust). This module runs the networks, fetches what they
+say, and gives every run its own rows. No estimate depends on a target label; only `checked` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bearcat.calibration import CPCS, Calibration, Evidence
+from bearcat.data.tasks import UNKNOWN, HeldBack, SplitTask
+from bearcat.errors import InputError
+from bearcat.models import Network
+from bearcat.training.batches import Batches
+from bearcat.training.evaluate import mixval, predict, validators
+from bearcat.trust.accuracy import Source, Target, dev_risk
+from bearcat.trust.familiarity import KEPT_WINDOWS, Familiarity, familiarity_record, fit_familiarity
+from bearcat.trust.verdict import check_estimates, estimates
+
+
+@dataclass(frozen=True, eq=False)
+class SpectralShapes:
+    """The `spectral_shape` of a run's windows, (window, channel · band) each, whatever input the network gets."""
+
+    target_train: NDArray[np.float32]  # KEPT_WINDOWS at most
+    target_test: NDArray[np.float32]
+    source_test: NDArray[np.float32]
+
+
+def spectral_shapes(split: SplitTask) -> SpectralShapes:
+    """Those that a familiarity needs, of the windows of a split."""
+    source, target = split.source.shapes, split.target.shapes
+    if source is None or target is None:
+        raise InputError("the windows have no spectral shapes; make them with bearcat.data.prepare")
+    return SpectralShapes(
+        target[split.target_train[:KEPT_WINDOWS]], target[split.target_test], source[split.source_test]
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class RunEstimates:
+    """What is known of a run without target labels, and how true that is (None without labels)."""
+
+    estimates: dict[str, Any]
+    checked: dict[str, Any] | None
+    familiarity: Familiarity
+
+
+def estimate_runs(
+    network: Network,
+    calibration: Calibration | None,
+    batches: Batches,
+    held_back: Sequence[HeldBack],
+    shapes: Sequence[SpectralShapes],
+    finite: Tensor,
+    source: tuple[Tensor, Tensor],
+    target: tuple[Tensor, Tensor],
+) -> list[RunEstimates]:
+    """The estimates of every run of a stack. `source` and `target`: what `predict` says of their test windows.
+
+    Of the training windows at most KEPT_WINDOWS are used, so that the end of a run stays short however long it was.
+    """
+    unlabelled, present = batches.target_train[:, :KEPT_WINDOWS], batches.target_present[:, :KEPT_WINDOWS]
+    train_logits, train_features = predict(network, unlabelled)
+    evidence = Evidence(
+        source_logits=source[0],
+        source_labels=batches.source_test_labels,
+        source_weight=batches.source_test_labels != UNKNOWN,
+        source_features=source[1],
+        source_train_features=predict(network, batches.source_train[:, :KEPT_WINDOWS])[1],
+        source_train_weight=batches.source_present[:, :KEPT_WINDOWS],
+        target_features=train_features,
+        target_weight=present,
+        seeds=torch.tensor(batches.seeds, device=present.device),
+    )
+
+    def log_probabilities(logits: Tensor) -> Tensor:
+        return (logits if calibration is None else calibration.apply(logits)).double().log_softmax(dim=-1)
+
+    validated = validators(log_probabilities(train_logits).exp(), present)
+    validated["mixval"] = mixval(network, unlabelled, train_logits.argmax(dim=-1), present).double()
+    on_device = {
+        "validators": torch.stack(list(validated.values()), dim=1),
+        "finite": finite,
+        "calibrated": torch.zeros_like(finite) if calibration is None else ~calibration.at_bound,
+        "log_weights": CPCS().log_weights(evidence),
+        "source_labels": batches.source_test_labels,
+        "source": log_probabilities(source[0]),
+        "target": log_probabilities(target[0]),
+        "source_features": source[1],
+        "target_features": target[1],
+        "train_features": train_features,
+    }
+    on_host = {name: value.cpu().numpy() for name, value in on_device.items()}
+    return [
+        _estimate_run({name: rows[run] for name, rows in on_host.items()}, tuple(validated), held, shapes[run])
+        for run, held in enumerate(held_back)
+    ]
+
+
+def _estimate_run(
+    rows: dict[str, np.ndarray], names: tuple[str, ...], held: HeldBack, shapes: SpectralShapes
+) -> RunEstimates:
+    """The estimates of one run from its own rows of the stack, which end in padding where other runs have more."""
+    windows, of_source = len(held.target_test), rows["source_labels"] != UNKNOWN
+    source = Source(rows["source"][of_source], rows["source_labels"][of_source])
+    target = Target(rows["target"][:windows], held.target_test.recording)
+    features = rows["target_features"][:windows]
+    train_features = rows["train_features"][: len(shapes.target_train)]
+    familiarity = fit_familiarity(train_features, shapes.target_train, features, shapes.target_test, target.recording)
+    strangeness = familiarity.scores(features, shapes.target_test)
+    source_unfamiliar = familiarity.unfamiliar(rows["source_features"][of_source], shapes.source_test)
+    validated = dict(zip(names, rows["validators"].tolist(), strict=True))
+    errors = (~source.right).astype(np.float64)
+    validated["dev"] = 0.0 - dev_risk(errors, rows["log_weights"][of_source])
+    found = estimates(
+        source,
+        target,
+        validated,
+        familiarity_record(familiarity, strangeness, target.recording, source_unfamiliar),
+        failed=not bool(rows["finite"]),
+        collapsed=len(np.unique(target.log_probabilities.argmax(axis=1))) == 1,
+        calibrated=bool(rows["calibrated"]),
+    )
+    labels = held.target_test_labels
+    labelled = np.array([label is not None for label in held.target_test.labels], dtype=bool)
+    unknown_class = (labels == UNKNOWN) & labelled
+    checked = check_estimates(found, target, labels, unknown_class, familiarity.beyond_limits(strangeness))
+    return RunEstimates(found, checked, familiarity)

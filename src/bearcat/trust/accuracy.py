@@ -1,0 +1,159 @@
+"""How many predictions on the target are right, estimated without its labels.
+
+Each estimator is a function of the labelled source test windows and the unlabelled target windows that returns, for
+every target window, how right its prediction is expected to be. The mean over windows is the expected accuracy. To add
+an estimator, write one function and add one row to ESTIMATORS: records, pages and benchmarks take it from there.
+
+>>> expected_accuracy(source, target)["confidence"]
+Estimate(value=0.84, low=0.78, high=0.9)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Booleans = NDArray[np.bool_]
+
+LEVEL = 0.9  # of intervals
+DRAWS = 500  # of the bootstrap
+FEWEST_RECORDINGS = 5  # with fewer, windows are drawn instead, and the interval is too narrow
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A share of windows, with the interval it is expected in."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """The labelled source test windows: calibrated log-probabilities (window, class) and labels (window,)."""
+
+    log_probabilities: Floats
+    labels: Integers
+
+    @property
+    def right(self) -> Booleans:
+        return np.asarray(self.log_probabilities.argmax(axis=1) == self.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """Target windows without labels: calibrated log-probabilities (window, class), recording (window,)."""
+
+    log_probabilities: Floats
+    recording: Integers
+
+
+def confidence(log_probabilities: Floats) -> Floats:
+    """The probability of the predicted class, (window,)."""
+    return np.asarray(np.exp(log_probabilities.max(axis=1)))
+
+
+def negative_entropy(log_probabilities: Floats) -> Floats:
+    """Σ p log p, (window,): 0 for a certain prediction, −log(classes) for equal probabilities."""
+    terms = np.exp(log_probabilities) * np.where(np.isneginf(log_probabilities), 0.0, log_probabilities)
+    return np.asarray(terms.sum(axis=1))
+
+
+def by_confidence(_: Source, target: Target) -> Floats:
+    """A prediction is right with the probability its confidence says."""
+    return confidence(target.log_probabilities)
+
+
+def by_atc(score: Callable[[Floats], Floats], source: Source, target: Target) -> Floats:
+    """Average thresholded confidence (Garg et al., 2022): a prediction is right if its score reaches a threshold."""
+    threshold = atc_threshold(score(source.log_probabilities), source.right)
+    return (score(target.log_probabilities) >= threshold).astype(np.float64)
+
+
+def atc_threshold(scores: Floats, right: Booleans) -> float:
+    """The score that as many of these windows lie below as are wrong."""
+    wrong = int((~right).sum())
+    return math.inf if wrong == len(scores) else float(np.sort(scores)[wrong])
+
+
+def by_doc(source: Source, target: Target) -> Floats:
+    """Difference of confidences (Guillory et al., 2021): the target is as overconfident as the source."""
+    overconfidence = confidence(source.log_probabilities).mean() - source.right.mean()
+    return np.asarray(confidence(target.log_probabilities) - overconfidence)
+
+
+@dataclass(frozen=True)
+class AccuracyEstimator:
+    """A way to estimate accuracy: the heading of its column, and (source, target) → expected hits (window,)."""
+
+    title: str
+    expected_hits: Callable[[Source, Target], Floats]
+
+
+ESTIMATORS = {
+    "confidence": AccuracyEstimator("from confidence", by_confidence),
+    "atc_confidence": AccuracyEstimator("ATC, confidence", partial(by_atc, confidence)),
+    "atc_entropy": AccuracyEstimator("ATC, entropy", partial(by_atc, negative_entropy)),
+    "doc": AccuracyEstimator("DoC", by_doc),
+}
+
+
+def expected_accuracy(source: Source, target: Target, seed: int = 0) -> dict[str, Estimate]:
+    """The expected share of right predictions on the target by every estimator, with bootstrap intervals."""
+    hits = np.stack([estimator.expected_hits(source, target) for estimator in ESTIMATORS.values()])
+    return dict(zip(ESTIMATORS, bootstrap(hits, target.recording, seed), strict=True))
+
+
+def bootstrap(expected_hits: Floats, recording: Integers, seed: int = 0, draws: int = DRAWS) -> list[Estimate]:
+    """Means of the rows (estimator, window) within 0 … 1, with percentile intervals.
+
+    Windows of one recording resemble each other, so whole recordings are drawn, or windows where there are fewer than
+    FEWEST_RECORDINGS. Every draw gets the spread of as many coin tosses: a confidence of 0.7 leaves open which windows
+    are right.
+    """
+    random = np.random.default_rng(seed)
+    _, group = np.unique(recording, return_inverse=True)
+    if group.max(initial=0) + 1 < FEWEST_RECORDINGS:
+        group = np.arange(len(recording))
+    groups = int(group.max()) + 1
+    windows = np.bincount(group, minlength=groups)
+    chance = expected_hits.clip(0, 1)
+    sums = np.stack([np.bincount(group, row, groups) for row in expected_hits])
+    variances = np.stack([np.bincount(group, row * (1 - row), groups) for row in chance])
+    picked = random.integers(groups, size=(draws, groups))
+    times = np.bincount((picked + groups * np.arange(draws)[:, None]).ravel(), minlength=draws * groups)
+    times = times.reshape(draws, groups).astype(np.float64)
+    drawn = (times @ windows)[:, None]
+    means = times @ sums.T / drawn
+    means += random.standard_normal(means.shape) * np.sqrt(times @ variances.T) / drawn
+    low, high = np.quantile(means.clip(0, 1), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    values = expected_hits.mean(axis=1).clip(0, 1)
+    columns = values, np.minimum(low, values), np.maximum(high, values)
+    return [Estimate(*row) for row in np.stack(columns, axis=1).tolist()]
+
+
+def dev_risk(errors: Floats, log_weights: Floats) -> float:
+    """The risk on the target from source errors (window,), by density ratios with a control variate (DEV).
+
+    mean(w·e) + η (mean(w) − 1) with η = −cov(w·e, w) / var(w): the mean of the weights should be 1, and its distance
+    from 1 says how far the weighted risk is off (You et al., 2019).
+    """
+    weights = np.exp(np.clip(log_weights, -30.0, 30.0))
+    weighted = weights * errors
+    spread = weights.var()
+    eta = -((weighted - weighted.mean()) * (weights - weights.mean())).mean() / spread if spread > 0 else 0.0
+    return float(weighted.mean() + eta * (weights.mean() - 1))
+
+
+def agreement(first: Sequence[Any] | NDArray[Any], second: Sequence[Any] | NDArray[Any]) -> float:
+    """The share of windows for which two runs predict the same class."""
+    return float(np.mean(np.asarray(first) == np.asarray(second))) if len(first) else math.nan

@@ -1,0 +1,175 @@
+"""Whether a window resembles those a model was adapted to: by its features and by the shape of its spectrum.
+
+The network is trained to overlook what does not separate its classes, so features alone miss much; the spectrum sees
+the signal itself. Limits are set on held-out target windows so that few of them are called unfamiliar.
+
+>>> familiarity = fit_familiarity(train_features, train_shapes, features, shapes, recording)
+>>> familiarity.unfamiliar(new_features, spectral_shape(new_windows))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bearcat.errors import InputError
+from bearcat.trust.accuracy import Booleans, Floats, Integers
+
+FALSE_ALARMS = 0.05
+NEIGHBOURS = 10
+KEPT_WINDOWS = 1024  # windows that stand for the target in a Familiarity
+
+
+@dataclass(frozen=True, eq=False)
+class Familiarity:
+    """What the adapted target looks like to the network and in its spectra, and the limits of windows of its kind.
+
+    Two scores, higher is stranger. Distance: to the NEIGHBOURS-th nearest feature vector of the target's training
+    windows, all of length 1. Shape: the same distance between spectra, in bands, divided by the distance those
+    neighbours have to their own neighbours. Each score gets half of the false-alarm rate.
+    """
+
+    features: NDArray[Any]  # (kept window, feature) of length 1; float32, rounded to float16 so that files stay small
+    shapes: NDArray[Any]  # (kept window, channel · band), likewise: `bearcat.data.recording.spectral_shape`
+    spreads: NDArray[Any]  # (kept window,) the distance of each shape to its own neighbours
+    neighbours: int
+    rate: float  # of false alarms among windows; more than asked for where few windows were held out
+    distance_limit: float
+    shape_limit: float
+    recording_limit: float  # the share of unfamiliar windows that recordings of the target stay within
+
+    def scores(self, features: NDArray[Any], shapes: NDArray[Any]) -> Floats:
+        """Distance and shape (score, window), from features (window, feature) and spectral shapes of the windows."""
+        distance, _ = nearest(self.features, unit(features), self.neighbours)
+        # The bands' numbers are few and large: float64 keeps small differences of large squares.
+        shape, neighbours = nearest(self.shapes.astype(np.float64), shapes, self.neighbours)
+        usual = np.maximum(self.spreads[neighbours].mean(axis=1), 1e-3)  # windows that are all alike have no spread
+        return np.stack([distance, shape / usual])
+
+    def unfamiliar(self, features: NDArray[Any], shapes: NDArray[Any]) -> Booleans:
+        """Which windows are beyond either limit, (window,)."""
+        return self.beyond_limits(self.scores(features, shapes))
+
+    def beyond_limits(self, scores: Floats) -> Booleans:
+        """The same from scores (score, window) that were computed before."""
+        limits = np.array([self.distance_limit, self.shape_limit])
+        return np.asarray(np.any(scores > limits[:, None], axis=0))
+
+    def recording_is_unfamiliar(self, unfamiliar: int, windows: int) -> bool:
+        """Whether a recording of so many windows, so many of them unfamiliar, is not of the target's kind.
+
+        Its share of unfamiliar windows must exceed what recordings of the target have shown, and their number must be
+        improbable at the false-alarm rate: one strange window of two is not enough.
+        """
+        from scipy.special import bdtrc
+
+        if unfamiliar == 0 or unfamiliar / windows <= self.recording_limit:
+            return False
+        return bool(bdtrc(unfamiliar - 1, windows, self.rate) <= self.rate)
+
+    @property
+    def usable(self) -> bool:
+        """Whether the limits are numbers; those of a run whose training broke down are not."""
+        return all(math.isfinite(value) for value in vars(self).values() if isinstance(value, float))
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Plain arrays by name, for saving: KEPT_WINDOWS rows of float16 at most, and numbers."""
+        arrays = {name: np.asarray(value) for name, value in vars(self).items()}
+        return arrays | {name: arrays[name].astype(np.float16) for name in ("features", "shapes")}
+
+    @staticmethod
+    def from_state(state: Mapping[str, Any]) -> Familiarity:
+        """The familiarity that `state` was made of; InputError where these arrays cannot be one."""
+        missing = set(Familiarity.__dataclass_fields__) - set(state)
+        if missing:
+            raise InputError(f"a familiarity needs {', '.join(sorted(missing))}")
+        features, shapes, spreads = (np.asarray(state[n], dtype=np.float32) for n in ("features", "shapes", "spreads"))
+        limits = [float(state[f"{name}_limit"]) for name in ("distance", "shape", "recording")]
+        found = Familiarity(features, shapes, spreads, int(state["neighbours"]), float(state["rate"]), *limits)
+        sound = (features.ndim, shapes.ndim, spreads.ndim) == (2, 2, 1) and len(features) == len(shapes) == len(spreads)
+        if not sound or not 1 <= found.neighbours <= len(found.features) or not found.usable:
+            raise InputError("a familiarity has rows of numbers, at least as many as neighbours, and finite limits")
+        return found
+
+
+def fit_familiarity(
+    train_features: NDArray[Any],
+    train_shapes: NDArray[Any],
+    features: NDArray[Any],
+    shapes: NDArray[Any],
+    recording: Integers,
+    rate: float = FALSE_ALARMS,
+) -> Familiarity:
+    """From the target's training windows, and held-out target windows that set the limits."""
+    if not 0 < rate < 1:
+        raise InputError(f"the rate of false alarms must lie between 0 and 1, not {rate:g}")
+    # Training windows stand in random order, so the first are a sample. They are rounded as they will be read back.
+    kept, kept_shapes = (
+        rows[:KEPT_WINDOWS].astype(np.float16).astype(np.float32) for rows in (unit(train_features), train_shapes)
+    )
+    neighbours = min(NEIGHBOURS, len(kept))
+    # Each window is its own nearest, hence one neighbour more.
+    spreads = nearest(kept_shapes, kept_shapes, min(neighbours + 1, len(kept)))[0].astype(np.float32)
+    unlimited = Familiarity(kept, kept_shapes, spreads, neighbours, rate, math.nan, math.nan, math.nan)
+    return _with_limits(unlimited, unlimited.scores(features, shapes), recording)
+
+
+def familiarity_record(fitted: Familiarity, scores: Floats, recording: Integers, source: Booleans) -> dict[str, Any]:
+    """What a record says of a familiarity: limits, measured false alarms, and how strange the source looks.
+
+    scores (score, window) are those of the held-out target windows: every second window sets limits for the others.
+    source (window,) says which *source* windows look unfamiliar; their share tells whether a change as large as that
+    between the domains would be noticed. Neither needs a label.
+    """
+    order = np.argsort(recording, kind="stable")  # every recording on both sides
+    wrong, windows = 0, 0
+    for setting, judged in ((order[::2], order[1::2]), (order[1::2], order[::2])):
+        if len(setting) and len(judged):
+            half = _with_limits(fitted, scores[:, setting], recording[setting])
+            wrong, windows = wrong + int(half.beyond_limits(scores[:, judged]).sum()), windows + len(judged)
+    return {
+        "rate": fitted.rate,
+        "false_alarms": wrong / windows if windows else None,
+        "source_unfamiliar": float(source.mean()) if len(source) else None,
+        "distance_limit": fitted.distance_limit,
+        "shape_limit": fitted.shape_limit,
+        "recording_limit": fitted.recording_limit,
+        "recordings": len(np.unique(recording)),
+    }
+
+
+def unit(features: NDArray[Any]) -> NDArray[np.float32]:
+    """Rows of length 1; rows of zeros stay so."""
+    length = np.linalg.norm(features, axis=1, keepdims=True)
+    return np.asarray(features / np.where(length > 0, length, 1), dtype=np.float32)
+
+
+def nearest(known: NDArray[Any], new: NDArray[Any], neighbours: int) -> tuple[Floats, Integers]:
+    """The distance (window,) of each new row to its neighbours-th nearest known one; and those (window, neighbour)."""
+    squared = (known**2).sum(axis=1) - 2 * (new @ known.T) + (new**2).sum(axis=1)[:, None]
+    places = np.argpartition(squared, neighbours - 1, axis=1)[:, :neighbours]
+    farthest = np.take_along_axis(squared, places[:, -1:], axis=1)[:, 0]
+    return np.sqrt(np.maximum(farthest, 0)).astype(np.float64), places
+
+
+def conformal_limit(scores: Floats, rate: float) -> float:
+    """The limit that a new score, exchangeable with these, exceeds with at most this probability; perhaps infinite."""
+    rank = math.ceil((len(scores) + 1) * (1 - rate) - 1e-9)
+    return math.inf if rank > len(scores) else float(np.sort(scores)[rank - 1])
+
+
+def _with_limits(fitted: Familiarity, scores: Floats, recording: Integers) -> Familiarity:
+    """The same with limits from the scores (score, window) of held-out target windows."""
+    # Few windows cannot hold a small rate: the largest score of n is exceeded by one in n + 1, and the rate says so.
+    rate = max(fitted.rate, len(scores) / (scores.shape[1] + 1))
+    distance, shape = (min(conformal_limit(row, rate / len(scores)), float(row.max())) for row in scores)
+    limited = replace(fitted, rate=rate, distance_limit=distance, shape_limit=shape)
+    _, group = np.unique(recording, return_inverse=True)
+    shares = np.bincount(group, limited.beyond_limits(scores)) / np.bincount(group)
+    # With few recordings no limit holds at this rate; the largest share found is then the best there is.
+    return replace(limited, recording_limit=min(conformal_limit(shares, rate), float(shares.max())))

@@ -1,0 +1,147 @@
+"""What a record says of a run without target labels, what a person should make of it, and how true it was.
+
+`estimates` is the record's entry of that name and depends on no target label; `check_estimates` compares it with the
+labels, where there are any.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from bearcat.trust.accuracy import Booleans, Estimate, Floats, Integers, Source, Target, confidence, expected_accuracy
+
+KEPT_SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of the target's windows, the surest first
+FAR = 0.1  # estimates this far from each other, or from the truth, deserve a sentence
+# Of 1440 runs on HIT-SM and CWRU the truth was so far below the range in 379 (docs/results.md).
+MEASURED = "On public recordings one model in four was more than 10 points worse than such a range says."
+# Numbers without labels that compare runs of one task, and their headings; higher is better (docs/trust.md).
+VALIDATORS = {"entropy": "entropy", "bnm": "BNM", "dev": "DEV", "mixval": "MixVal"}
+CHOOSER = "bnm"  # the validator that recommends a recipe; chosen by measurement (docs/results.md)
+
+
+def estimates(
+    source: Source,
+    target: Target,
+    validators: Mapping[str, float],
+    familiarity: Mapping[str, Any],
+    failed: bool = False,
+    collapsed: bool = False,
+    calibrated: bool = True,
+) -> dict[str, Any]:
+    """A record's `estimates`. `calibrated`: there is a calibration, and it did not end at its bound."""
+    accuracy = expected_accuracy(source, target)
+    confidences = np.sort(confidence(target.log_probabilities))[::-1]
+    kept = [confidences[:windows] for windows in _kept_windows(len(confidences))]
+    return _without_nan(
+        {
+            "mean_confidence": accuracy["confidence"].value,
+            "accuracy": {name: asdict(estimate) for name, estimate in accuracy.items()},
+            "validators": dict(validators),
+            "abstention": {
+                "kept": [
+                    {"kept": share, "confidence": float(surest[-1]), "accuracy": float(surest.mean())}
+                    for share, surest in zip(KEPT_SHARES, kept, strict=True)
+                ]
+            },
+            "familiarity": dict(familiarity),
+            "verdict": verdict(accuracy, failed, collapsed, calibrated),
+        }
+    )
+
+
+def verdict(
+    accuracy: Mapping[str, Estimate], failed: bool = False, collapsed: bool = False, calibrated: bool = True
+) -> str:
+    """Two or three sentences for somebody who has to decide."""
+    if failed:
+        return "Do not use this model: its training broke down."
+    if collapsed:
+        return "Do not use this model: it gives every window of the target the same class."
+    values = [estimate.value for estimate in accuracy.values()]
+    if not np.isfinite(values).all():
+        return "Nothing can be said about how often this model is right: its confidences are not numbers."
+    expected = expected_range(accuracy)
+    text = f"Expect about {100 * expected.value:.0f} % ({100 * expected.low:.0f}–{100 * expected.high:.0f}) of windows"
+    text += " right"
+    if max(values) - min(values) > FAR:
+        text += f"; but estimates range from {100 * min(values):.0f} to {100 * max(values):.0f} %"
+    text += f". {MEASURED} Check some windows by hand before relying on it."
+    return text if calibrated else f"{text} The confidence behind this is not calibrated."
+
+
+def expected_range(accuracy: Mapping[str, Estimate]) -> Estimate:
+    """The accuracy to expect: the lower of confidence and ATC, with an interval that covers both intervals.
+
+    On labelled public recordings (docs/results.md) both were far more often too high than too low, and the lower one
+    was nearer.
+    """
+    both = [accuracy[name] for name in ("confidence", "atc_confidence") if name in accuracy]
+    lower = min(both, key=lambda estimate: estimate.value)
+    return Estimate(lower.value, min(each.low for each in both), max(each.high for each in both))
+
+
+def recorded_range(record: Mapping[str, Any]) -> Estimate | None:
+    """The accuracy to expect by a run's record; None where its estimates are not numbers."""
+    accuracy = record["estimates"]["accuracy"]
+    finite = {name: Estimate(**values) for name, values in accuracy.items() if None not in values.values()}
+    return expected_range(finite) if "confidence" in finite else None
+
+
+def check_estimates(
+    record: Mapping[str, Any], target: Target, labels: Integers, unknown: Booleans, unfamiliar: Booleans
+) -> dict[str, Any] | None:
+    """Estimates against target labels (window,), −1 where a window has none; None where no window has one.
+
+    unknown (window,) marks windows of a class that the source does not have.
+    """
+    known = labels >= 0
+    if not known.any():
+        return None
+    right = (target.log_probabilities.argmax(axis=1) == labels)[known]
+    order = np.argsort(-confidence(target.log_probabilities)[known], kind="stable")
+    truth = float(right.mean())
+    finite = {name: values for name, values in record["accuracy"].items() if None not in values.values()}
+    return _without_nan(
+        {
+            "accuracy": truth,
+            "too_high_by": {name: values["value"] - truth for name, values in finite.items()},
+            "inside": {name: values["low"] <= truth <= values["high"] for name, values in finite.items()},
+            "abstention": {
+                "kept": [
+                    {"kept": share, "accuracy": float(right[order[:windows]].mean())}
+                    for share, windows in zip(KEPT_SHARES, _kept_windows(len(right)), strict=True)
+                ]
+            },
+            "familiarity": {
+                "known_unfamiliar": _mean(unfamiliar[known]),
+                "unknown_unfamiliar": _mean(unfamiliar[unknown]),
+                "wrong_unfamiliar": _mean(unfamiliar[known][~right]),
+            },
+        }
+    )
+
+
+def _kept_windows(windows: int) -> list[int]:
+    return [max(1, round(share * windows)) for share in KEPT_SHARES]
+
+
+def _mean(chosen: Booleans | Floats) -> float | None:
+    return float(np.mean(chosen)) if len(chosen) else None
+
+
+def _without_nan(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with None for nan and infinity, which JSON does not have."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return _without_nan(value)
+        if isinstance(value, list):
+            return [plain(item) for item in value]
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return {name: plain(value) for name, value in fields.items()}
