@@ -51,8 +51,7 @@ from bearcat.deploy.predict import alarm_classes
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Recipe, find_recipe
 from bearcat.report.wording import count
-from bearcat.runs.execute import stack_size
-from bearcat.runs.run import Shape
+from bearcat.runs.executors import stack_size
 from bearcat.training.batches import padded_stack
 from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, Trained, chosen_device, stack_key, train
@@ -89,10 +88,6 @@ class CaseWindows:
     split: SplitTask
     target_train: Windows
     source_test: Windows
-
-    @property
-    def windows(self) -> int:
-        return len(self.run.data.source_train) + len(self.target_train) + len(self.source_test)
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,10 +199,9 @@ def stacks(cases: Sequence[CaseWindows], most: int, device: torch.device) -> Ite
     groups: dict[Hashable, list[CaseWindows]] = defaultdict(list)
     for case in cases:
         groups[stack_key(case.run)].append(case)
-    for key, group in groups.items():
-        first = group[0]
-        shape = Shape(first.run.recipe.stack_key(), first.source_test.values.shape[1:], key, first.windows)
-        parts = math.ceil(len(group) / min(most, stack_size(shape, device)))
+    for group in groups.values():
+        first = group[0].run
+        parts = math.ceil(len(group) / min(most, stack_size(first.recipe, first.data, device)))
         for members in np.array_split(np.arange(len(group)), parts):
             yield [group[number] for number in members]
 

@@ -20,15 +20,16 @@ def tiny_run(folder: Path) -> None:
     """A run to read, for those who have none yet."""
     import torch
 
-    from bearcat.data import Preparation, Simulated, Split
-    from bearcat.methods.recipe import RECIPES
-    from bearcat.runs.run import Order, adapt_all
+    from bearcat.data import Preparation, Simulated, Task
+    from bearcat.runs.run import run_stack
+    from bearcat.runs.spec import RunSpec, make_recipe
 
     bearing = Simulated(seconds=1.0, severities=(4.0,), faults=("inner", "outer"))
-    recipe = RECIPES["CAT-Temperature"].in_epochs(6)
-    order = Order("simulated", bearing, ("N15_M07_F10",), "N15_M07_F04", "CAT-Temperature", recipe,
-                  Preparation("frequency", 256), Split(), seed=0)  # fmt: skip
-    adapt_all([order], [folder], torch.device("cpu"))
+    name = "CAT-Temperature"
+    recipe = make_recipe(name, "frequency", epochs=6)
+    task = Task("N15_M07_F10", "N15_M07_F04")
+    spec = RunSpec("simulated", bearing, task, name, recipe, Preparation("frequency", 256))
+    run_stack([spec], [folder], torch.device("cpu"))
 
 
 def describe(result: Result) -> None:
@@ -74,18 +75,18 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("folder", type=Path, nargs="?")
     options.add_argument("--picture", type=Path, help="draw the curves into this file")
-    told = options.parse_args()
+    chosen = options.parse_args()
     with tempfile.TemporaryDirectory() as place:
-        if told.folder is None:
-            told.folder = Path(place) / "run"
-            tiny_run(told.folder)
-        results = [read_result(one.parent) for one in sorted(told.folder.rglob("record.json"))]
+        if chosen.folder is None:
+            chosen.folder = Path(place) / "run"
+            tiny_run(chosen.folder)
+        results = [read_result(record.parent) for record in sorted(chosen.folder.rglob("record.json"))]
         for result in results:
             describe(result)
-        if told.picture and results:
-            draw(results, told.picture)
+        if chosen.picture and results:
+            draw(results, chosen.picture)
     if not results:
-        print(f"{told.folder}: no finished run in it")
+        print(f"{chosen.folder}: no finished run in it")
 
 
 if __name__ == "__main__":

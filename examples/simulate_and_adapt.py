@@ -13,9 +13,9 @@ from statistics import mean
 
 import torch
 
-from bearcat.data import Preparation, Simulated, Split
-from bearcat.methods.recipe import RECIPES
-from bearcat.runs.run import Order, adapt_all
+from bearcat.data import Preparation, Simulated, Split, Task
+from bearcat.runs.run import run_stack
+from bearcat.runs.spec import RunSpec, make_recipe
 
 SEEDS = (0, 1, 2)
 
@@ -23,20 +23,19 @@ SEEDS = (0, 1, 2)
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--epochs", type=int, default=12, help="few, to see it work; 300 are the paper's")
-    told = options.parse_args()
+    epochs = options.parse_args().epochs
 
     bearing = Simulated(seconds=1.2, severities=(4.0,), faults=("inner", "outer"))
-    spectra, split = Preparation(input="frequency", length=256), Split("block")
+    task, spectra = Task("N15_M07_F10", "N09_M07_F10"), Preparation(input="frequency", length=256)
     for name in ("source-only", "CAT*-Temperature"):
-        recipe = RECIPES[name].for_input("frequency").in_epochs(told.epochs)
-        orders = [
-            Order("simulated", bearing, ("N15_M07_F10",), "N09_M07_F10", name, recipe, spectra, split, seed)
-            for seed in SEEDS
-        ]
+        recipe = make_recipe(name, "frequency", epochs)
+        specs = [RunSpec("simulated", bearing, task, name, recipe, spectra, Split("block"), seed) for seed in SEEDS]
         with tempfile.TemporaryDirectory() as out:
-            records = adapt_all(orders, [Path(out) / str(seed) for seed in SEEDS], torch.device("cpu"))
-        source, target = (mean(one["scores"][where]["accuracy"] for one in records) for where in ("source", "target"))
-        confidence = mean(one["estimates"]["mean_confidence"] for one in records)
+            records = run_stack(specs, [Path(out) / str(seed) for seed in SEEDS], torch.device("cpu"))
+        source, target = (
+            mean(record["scores"][domain]["accuracy"] for record in records) for domain in ("source", "target")
+        )
+        confidence = mean(record["estimates"]["mean_confidence"] for record in records)
         print(f"{name:<18} source {source:.1%}, target {target:.1%}, mean confidence there {confidence:.1%}")
 
 

@@ -8,7 +8,6 @@ yours out the same way (docs/add-your-data.md) and leave `make_folder` out.
 """
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +17,9 @@ from scipy.io import wavfile
 from bearcat.data import Simulated, Task, open_dataset
 from bearcat.data.choose import Requested, choose_settings
 from bearcat.deploy.predict import at_rate_of, diagnose_stream, open_model, open_stream
-from bearcat.methods.recipe import DEFAULT_RECIPE, RECIPES
+from bearcat.methods.recipe import DEFAULT_RECIPE
 from bearcat.runs.adapt import adapt
-from bearcat.runs.run import Library, Order
+from bearcat.runs.spec import Library, RunSpec, make_recipe
 
 SOURCE, TARGET = "pump-A-1500rpm", "pump-B-1500rpm"
 
@@ -61,18 +60,18 @@ def main() -> None:
     if arguments.only_make:
         return
 
-    dataset = open_dataset(str(recordings))
+    dataset, task = open_dataset(str(recordings)), Task(SOURCE, TARGET)
     requested = Requested(window=512, input="frequency")  # short spectra are quick; Requested() leaves all open
-    dataset, catalogue, chosen = choose_settings(dataset, dataset.catalogue(), Task(SOURCE, TARGET), requested)
+    dataset, catalogue, chosen = choose_settings(dataset, dataset.catalogue(), task, requested)
     for choice in chosen.choices:
         print(f"{choice.setting}: {choice.value}; {choice.reason}")
 
-    recipe = replace(RECIPES[DEFAULT_RECIPE].for_input(chosen.preparation.input), balance=chosen.balance)
-    order = Order(
-        recordings.name, dataset, (SOURCE,), TARGET, DEFAULT_RECIPE, recipe.in_epochs(arguments.epochs),
-        chosen.preparation, chosen.split, seed=0, chosen=chosen.choices, warnings=chosen.warnings,
+    recipe = make_recipe(DEFAULT_RECIPE, chosen.preparation.input, arguments.epochs, {"balance": str(chosen.balance)})
+    spec = RunSpec(
+        recordings.name, dataset, task, DEFAULT_RECIPE, recipe, chosen.preparation, chosen.split,
+        chosen=chosen.choices, warnings=chosen.warnings,
     )  # fmt: skip
-    record = adapt(order, out, torch.device("cpu"), library=Library({dataset: catalogue}))
+    record = adapt(spec, out, torch.device("cpu"), library=Library({dataset: catalogue}))
     print(f"\nHow far to trust it: {record['estimates']['verdict']}\n")
 
     model = open_model(out / "model")

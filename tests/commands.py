@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 SERVER = multiprocessing.get_context("forkserver")
@@ -24,7 +27,7 @@ SERVER.set_forkserver_preload(
         "matplotlib.backends.backend_svg",
         "jinja2",
         "bearcat.cli",
-        "bearcat.runs.cluster",
+        "bearcat.runs.executors",
         "bearcat.deploy.predict",
         "bearcat.report.bench_page",
         "bearcat.report.run_page",
@@ -58,18 +61,32 @@ def bearcat(
 
 
 def start(
-    *words: object, folder: Path | None = None, output: Path | str = os.devnull, errors: Path | str = os.devnull
-) -> multiprocessing.context.ForkServerProcess:
-    """The command, running; `kill` and `join` are the process's own."""
+    *words: object, folder: Path | None = None, output: Path | str = os.devnull, errors: Path | str = os.devnull,
+    largest_file: int = -1,
+) -> multiprocessing.context.ForkServerProcess:  # fmt: skip
+    """The command, running in a process group of its own; files may grow to `largest_file` bytes."""
     process = SERVER.Process(
         target=_command,
-        args=([*map(str, words)], str(folder or Path.cwd()), dict(os.environ), str(output), str(errors)),
+        args=([*map(str, words)], str(folder or Path.cwd()), dict(os.environ), str(output), str(errors), largest_file),
     )
     process.start()
     return process
 
 
-def _command(words: list[str], folder: str, environment: dict[str, str], output: str, errors: str) -> None:
+def ended(target: Callable[..., None], *words: object) -> int | None:
+    """The exit status of a function in a process of its own."""
+    process = SERVER.Process(target=target, args=words)
+    process.start()
+    process.join(120)
+    return process.exitcode
+
+
+def _command(
+    words: list[str], folder: str, environment: dict[str, str], output: str, errors: str, largest_file: int
+) -> None:
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, -1))
     for stream, path in ((1, output), (2, errors)):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(file, stream)

@@ -13,7 +13,7 @@ import pytest
 from bearcat.data import Preparation, load, open_dataset, prepare
 from bearcat.deploy.model import load_model
 from bearcat.errors import InputError
-from bearcat.runs.run import checked_record
+from bearcat.runs.record import read_record
 from tests.commands import bearcat, start
 from tests.test_track import read as read_events
 
@@ -54,12 +54,12 @@ def test_out_holds_everything_promised(finished):
 
 
 def test_the_record_compares_the_run_with_the_one_beside_it_and_is_sealed(finished):
-    told = checked_record(finished)["estimates"]["beside"]
+    told = read_record(finished)["estimates"]["beside"]
     assert told["runs"] == ["source-only"]
     assert 0 <= told["agreement"]["source-only"] <= 1
     assert told["negative_transfer"] in (True, False)
     assert set(told["recommended"]) <= {"source-only", "CAT*-Temperature"}
-    assert "beside" not in checked_record(finished / "beside-source-only")["estimates"]
+    assert "beside" not in read_record(finished / "beside-source-only")["estimates"]
 
 
 def test_the_page_shows_the_run_and_the_one_beside_it(finished):
@@ -173,11 +173,9 @@ def test_a_damaged_model_folder_is_refused(finished, tmp_path, damage):
         load_model(folder)
 
 
-def test_killed_and_started_again_it_ends_with_the_same_result(tmp_path):
-    words = [*TINY[:-1], "7", "--recipe", "CAT-Temperature"]
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert bearcat(*words, "--out", whole).returncode == 0
-    process = start(*words, "--out", killed)
+def test_killed_and_started_again_it_ends_with_the_same_result(finished, tmp_path):
+    killed = tmp_path / "killed"
+    process = start(*TINY, "--out", killed)
     deadline = time.monotonic() + 90
     while not (killed / "checkpoint.safetensors").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -185,13 +183,13 @@ def test_killed_and_started_again_it_ends_with_the_same_result(tmp_path):
     process.join()
     assert (killed / "checkpoint.safetensors").exists()
     assert not (killed / "record.json").exists()
-    assert bearcat(*words, "--out", killed).returncode == 0
-    records = [json.loads((out / "record.json").read_text()) for out in (whole, killed)]
+    assert bearcat(*TINY, "--out", killed).returncode == 0
+    records = [json.loads((out / "record.json").read_text()) for out in (finished, killed)]
     assert records[0]["scores"] == records[1]["scores"]
-    assert (whole / "predictions.csv").read_text() == (killed / "predictions.csv").read_text()
+    assert (finished / "predictions.csv").read_text() == (killed / "predictions.csv").read_text()
     (killed / "record.json").unlink()
     (killed / "checkpoint.safetensors").write_bytes(b"junk")
-    result = bearcat(*words, "--out", killed)
+    result = bearcat(*TINY, "--out", killed)
     assert result.returncode == 2
     assert "checkpoint.safetensors: is damaged" in result.stderr
 
@@ -334,23 +332,24 @@ def test_recipes_are_listed():
 
 def test_a_temperature_at_its_bound_is_told_for_what_it_is():
     from bearcat.calibration import Evidence, Temperature
-    from bearcat.runs.run import bound_told
+    from bearcat.runs.record import describe_bound
 
     labels = np.arange(20) % 2
     for share_right, margin, sentence in ((1.0, 9.0, "less sure"), (0.6, 0.1, "less sure"), (0.3, 1.0, "by chance")):
         says = np.where(np.arange(20) < 20 * share_right, labels, 1 - labels)
         fitted = Temperature().fit(Evidence(source_logits=margin * np.eye(2)[says], source_labels=labels))
         assert bool(fitted.at_bound)
-        assert sentence in bound_told(float(fitted.temperature))
+        assert sentence in describe_bound(float(fitted.temperature))
 
 
 @pytest.mark.parametrize("trouble", ["collapse", "nan"])
 def test_a_collapsed_or_failed_run_is_marked_in_its_record(tmp_path, monkeypatch, trouble):
     import torch
 
-    from bearcat.data import Split
+    from bearcat.data import Task
     from bearcat.methods.recipe import RECIPES
     from bearcat.runs import run as work
+    from bearcat.runs.spec import RunSpec
 
     honest = work.train
 
@@ -366,11 +365,11 @@ def test_a_collapsed_or_failed_run_is_marked_in_its_record(tmp_path, monkeypatch
 
     monkeypatch.setattr(work, "train", spoilt)
     dataset = open_dataset("simulated", None, {"severities": "4", "faults": "inner,outer", "seconds": "1"})
-    order = work.Order(
-        "simulated", dataset, ("N15_M07_F10",), "N09_M07_F10", "DANN", RECIPES["DANN"].in_epochs(1),
-        Preparation("frequency", 256), Split(), 0,
+    spec = RunSpec(
+        "simulated", dataset, Task("N15_M07_F10", "N09_M07_F10"), "DANN", RECIPES["DANN"].in_epochs(1),
+        Preparation("frequency", 256),
     )  # fmt: skip
-    (record,) = work.adapt_all([order], [tmp_path / "out"], torch.device("cpu"), keep=("model",))
+    (record,) = work.run_stack([spec], [tmp_path / "out"], torch.device("cpu"), keep=("model",))
     assert record["collapsed"] == (trouble == "collapse") or trouble == "nan"
     assert record["failed"] == (trouble == "nan")
     refusal = load_model(tmp_path / "out" / "model").refusal

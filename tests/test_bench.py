@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import multiprocessing
 import os
-import resource
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -22,14 +22,13 @@ import torch
 from bearcat.cli import main
 from bearcat.cli.bench import bench_status
 from bearcat.errors import InputError
-from bearcat.runs import cluster as clusters
 from bearcat.runs import execute as executing
-from bearcat.runs.cluster import Cluster
-from bearcat.runs.execute import Stack, Talk, bytes_of_run, execute, stack_size
+from bearcat.runs import executors
+from bearcat.runs.execute import Execution, Listener, execute
+from bearcat.runs.executors import Cluster, Local, Stack, bytes_of_run, stack_size
 from bearcat.runs.grid import plan, read_grid
-from bearcat.runs.local import Local
-from bearcat.runs.run import Library
-from bearcat.runs.store import CHECKPOINT, Job, Store, identify, open_store, results
+from bearcat.runs.spec import Library, RunSpec
+from bearcat.runs.store import CHECKPOINT, Store, identify, open_store, results
 from tests import commands
 from tests.commands import bearcat
 from tests.test_adapt import rows_of
@@ -68,32 +67,27 @@ class Site:
     grid: Path
     root: Path
     store: Store
-    jobs: list[Job]
-    told: list[str] = field(default_factory=list)
+    specs: list[RunSpec]
+    messages: list[str] = field(default_factory=list)
     epochs: list[tuple[int, int]] = field(default_factory=list)  # (runs in the stack, epoch)
 
-    def talk(self) -> Talk:
-        return Talk(
-            epoch=lambda runs, done, _: self.epochs.append((len(runs), done)),
-            note=self.told.append,
-        )
+    def listener(self) -> Listener:
+        return Listener(epoch=lambda runs, done, _: self.epochs.append((len(runs), done)), message=self.messages.append)
 
-    def execute(self, executor: executing.Executor | None = None, **more: object) -> bool:
-        return execute(self.jobs, self.store, executor or Stack(CPU), self.talk(), **more)
+    def execute(
+        self, executor: executing.Executor | None = None, retry_failed: bool = False, **settings: object
+    ) -> bool:
+        execution = Execution(self.store, self.specs, self.listener(), **settings)
+        return execute(execution, executor or Stack(CPU), retry_failed)
 
     def words(self, *more: object) -> list[str]:
         return ["bench", "run", *map(str, (self.grid, "--store", self.store.path, "--root", self.root, *more))]
 
-    def half_done(self, members: list[str]) -> bool:
-        """Whether a stack has a checkpoint and no results yet."""
-        checkpoint = self.store.stack(members) / "checkpoint.safetensors"
-        return checkpoint.exists() and not any((self.store.folder(one) / "record.json").exists() for one in members)
-
     def kinds(self) -> list[str]:
-        return [self.store.state(job.run).kind for job in self.jobs]
+        return [self.store.state(spec.identity).kind for spec in self.specs]
 
     def record(self, number: int) -> dict:
-        return json.loads((self.store.folder(self.jobs[number].run) / "record.json").read_text())
+        return json.loads((self.store.folder(self.specs[number].identity) / "record.json").read_text())
 
     def times(self) -> dict[str, int]:
         return {one.parent.name: one.stat().st_mtime_ns for one in self.store.path.glob("runs/*/record.json")}
@@ -105,7 +99,7 @@ def make(tmp_path: Path, recordings: Path) -> Callable[..., Site]:
         grid = tmp_path / f"{name}.toml"
         grid.write_text(text)
         store = open_store(tmp_path / name, create=True)
-        return Site(grid, recordings, store, identify(plan(read_grid(grid), recordings), store))
+        return Site(grid, recordings, store, identify(plan(read_grid(grid), recordings), store, Library()))
 
     return made
 
@@ -117,7 +111,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory, recordings: Path) -> Site:
     (place / "grid.toml").write_text(GRID)
     store = open_store(place / "store", create=True)
     site = Site(
-        place / "grid.toml", recordings, store, identify(plan(read_grid(place / "grid.toml"), recordings), store)
+        place / "grid.toml",
+        recordings,
+        store,
+        identify(plan(read_grid(place / "grid.toml"), recordings), store, Library()),
     )
     assert site.execute()
     return site
@@ -125,28 +122,49 @@ def whole(tmp_path_factory: pytest.TempPathFactory, recordings: Path) -> Site:
 
 def agree(one: Site, other: Site, tolerance: float) -> None:
     """Every cell of both has the same scores, and the same predictions to within the tolerance."""
-    assert [job.cell for job in one.jobs] == [job.cell for job in other.jobs]
-    for number in range(len(one.jobs)):
+    assert [spec.cell for spec in one.specs] == [spec.cell for spec in other.specs]
+    for number in range(len(one.specs)):
         mine, theirs = one.record(number), other.record(number)
         assert mine["settings"] == theirs["settings"]
         assert mine["data"] == theirs["data"]
         for where in ("source", "target"):
             for score, value in mine["scores"][where].items():
                 assert theirs["scores"][where][score] == pytest.approx(value, abs=tolerance), (where, score)
-        tables = [rows_of(site.store.folder(site.jobs[number].run) / "predictions.csv") for site in (one, other)]
+        tables = [rows_of(site.store.folder(site.specs[number].identity) / "predictions.csv") for site in (one, other)]
         for left, right in zip(*tables, strict=True):
             assert (left["recording"], left["start"]) == (right["recording"], right["start"])
             assert float(left["confidence"]) == pytest.approx(float(right["confidence"]), abs=tolerance)
 
 
-def start(site: Site, *more: object) -> subprocess.Popen[str]:
-    # Started by a shell in the background, one would not hear SIGINT.
-    code = (
-        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from bearcat.cli import main; main()"
-    )
-    call = [sys.executable, "-c", code, *site.words(*more)]
-    own = os.environ | {"HOME": str(site.store.path.parent)}  # where Ray keeps a token
-    return subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=own)
+@dataclass
+class Command:
+    """`bearcat bench run`, running."""
+
+    process: multiprocessing.process.BaseProcess
+    output: Path
+    errors: Path
+
+    def finish(self, seconds: float = 150) -> tuple[int | None, str, str]:
+        """Exit status, standard output and error."""
+        self.process.join(seconds)
+        if self.process.exitcode is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.join()
+        return self.process.exitcode, self.output.read_text(), self.errors.read_text()
+
+    def wait_for_checkpoint(self, site: Site, seconds: float = 120) -> None:
+        """Until a run is under way; a command that ends before, or takes too long, is shown with what it printed."""
+        deadline = time.monotonic() + seconds
+        while not list(site.store.path.glob("stacks/*/checkpoint.safetensors")):
+            if self.process.exitcode is not None or time.monotonic() > deadline:
+                raise AssertionError(f"no checkpoint was written: {self.finish(0)}, {site.kinds()}")
+            time.sleep(0.01)
+
+
+def start(site: Site, *more: object, **limits: int) -> Command:
+    place = site.store.path.parent
+    output, errors = place / f"{site.store.path.name}.out", place / f"{site.store.path.name}.err"
+    return Command(commands.start(*site.words(*more), output=output, errors=errors, **limits), output, errors)
 
 
 @pytest.fixture
@@ -163,16 +181,6 @@ def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     return call
 
 
-def wait_for_checkpoint(site: Site, process: subprocess.Popen[str], seconds: float = 150) -> None:
-    """Until a run is under way; a command that ends before, or takes too long, is shown with what it said."""
-    deadline = time.monotonic() + seconds
-    while not list(site.store.path.glob("stacks/*/checkpoint.safetensors")):
-        if process.poll() is not None or time.monotonic() > deadline:
-            process.kill()
-            raise AssertionError(f"no checkpoint was written: {process.communicate()}, {site.kinds()}")
-        time.sleep(0.01)
-
-
 def wait_until(condition: Callable[[], object], seconds: float = 90) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -185,17 +193,17 @@ def wait_until(condition: Callable[[], object], seconds: float = 90) -> None:
 
 def test_every_cell_gets_a_folder_like_adapt_writes_it(whole):
     assert whole.kinds() == ["done"] * 4
-    for number, job in enumerate(whole.jobs):
-        folder = whole.store.folder(job.run)
+    for number, spec in enumerate(whole.specs):
+        folder = whole.store.folder(spec.identity)
         assert {one.name for one in folder.iterdir()} == {"record.json", "run.json", "predictions.csv", "curves.csv"}
         record = whole.record(number)
-        assert record["settings"] == job.order.told()
+        assert record["settings"] == spec.to_dict()
         assert record["stack"] == 2
         rows = rows_of(folder / "curves.csv")
         assert len(rows) == 4
         for where in ("source", "target"):
             found = record["reliability"][where]
-            assert (found["calibrated"] is None) == (job.cell.method == "source-only")
+            assert (found["calibrated"] is None) == (spec.cell.method == "source-only")
             for bins, score in (("uncalibrated", "ece_uncalibrated"), ("calibrated", "ece")):
                 if found[bins] is not None:
                     mass = np.array(found[bins]["mass"])
@@ -227,11 +235,12 @@ def test_runs_of_another_result_version_or_of_other_data_are_told_before_they_ar
     ):  # fmt: skip
         site = make(name=f"{root.name}-{made_by}")
         shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
-        monkeypatch.setattr("bearcat.runs.store.RESULT_VERSION", made_by)
-        site.jobs = identify(plan(read_grid(site.grid), root), site.store)
+        for module in ("spec", "store"):
+            monkeypatch.setattr(f"bearcat.runs.{module}.RESULT_VERSION", made_by)
+        site.specs = identify(plan(read_grid(site.grid), root), site.store, Library())
         assert site.execute(limit_seconds=0) == (note is None)
         sentences = [f"4 finished runs of this grid are {note}: not used, but to be trained again"] if note else []
-        assert site.told == sentences
+        assert site.messages == sentences
         bench_status(site.grid, site.store.path, root)
         assert capsys.readouterr().err == "".join(f"note: {one}\n" for one in sentences)
 
@@ -240,7 +249,7 @@ def test_results_carry_the_grid_s_names_and_what_is_missing_its_reason(make, who
     text = GRID.replace('methods = ["source-only", "CAT*-Temperature"]', "seeds_ = 0").replace("seeds_ = 0\n", "")
     site = make(text + '[[method]]\nname = "mine"\nrecipe = "source-only"\n[[method]]\nname = "new"\nrecipe = "DANN"\n')
     shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
-    found, missing = results(site.jobs, site.store)
+    found, missing = results(site.specs, site.store)
     assert [one.cell.method for one in found] == ["mine", "mine"]
     assert [(one.cell.method, one.reason) for one in missing] == [("new", "not run")] * 2
     assert found[0].score("target", "accuracy") == whole.record(0)["scores"]["target"]["accuracy"]
@@ -250,16 +259,16 @@ def test_results_carry_the_grid_s_names_and_what_is_missing_its_reason(make, who
 # The same, whoever runs it.
 
 
-@pytest.mark.parametrize("executor", ["stack", "local"])
+@pytest.mark.parametrize("executor", [Stack(CPU), Local(CPU, 2)], ids=["stack", "local"])
 def test_a_tracker_follows_every_run(make, executor):
-    site = make(GRID, executor)
-    assert site.execute(Stack(CPU) if executor == "stack" else Local(CPU, 2), track="tensorboard")
-    for number, job in enumerate(site.jobs):
-        folder = site.store.folder(job.run)
+    site = make(GRID.replace("epochs = 4", "epochs = 2").replace('"CAT*-Temperature"', ""))
+    assert site.execute(executor, track="tensorboard")
+    for number, spec in enumerate(site.specs):
+        folder = site.store.folder(spec.identity)
         rows, events = rows_of(folder / "curves.csv"), read_events(folder / "track")
         assert events["target_accuracy_student"] == {
             int(row["epoch"]): pytest.approx(float(row["target_accuracy_student"]), rel=1e-5) for row in rows
-        }, (number, job.cell)
+        }, (number, spec.cell)
 
 
 def test_tracking_that_cannot_be_is_told_before_anything_is_run(make, said):
@@ -283,34 +292,28 @@ def test_a_stack_and_runs_alone_agree(make, whole):
 @pytest.mark.slow
 def test_processes_agree_with_the_stack_and_a_dead_one_is_replaced(make, whole):
     site = make()
-    process = start(site, "--executor", "local", "--jobs", "2", "--device", "cpu")
-    wait_for_checkpoint(site, process)
-    victim = next(pid for pid in descendants(process.pid) if b"spawn_main" in command(pid))
-    os.kill(victim, signal.SIGKILL)
-    output, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors
-    assert "a worker died (SIGKILL); its run is tried again" in errors
+    command = start(site, "--executor", "local", "--jobs", "2", "--device", "cpu")
+    command.wait_for_checkpoint(site)
+    workers = [pid for server in children_of(command.process.pid) for pid in children_of(server)]
+    os.kill(workers[0], signal.SIGKILL)
+    status, output, errors = command.finish()
+    assert status == 0, errors
+    assert "a worker was lost (SIGKILL); its run is tried again" in errors
     assert "4 done" in output
     agree(whole, site, TOLERANCE)
 
 
+def children_of(pid: int) -> list[int]:
+    return [int(child) for tasks in Path(f"/proc/{pid}/task").glob("*/children") for child in tasks.read_text().split()]
+
+
 def descendants(pid: int) -> list[int]:
     """The processes a process has started, and those they have started."""
-    children: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-        except (OSError, ProcessLookupError):
-            continue
-        children.setdefault(parent, []).append(int(stat.parent.name))
-    found, fresh = [], [pid]
-    while fresh:
-        fresh = [child for one in fresh for child in children.get(one, [])]
-        found += fresh
-    return found
+    children = children_of(pid)
+    return children + [other for child in children for other in descendants(child)]
 
 
-def command(pid: int) -> bytes:
+def command_line(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -318,16 +321,17 @@ def command(pid: int) -> bytes:
 
 
 @pytest.mark.slow
-def test_a_cluster_agrees_with_the_stack_and_a_killed_worker_s_run_is_repeated(make, whole):
+def test_a_cluster_agrees_with_the_stack_and_a_killed_worker_s_run_is_repeated(make, whole, monkeypatch):
     pytest.importorskip("ray")
     site = make()
-    process = start(site, "--executor", "ray", "--jobs", "2", "--device", "cpu")
-    wait_for_checkpoint(site, process)
-    victims = [pid for pid in descendants(process.pid) if command(pid).startswith(b"ray::work")]
-    os.kill(victims[0], signal.SIGKILL)
-    output, errors = process.communicate(timeout=180)
-    assert process.returncode == 0, errors
-    assert len(victims) == 2
+    monkeypatch.setenv("HOME", str(site.store.path.parent))  # where Ray keeps a token
+    command = start(site, "--executor", "ray", "--jobs", "2", "--device", "cpu")
+    command.wait_for_checkpoint(site)
+    workers = [pid for pid in descendants(command.process.pid) if command_line(pid).startswith(b"ray::train")]
+    os.kill(workers[0], signal.SIGKILL)
+    status, output, errors = command.finish()
+    assert status == 0, errors
+    assert len(workers) == 2
     assert "a worker was lost (WorkerCrashedError); its run is tried again" in errors
     assert "4 done" in output
     assert not list((site.store.path / "stacks").iterdir())
@@ -339,13 +343,13 @@ def test_on_a_cluster_with_gpus_a_run_gets_one_from_ray_and_none_where_the_cpu_i
     """The GPU is one in Ray's books alone, so what runs there only tells what it was given."""
     ray = pytest.importorskip("ray")
     monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    monkeypatch.setattr(clusters, "work", lambda _, device, *__: f"{device} {ray.get_gpu_ids()}")
+    monkeypatch.setattr(executors, "train_remotely", lambda _, device, *__: f"{device} {ray.get_gpu_ids()}")
     ray.init(address="local", num_cpus=1, num_gpus=1, include_dashboard=False, log_to_driver=False)
     try:
         for asked, given in (("auto", "cuda [0]"), ("cpu", "cpu []")):
             site = make(GRID.replace("seeds = 2", "seeds = 1").replace('"source-only", ', ""), asked)
-            Cluster(asked)._run(ray, site.jobs, executing.Bench(site.store))
-            assert [site.store.state(job.run).told for job in site.jobs] == [given]
+            Cluster(asked).drive(ray, site.specs, Execution(site.store, site.specs))
+            assert [site.store.state(spec.identity).detail for spec in site.specs] == [given]
     finally:
         ray.shutdown()
 
@@ -364,23 +368,25 @@ def test_a_cluster_that_is_not_there_is_one_sentence(make):
 # Interruptions.
 
 
-@pytest.mark.slow
-def test_killed_in_mid_grid_it_keeps_what_is_finished_and_goes_on_from_the_checkpoint(make):
-    text = GRID.replace("epochs = 4", "epochs = 9").replace("CAT*-Temperature", "AT")
-    quiet, site = make(text, "quiet"), make(text, "killed")
-    assert quiet.execute()
-    process = commands.start(*site.words("--device", "cpu"))
-    wait_until(lambda: any(site.half_done(members) for members in site.store.stacks()) and len(site.times()) == 2)
-    process.kill()
-    process.join()
+def die_in_the_second_stack(site: Site) -> None:
+    def epoch(runs, done, _):
+        if site.specs[2].identity in runs and done == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    execute(Execution(site.store, site.specs, Listener(epoch=epoch)), Stack(CPU))
+
+
+def test_killed_in_mid_grid_it_keeps_what_is_finished_and_goes_on_from_the_checkpoint(make, whole):
+    site = make()
+    assert commands.ended(die_in_the_second_stack, site) == -signal.SIGKILL
     assert site.kinds() == ["done", "done", "missing", "missing"]
     before = site.times()
     again = bearcat(*site.words("--device", "cpu"))
     assert again.returncode == 0, again.stderr
-    assert "2 runs of AT go on from their checkpoint" in again.stderr
+    assert "2 runs of CAT*-Temperature: going on from a checkpoint" in again.stderr
     assert site.kinds() == ["done"] * 4
     assert before.items() <= site.times().items()
-    agree(quiet, site, 0)
+    agree(whole, site, 0)
 
 
 @pytest.mark.parametrize(
@@ -395,7 +401,7 @@ def test_a_time_limit_stops_at_a_checkpoint_and_nothing_is_trained_twice(make, e
     site, begun, rounds = make(text), [], 0
     assert not site.execute(executor, limit_seconds=0)
     assert {*site.kinds()} == {"missing"}
-    site.talk = lambda: Talk(epoch=lambda runs, done, _: begun.append((runs[0], done)) or time.sleep(0.1))
+    site.listener = lambda: Listener(epoch=lambda runs, done, _: begun.append((runs[0], done)) or time.sleep(0.1))
     while not site.execute(executor, limit_seconds=0.1, checkpoint_seconds=0):
         rounds += 1
         assert rounds < 30
@@ -412,11 +418,11 @@ def test_an_interrupted_stack_goes_on_where_its_checkpoint_was(make, whole):
         if done == 3:
             raise KeyboardInterrupt
 
-    talk, site.talk = site.talk, lambda: Talk(epoch=interrupt)
+    listener, site.listener = site.listener, lambda: Listener(epoch=interrupt)
     with pytest.raises(KeyboardInterrupt):
         site.execute()
     assert site.kinds() == ["missing"] * 4, "the locks must be free again"
-    site.talk = talk
+    site.listener = listener
     site.epochs.clear()
     assert site.execute()
     assert site.epochs[0] == (2, 2), "the first epoch was in the checkpoint"
@@ -426,8 +432,8 @@ def test_an_interrupted_stack_goes_on_where_its_checkpoint_was(make, whole):
 def test_a_checkpoint_of_runs_that_were_finished_otherwise_is_removed_and_of_others_kept(make, whole):
     site = make()
     shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
-    over = site.store.stack([job.run for job in site.jobs[2:]])
-    open_still = site.store.stack([site.jobs[0].run, "another grid's"])
+    over = site.store.stack([spec.identity for spec in site.specs[2:]])
+    open_still = site.store.stack([site.specs[0].identity, "another grid's"])
     for folder in (over, open_still):
         (folder / CHECKPOINT).write_bytes(b"weights")
     assert site.execute()
@@ -436,10 +442,10 @@ def test_a_checkpoint_of_runs_that_were_finished_otherwise_is_removed_and_of_oth
 
 def test_a_damaged_checkpoint_costs_only_time(make, whole):
     site = make()
-    folder = site.store.stack([job.run for job in site.jobs[:2]])
+    folder = site.store.stack([spec.identity for spec in site.specs[:2]])
     (folder / CHECKPOINT).write_bytes(b"junk")
     assert site.execute()
-    assert any("is damaged" in one and "starts again" in one for one in site.told)
+    assert any("is damaged" in message and "starts again" in message for message in site.messages)
     agree(whole, site, 0)
 
 
@@ -462,35 +468,35 @@ def test_two_processes_on_one_store_train_each_run_once(make, whole):
 @pytest.mark.slow
 def test_ctrl_c_stops_processes_cleanly_and_says_how_to_go_on(make):
     site = make(GRID.replace("epochs = 4", "epochs = 200"))
-    process = start(site, "--executor", "local", "--jobs", "1", "--device", "cpu")
-    wait_for_checkpoint(site, process)
-    workers = descendants(process.pid)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+    command = start(site, "--executor", "local", "--jobs", "1", "--device", "cpu")
+    command.wait_for_checkpoint(site)
+    workers = descendants(command.process.pid)
+    os.killpg(command.process.pid, signal.SIGINT)  # as a terminal does: to all of them
+    status, _, errors = command.finish(60)
+    assert status == 130
     assert "bearcat: interrupted; run the same command again to go on" in errors
     assert "Traceback" not in errors
-    wait_until(lambda: not any(command(pid) for pid in workers), 10)
+    wait_until(lambda: not any(command_line(pid) for pid in workers), 10)
     assert site.kinds() == ["missing"] * 4
 
 
 def test_what_another_process_runs_is_told_as_running_and_waited_for(make):
     site = make()
-    lock = site.store.lock(site.jobs[0].run)
+    lock = site.store.lock(site.specs[0].identity)
     assert lock is not None
-    assert site.store.lock(site.jobs[0].run) is None
-    state = site.store.state(site.jobs[0].run)
-    assert (state.kind, f"process {os.getpid()}" in state.told) == ("running", True)
+    assert site.store.lock(site.specs[0].identity) is None
+    state = site.store.state(site.specs[0].identity)
+    assert (state.kind, f"process {os.getpid()}" in state.detail) == ("running", True)
     seen = []
 
     def note(sentence):
         seen.append((sentence, site.kinds()))
-        lock.release()
+        lock.close()
 
-    site.talk = lambda: Talk(note=note)
+    site.listener = lambda: Listener(message=note)
     assert site.execute()
     ((sentence, kinds),) = seen
-    assert sentence == f"waiting for 1 run of another process ({state.told})"
+    assert sentence == f"waiting for 1 run of another process ({state.detail})"
     assert kinds == ["running", "done", "done", "done"]
     assert site.kinds() == ["done"] * 4
 
@@ -502,7 +508,7 @@ def test_what_another_process_runs_is_told_as_running_and_waited_for(make):
 def test_a_damaged_run_is_set_aside_named_and_repeated(make, whole, damage):
     site = make()
     shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
-    folder, before = site.store.folder(site.jobs[0].run), site.times()
+    folder, before = site.store.folder(site.specs[0].identity), site.times()
     record = folder / "record.json"
     if damage == "cut":
         record.write_bytes(record.read_bytes()[:1000])
@@ -514,12 +520,12 @@ def test_a_damaged_run_is_set_aside_named_and_repeated(make, whole, damage):
     else:
         (folder / "curves.csv").unlink()
     assert site.kinds() == ["damaged", "done", "done", "done"]
-    assert results(site.jobs, site.store)[1][0].reason.startswith(f"damaged: {folder}")
+    assert results(site.specs, site.store)[1][0].reason.startswith(f"damaged: {folder}")
     assert site.execute()
     assert site.kinds() == ["done"] * 4
     assert (folder / "record.corrupt-1.json").exists()
     assert (folder / "curves.corrupt-1.csv").exists() == (damage != "curves gone")
-    assert any("*.corrupt-1.*" in one and str(folder) in one for one in site.told)
+    assert any("*.corrupt-1.*" in one and str(folder) in one for one in site.messages)
     assert {name: when for name, when in site.times().items() if name != folder.name}.items() <= before.items()
     agree(whole, site, TOLERANCE)
 
@@ -527,7 +533,7 @@ def test_a_damaged_run_is_set_aside_named_and_repeated(make, whole, damage):
 def test_a_damaged_note_of_an_unfinished_run_does_not_stop_it(make, whole):
     site = make()
     shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
-    folder = site.store.folder(site.jobs[0].run)
+    folder = site.store.folder(site.specs[0].identity)
     (folder / "record.json").unlink()
     (folder / "run.json").write_text("garbage")
     assert site.execute()
@@ -563,15 +569,22 @@ def test_a_folder_of_something_else_or_a_damaged_store_is_refused(tmp_path):
         open_store(store.path)
 
 
-def test_a_full_disk_is_one_sentence_and_the_store_stays_whole(make, whole):
-    """/dev/full says what a full disk says, to whoever writes there."""
-    site = make()
-    folder = site.store.folder(site.jobs[2].run)
-    folder.mkdir()
-    (folder / ".run.json.draft").symlink_to("/dev/full")
-    with pytest.raises(InputError, match="the disk is full; free some space and run the same command again"):
-        site.execute()
+def test_a_full_disk_is_one_sentence_and_the_store_stays_whole(make, whole, monkeypatch):
+    """As file systems do that find room only when a file is to be on disk: the sync of what was written fails."""
+    site, honest = make(), os.fsync
+    folder = site.store.folder(site.specs[2].identity)
+
+    def full(handle):
+        if Path(f"/proc/self/fd/{handle}").readlink().parent == folder:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        honest(handle)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(InputError, match=f"{site.store.path}: the disk is full"):
+            site.execute()
     assert site.kinds() == ["done", "done", "missing", "missing"]
+    assert not list(folder.iterdir()), "a draft was left behind"
     assert site.execute()
     agree(whole, site, 0)
 
@@ -579,13 +592,11 @@ def test_a_full_disk_is_one_sentence_and_the_store_stays_whole(make, whole):
 @pytest.mark.slow
 def test_a_file_that_may_not_grow_stops_a_process_the_same_way(make, whole):
     site = make()
-    call = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, -1)); from bearcat.cli import main; main()"
-    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == -1
-    words = [sys.executable, "-c", call, *site.words("--device", "cpu", "--executor", "local", "--jobs", "1")]
-    result = subprocess.run(words, capture_output=True, text=True, timeout=120)
-    assert result.returncode == 2, result.stderr
-    assert result.stderr.count(f"bearcat: {site.store.path}: the disk is full") == 1
-    assert "Traceback" not in result.stderr
+    command = start(site, "--device", "cpu", "--executor", "local", "--jobs", "1", largest_file=500_000)
+    status, _, errors = command.finish()
+    assert status == 2, errors
+    assert errors.count(f"bearcat: {site.store.path}: the disk is full") == 1
+    assert "Traceback" not in errors
     assert site.kinds() == ["missing"] * 4
     assert site.execute()
     agree(whole, site, 0)
@@ -614,7 +625,7 @@ def test_a_read_only_store_can_be_read_but_not_run(make, whole):
         try:
             if os.getuid() == 0:
                 os.setuid(65534)
-            assert len(results(site.jobs, open_store(site.store.path))[0]) == 4
+            assert len(results(site.specs, open_store(site.store.path))[0]) == 4
             try:
                 open_store(site.store.path, create=True)
             except InputError as error:
@@ -633,70 +644,70 @@ def test_cells_that_cannot_work_fail_by_name_and_the_rest_completes(make, said):
         .replace('"CAT*-Temperature"', "")
         .replace("= 4", "= 2")
     )
-    site = make(text + '[[method]]\nname = "oracle"\nrecipe = "CAT-Temperature"\nset.calibration.kind = "Oracle"\n')
+    site = make(text + '[[method]]\nname = "typo"\nrecipe = "DANN"\nset.encoder = "cmm"\n')
     assert site.execute()
     assert site.kinds() == ["done", "done", *["failed"] * 6]
     few = "12 training windows are fewer than a batch of 64"
-    sentences = [site.store.state(job.run).told for job in site.jobs]
+    sentences = [site.store.state(spec.identity).detail for spec in site.specs]
     assert all(few in sentences[number] for number in (2, 3, 6, 7))
-    assert all("oracle calibrator needs target labels" in sentences[number] for number in (4, 5))
-    assert results(site.jobs, site.store)[1][0].reason.startswith(f"failed: {few}")
+    assert all("'cmm'" in sentences[number] for number in (4, 5))
+    assert results(site.specs, site.store)[1][0].reason.startswith(f"failed: {few}")
     status, output, errors = said("bench", "status", *site.words()[2:])
     assert status == 0
     assert "8 cells: 2 done, 6 failed" in output
     assert f"failed: source-only, a→c, time, seed 0: {few}" in errors
-    site.told.clear()
+    site.messages.clear()
     assert site.execute()
-    assert site.told == [], "failed runs are left alone"
+    assert site.messages == [], "failed runs are left alone"
     assert site.execute(retry_failed=True)
-    assert sum("failed" in one for one in site.told) == 6
+    assert sum("failed" in one for one in site.messages) == 6
 
 
 def test_one_bad_run_does_not_take_its_stack_with_it(make, whole):
     site = make()
-    folder = site.store.folder(site.jobs[1].run)
+    folder = site.store.folder(site.specs[1].identity)
     folder.mkdir()
     (folder / "thesis.txt").write_text("precious")
     assert site.execute()
     assert site.kinds() == ["done", "failed", "done", "done"]
-    assert "holds no run of bearcat" in site.store.state(site.jobs[1].run).told
+    assert "holds no run of bearcat" in site.store.state(site.specs[1].identity).detail
 
 
 def test_where_memory_is_short_stacks_are_halved(make, monkeypatch):
     """Only the shortage is played; what fits is really trained."""
     site = make(GRID.replace("seeds = 2", "seeds = 8").replace(', "CAT*-Temperature"', "").replace("= 4", "= 2"))
-    honest, sizes = executing.adapt_all, []
+    honest, sizes = executing.run_stack, []
 
-    def scarce(orders, *words, **more):
-        sizes.append(len(orders))
-        if len(orders) > 2:
+    def scarce(specs, *words, **more):
+        sizes.append(len(specs))
+        if len(specs) > 2:
             raise torch.OutOfMemoryError
-        return honest(orders, *words, **more)
+        return honest(specs, *words, **more)
 
-    monkeypatch.setattr(executing, "adapt_all", scarce)
+    monkeypatch.setattr(executing, "run_stack", scarce)
     assert site.execute(Stack(CPU, size=5))
-    assert sizes == [4, 2, 2, 2, 2], "having learnt it, the second stack starts small"
+    assert sizes == [4, 2, 2, 4, 2, 2]
     assert site.kinds() == ["done"] * 8
 
     def nothing_fits(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr(executing, "adapt_all", nothing_fits)
+    monkeypatch.setattr(executing, "run_stack", nothing_fits)
     other = make(GRID.replace("seeds = 2", "seeds = 1"), "other")
     assert other.execute()
     assert other.kinds() == ["failed", "failed"]
 
 
 def test_the_automatic_size_of_a_stack_fits_the_memory_and_longer_windows_need_more(make, monkeypatch):
-    assert executing.free_memory(CPU) > 1e8
-    site = make()
-    shape = Library().shape(site.jobs[0].order)
-    monkeypatch.setattr(executing, "free_memory", lambda _: 5 * bytes_of_run(shape))
-    assert stack_size(shape, CPU) == 3
-    monkeypatch.setattr(executing, "free_memory", lambda _: 0)
-    assert stack_size(shape, CPU) == 1
-    longer = make(GRID.replace("= 64", "= 128"), "longer")
-    assert bytes_of_run(Library().shape(longer.jobs[0].order)) > bytes_of_run(shape)
+    assert executors.free_memory(CPU) > 1e8
+    spec, longer = make().specs[0], make(GRID.replace("= 64", "= 128"), "longer").specs[0]
+    data = Library().split(spec).training
+    need = bytes_of_run(spec.recipe, data)
+    monkeypatch.setattr(executors, "free_memory", lambda _: 5 * need)
+    assert stack_size(spec.recipe, data, CPU) == 3
+    monkeypatch.setattr(executors, "free_memory", lambda _: 0)
+    assert stack_size(spec.recipe, data, CPU) == 1
+    assert bytes_of_run(longer.recipe, Library().split(longer).training) > need
 
 
 def test_status_counts_and_estimates(make, whole, said):

@@ -26,7 +26,7 @@ from bearcat.data.datasets import folder as folder_module
 from bearcat.data.datasets.folder import folder_entries
 from bearcat.data.prepare import Preparation
 from bearcat.errors import InputError
-from bearcat.runs.adapt import choose_domains
+from bearcat.runs.adapt import choose_task
 from tests.commands import bearcat
 from tests.test_folder import counted_reads, manifest, put
 
@@ -354,16 +354,16 @@ def test_domains_are_named_once_and_an_empty_one_is_told(tmp_path):
     put(tmp_path / "b" / "1.csv", 2)
     (tmp_path / "c").mkdir()
     catalogue = open_dataset(str(tmp_path)).catalogue()
-    assert choose_domains(catalogue, ["a", "a", "0"], "b") == (("a",), "b")
+    assert choose_task(catalogue, ["a", "a", "0"], "b") == Task(("a",), "b")
     assert "c: a folder without recordings" in catalogue.notes
     with pytest.raises(InputError, match="the domain 'c' has no recordings; put some into its folder"):
-        choose_domains(catalogue, ["a"], "c")
+        choose_task(catalogue, ["a"], "c")
     with pytest.raises(
         InputError, match="unknown domain 'a, b'; for several sources repeat the option: --source a --source b$"
     ):
-        choose_domains(catalogue, ["a, b"], None)
+        choose_task(catalogue, ["a, b"], None)
     with pytest.raises(InputError, match="every domain is a source"):
-        choose_domains(catalogue, ["a", "b"], None)
+        choose_task(catalogue, ["a", "b"], None)
 
 
 @pytest.fixture(scope="module")

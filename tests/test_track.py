@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from bearcat.errors import InputError
 from bearcat.runs.track import open_tracker
+from tests.commands import ended
 
 
 def read(folder: Path) -> dict[str, dict[int, float]]:
@@ -87,14 +90,15 @@ def test_a_resumed_training_goes_on_and_repeats_nothing(tmp_path: Path):
     assert read(tmp_path) == kept(first[:5] + second[5:])
 
 
-def test_a_resumed_training_keeps_what_a_killed_one_had_told(tmp_path: Path):
-    code = (
-        "import os, sys; from pathlib import Path; from bearcat.runs.track import open_tracker\n"
-        "tracker = open_tracker('tensorboard', Path(sys.argv[1]))\n"
-        "for epoch in range(3): tracker.epoch(epoch, {'loss': float(epoch)})\n"
-        "os.kill(os.getpid(), 9)"
-    )
-    assert subprocess.run([sys.executable, "-c", code, tmp_path], check=False).returncode == -9
+def track_and_die(folder: Path) -> None:
+    tracker = open_tracker("tensorboard", folder)
+    for epoch in range(3):
+        tracker.epoch(epoch, {"loss": float(epoch)})
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_resumed_training_keeps_what_a_killed_one_had_written(tmp_path: Path):
+    assert ended(track_and_die, tmp_path) == -signal.SIGKILL
     tracker = open_tracker("tensorboard", tmp_path)
     tracker.epoch(3, {"loss": 3.0})
     tracker.close()
@@ -123,22 +127,25 @@ def test_a_folder_that_cannot_be_is_named(tmp_path: Path):
         open_tracker("tensorboard", tmp_path / "file" / "track")
 
 
-def test_a_full_disk_is_told():
+def fill_the_disk(folder: Path) -> None:
+    """In a process of its own, whose writing thread dies. The writer appends by name: there now lies a full device."""
+    tracker = open_tracker("tensorboard", folder)
+    tracker.epoch(0, {"loss": 1.0})
+    (file,) = folder.iterdir()
+    file.unlink()
+    file.symlink_to("/dev/full")
+    try:
+        tracker.epoch(1, {"loss": 1.0})
+        tracker.close()
+    except InputError as error:
+        os._exit(0 if "No space left" in str(error) else 1)
+    os._exit(2)
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path):
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
-    # The writer appends by name; under that name now lies the device that is always full.
-    code = (
-        "import sys; from pathlib import Path; from bearcat.errors import InputError\n"
-        "import tempfile; from bearcat.runs.track import open_tracker\n"
-        "folder = tempfile.mkdtemp(); tracker = open_tracker('tensorboard', Path(folder))\n"
-        "file = next(Path(folder).iterdir()); file.unlink(); file.symlink_to('/dev/full')\n"
-        "try:\n"
-        "    for epoch in range(3): tracker.epoch(epoch, {'loss': 1.0})\n"
-        "    tracker.close()\n"
-        "except InputError as error: print(error)"
-    )
-    told = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60)
-    assert "No space left" in told.stdout, told.stderr[-500:]
+    assert ended(fill_the_disk, tmp_path) == 0
 
 
 def test_nothing_heavy_is_loaded_before_a_tracker_is_opened():

@@ -25,7 +25,8 @@ from bearcat.report.caveats import caveats
 from bearcat.report.page import PageFigure
 from bearcat.report.results import Cell
 from bearcat.report.run_page import write_run_page
-from bearcat.runs.run import Library, Order, _look
+from bearcat.runs.run import evaluate
+from bearcat.runs.spec import Library, RunSpec
 from bearcat.training.evaluate import MIXED_SHARE, VALIDATED_WINDOWS, mixval, validators, watcher
 from bearcat.training.loop import Run, train
 from bearcat.trust import accuracy, familiarity, verdict
@@ -383,8 +384,8 @@ def trained():
 
 
 def estimated(outcome, splits):
-    """What the run's own code says of this stack."""
-    return _look(outcome, splits, CPU)
+    """What the run's own code estimates of each run of this stack."""
+    return [evaluation.trust for evaluation in evaluate(outcome, splits, CPU)]
 
 
 def relabelled(split, label_of):
@@ -404,10 +405,10 @@ def scrambled(split):
 
 def test_no_estimate_depends_on_a_target_label(trained):
     outcome, splits = trained
-    seen = estimated(outcome, splits).trust
-    other = estimated(outcome, [scrambled(split) for split in splits]).trust
-    bare = [relabelled(split, lambda number, label: None) for split in splits]
-    without = estimated(outcome, bare).trust
+    seen = estimated(outcome, splits)
+    other = estimated(outcome, [scrambled(split) for split in splits])
+    bare = [relabelled(split, lambda *_: None) for split in splits]
+    without = estimated(outcome, bare)
     bounded = outcome.calibration.at_bound.tolist()
     assert ["not calibrated" in mine.estimates["verdict"] for mine in seen] == bounded
     for mine, changed, unlabelled in zip(seen, other, without, strict=True):
@@ -421,11 +422,10 @@ def test_no_estimate_depends_on_a_target_label(trained):
 def test_what_is_checked_is_what_the_labels_say(trained, scramble):
     outcome, splits = trained
     splits = [scrambled(split) for split in splits] if scramble else splits
-    seen = estimated(outcome, splits)
-    for number, (mine, split) in enumerate(zip(seen.trust, splits, strict=True)):
-        found, truth = mine.estimates, mine.checked
+    for evaluation, split in zip(evaluate(outcome, splits, CPU), splits, strict=True):
+        found, truth = evaluation.trust.estimates, evaluation.trust.checked
         labels = split.held_back.target_test_labels
-        likely = seen.target[number].double().numpy()[: len(labels)]
+        likely = evaluation.target.astype(np.float64)
         known = labels >= 0
         confidence, right = likely.max(axis=1), (likely.argmax(axis=1) == labels)[known]
         assert truth["accuracy"] == pytest.approx(right.mean())
@@ -442,9 +442,9 @@ def test_what_is_checked_is_what_the_labels_say(trained, scramble):
 def test_a_run_has_the_same_estimates_alone_and_in_a_stack(trained):
     """Sums are taken in another order and training carries that on, so counts may differ by a few windows."""
     outcome, splits = trained
-    together = estimated(outcome, splits).trust[1].estimates
+    together = estimated(outcome, splits)[1].estimates
     alone = train([Run(RECIPE, splits[1].training, 1)], CPU, watcher([splits[1].held_back], CPU))
-    mine = estimated(alone, splits[1:]).trust[0].estimates
+    mine = estimated(alone, splits[1:])[0].estimates
     windows = min(len(splits[1].training.target_train), len(splits[1].held_back.target_test))
     few = 4 / windows
     assert few < 0.15, "a tolerance that says something"
@@ -503,11 +503,11 @@ def test_the_recordings_of_source_test_windows_are_found_again(scheme):
     dataset = open_dataset("simulated", None, {"severities": "4", "faults": "inner,outer", "seconds": "1"})
     preparation = Preparation(input="frequency", length=256)
     sources = ("N15_M07_F10", "N15_M01_F10")
-    order = Order("simulated", dataset, sources, "N09_M07_F10", "DANN", RECIPE, preparation, Split(scheme), seed=3)
+    task = Task(sources, "N09_M07_F10")
+    spec = RunSpec("simulated", dataset, task, "DANN", RECIPE, preparation, Split(scheme), seed=3)
     library = Library()
-    test = library.split(order).training.source_test
-    recording = test.recording
-    everything = join([library.windows(dataset, domain, preparation) for domain in sources])
+    test = library.split(spec).training.source_test
+    recording, everything = test.recording, join(library.windows(spec)[:-1])
     assert len(set(recording.tolist())) == len(everything.recordings) > 3
     for values, number in zip(test.values, recording, strict=True):
         mine = everything.values[everything.recording == number]

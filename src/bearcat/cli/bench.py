@@ -15,8 +15,9 @@ from bearcat.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from bearcat.runs.execute import Executor, Talk
-    from bearcat.runs.store import Job, State, Store
+    from bearcat.runs.execute import Executor, Listener
+    from bearcat.runs.spec import Library, RunSpec
+    from bearcat.runs.store import RunState, Store
 
 commands = typer.Typer(no_args_is_help=True, help="Run, resume and report grids of runs (docs/benchmark.md).")
 
@@ -53,15 +54,16 @@ def bench_run(
 
     Exit status 1 says that some runs failed.
     """
-    from bearcat.runs.execute import execute
+    from bearcat.runs.execute import Execution, execute
 
-    placed, jobs_of_grid = _opened(grid, store, root, only_method, create=True)
+    opened, specs, library = _opened(grid, store, root, only_method, create=True)
     chosen = _executor(executor, jobs, stack, address, device, track)
     trained: set[str] = set()
-    with _bench_bar(jobs_of_grid, trained) as talk:
-        complete = execute(jobs_of_grid, placed, chosen, talk, retry_failed, limit_seconds, track=track)
-    states = {job.run: placed.state(job.run) for job in jobs_of_grid}
-    _print_states(jobs_of_grid, states)
+    with _bench_bar(specs, trained) as listener:
+        execution = Execution(opened, specs, listener, limit_seconds, library=library, track=track)
+        complete = execute(execution, chosen, retry_failed)
+    states = {spec.identity: opened.state(spec.identity) for spec in specs}
+    _print_states(specs, states)
     if not complete:
         print("the time limit was reached; run the same command again to go on", file=sys.stderr)
     print(f"{len(trained)} trained by this process; the report: bearcat bench report {grid} --store {store}")
@@ -73,11 +75,11 @@ def bench_run(
 @commands.command("status")
 def bench_status(grid: GridFile, store: StoreFolder = Path("bench-store"), root: Root = None) -> None:
     """What of a grid is done, running, failed and missing, and how long the rest may take."""
-    from bearcat.runs.store import overtaken
+    from bearcat.runs.store import outdated
 
-    placed, jobs = _opened(grid, store, root, None, create=False)
-    _print_states(jobs, {job.run: placed.state(job.run) for job in jobs})
-    for sentence in overtaken([job for job in jobs if not placed.settled(job.run)], placed):
+    opened, specs, _ = _opened(grid, store, root, None, create=False)
+    _print_states(specs, {spec.identity: opened.state(spec.identity) for spec in specs})
+    for sentence in outdated([spec for spec in specs if not opened.settled(spec.identity)], opened):
         print(f"note: {sentence}", file=sys.stderr)
 
 
@@ -95,8 +97,8 @@ def bench_report(
     from bearcat.runs.grid import read_grid
     from bearcat.runs.store import results
 
-    placed, jobs = _opened(grid, store, root, None, create=False)
-    found, missing = results(jobs, placed)
+    opened, specs, _ = _opened(grid, store, root, None, create=False)
+    found, missing = results(specs, opened)
     if not found:
         raise InputError(f"{store}: holds no finished run of {grid}; start with bearcat bench run {grid}")
     page = write_bench_report(read_grid(grid).title, found, missing, out or Path("bench-report") / grid.stem)
@@ -104,19 +106,20 @@ def bench_report(
 
 
 def _opened(
-    grid: Path, store: Path, root: Path | None, methods: Sequence[str] | None, create: bool
-) -> tuple[Store, list[Job]]:
-    """The store, and the grid's runs by the names they have in it."""
-    from bearcat.runs.grid import only_methods, plan, read_grid
+    path: Path, folder: Path, root: Path | None, methods: Sequence[str] | None, create: bool
+) -> tuple[Store, list[RunSpec], Library]:
+    """The store, the grid's runs with their identities, and their data."""
+    from bearcat.runs.grid import naming, only_methods, plan, read_grid
+    from bearcat.runs.spec import Library
     from bearcat.runs.store import identify, open_store
 
-    asked = read_grid(grid)
-    try:
-        planned = plan(only_methods(asked, methods) if methods else asked, root)
-    except InputError as error:
-        raise InputError(f"{grid}: {error}") from error
-    placed = open_store(store, create)
-    return placed, identify(planned, placed, from_memory=not create)
+    grid = read_grid(path)
+    # Results can be read where the recordings are not: their fingerprints are in the store.
+    library = Library() if create else Library(remembered=open_store(folder).fingerprints())
+    with naming(path):
+        specs = plan(only_methods(grid, methods) if methods else grid, root, library)
+    store = open_store(folder, create)
+    return store, identify(specs, store, library), library
 
 
 def _executor(
@@ -125,9 +128,7 @@ def _executor(
     import os
 
     from bearcat.errors import suggest
-    from bearcat.runs.cluster import Cluster
-    from bearcat.runs.execute import Stack
-    from bearcat.runs.local import Local
+    from bearcat.runs.executors import Cluster, Local, Stack
     from bearcat.runs.track import require_tracker
     from bearcat.training.loop import chosen_device
 
@@ -152,31 +153,31 @@ def _executor(
 
 
 @contextmanager
-def _bench_bar(jobs: Sequence[Job], trained: set[str]) -> Iterator[Talk]:
-    """A bar that counts runs, and shares of those being trained; notes are printed above it.
+def _bench_bar(specs: Sequence[RunSpec], trained: set[str]) -> Iterator[Listener]:
+    """A bar that counts runs, and shares of those being trained; messages are printed above it.
 
-    Runs that were trained here are added to `trained`.
+    Runs that were trained by this execution are added to `trained`.
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    from bearcat.runs.execute import Talk
+    from bearcat.runs.execute import Listener
 
     columns = (
         TextColumn("{task.description}", markup=False), BarColumn(bar_width=20),
-        TextColumn("{task.fields[told]}", markup=False), TimeElapsedColumn(), TextColumn("ETA"),
+        TextColumn("{task.fields[state]}", markup=False), TimeElapsedColumn(), TextColumn("ETA"),
         TimeRemainingColumn(elapsed_when_finished=False),
     )  # fmt: skip
-    runs, settled, shares = {job.run: job for job in jobs}, set[str](), dict[str, float]()
+    runs, settled, shares = {spec.identity: spec for spec in specs}, set[str](), dict[str, float]()
     with Progress(*columns, console=console(to_error=True)) as bar:
-        task = bar.add_task("runs", total=len(runs), told=f"0/{len(runs)}")
+        task = bar.add_task("runs", total=len(runs), state=f"0/{len(runs)}")
 
         def show(now: str = "") -> None:
             done = len(settled) + sum(shares.values())
-            bar.update(task, completed=done, told=f"{len(settled)}/{len(runs)} {now}")
+            bar.update(task, completed=done, state=f"{len(settled)}/{len(runs)} {now}")
 
-        def finish(run: str, here: bool) -> None:
+        def finish(run: str, by_us: bool) -> None:
             settled.add(run)
-            trained.update([run] if here else [])
+            trained.update([run] if by_us else [])
             shares.pop(run, None)
             show()
 
@@ -185,12 +186,13 @@ def _bench_bar(jobs: Sequence[Job], trained: set[str]) -> Iterator[Talk]:
             many = f" × {len(members)}" if len(members) > 1 else ""
             show(f"{runs[members[0]].cell.method}{many}: epoch {done}/{epochs}")
 
-        yield Talk(settled=finish, epoch=epoch, note=lambda sentence: print(f"note: {sentence}", file=sys.stderr))
+        yield Listener(finish, epoch, message=lambda sentence: print(f"note: {sentence}", file=sys.stderr))
 
 
-def _print_states(jobs: Sequence[Job], states: Mapping[str, State]) -> None:
+def _print_states(specs: Sequence[RunSpec], states: Mapping[str, RunState]) -> None:
     """A row for each method, the failed runs with their sentences, and an estimate of the time that is left."""
     from collections import Counter
+    from statistics import mean
 
     from rich.table import Table
     from rich.text import Text
@@ -201,31 +203,24 @@ def _print_states(jobs: Sequence[Job], states: Mapping[str, State]) -> None:
         table.add_column(column, justify="left" if column == "method" else "right")
     seconds: dict[str, list[float]] = {}
     left: Counter[str] = Counter()
-    for name in dict.fromkeys(job.cell.method for job in jobs):
-        counts: Counter[str] = Counter()
-        for job in jobs:
-            if job.cell.method == name:
-                state = states[job.run]
-                counts["missing" if state.kind == "damaged" else state.kind] += 1
-                if state.record is not None:
-                    seconds.setdefault(name, []).append(state.record["seconds"] / state.record["stack"])
+    for name in dict.fromkeys(spec.cell.method for spec in specs):
+        of_method = [states[spec.identity] for spec in specs if spec.cell.method == name]
+        counts = Counter("missing" if state.kind == "damaged" else state.kind for state in of_method)
+        seconds[name] = [state.record["seconds"] / state.record["stack"] for state in of_method if state.record]
         left[name] = counts["running"] + counts["missing"]
         table.add_row(Text(name), *(str(counts[kind]) for kind in kinds))  # a name may have brackets
     console().print(table)
-    counts = Counter(states[job.run].kind for job in jobs)
-    print(f"{len(jobs)} cells: " + ", ".join(f"{counts[kind]} {kind}" for kind in (*kinds, "damaged") if counts[kind]))
-    if sum(left.values()) and seconds:
-        every = [one for values in seconds.values() for one in values]
-        means = {name: sum(values) / len(values) for name, values in seconds.items()}
-        rest = sum(count * means.get(name, sum(every) / len(every)) for name, count in left.items())
+    counts = Counter(states[spec.identity].kind for spec in specs)
+    parts = ", ".join(f"{counts[kind]} {kind}" for kind in (*kinds, "damaged") if counts[kind])
+    print(f"{len(specs)} cells: {parts}")
+    every = [value for values in seconds.values() for value in values]
+    if every and left.total():
+        rest = sum(number * mean(seconds[name] or every) for name, number in left.items())
         print(f"ETA: about {_duration(rest)} of computing by one process, as the finished runs went")
-    for job in jobs:
-        state, cell = states[job.run], job.cell
-        where = f"{cell.method}, {cell.task}, {cell.input}, seed {cell.seed}"
-        if state.kind in ("failed", "damaged"):
-            print(f"{state.kind}: {where}: {state.told}", file=sys.stderr)
-        elif state.kind == "running":
-            print(f"running: {where}: {state.told}", file=sys.stderr)
+    for spec in specs:
+        state = states[spec.identity]
+        if state.kind in ("failed", "damaged", "running"):
+            print(f"{state.kind}: {spec.cell}: {state.detail}", file=sys.stderr)
 
 
 def _duration(seconds: float) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bearcat.cli.options import Channel, console
+from bearcat.cli.options import Bearing, Channel, Rpm, console
 from bearcat.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ def predict(
     by: Annotated[str, typer.Option(help="A line for each recording or each window.")] = "recording",
     form: Annotated[str, typer.Option("--format", help="table, csv or json.")] = "table",
     rate: Annotated[float | None, typer.Option(min=1e-9, help="In Hz, of files that do not say their rate.")] = None,
+    rpm: Rpm = None,
+    bearing: Bearing = None,
     channel: Channel = None,
     alarm: Alarm = None,
     min_confidence: Annotated[
@@ -45,31 +47,27 @@ def predict(
 ) -> None:
     """Diagnose new recordings. Exit status: 0 nothing found, 1 an alarm, 2 no alarm but a file could not be used.
 
-    Alarms are of recordings, whatever is printed. A file that cannot be used is told of, and the others go on.
+    Alarms are of recordings, whatever is printed. A file that cannot be used is reported, and the others go on.
     """
+    from bearcat.data.bearing import find_bearing
     from bearcat.deploy.predict import alarm_classes, at_rate_of, diagnose_stream, find_files, open_model, open_stream
     from bearcat.errors import suggest
 
     for option, value, known in (("--by", by, ("recording", "window")), ("--format", form, tuple(_PRINTERS))):
         if value not in known:
             raise InputError(f"{option}: unknown choice '{value}'{suggest(value, known)}")
+    geometry = None if bearing is None else find_bearing(bearing)
     opened = open_model(model)
-    _tell_refusal(opened.refusal)
+    _print_refusal(opened.refusal)
     names = opened.classes
     alarms = alarm_classes(names, alarm)
     if not alarm and len(alarms) == len(names):
-        print("note: no class is called healthy or normal, so each is an alarm; choose with --alarm", file=sys.stderr)
+        _print_note("no class is called healthy or normal, so each is an alarm; choose with --alarm")
     if opened.calibrated is False:
-        print(
-            "note: the model's confidence is not calibrated (its card says why), so do not take it at its word",
-            file=sys.stderr,
-        )
+        _print_note("the model's confidence is not calibrated (its card says why), so do not take it at its word")
     if opened.familiarity is None:
-        print(
-            "note: the model does not know what is familiar, so an unfamiliar recording is no alarm; one made by"
-            " bearcat adapt does",
-            file=sys.stderr,
-        )
+        nothing = "the model does not know what is familiar, so an unfamiliar recording is no alarm"
+        _print_note(f"{nothing}; one made by bearcat adapt does")
     alarmed, failed = 0, 0
     with _PRINTERS[form](by) as put:
 
@@ -87,8 +85,9 @@ def predict(
             try:
                 stream, note = at_rate_of(opened, open_stream(path, channel), rate)
                 if note:
-                    print(f"note: {note}", file=sys.stderr)
-                diagnosis = diagnose_stream(opened, stream, batch, put_windows if by == "window" else None)
+                    _print_note(note)
+                show = put_windows if by == "window" else None
+                diagnosis = diagnose_stream(opened, stream, batch, show, rpm, geometry)
             except InputError as error:
                 failed += 1
                 print(f"problem: {error.for_command_line}", file=sys.stderr)
@@ -107,10 +106,14 @@ def predict(
         raise typer.Exit(1 if alarmed else 2)
 
 
-def _tell_refusal(refusal: str | None) -> None:
+def _print_note(sentence: str) -> None:
+    print(f"note: {sentence}", file=sys.stderr)
+
+
+def _print_refusal(refusal: str | None) -> None:
     """The verdict of the run that made a model, where that is not to use it."""
     if refusal is not None:
-        print(f"note: the verdict of the run that made this model: {refusal}", file=sys.stderr)
+        _print_note(f"the verdict of the run that made this model: {refusal}")
 
 
 @contextmanager
@@ -121,27 +124,30 @@ def _put_table(by: str) -> Iterator[Callable[[dict[str, Any]], None]]:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("recording", "class", "confidence", "agreement", "windows", "unfamiliar", ""):
         table.add_column(column, justify="left" if column in ("recording", "class", "") else "right", overflow="fold")
-    last = [""]
+    last = ""
 
     def put(row: dict[str, Any]) -> None:
+        nonlocal last
         if by == "recording":
-            sure, agree, strange = (
-                "?" if row[name] is None else f"{100 * row[name]:.1f} %"
-                for name in ("confidence", "agreement", "unfamiliar")
-            )
-            said = ["ALARM"] * row["alarm"] + ["unfamiliar"] * (row["familiar"] is False)
-            table.add_row(row["recording"], row["class"], sure, agree, str(row["windows"]), strange, ", ".join(said))
+            percents = {name: _percent(row[name]) for name in ("confidence", "agreement", "unfamiliar")}
+            marks = ["ALARM"] * row["alarm"] + ["unfamiliar"] * (row["familiar"] is False)
+            cells = row | percents | {"windows": str(row["windows"]), "": ", ".join(marks)}
+            table.add_row(*(cells[str(column.header)] for column in table.columns))
             return
-        if last[0] != row["recording"]:
-            last[0] = row["recording"]
-            print(f"{row['recording']}\n{'start':>12} {'seconds':>12} {'confidence':>10}  class")
+        if last != row["recording"]:
+            last = row["recording"]
+            print(f"{last}\n{'start':>12} {'seconds':>12} {'confidence':>10}  class")
         seconds = "?" if row["seconds"] is None else f"{row['seconds']:.3f}"
-        strange = "  unfamiliar" if row["familiar"] is False else ""
-        print(f"{row['start']:>12} {seconds:>12} {100 * row['confidence']:>8.1f} %  {row['class']}{strange}")
+        mark = "  unfamiliar" if row["familiar"] is False else ""
+        print(f"{row['start']:>12} {seconds:>12} {_percent(row['confidence']):>10}  {row['class']}{mark}")
 
     yield put
     if table.row_count:
         console().print(table)
+
+
+def _percent(share: float | None) -> str:
+    return "?" if share is None else f"{100 * share:.1f} %"
 
 
 @contextmanager
@@ -163,15 +169,11 @@ def _put_csv(by: str) -> Iterator[Callable[[dict[str, Any]], None]]:
 def _put_json(by: str) -> Iterator[Callable[[dict[str, Any]], None]]:
     """An object with one list, written as it grows."""
     import json
+    from itertools import chain, repeat
 
-    separator = ["\n"]
+    separators = chain(["\n"], repeat(",\n"))
     print(f'{{"{by}s": [', end="")
-
-    def put(row: dict[str, Any]) -> None:
-        print(separator[0] + json.dumps(row, ensure_ascii=False), end="")
-        separator[0] = ",\n"
-
-    yield put
+    yield lambda row: print(next(separators) + json.dumps(row, ensure_ascii=False), end="")
     print("\n]}")
 
 
@@ -187,7 +189,7 @@ def export(
     from bearcat.deploy.model import load_model
 
     opened = load_model(model)
-    _tell_refusal(opened.refusal)
+    _print_refusal(opened.refusal)
     written = export_onnx(opened, onnx)
     print(f"{written}: {written.stat().st_size / 1e6:.1f} MB; use it with: bearcat predict {written} FILES")
 
@@ -212,9 +214,9 @@ def serve(
 
     address = Address(host, port)
     if token is None and not address.loopback:
-        print(f"note: whoever reaches {host} may ask; set BEARCAT_TOKEN to let only some", file=sys.stderr)
+        _print_note(f"whoever reaches {host} may ask; set BEARCAT_TOKEN to let only some")
 
-    def say(where: str) -> None:
-        print(f"{model} is served on {where} (open it in a browser; Ctrl-C stops it)", flush=True)
+    def started(place: str) -> None:
+        print(f"{model} is served on {place} (open it in a browser; Ctrl-C stops it)", flush=True)
 
-    run(model, address, Limits(max_bytes, timeout, concurrency), token, alarm, say, _tell_refusal)
+    run(model, address, Limits(max_bytes, timeout, concurrency), token, alarm, started, _print_refusal)

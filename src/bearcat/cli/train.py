@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bearcat.cli.options import Channel, Device, Rate, Root, Set, Track, console, dataset_named
+from bearcat.cli.options import Bearing, Channel, Device, Rate, Root, Rpm, Set, Track, console, dataset_named
 from bearcat.methods.recipe import DEFAULT_RECIPE
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ def adapt(
     out: Annotated[Path | None, typer.Option(help="The folder for the results.  \\[default: bearcat-out]")] = None,
     channel: Channel = None,
     rate: Rate = None,
+    rpm: Rpm = None,
+    bearing: Bearing = None,
     window: Annotated[int | None, typer.Option(help=f"Samples a window.  \\[default: 1024{OWN}]")] = None,
     stride: Annotated[
         int | None, typer.Option(help=f"Samples from one window to the next.  \\[default: no overlap{OWN}]")
@@ -70,56 +72,56 @@ def adapt(
 
     With no option at all: a small, easy task between two simulated operating conditions, in a minute or two.
     """
-    from dataclasses import replace
     from functools import partial
 
     from rich.progress import track as reading
 
-    from bearcat.data import Folder, Task, dataset_label
+    from bearcat.data import Folder, dataset_label
     from bearcat.data.choose import Requested, choose_settings, paper_settings
     from bearcat.methods.recipe import QUICK_EPOCHS, RECIPES, find_recipe
-    from bearcat.runs import adapt as work
-    from bearcat.runs.run import Library, Order
+    from bearcat.runs import adapt as adapting
+    from bearcat.runs.spec import Library, RunSpec, make_recipe
     from bearcat.runs.track import require_tracker
     from bearcat.settings import pairs
     from bearcat.training.loop import checked_precision, chosen_device
 
     if data_name == "simulated" and (kind, window, settings) == (None, None, None):
-        print(work.DEMONSTRATION_SENTENCE, file=sys.stderr)
-        kind, window, settings = work.DEMONSTRATION
+        print(adapting.DEMONSTRATION_SENTENCE, file=sys.stderr)
+        kind, window, settings = adapting.DEMONSTRATION
     if track is not None:
         require_tracker(track)
-    proper = [find_recipe(name) for name in (beside, recipe) if name is not None]
+    names = [find_recipe(name) for name in (beside, recipe) if name is not None]
     changes = pairs(recipe_settings or ())
-    changed = RECIPES[proper[-1]].with_settings(changes)
+    changed = RECIPES[names[-1]].with_settings(changes)
     balance = changed.balance if "balance" in changes else balance
     requested = Requested(channel, rate, window, stride, split, kind, balance)
     paper_settings(requested)  # which refuses what nobody can do, before anything is read
-    place, precision = chosen_device(device), checked_precision(precision)
-    dataset = dataset_named(data_name, root, channel, settings)
+    where, precision = chosen_device(device), checked_precision(precision)
+    dataset = dataset_named(data_name, root, channel, settings, rpm, bearing)
     catalogue = dataset.catalogue()
-    sources, to = work.choose_domains(catalogue, source or (), target)
+    task = adapting.choose_task(catalogue, source or (), target)
     bar = partial(reading, description="reading", console=console(to_error=True), transient=True)
-    dataset, catalogue, chosen = choose_settings(dataset, catalogue, Task(sources, to), requested, bar)
+    dataset, catalogue, chosen = choose_settings(dataset, catalogue, task, requested, bar)
     library = Library({dataset: catalogue})
     if isinstance(dataset, Folder):
         _print_choices(chosen)
     if epochs is None:
-        epochs = QUICK_EPOCHS if data_name == "simulated" else RECIPES[proper[-1]].schedule.epochs
+        epochs = QUICK_EPOCHS if data_name == "simulated" else RECIPES[names[-1]].schedule.epochs
     out = out or Path("bearcat-out")
     records: list[tuple[str, dict[str, Any]]] = []
-    for name in proper:
-        folder = out / f"beside-{name}" if name != proper[-1] else out
-        prepared = replace(RECIPES[name].for_input(chosen.preparation.input), balance=chosen.balance)
-        scheduled = prepared.with_settings(changes if name == proper[-1] else {}).in_epochs(epochs)
-        order = Order(
-            dataset_label(data_name), dataset, sources, to, name, scheduled, chosen.preparation, chosen.split, seed,
-            precision, chosen.choices, chosen.warnings,
+    for name in names:
+        main = name == names[-1]
+        own = {"balance": str(chosen.balance)} | (changes if main else {})
+        spec = RunSpec(
+            dataset_label(data_name), dataset, task, name, make_recipe(name, chosen.preparation.input, epochs, own),
+            chosen.preparation, chosen.split, seed, precision, chosen=chosen.choices, warnings=chosen.warnings,
         )  # fmt: skip
+        folder, others = (
+            (out, [out / f"beside-{other}" for other, _ in records]) if main else (out / f"beside-{name}", [])
+        )
         with _training_bar(name, epochs) as progress:
-            others = [out / f"beside-{other}" for other, _ in records]
-            records.append((name, work.adapt(order, folder, place, progress, others, folder == out, track, library)))
-    _print_scores(f"{'+'.join(sources)} → {to}", records, chosen.warnings)
+            records.append((name, adapting.adapt(spec, folder, where, progress, others, main, track, library)))
+    _print_scores(str(task).replace("→", " → "), records, chosen.warnings)
     print_trust(*records[-1])
     print(f"Results are in {out}: record.json, predictions.csv, curves.csv, reliability.png, model/")
     print(f"All of it on one page: {out / 'report.html'}")
@@ -132,34 +134,34 @@ def _training_bar(name: str, epochs: int) -> Iterator[Callable[[EpochEnd], None]
 
     columns = (
         TextColumn("{task.description}", markup=False), BarColumn(bar_width=5), MofNCompleteColumn(),
-        TextColumn("{task.fields[told]}", markup=False), TimeRemainingColumn(),
+        TextColumn("{task.fields[losses]}", markup=False), TimeRemainingColumn(),
     )  # fmt: skip
     with Progress(*columns, console=console(to_error=True)) as bar:
-        task = bar.add_task(name, total=epochs, told="")
+        task = bar.add_task(name, total=epochs, losses="")
 
         def show(end: EpochEnd) -> None:
             last = {key: float(values[-1][0]) for key, values in end.history.items() if len(values) == end.epoch + 1}
             parts = [f"{last[f'loss_{part}']:.2f}" for part in LOSSES if f"loss_{part}" in last]
-            told = "loss " + "+".join(parts)
+            losses = "loss " + "+".join(parts)
             if "pseudo_label_share" in last:
-                told += f" {last['pseudo_label_share']:.0%} labelled"
+                losses += f" {last['pseudo_label_share']:.0%} labelled"
             if "temperature" in last:
-                told += f" T {last['temperature']:.1f}"
-            bar.update(task, completed=end.epoch + 1, told=told)
+                losses += f" T {last['temperature']:.1f}"
+            bar.update(task, completed=end.epoch + 1, losses=losses)
 
         yield show
 
 
 def _print_choices(chosen: DataSettings) -> None:
     """What was chosen from the recordings and why; each can be asked for instead."""
-    for one in chosen.choices:
-        print(f"{one.setting}: {one.value}; {one.reason}")
+    for choice in chosen.choices:
+        print(f"{choice.setting}: {choice.value}; {choice.reason}")
     for warning in chosen.warnings:
         print(f"warning: {warning}", file=sys.stderr)
 
 
-def _print_scores(title: str, records: Sequence[tuple[str, dict[str, Any]]], told: Sequence[str] = ()) -> None:
-    """Scores and warnings of the runs, but for the warnings that were told already."""
+def _print_scores(title: str, records: Sequence[tuple[str, dict[str, Any]]], printed: Sequence[str]) -> None:
+    """Scores of the runs, and their warnings but for those that were printed already."""
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
@@ -179,7 +181,7 @@ def _print_scores(title: str, records: Sequence[tuple[str, dict[str, Any]]], tol
     console().print(table)
     for name, record in records:
         for warning in record["warnings"]:
-            if warning not in told:
+            if warning not in printed:
                 print(f"warning: {name}: {warning}", file=sys.stderr)
 
 

@@ -27,7 +27,7 @@ from bearcat.data.catalogue import Catalogue, Entry, load
 from bearcat.data.formats import reading
 from bearcat.data.prepare import Preparation, assemble, prepare
 from bearcat.data.recording import Floats, RecordingInfo, Windows
-from bearcat.storage import digest, digest_file, write_atomically
+from bearcat.storage import digest, digest_file, digest_json, write_atomically
 
 VERSION = 3  # of the layout and of what `prepare` computes: raise it when either changes
 ARRAYS = ("windows", "shapes")  # prepared values, and the spectral shapes of the samples
@@ -40,7 +40,7 @@ def cached_windows(catalogue: Catalogue, preparation: Preparation, cache: Path |
     """
     if cache is None or catalogue.problems:
         return prepare(load(catalogue), preparation)  # which names the first problem
-    key = _key(catalogue.entries, preparation, cache)
+    key = digest_json([VERSION, asdict(preparation), fingerprint(catalogue, cache)])
     place = cache / "windows" / key
     found = _open(place, preparation)
     if found is not None:
@@ -53,10 +53,17 @@ def cached_windows(catalogue: Catalogue, preparation: Preparation, cache: Path |
     return _open(place, preparation) or windows
 
 
-def _key(entries: Sequence[Entry], preparation: Preparation, cache: Path) -> str:
-    content = _contents([entry for entry in entries if entry.file is not None], cache)
-    files = [[entry.domain, entry.label, entry.origin, entry.identity, content.get(entry.file)] for entry in entries]
-    return digest(json.dumps([VERSION, asdict(preparation), files]).encode())
+def fingerprint(catalogue: Catalogue, cache: Path) -> str:
+    """SHA-256 of everything that determines the recordings: labels, how they are read, and the files' content.
+
+    A file that is missing counts too: when it comes, the data are different.
+    """
+    content = _contents(catalogue.entries, cache)
+    entries = [
+        [entry.domain, entry.label, entry.origin, entry.identity, content.get(entry.file)]
+        for entry in catalogue.entries
+    ]
+    return digest_json([entries, [problem.origin for problem in catalogue.problems]])
 
 
 def _contents(entries: Sequence[Entry], cache: Path) -> dict[Path | None, str]:

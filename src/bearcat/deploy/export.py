@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat import __version__
+from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import find_input
 from bearcat.data.prepare import Preparation
 from bearcat.errors import InputError
@@ -78,8 +79,12 @@ class OnnxModel:
         """The same windows → calibrated log-probabilities (window, class)."""
         return self.run(windows, ["log_probabilities"])[0]
 
-    def outputs(self, windows: Array) -> Outputs:
-        """The same windows → calibrated log-probabilities, logits before calibration, and features."""
+    def outputs(self, windows: Array, rpm: float | None = None, bearing: Bearing | None = None) -> Outputs:
+        """The same windows → calibrated log-probabilities, logits before calibration, and features.
+
+        Speed and bearing are not used: an input that uses them has no torch form, and so cannot be exported.
+        """
+        del rpm, bearing
         return Outputs(*self.run(windows, ["log_probabilities", "logits", "features"]))
 
     def run(self, windows: Array, outputs: Sequence[str]) -> list[Array]:

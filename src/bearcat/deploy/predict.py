@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from bearcat.data.bearing import Bearing
 from bearcat.data.formats import FORMATS
 from bearcat.data.prepare import Preparation
 from bearcat.data.recording import Floats, Integers, spectral_shape
@@ -55,7 +56,7 @@ class Predictor(Protocol):
     @property
     def familiarity(self) -> Familiarity | None: ...
 
-    def outputs(self, windows: NDArray[Any]) -> Outputs:
+    def outputs(self, windows: NDArray[Any], rpm: float | None = None, bearing: Bearing | None = None) -> Outputs:
         """(window, channel, sample) windows as recorded → log-probabilities, logits, features."""
 
 
@@ -124,17 +125,29 @@ def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> t
     return Stream(stream.origin, wanted, blocks), f"{told}; {note}" if note else told
 
 
-def look_at(model: Predictor, windows: NDArray[Any], starts: Integers | None = None) -> Seen:
+def look_at(
+    model: Predictor,
+    windows: NDArray[Any],
+    starts: Integers | None = None,
+    rpm: float | None = None,
+    bearing: Bearing | None = None,
+) -> Seen:
     """Windows as recorded (window, channel, sample), at once; without `starts` they lie a step of the model's apart."""
     if starts is None:
         starts = model.preparation.step * np.arange(len(windows), dtype=np.int64)
-    said, strange = model.outputs(windows), None
+    said, strange = model.outputs(windows, rpm, bearing), None
     if model.familiarity is not None:
         strange = model.familiarity.unfamiliar(said.features, spectral_shape(windows))
     return Seen(starts, said.log_probabilities, strange)
 
 
-def look(model: Predictor, stream: Stream, batch: int = BATCH) -> Iterator[Seen]:
+def look(
+    model: Predictor,
+    stream: Stream,
+    batch: int = BATCH,
+    rpm: float | None = None,
+    bearing: Bearing | None = None,
+) -> Iterator[Seen]:
     """A stream at the model's rate → its windows as the model sees them, by batches."""
     if model.channels != 1:
         raise InputError(
@@ -146,21 +159,27 @@ def look(model: Predictor, stream: Stream, batch: int = BATCH) -> Iterator[Seen]
     for start, windows in cut_stream(stream.blocks, length, step, batch):
         seen = True
         starts = start + step * np.arange(len(windows), dtype=np.int64)
-        yield look_at(model, windows[:, None], starts)
+        yield look_at(model, windows[:, None], starts, rpm, bearing)
     if not seen:
         raise InputError(f"{stream.origin}: is shorter than one window of {length} samples; record for longer")
 
 
 def diagnose_stream(
-    model: Predictor, stream: Stream, batch: int = BATCH, show: Callable[[Seen], None] | None = None
+    model: Predictor,
+    stream: Stream,
+    batch: int = BATCH,
+    show: Callable[[Seen], None] | None = None,
+    rpm: float | None = None,
+    bearing: Bearing | None = None,
 ) -> Diagnosis:
     """The diagnosis of a whole recording, at the model's rate. `show` is called with every batch of windows.
 
+    Speed and bearing are for models whose input uses them.
     Of the windows sums and counts are kept alone, so that a recording may be of any length.
     """
     nothing = None if model.familiarity is None else 0
     counted = Tally(np.zeros(len(model.classes)), np.zeros(len(model.classes), dtype=np.int64), nothing)
-    for seen in look(model, stream, batch):
+    for seen in look(model, stream, batch, rpm, bearing):
         counted += tally(seen.log_probabilities, seen.unfamiliar)
         if show is not None:
             show(seen)

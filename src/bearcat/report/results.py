@@ -41,6 +41,9 @@ class Cell:
     method: str  # as the grid calls it
     seed: int
 
+    def __str__(self) -> str:
+        return f"{self.method}, {self.task}, {self.input}, seed {self.seed}"
+
 
 @dataclass(frozen=True, eq=False)
 class Predictions:

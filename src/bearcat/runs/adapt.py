@@ -1,11 +1,11 @@
 """One adaptation from recordings to a folder of results: what `bearcat adapt` does.
 
     OUT/
-      record.json, predictions.csv, curves.csv, run.json, reliability.png, model/      as in runs.py
+      record.json, predictions.csv, curves.csv, run.json, reliability.png, model/      as in run.py
       report.html              all of it on one page
       checkpoint.safetensors   while training; an interrupted run goes on from it
 
->>> record = adapt(Order(dataset=open_dataset("simulated")), Path("out"), torch.device("cpu"))
+>>> record = adapt(spec, Path("out"), torch.device("cpu"))
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from typing import Any
 
 import torch
 
-from bearcat.data import Catalogue
+from bearcat.data import Catalogue, Task
 from bearcat.data.catalogue import find_domain
 from bearcat.data.datasets.folder import EMPTY
 from bearcat.errors import InputError
 from bearcat.report.choices import compared
 from bearcat.report.results import read_result
-from bearcat.runs.run import KEPT, Library, Order, adapt_all, add_estimate
+from bearcat.runs.record import add_estimate
+from bearcat.runs.run import EXTRAS, run_stack
+from bearcat.runs.spec import Library, RunSpec
 from bearcat.training.evaluate import EpochEnd
 
 # What `bearcat adapt` does when it is told nothing: three states of a bearing, seen in short spectra, so that a few
@@ -33,17 +35,17 @@ DEMONSTRATION_SENTENCE = (
 )
 
 
-def choose_domains(catalogue: Catalogue, source: Sequence[str], target: str | None) -> tuple[tuple[str, ...], str]:
-    """The named domains, or the first two where nobody says."""
+def choose_task(catalogue: Catalogue, source: Sequence[str], target: str | None) -> Task:
+    """The task between the named domains, or between the first two where no names are given."""
     if len(catalogue.domains) < 2 and not (source and target):
         raise InputError(f"adapting needs two domains, and there is {', '.join(catalogue.domains) or 'none'}")
-    sources = tuple(dict.fromkeys(_source(one, catalogue) for one in source)) or catalogue.domains[:1]
+    sources = tuple(dict.fromkeys(_source(name, catalogue) for name in source)) or catalogue.domains[:1]
     if target is not None:
-        return sources, _domain(target, catalogue)
-    left = [one for one in catalogue.domains if one not in sources]
+        return Task(sources, _domain(target, catalogue))
+    left = [domain for domain in catalogue.domains if domain not in sources]
     if not left:
         raise InputError("every domain is a source; leave one of them for the target")
-    return sources, left[0]
+    return Task(sources, left[0])
 
 
 def _source(name: str, catalogue: Catalogue) -> str:
@@ -64,7 +66,7 @@ def _domain(name: str, catalogue: Catalogue) -> str:
 
 
 def adapt(
-    order: Order,
+    spec: RunSpec,
     out: Path,
     device: torch.device,
     progress: Callable[[EpochEnd], None] | None = None,
@@ -78,10 +80,10 @@ def adapt(
     `beside` are folders of other finished runs that the record and the page compare it with.
     """
     checkpoint = out / "checkpoint.safetensors"
-    record = adapt_all([order], [out], device, progress, checkpoint, keep=KEPT, library=library, track=track)[0]
+    (record,) = run_stack([spec], [out], device, progress, checkpoint, keep=EXTRAS, library=library, track=track)
     checkpoint.unlink(missing_ok=True)
     if beside:
-        found = compared(read_result(out), [read_result(one) for one in beside])
+        found = compared(read_result(out), [read_result(folder) for folder in beside])
         if record["estimates"].get("beside") != found:
             record = add_estimate(out, "beside", found)
     if page:

@@ -1,0 +1,189 @@
+"""The record of a run: what it says, how it is sealed, and how it is read back.
+
+record.json is written last and marks a run as finished. It carries checksums of itself and of the tables beside it, so
+that a damaged folder is noticed. run.json says which run a folder belongs to, so that another does not overwrite it.
+
+>>> claim(folder, spec)
+>>> write_record(folder, make_record(spec, split, evaluation, trained, device, seconds=12.5))
+>>> read_record(folder)["scores"]["target"]["accuracy"]
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import bearcat
+from bearcat.calibration import Calibration
+from bearcat.data import SplitTask
+from bearcat.errors import InputError
+from bearcat.runs.spec import RunSpec
+from bearcat.storage import digest, write_atomically
+from bearcat.training.estimates import RunEstimates
+from bearcat.training.loop import RESULT_VERSION, Trained
+
+RECORD, PREDICTIONS, CURVES, SPEC = "record.json", "predictions.csv", "curves.csv", "run.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """The predictions of a run for its test windows, and what follows from them."""
+
+    source: NDArray[np.float64]  # (window, class) calibrated log-probabilities
+    target: NDArray[np.float32]  # (window, class) calibrated probabilities
+    target_uncalibrated: NDArray[np.float32]
+    finite: bool  # the loss never turned NaN or infinite
+    calibration: Calibration | None  # of this run alone, on the CPU
+    scores: dict[str, dict[str, float | None] | None]  # of "source" and "target"; None without labels
+    reliability: dict[str, dict[str, Any] | None]  # what a reliability diagram draws, likewise
+    trust: RunEstimates
+
+
+def claim(folder: Path, spec: RunSpec) -> None:
+    """Marks the folder as this run's; refuses one that holds another run or something else."""
+    note = folder / SPEC
+    try:
+        if note.exists():
+            owner = _owner(note)
+            if owner != spec.identity and (owner is not None or (folder / RECORD).exists()):
+                raise InputError(f"{folder}: holds another run (other settings, seed or data); choose another --out")
+        elif folder.exists() and (not folder.is_dir() or any(not _expected(path) for path in folder.iterdir())):
+            raise InputError(f"{folder}: is not empty and holds no run of bearcat; choose another --out")
+        settings = {"identity": spec.identity, "seed": spec.seed} | spec.to_dict()
+        write_atomically(note, json.dumps(settings, indent=1, ensure_ascii=False).encode())
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder}: cannot be used ({type(error).__name__}: {error}); choose another --out") from error
+
+
+def _owner(note: Path) -> str | None:
+    """The identity in run.json; None where it is damaged, which is no loss while nothing is finished."""
+    try:
+        return str(json.loads(note.read_text(encoding="utf-8"))["identity"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _expected(path: Path) -> bool:
+    """Whether a file may stand in a folder that no run has claimed: comparisons of `adapt`, and interrupted claims."""
+    return path.name.startswith(("beside-", f".{SPEC}"))
+
+
+def make_record(
+    spec: RunSpec, split: SplitTask, evaluation: Evaluation, trained: Trained, device: torch.device, seconds: float
+) -> dict[str, Any]:
+    """Everything that is known of a finished run, as plain values. `seconds` are those of the whole stack."""
+    training, calibration = split.training, evaluation.calibration
+    predicted = np.bincount(evaluation.target.argmax(axis=1), minlength=len(training.classes))
+    never = [name for name, windows in zip(training.classes, predicted.tolist(), strict=True) if windows == 0]
+    collapsed = int((predicted > 0).sum()) == 1
+    warnings = [*spec.warnings, *(f"class '{name}' is never predicted on the target" for name in never)]
+    if not evaluation.finite:
+        warnings.append("the loss turned NaN or infinite; the run was stopped there and its numbers mean nothing")
+    if collapsed:
+        warnings.append("the predictions on the target collapsed to one class")
+    fitted = None
+    if calibration is not None:
+        temperature, at_bound = float(calibration.temperature[0]), bool(calibration.at_bound[0])
+        fitted = {"temperature": temperature if np.isfinite(temperature) else None, "at_bound": at_bound}
+        if at_bound:
+            warnings.append(describe_bound(temperature))
+    return {
+        "scores": evaluation.scores,
+        "estimates": evaluation.trust.estimates,
+        "estimates_checked": evaluation.trust.checked,
+        "calibration": fitted,
+        "reliability": evaluation.reliability,
+        "failed": not evaluation.finite,
+        "collapsed": collapsed,
+        "never_predicted": never,
+        "warnings": warnings,
+        "settings": spec.to_dict(),
+        **({"chosen": [asdict(choice) for choice in spec.chosen]} if spec.chosen else {}),
+        "seed": spec.seed,
+        "data": {
+            "classes": list(training.classes),
+            "source_train": len(training.source_train),
+            "source_test": len(training.source_test),
+            "target_train": len(training.target_train),
+            "target_test": len(split.held_back.target_test),
+            "identity": spec.identity,
+        },
+        "device": str(device) if device.type == "cpu" else torch.cuda.get_device_name(device),
+        "kernels": trained.kernels,
+        "precision": trained.precision,
+        "versions": versions(),
+        "seconds": round(seconds, 2),
+        "stack": len(trained.finite),  # runs that shared these seconds
+    }
+
+
+def describe_bound(temperature: float) -> str:
+    """What it means that calibration ended at one of its bounds, 1 and 100 (bearcat.calibration.Temperature)."""
+    if temperature > 1:
+        return "the temperature is at its upper bound; the source test windows are not classified better than by chance"
+    return (
+        "the temperature is at its bound; on the source test windows the model is less sure than it is right (it makes"
+        " no mistakes there, or was trained for a short time), and calibration makes nothing surer"
+    )
+
+
+def versions() -> dict[str, str]:
+    return {
+        "bearcat": bearcat.__version__,
+        "result": str(RESULT_VERSION),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
+
+
+def write_record(folder: Path, record: dict[str, Any]) -> None:
+    """Seals and writes the record; the tables beside it must be there already."""
+    plain = json.loads(_text(record))
+    checksums = {name: digest((folder / name).read_bytes()) for name in (PREDICTIONS, CURVES)}
+    sealed = plain | {"checksums": {RECORD: digest(_text(plain))} | checksums}
+    write_atomically(folder / RECORD, json.dumps(sealed, indent=1, ensure_ascii=False).encode())
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """The record of a finished run, compared with its own checksum and those of the tables beside it.
+
+    ValueError says which file is damaged; FileNotFoundError, that there is no record.
+    """
+    try:
+        record: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        checksums = record.pop("checksums")
+        intact = checksums[RECORD] == digest(_text(record))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{folder / RECORD}: is damaged ({type(error).__name__})") from error
+    if not intact:
+        raise ValueError(f"{folder / RECORD}: is damaged (it does not match its checksum)")
+    for name in (PREDICTIONS, CURVES):
+        try:
+            content = (folder / name).read_bytes()
+        except FileNotFoundError as error:
+            raise ValueError(f"{folder / name}: is missing") from error
+        if digest(content) != checksums[name]:
+            raise ValueError(f"{folder / name}: is damaged (it does not match its checksum)")
+    return record
+
+
+def add_estimate(folder: Path, name: str, value: Any) -> dict[str, Any]:
+    """Adds an entry to a finished run's estimates and seals the record anew; returns the record."""
+    record = read_record(folder)
+    record["estimates"][name] = value
+    write_record(folder, record)
+    return record
+
+
+def _text(record: dict[str, Any]) -> bytes:
+    return json.dumps(record, sort_keys=True, allow_nan=False).encode()

@@ -1,0 +1,148 @@
+"""What a run is, and the data it needs.
+
+A `RunSpec` holds everything that determines a run's result. Its identity, a hash of the version of our results, every
+setting, the seed and the content of the files, names the run wherever it is kept: its folder in a store, run.json in
+the folder of `bearcat adapt`.
+
+>>> library = Library()
+>>> task = Task("N15_M07_F10", "N09_M07_F10")
+>>> spec = library.identified(RunSpec("simulated", Simulated(), task, "DANN", RECIPES["DANN"]))
+>>> spec.identity, library.split(spec).training
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from bearcat.data import Catalogue, Dataset, Preparation, Windows, cache_folder, join
+from bearcat.data.cache import cached_windows, fingerprint
+from bearcat.data.choose import Choice
+from bearcat.data.tasks import Split, SplitTask, Task, split_task
+from bearcat.errors import InputError
+from bearcat.methods.recipe import RECIPES, Recipe
+from bearcat.report.results import Cell
+from bearcat.settings import to_plain
+from bearcat.storage import digest_json
+from bearcat.training.loop import RESULT_VERSION
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One run: what is trained on what, with which seed."""
+
+    data: str  # what records call the dataset
+    dataset: Dataset
+    task: Task
+    recipe_name: str
+    recipe: Recipe
+    preparation: Preparation = field(default_factory=Preparation)
+    split: Split = field(default_factory=Split)
+    seed: int = 0
+    precision: str | None = None  # on a GPU: "float32", "tf32" or "bfloat16"; None: as fast as it can
+    fingerprints: tuple[str, ...] = ()  # of the content of each source and of the target, from Library.identified
+    # The rest is for records and reports and does not determine the result.
+    method: str | None = None  # the grid's name for it; None: the recipe's name
+    chosen: tuple[Choice, ...] = ()  # why settings that nobody asked for are what they are
+    warnings: tuple[str, ...] = ()  # what is known to be wrong with the data
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        return (*self.task.sources, self.task.target)
+
+    @property
+    def cell(self) -> Cell:
+        """Where the run stands in the tables of a report."""
+        method = self.method or self.recipe_name
+        return Cell(self.data, self.preparation.input, str(self.task), method, self.seed)
+
+    def data_dict(self) -> dict[str, Any]:
+        """The dataset's name and settings, without the folder it lies in."""
+        settings = to_plain(self.dataset).items()
+        return {"name": self.data} | {name: value for name, value in settings if name != "root"}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every setting but the seed, as plain values."""
+        return {
+            "data": self.data_dict(),
+            "source": list(self.task.sources),
+            "target": self.task.target,
+            "preparation": asdict(self.preparation),
+            "split": asdict(self.split),
+            "recipe": {"name": self.recipe_name} | self.recipe.to_dict(),
+            "precision": self.precision,
+        }
+
+    @cached_property
+    def identity(self) -> str:
+        if not self.fingerprints:
+            raise ValueError("the identity of a run needs the fingerprints of its data; use Library.identified")
+        return digest_json([RESULT_VERSION, self.to_dict(), self.seed, self.fingerprints])[:24]
+
+
+def make_recipe(name: str, kind: str, epochs: int | None = None, settings: Mapping[str, str] | None = None) -> Recipe:
+    """A recipe for an input of this kind, with settings by name, in so many epochs.
+
+    Settings are those of the paper's 300 epochs, and scaled with them.
+    """
+    recipe = RECIPES[name].for_input(kind).with_settings(settings or {})
+    return recipe if epochs is None else recipe.in_epochs(epochs)
+
+
+class Library:
+    """The data of runs: catalogues, prepared windows and splits, each made once however many runs want them."""
+
+    def __init__(
+        self, catalogues: Mapping[Dataset, Catalogue] | None = None, remembered: Mapping[str, str] | None = None
+    ) -> None:
+        """`catalogues` are those made already, `remembered` fingerprints of data that may not be on this machine."""
+        self.fingerprints: dict[str, str] = {}
+        self._remembered = remembered or {}
+        self._catalogues = dict(catalogues or {})
+        self._windows: dict[tuple[Dataset, str, Preparation], Windows] = {}
+        self._splits: dict[Any, SplitTask] = {}
+
+    def catalogue(self, dataset: Dataset) -> Catalogue:
+        if dataset not in self._catalogues:
+            self._catalogues[dataset] = dataset.catalogue()
+        return self._catalogues[dataset]
+
+    def windows(self, spec: RunSpec) -> list[Windows]:
+        """The prepared windows of each source, then of the target."""
+        found = []
+        for domain in spec.domains:
+            key = (spec.dataset, domain, spec.preparation)
+            if key not in self._windows:
+                part = self.catalogue(spec.dataset).only([domain])
+                self._windows[key] = cached_windows(part, spec.preparation, cache_folder())
+            found.append(self._windows[key])
+        return found
+
+    def split(self, spec: RunSpec) -> SplitTask:
+        """The split of a run's windows. It is made once; each answer copies values for itself, when they are used."""
+        key = (spec.dataset, spec.task, spec.preparation, spec.split, spec.seed)
+        if key not in self._splits:
+            *sources, target = self.windows(spec)
+            source = sources[0] if len(sources) == 1 else join(sources)
+            self._splits[key] = split_task(spec.task, source, target, spec.split, spec.seed, keep_unknown=True)
+        return replace(self._splits[key])
+
+    def identified(self, spec: RunSpec) -> RunSpec:
+        """The run with the fingerprints of its data, and thereby its identity."""
+        if spec.fingerprints:
+            return spec
+        return replace(spec, fingerprints=tuple(self._fingerprint(spec, domain) for domain in spec.domains))
+
+    def _fingerprint(self, spec: RunSpec, domain: str) -> str:
+        key = digest_json([spec.data_dict(), domain])
+        if key not in self.fingerprints:
+            try:
+                part = self.catalogue(spec.dataset).only([domain])
+                self.fingerprints[key] = fingerprint(part, cache_folder())
+            except InputError:
+                if key not in self._remembered:
+                    raise
+                self.fingerprints[key] = self._remembered[key]
+        return self.fingerprints[key]
