@@ -69,10 +69,10 @@ def test_one_short_file_trains_evaluates_saves_predicts_and_exports(name, tmp_pa
     for model in ("out/model", "model.onnx"):
         printed = run("predict", model, "machine.npy", *predict, status=(0, 1))
         answers.append(json.loads(printed[printed.index("{") :])["recordings"][0])
-    assert answers[0]["predicted"] == answers[1]["predicted"]
+    assert answers[0]["class"] == answers[1]["class"]
     assert answers[0]["confidence"] == pytest.approx(answers[1]["confidence"], abs=1e-3)
     plain = python("bearcat", "predict", "model.onnx", "machine.npy", *predict, folder=tmp_path, status=(0, 1))
-    assert json.loads(plain[plain.index("{") :])["recordings"][0]["predicted"] == answers[1]["predicted"]
+    assert json.loads(plain[plain.index("{") :])["recordings"][0]["class"] == answers[1]["class"]
     if name in ("add_an_input.py", "add_an_encoder.py"):  # the folder needs the row, and says so
         row = {"add_an_input.py": "log-spectrum", "add_an_encoder.py": "dense"}[name]
         assert row in python("bearcat", "predict", "out/model", "machine.npy", folder=tmp_path, status=(2,))

@@ -245,7 +245,8 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             folder,
             Model(
                 network=self.network_, calibration=self.calibration_, classes=classes, preparation=preparation,
-                rate=rate, metadata=metadata, encoder=self.recipe_.encoder, channels=self.window_shape_[0],
+                rate=rate, metadata=metadata, encoder=self.recipe_.encoder,
+                calibrator=self.recipe_.calibration or "Temperature", channels=self.window_shape_[0],
                 pooled_temperature=self.pooled_temperature_,
             ),
         )  # fmt: skip

@@ -55,6 +55,7 @@ class Model:
     rate: float | None  # of the recordings it was trained on
     metadata: dict[str, Any]  # for people and the card: recipe, task, data, scores, estimates, limits, versions, …
     encoder: str = "cnn"  # a row of ENCODERS
+    calibrator: str | None = None  # a row of CALIBRATORS
     channels: int = 1
     pooled_temperature: float = 1.0  # of a recording's confidence (bearcat.trust.pooling)
     familiarity: Familiarity | None = None  # what windows of the adapted target look like, where that was fitted
@@ -131,6 +132,7 @@ def save_model(folder: Path, model: Model) -> None:
         "channels": model.channels,
         "preparation": asdict(model.preparation),
         "encoder": model.encoder,
+        "calibrator": model.calibrator,
         "rate": model.rate,
         "calibrated": model.calibration is not None,
         "calibration_at_bound": model.calibration is not None and bool(model.calibration.at_bound.any()),
@@ -184,6 +186,7 @@ def load_model(folder: Path) -> Model:
             rate=metadata["rate"],
             metadata=metadata,
             encoder=metadata["encoder"],
+            calibrator=metadata["calibrator"],
             channels=metadata["channels"],
             pooled_temperature=float(metadata["pooled_temperature"]),
             familiarity=Familiarity.from_state(familiarity) if familiarity else None,

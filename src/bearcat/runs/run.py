@@ -192,8 +192,8 @@ def _model(
     pooled = pooled_temperature(evaluation.source, training.source_test.labels, recordings) if sound else 1.0
     familiarity = evaluation.trust.familiarity
     return Model(
-        network, evaluation.calibration, training.classes, spec.preparation, rate, card, spec.recipe.encoder, channels,
-        pooled_temperature=pooled, familiarity=familiarity if familiarity.usable else None,
+        network, evaluation.calibration, training.classes, spec.preparation, rate, card, spec.recipe.encoder,
+        spec.recipe.calibration, channels, pooled_temperature=pooled, familiarity=familiarity if familiarity.usable else None,
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from bearcat.data.tasks import UNKNOWN
 from bearcat.methods.recipe import Recipe
 from bearcat.training.evaluate import predict
 from bearcat.training.state import TrainingState
+from bearcat.trust.accuracy import ESTIMATORS, Source, Target
 
 
 @torch.no_grad()
@@ -45,7 +47,10 @@ def fit_calibration(recipe: Recipe, state: TrainingState) -> Calibration:
         "target_weight": lambda: batches.target_present,
         "target_windows": lambda: batches.target_train,
         "network": lambda: lambda windows: predict(network, windows),
-        "estimates": lambda: {"class_shares": _class_shares(target()[0], batches.target_present)},
+        "estimates": lambda: {
+            "accuracy": _expected_accuracy(logits, labels, target()[0], batches.target_present),
+            "class_shares": _class_shares(target()[0], batches.target_present),
+        },
         "seeds": lambda: torch.tensor(batches.seeds, device=logits.device),
     }
     weight = _equal_classes(labels, logits.shape[-1]) if recipe.balance else labels != UNKNOWN
@@ -60,6 +65,19 @@ def refill(earlier: Calibration | None, fitted: Calibration) -> Calibration:
     for name, value in fitted.state().items():
         earlier.state()[name].copy_(value)
     return earlier
+
+
+def _expected_accuracy(source: Tensor, labels: Tensor, target: Tensor, present: Tensor) -> Tensor:
+    """The share of right predictions on the target that ATC expects (trust.accuracy), (run,)."""
+    found = []
+    arrays = [value.double().log_softmax(dim=-1).cpu().numpy() for value in (source, target)]
+    known, there = (labels != UNKNOWN).cpu().numpy(), present.cpu().numpy()
+    for run, codes in enumerate(labels.cpu().numpy()):
+        test = Source(arrays[0][run][known[run]], codes[known[run]])
+        unlabelled = arrays[1][run][there[run]]
+        hits = ESTIMATORS["atc_confidence"].expected_hits(test, Target(unlabelled, np.arange(len(unlabelled))))
+        found.append(float(hits.mean()))
+    return torch.tensor(found, device=source.device)
 
 
 def _class_shares(logits: Tensor, present: Tensor) -> Tensor:
