@@ -193,7 +193,7 @@ def _model(
     familiarity = evaluation.trust.familiarity
     return Model(
         network, evaluation.calibration, training.classes, spec.preparation, rate, card, spec.recipe.encoder,
-        spec.recipe.calibration, channels, pooled_temperature=pooled, familiarity=familiarity if familiarity.usable else None,
+        spec.recipe.calibration, channels, pooled, familiarity if familiarity.usable else None,
     )  # fmt: skip
 
 
