@@ -74,7 +74,7 @@ def reading(origin: str, kind: str, damaged: type[InputError] = InputError) -> I
             " save it again with the encoding UTF-8"
         ) from error
     except Exception as error:
-        reason = str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
+        reason = str(error).strip().split("\n")[0][:200].rstrip(".") or type(error).__name__
         raise damaged(
             f"{origin}: cannot be read as {kind} ({reason}); the file is damaged, cut short or of another format"
         ) from error
