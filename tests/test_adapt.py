@@ -48,7 +48,7 @@ def test_out_holds_everything_promised(finished):
         assert 0 <= record["scores"]["target"][name] <= 1
         assert 0 <= record["scores"]["source"][name] <= 1
     assert record["settings"]["recipe"]["name"] == "CAT*-Temperature"
-    assert record["settings"]["recipe"]["labels"]["tau"] == 0.9
+    assert record["settings"]["recipe"]["ingredients"]["labels"]["tau"] == 0.9
     assert record["settings"]["data"]["severities"] == [4.0]
     assert {"seed", "data", "versions", "seconds", "settings", "warnings", "estimates"} <= record.keys()
 
@@ -97,7 +97,7 @@ def test_curves_have_a_row_per_epoch_and_every_number(finished):
     rows = list(rows_of(finished / "curves.csv"))
     assert [row["epoch"] for row in rows] == [str(epoch) for epoch in range(6)]
     for name in (
-        "loss_supervised", "loss_pseudo_label", "loss_confusion", "loss_domain", "pseudo_label_share",
+        "loss_supervised", "loss_labels", "loss_confusion", "loss_alignment", "pseudo_label_share",
         "pseudo_label_accuracy", "threshold:healthy", "temperature", "source_accuracy_teacher", "target_ece_teacher",
         "target_accuracy_student", "source_ece_student",
     ):  # fmt: skip
@@ -120,7 +120,7 @@ def test_the_saved_model_predicts_what_the_run_predicted(finished):
     model = load_model(finished / "model")
     texts = {"severities": "4", "faults": "inner,outer", "seconds": "1"}
     catalogue = open_dataset("simulated", None, texts).catalogue()
-    windows = prepare(load(catalogue, ["N09_M07_F10"]), Preparation(**{**model.told["preparation"]}))
+    windows = prepare(load(catalogue, ["N09_M07_F10"]), model.preparation)
     places = {
         (windows.recordings[r].origin, int(s)): n
         for n, (r, s) in enumerate(zip(windows.recording, windows.start, strict=True))
@@ -168,7 +168,7 @@ def test_a_damaged_model_folder_is_refused(finished, tmp_path, damage):
     elif damage == "json":
         words.write_text("{")
     else:
-        words.write_text(words.read_text().replace('"format": 1', '"format": 99'))
+        words.write_text(json.dumps(json.loads(words.read_text()) | {"format": 99}))
     with pytest.raises(InputError, match=r"model: (is no model folder|is a damaged|weights|was written by a newer)"):
         load_model(folder)
 
