@@ -204,11 +204,13 @@ def test_an_unlabelled_target_has_no_scores(tmp_path):
         place.mkdir(parents=True, exist_ok=True)
         np.save(place / f"{entry.label}.npy", entry.read().signal)
     words = ("adapt", "--data", tmp_path / "mine", "--source", "N15_M07_F10", "--target", "N09_M07_F10", "--input",
-             "frequency", "--window", "256", "--epochs", "3", "--recipe", "DANN", "--out", tmp_path / "out")  # fmt: skip
+             "frequency", "--window", "256", "--epochs", "3", "--recipe", "DANN", "--rpm", "1500", "--bearing", "6205",
+             "--out", tmp_path / "out")  # fmt: skip
     result = bearcat(*words)
     assert result.returncode == 0, result.stderr
     assert "no labels" in result.stdout
     record = json.loads((tmp_path / "out" / "record.json").read_text())
+    assert (record["settings"]["data"]["rpm"], record["settings"]["data"]["bearing"]) == (1500, "6205")
     assert record["scores"]["target"] is None
     assert record["reliability"]["target"] is None
     assert 0 < record["estimates"]["mean_confidence"] <= 1
@@ -268,6 +270,7 @@ def test_two_machines_teach_a_third_and_every_choice_is_told(tmp_path):
         (["--epochs", "0"], "epochs must be at least 1"),
         (["--seed", "-1"], "a seed is a whole number"),
         (["--window", "20"], "too short for the encoder"),
+        (["--rpm", "900"], "unknown setting 'rpm'"),
         (["--set", "seconds=0.3"], "training windows are fewer than a batch of 64"),
         (["--set", "faults="], "only the class 'healthy'"),
         (["--recipe-set", "teacher.statistics=avraged"], "did you mean 'averaged'"),
