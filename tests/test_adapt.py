@@ -48,7 +48,7 @@ def test_out_holds_everything_promised(finished):
         assert 0 <= record["scores"]["target"][name] <= 1
         assert 0 <= record["scores"]["source"][name] <= 1
     assert record["settings"]["recipe"]["name"] == "CAT*-Temperature"
-    assert record["settings"]["recipe"]["labels"]["tau"] == 0.9
+    assert record["settings"]["recipe"]["ingredients"]["labels"]["tau"] == 0.9
     assert record["settings"]["data"]["severities"] == [4.0]
     assert {"seed", "data", "versions", "seconds", "settings", "warnings", "estimates"} <= record.keys()
 
@@ -97,7 +97,7 @@ def test_curves_have_a_row_per_epoch_and_every_number(finished):
     rows = list(rows_of(finished / "curves.csv"))
     assert [row["epoch"] for row in rows] == [str(epoch) for epoch in range(6)]
     for name in (
-        "loss_supervised", "loss_pseudo_label", "loss_confusion", "loss_domain", "pseudo_label_share",
+        "loss_supervised", "loss_labels", "loss_confusion", "loss_alignment", "pseudo_label_share",
         "pseudo_label_accuracy", "threshold:healthy", "temperature", "source_accuracy_teacher", "target_ece_teacher",
         "target_accuracy_student", "source_ece_student",
     ):  # fmt: skip
@@ -120,7 +120,7 @@ def test_the_saved_model_predicts_what_the_run_predicted(finished):
     model = load_model(finished / "model")
     texts = {"severities": "4", "faults": "inner,outer", "seconds": "1"}
     catalogue = open_dataset("simulated", None, texts).catalogue()
-    windows = prepare(load(catalogue, ["N09_M07_F10"]), Preparation(**{**model.told["preparation"]}))
+    windows = prepare(load(catalogue, ["N09_M07_F10"]), model.preparation)
     places = {
         (windows.recordings[r].origin, int(s)): n
         for n, (r, s) in enumerate(zip(windows.recording, windows.start, strict=True))
@@ -168,7 +168,7 @@ def test_a_damaged_model_folder_is_refused(finished, tmp_path, damage):
     elif damage == "json":
         words.write_text("{")
     else:
-        words.write_text(words.read_text().replace('"format": 1', '"format": 99'))
+        words.write_text(json.dumps(json.loads(words.read_text()) | {"format": 99}))
     with pytest.raises(InputError, match=r"model: (is no model folder|is a damaged|weights|was written by a newer)"):
         load_model(folder)
 
@@ -204,11 +204,13 @@ def test_an_unlabelled_target_has_no_scores(tmp_path):
         place.mkdir(parents=True, exist_ok=True)
         np.save(place / f"{entry.label}.npy", entry.read().signal)
     words = ("adapt", "--data", tmp_path / "mine", "--source", "N15_M07_F10", "--target", "N09_M07_F10", "--input",
-             "frequency", "--window", "256", "--epochs", "3", "--recipe", "DANN", "--out", tmp_path / "out")  # fmt: skip
+             "frequency", "--window", "256", "--epochs", "3", "--recipe", "DANN", "--rpm", "1500", "--bearing", "6205",
+             "--out", tmp_path / "out")  # fmt: skip
     result = bearcat(*words)
     assert result.returncode == 0, result.stderr
     assert "no labels" in result.stdout
     record = json.loads((tmp_path / "out" / "record.json").read_text())
+    assert (record["settings"]["data"]["rpm"], record["settings"]["data"]["bearing"]) == (1500, "6205")
     assert record["scores"]["target"] is None
     assert record["reliability"]["target"] is None
     assert 0 < record["estimates"]["mean_confidence"] <= 1
@@ -268,6 +270,7 @@ def test_two_machines_teach_a_third_and_every_choice_is_told(tmp_path):
         (["--epochs", "0"], "epochs must be at least 1"),
         (["--seed", "-1"], "a seed is a whole number"),
         (["--window", "20"], "too short for the encoder"),
+        (["--rpm", "900"], "unknown setting 'rpm'"),
         (["--set", "seconds=0.3"], "training windows are fewer than a batch of 64"),
         (["--set", "faults="], "only the class 'healthy'"),
         (["--recipe-set", "teacher.statistics=avraged"], "did you mean 'averaged'"),

@@ -177,7 +177,6 @@ def disk_sentence(error: BaseException, store: Store) -> str | None:
 def complete(specs: Sequence[RunSpec], device: torch.device, execution: Execution) -> None:
     """Trains these runs, which must be ours, together; in halves where memory is short, one by one where that fails."""
     runs, store, listener = [spec.identity for spec in specs], execution.store, execution.listener
-    trouble = None
     if (store.stack(runs) / CHECKPOINT).exists():
         listener.message(f"{count(len(specs), 'run')} of {specs[0].cell.method}: going on from a checkpoint")
         trouble = _train(specs, device, execution)

@@ -120,7 +120,13 @@ def make_record(
         "device": str(device) if device.type == "cpu" else torch.cuda.get_device_name(device),
         "kernels": trained.kernels,
         "precision": trained.precision,
-        "versions": versions(),
+        "versions": {
+            "bearcat": bearcat.__version__,
+            "result": str(RESULT_VERSION),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+        },
         "seconds": round(seconds, 2),
         "stack": len(trained.finite),  # runs that shared these seconds
     }
@@ -134,16 +140,6 @@ def describe_bound(temperature: float) -> str:
         "the temperature is at its bound; on the source test windows the model is less sure than it is right (it makes"
         " no mistakes there, or was trained for a short time), and calibration makes nothing surer"
     )
-
-
-def versions() -> dict[str, str]:
-    return {
-        "bearcat": bearcat.__version__,
-        "result": str(RESULT_VERSION),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-    }
 
 
 def write_record(folder: Path, record: dict[str, Any]) -> None:

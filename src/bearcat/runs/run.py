@@ -20,6 +20,7 @@ import csv
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,6 @@ from bearcat.deploy.model import Model, save_model
 from bearcat.models import select_run
 from bearcat.report.figures import write_reliability
 from bearcat.runs.record import CURVES, PREDICTIONS, RECORD, Evaluation, claim, make_record, read_record, write_record
-from bearcat.runs.record import versions as versions_now
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.runs.track import tracked
 from bearcat.storage import digest_json
@@ -86,8 +86,7 @@ def run_stack(
             _write_predictions(folder / PREDICTIONS, split, evaluation)
             _write_curves(folder / CURVES, trained, number, split.training.classes)
             if "model" in keep:
-                rate = library.windows(spec)[-1].recordings[0].rate
-                save_model(folder / "model", _model(trained, number, spec, split, evaluation, rate, record))
+                save_model(folder / "model", _model(trained, number, spec, split, evaluation, record))
             if "picture" in keep:
                 write_reliability(record["reliability"], folder / "reliability.png")
             write_record(folder, record)
@@ -118,27 +117,25 @@ def evaluate(trained: Trained, splits: Sequence[SplitTask], device: torch.device
 
     def of_run(number: int, split: SplitTask) -> Evaluation:
         windows = len(split.held_back.target_test)
-        labelled = [domain for domain in labels if bool((labels[domain][number] != UNKNOWN).any())]
-        diagrams = {
-            domain: {
-                "uncalibrated": _bins(plain[domain][number], labels[domain][number]),
-                "calibrated": None if stack is None else _bins(calibrated[domain][number], labels[domain][number]),
-            }
-            for domain in labelled
-        }
+        found: dict[str, dict[str, Any] | None] = {"source": None, "target": None}
+        diagrams = dict(found)
+        for domain in labels:
+            truth = labels[domain][number]
+            if bool((truth != UNKNOWN).any()):
+                found[domain] = {name: _number(score[number]) for name, score in scored[domain].items()}
+                after = None if stack is None else _bins(calibrated[domain][number], truth)
+                diagrams[domain] = {"uncalibrated": _bins(plain[domain][number], truth), "calibrated": after}
         return Evaluation(
             source=source[number, : len(split.training.source_test)],
             target=target[number, :windows],
             target_uncalibrated=uncalibrated[number, :windows],
             finite=bool(trained.finite[number]),
-            calibration=stack and Calibration.from_state(_rows(stack.state(), number)),
-            scores={
-                domain: {name: _number(score[number]) for name, score in scored[domain].items()}
-                if domain in labelled
-                else None
-                for domain in labels
-            },
-            reliability={domain: diagrams.get(domain) for domain in labels},
+            calibration=stack
+            and Calibration.from_state(
+                {name: value[number : number + 1].cpu() for name, value in stack.state().items()}
+            ),
+            scores=found,
+            reliability=diagrams,
             trust=estimates[number],
         )
 
@@ -157,11 +154,6 @@ def _bins(logits: Tensor, labels: Tensor) -> dict[str, Any]:
     }
 
 
-def _rows(state: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:
-    """One run of a stack's tensors as a stack of one, on the CPU."""
-    return {name: value[number : number + 1].cpu() for name, value in state.items()}
-
-
 def _number(value: Tensor) -> float | None:
     """A plain number; None for nan, which JSON does not know."""
     number = float(value)
@@ -169,19 +161,17 @@ def _number(value: Tensor) -> float | None:
 
 
 def _model(
-    trained: Trained, number: int, spec: RunSpec, split: SplitTask, evaluation: Evaluation, rate: float | None,
-    record: Mapping[str, Any],
-) -> Model:  # fmt: skip
+    trained: Trained, number: int, spec: RunSpec, split: SplitTask, evaluation: Evaluation, record: Mapping[str, Any]
+) -> Model:
     """One run of the stack as a model of its own, with what its card says of the run."""
-    training, estimates = split.training, record["estimates"]
-    channels, points = split.held_back.target_test.values.shape[1:]
+    training, estimates, rate = split.training, record["estimates"], split.target.recordings[0].rate
+    channels, points = split.target.values.shape[1:]
     network = select_run(trained.network, number, spec.recipe.encoder, channels, points)
     recordings = training.source_test.recording
+    sizes = ("source_train", "source_test", "target_train", "target_test")
     card = {
-        "recipe": spec.recipe_name, "task": str(spec.task), "seed": spec.seed, "versions": versions_now(),
-        "data": {"name": spec.data} | {
-            name: record["data"][name] for name in ("source_train", "source_test", "target_train", "target_test")
-        },
+        "recipe": spec.recipe_name, "task": str(spec.task), "seed": spec.seed, "versions": record["versions"],
+        "data": {"name": spec.data} | {name: record["data"][name] for name in sizes},
         "scores": {domain: found for domain, found in record["scores"].items() if found is not None},
         "estimates": {name: estimates[name] for name in ("verdict", "accuracy") if estimates.get(name)},
         "limits": list(record["warnings"]),
@@ -206,18 +196,14 @@ def _write_predictions(path: Path, split: SplitTask, evaluation: Evaluation) -> 
             recording = test.recordings[int(test.recording[row])]
             predicted = split.training.classes[int(calibrated[row].argmax())]
             confidences = (f"{probabilities[row].max():.6f}" for probabilities in (calibrated, plain))
-            writer.writerow(
-                [recording.origin, int(test.start[row]), recording.label or "", predicted, *confidences]
-            )  # fmt: skip
+            writer.writerow([recording.origin, int(test.start[row]), recording.label or "", predicted, *confidences])
 
 
 def _write_curves(path: Path, trained: Trained, number: int, classes: Sequence[str]) -> None:
     names = {f"threshold_{code}": f"threshold:{label}" for code, label in enumerate(classes)}
     columns = {names.get(name, name): values[:, number].tolist() for name, values in trained.history.items()}
-    epochs = max(len(values) for values in columns.values())
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["epoch", *columns])
-        for epoch in range(epochs):
-            cells = [values[epoch] if epoch < len(values) else math.nan for values in columns.values()]
+        for epoch, cells in enumerate(zip_longest(*columns.values(), fillvalue=math.nan)):
             writer.writerow([epoch, *("" if math.isnan(cell) else f"{cell:.6g}" for cell in cells)])
