@@ -21,7 +21,7 @@ from bearcat.calibration import Evidence, Matrix, Temperature, Vector
 from bearcat.data import Preparation, Simulated, load, open_dataset
 from bearcat.data.recording import cut, spectral_shape, spectrum, standardise
 from bearcat.deploy.export import export_onnx, load_onnx
-from bearcat.deploy.predict import look_at
+from bearcat.deploy.predict import predict_windows
 from bearcat.errors import InputError
 from bearcat.trust.pooling import diagnose, tally
 from tests.reference.windows import prepared
@@ -220,7 +220,7 @@ for words in (["model.onnx", "recording.npy", "--rate", "12000", "--by", "window
     assert result.returncode == 0, result.stderr
     there, told = result.stdout.split("\n", 1)
     assert json.loads(there) == [None] * 4
-    rows, expected = json.loads(told)["windows"], look_at(model, windows)
+    rows, expected = json.loads(told)["windows"], predict_windows(model, windows)
     assert [row["familiar"] for row in rows] == (~expected.unfamiliar).tolist()
     found = np.array([row["confidence"] for row in rows])
     assert np.abs(found - np.exp(expected.log_probabilities.max(axis=1))).max() <= PARITY

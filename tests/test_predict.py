@@ -31,9 +31,9 @@ from bearcat.deploy.predict import (
     cut_stream,
     diagnose_stream,
     find_files,
-    look_at,
     open_model,
     open_stream,
+    predict_windows,
     resampled,
 )
 from bearcat.errors import InputError
@@ -236,7 +236,7 @@ def test_windows_are_counted_as_unfamiliar_as_they_stream_and_by_folder_as_by_on
         opened = open_model(knowing_folder / place)
         for name, familiar in (("noise", True), ("hum", False)):
             whole = np.load(knowing_folder / f"{name}.npy").reshape(-1, 1, 256)
-            expected = look_at(opened, whole).unfamiliar
+            expected = predict_windows(opened, whole).unfamiliar
             parts = []
             stream, _ = at_rate_of(opened, open_stream(knowing_folder / f"{name}.npy"), 12_000)
             found = diagnose_stream(opened, stream, 7, parts.append)

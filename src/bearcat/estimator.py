@@ -156,7 +156,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         windows, window_codes = source.values, codes[source.row]
         unlabelled = windows[~held] if target is None else target.values
         data = TrainingData(
-            classes=tuple(str(one) for one in classes),
+            classes=tuple(map(str, classes)),
             source_train=Labelled(windows[~held], window_codes[~held]),
             source_test=Labelled(windows[held], window_codes[held]),
             # In random order, since the rows' own may follow their classes; source-only never looks at it.
@@ -209,7 +209,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.window is None:
             return _normal(likely)
         counted = [tally(likely[prepared.row == row]) for row in range(prepared.rows)]
-        return _normal(np.stack([one.sums / one.windows / self.pooled_temperature_ for one in counted]))
+        return _normal(np.stack([row.sums / row.windows / self.pooled_temperature_ for row in counted]))
 
     def score(
         self, X: Any, y: Any, sample_weight: Any = None, sample_domain: Any = None, allow_source: bool = False  # noqa: N803
@@ -240,7 +240,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "versions": {"bearcat": bearcat.__version__, "torch": torch.__version__},
         }  # fmt: skip
         preparation = Preparation(input=self.input, length=samples, stride=self.stride)
-        classes = tuple(str(one) for one in self.classes_)
+        classes = tuple(map(str, self.classes_))
         save_model(
             folder,
             Model(
@@ -313,10 +313,10 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         flat, shape = _flattened(X)
         if np.shape(flat)[:1] == (0,):
             raise InputError("X_target is empty; leave it out to learn from the source alone")
-        there = shape or (1, *np.shape(flat)[1:])
-        if np.ndim(flat) == 2 and there != self.window_shape_:
+        found = shape or (1, *np.shape(flat)[1:])
+        if np.ndim(flat) == 2 and found != self.window_shape_:
             raise InputError(
-                f"X_target has windows of shape {there}, but the source's have {self.window_shape_};"
+                f"X_target has windows of shape {found}, but the source's have {self.window_shape_};"
                 " cut both to the same length"
             )
         return self._read(X, first=False)
@@ -418,12 +418,12 @@ def _source_labels(y: Any, is_source: np.ndarray) -> np.ndarray:
     if not is_source.any():
         raise InputError("sample_domain names no source; source domains are numbered from 0 on, target domains below 0")
     of_source = labels[is_source]
-    masked = np.array([str(one) in (str(MASK), str(float(MASK)), "nan") for one in of_source])
+    masked = np.array([str(label) in (str(MASK), str(float(MASK)), "nan") for label in of_source])
     if masked.any():
         row = int(np.flatnonzero(is_source)[masked.argmax()])
         raise InputError(f"row {row} of X is source but its label is masked ({labels[row]}); label it or leave it out")
-    seen: np.ndarray = np.where(is_source, labels, of_source[0])
-    return seen
+    hidden: np.ndarray = np.where(is_source, labels, of_source[0])
+    return hidden
 
 
 def _classes(labels: np.ndarray) -> tuple[np.ndarray, Integers]:

@@ -16,7 +16,7 @@ from bearcat.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bearcat.deploy.predict import Seen
+    from bearcat.deploy.predict import WindowPredictions
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model's folder, or a file that ends in .onnx.")]
 Alarm = Annotated[
@@ -71,14 +71,14 @@ def predict(
     alarmed, failed = 0, 0
     with _PRINTERS[form](by) as put:
 
-        def put_windows(seen: Seen) -> None:
-            for number, start in enumerate(seen.starts.tolist()):
-                best = int(seen.log_probabilities[number].argmax())
+        def put_windows(windows: WindowPredictions) -> None:
+            for number, start in enumerate(windows.starts.tolist()):
+                best = int(windows.log_probabilities[number].argmax())
                 put({
                     "recording": stream.origin, "start": start,
                     "seconds": None if stream.rate is None else start / stream.rate,
-                    "class": names[best], "confidence": min(exp(seen.log_probabilities[number, best]), 1.0),
-                    "familiar": None if seen.unfamiliar is None else not bool(seen.unfamiliar[number]),
+                    "class": names[best], "confidence": min(exp(windows.log_probabilities[number, best]), 1.0),
+                    "familiar": None if windows.unfamiliar is None else not bool(windows.unfamiliar[number]),
                 })  # fmt: skip
 
         for path in find_files(files):

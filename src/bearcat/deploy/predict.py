@@ -61,12 +61,12 @@ class Predictor(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """Some windows of a recording as a model sees them."""
+class WindowPredictions:
+    """What a model says of some windows of a recording."""
 
     starts: Integers  # (window,) the sample at which each begins
     log_probabilities: NDArray[Any]  # (window, class) calibrated
-    unfamiliar: Booleans | None  # (window,) whether it looks like nothing the model was adapted to; None: cannot tell
+    unfamiliar: Booleans | None  # (window,) unlike anything the model was adapted to; None: the model does not know
 
 
 def open_model(path: Path) -> Predictor:
@@ -94,21 +94,21 @@ def find_files(paths: Sequence[Path]) -> Iterator[Path]:
         if not path.is_dir():
             yield path
             continue
-        named = (one for one in sorted(path.rglob("*")) if one.suffix.lower() in FORMATS)
-        inside = (one for one in named if one.is_file() or not one.exists())  # a link to nothing cannot be read either
-        found = [one for one in inside if not any(part.startswith(".") for part in one.relative_to(path).parts)]
-        yield from found or [path]  # an empty folder is told of where the files are read
+        known = (file for file in sorted(path.rglob("*")) if file.suffix.lower() in FORMATS)
+        inside = (file for file in known if file.is_file() or not file.exists())  # reading names a link to nothing
+        found = [file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+        yield from found or [path]  # reading names an empty folder
 
 
 def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> tuple[Stream, str | None]:
-    """The stream at the model's rate, and what a reader should be told; `rate` is of files that do not say theirs."""
+    """The stream at the model's rate, and a note for the reader; `rate` is of files that do not say theirs."""
     wanted, own = model.preparation.rate or model.rate, stream.rate or rate
     note = None
     if rate is not None and stream.rate is not None and stream.rate != rate:
         note = f"{stream.origin}: says it is at {stream.rate:g} Hz, which counts, and not at the given {rate:g} Hz"
     if wanted is None and own is not None:
-        told = f"{stream.origin}: the model does not know the rate it was trained at, so {own:g} Hz may not be that"
-        return replace(stream, rate=own), f"{told}; {note}" if note else told
+        sentence = f"{stream.origin}: the model does not know the rate it was trained at, so {own:g} Hz may not be that"
+        return replace(stream, rate=own), f"{sentence}; {note}" if note else sentence
     if wanted is None or own == wanted:
         return replace(stream, rate=own), note
     if own is None:
@@ -118,49 +118,49 @@ def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> t
     ratio = Fraction(wanted / own).limit_denominator(1000)  # as bearcat.data.resample
     if ratio == 0:
         raise InputError(f"{stream.origin}: {own:g} Hz cannot be brought to the model's {wanted:g} Hz; check the rate")
-    told = f"{stream.origin}: resampled from {own:g} Hz to the model's {wanted:g} Hz"
+    sentence = f"{stream.origin}: resampled from {own:g} Hz to the model's {wanted:g} Hz"
     if own < wanted:
-        told += f"; the model was trained on frequencies above {own / 2:g} Hz, which this recording has not"
+        sentence += f"; the model was trained on frequencies above {own / 2:g} Hz, which this recording has not"
     blocks = resampled(stream.blocks, ratio.numerator, ratio.denominator)
-    return Stream(stream.origin, wanted, blocks), f"{told}; {note}" if note else told
+    return Stream(stream.origin, wanted, blocks), f"{sentence}; {note}" if note else sentence
 
 
-def look_at(
+def predict_windows(
     model: Predictor,
     windows: NDArray[Any],
     starts: Integers | None = None,
     rpm: float | None = None,
     bearing: Bearing | None = None,
-) -> Seen:
-    """Windows as recorded (window, channel, sample), at once; without `starts` they lie a step of the model's apart."""
+) -> WindowPredictions:
+    """Predictions of windows as recorded (window, channel, sample), which lie the model's step apart by default."""
     if starts is None:
         starts = model.preparation.step * np.arange(len(windows), dtype=np.int64)
-    said, strange = model.outputs(windows, rpm, bearing), None
+    outputs, unfamiliar = model.outputs(windows, rpm, bearing), None
     if model.familiarity is not None:
-        strange = model.familiarity.unfamiliar(said.features, spectral_shape(windows))
-    return Seen(starts, said.log_probabilities, strange)
+        unfamiliar = model.familiarity.unfamiliar(outputs.features, spectral_shape(windows))
+    return WindowPredictions(starts, outputs.log_probabilities, unfamiliar)
 
 
-def look(
+def predict_stream(
     model: Predictor,
     stream: Stream,
     batch: int = BATCH,
     rpm: float | None = None,
     bearing: Bearing | None = None,
-) -> Iterator[Seen]:
-    """A stream at the model's rate → its windows as the model sees them, by batches."""
+) -> Iterator[WindowPredictions]:
+    """Predictions of the windows of a stream at the model's rate, by batches."""
     if model.channels != 1:
         raise InputError(
             f"{stream.origin}: the model takes {model.channels} channels at once, and a file is read one channel at a"
             " time; send it windows as JSON (bearcat serve)"
         )
     length, step = model.preparation.length, model.preparation.step
-    seen = False
+    any_window = False
     for start, windows in cut_stream(stream.blocks, length, step, batch):
-        seen = True
+        any_window = True
         starts = start + step * np.arange(len(windows), dtype=np.int64)
-        yield look_at(model, windows[:, None], starts, rpm, bearing)
-    if not seen:
+        yield predict_windows(model, windows[:, None], starts, rpm, bearing)
+    if not any_window:
         raise InputError(f"{stream.origin}: is shorter than one window of {length} samples; record for longer")
 
 
@@ -168,7 +168,7 @@ def diagnose_stream(
     model: Predictor,
     stream: Stream,
     batch: int = BATCH,
-    show: Callable[[Seen], None] | None = None,
+    show: Callable[[WindowPredictions], None] | None = None,
     rpm: float | None = None,
     bearing: Bearing | None = None,
 ) -> Diagnosis:
@@ -179,10 +179,10 @@ def diagnose_stream(
     """
     nothing = None if model.familiarity is None else 0
     counted = Tally(np.zeros(len(model.classes)), np.zeros(len(model.classes), dtype=np.int64), nothing)
-    for seen in look(model, stream, batch, rpm, bearing):
-        counted += tally(seen.log_probabilities, seen.unfamiliar)
+    for windows in predict_stream(model, stream, batch, rpm, bearing):
+        counted += tally(windows.log_probabilities, windows.unfamiliar)
         if show is not None:
-            show(seen)
+            show(windows)
     return diagnose(counted, model.pooled_temperature, model.familiarity)
 
 

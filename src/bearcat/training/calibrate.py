@@ -71,10 +71,10 @@ def _expected_accuracy(source: Tensor, labels: Tensor, target: Tensor, present: 
     """The share of right predictions on the target that ATC expects (trust.accuracy), (run,)."""
     found = []
     arrays = [value.double().log_softmax(dim=-1).cpu().numpy() for value in (source, target)]
-    known, there = (labels != UNKNOWN).cpu().numpy(), present.cpu().numpy()
+    known, unpadded = (labels != UNKNOWN).cpu().numpy(), present.cpu().numpy()
     for run, codes in enumerate(labels.cpu().numpy()):
         test = Source(arrays[0][run][known[run]], codes[known[run]])
-        unlabelled = arrays[1][run][there[run]]
+        unlabelled = arrays[1][run][unpadded[run]]
         hits = ESTIMATORS["atc_confidence"].expected_hits(test, Target(unlabelled, np.arange(len(unlabelled))))
         found.append(float(hits.mean()))
     return torch.tensor(found, device=source.device)

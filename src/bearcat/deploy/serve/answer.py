@@ -21,7 +21,7 @@ from pydantic_core import from_json
 from bearcat.data.bearing import Bearing
 from bearcat.data.isolated import Readers
 from bearcat.data.recording import Floats
-from bearcat.deploy.predict import BATCH, Predictor, Seen, at_rate_of, diagnose_stream, look_at
+from bearcat.deploy.predict import BATCH, Predictor, WindowPredictions, at_rate_of, diagnose_stream, predict_windows
 from bearcat.deploy.serve.picture import Folded, Mark, RecordingPicture, marks_of, sums, timeline
 from bearcat.errors import InputError
 from bearcat.trust.pooling import Diagnosis, Tally, diagnose, tally
@@ -176,7 +176,7 @@ class _WindowLog:
         self.lines: list[WindowAnswer] | None = [] if query.by == "window" else None
         self.timeline = Folded(len(self.classes) + 2, sums) if query.picture else None
 
-    def add(self, windows: Seen) -> None:
+    def add(self, windows: WindowPredictions) -> None:
         check_time(self.until)
         best = windows.log_probabilities.argmax(axis=1)
         confidence = np.minimum(np.exp(windows.log_probabilities.max(axis=1).astype(np.float64)), 1.0)
@@ -235,9 +235,10 @@ def answer_windows(served: Served, body: bytes, query: PredictQuery, until: floa
     counted = Tally(np.zeros(len(model.classes)), np.zeros(len(model.classes), dtype=np.int64), nothing)
     for start in range(0, len(windows), BATCH):
         part = windows[start : start + BATCH]
-        seen = look_at(model, part, model.preparation.step * np.arange(start, start + len(part), dtype=np.int64))
-        log.add(seen)
-        counted += tally(seen.log_probabilities, seen.unfamiliar)
+        starts = model.preparation.step * np.arange(start, start + len(part), dtype=np.int64)
+        windows = predict_windows(model, part, starts)
+        log.add(windows)
+        counted += tally(windows.log_probabilities, windows.unfamiliar)
     answer = _answer(served, diagnose(counted, model.pooled_temperature, model.familiarity), None, rate, [])
     answer.by_window = log.lines
     return answer
