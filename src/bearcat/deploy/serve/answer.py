@@ -236,9 +236,9 @@ def answer_windows(served: Served, body: bytes, query: PredictQuery, until: floa
     for start in range(0, len(windows), BATCH):
         part = windows[start : start + BATCH]
         starts = model.preparation.step * np.arange(start, start + len(part), dtype=np.int64)
-        windows = predict_windows(model, part, starts)
-        log.add(windows)
-        counted += tally(windows.log_probabilities, windows.unfamiliar)
+        predicted = predict_windows(model, part, starts)
+        log.add(predicted)
+        counted += tally(predicted.log_probabilities, predicted.unfamiliar)
     answer = _answer(served, diagnose(counted, model.pooled_temperature, model.familiarity), None, rate, [])
     answer.by_window = log.lines
     return answer
