@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
-from math import exp
+from math import exp, inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,6 +56,8 @@ def predict(
     for option, value, known in (("--by", by, ("recording", "window")), ("--format", form, tuple(_PRINTERS))):
         if value not in known:
             raise InputError(f"{option}: unknown choice '{value}'{suggest(value, known)}")
+    if rpm is not None and not 0 < rpm < inf:
+        raise InputError(f"--rpm: must be a positive number, not {rpm:g}")
     geometry = None if bearing is None else find_bearing(bearing)
     opened = open_model(model)
     _print_refusal(opened.refusal)

@@ -25,9 +25,7 @@ Rate = Annotated[
         help="Resample everything to this rate in Hz; files that do not say their rate are taken to be at it."
     ),
 ]
-Rpm = Annotated[
-    float | None, typer.Option(min=1e-9, help="Speed of the shaft, of recordings that do not say their own.")
-]
+Rpm = Annotated[float | None, typer.Option(help="Speed of the shaft, of recordings that do not say their own.")]
 Bearing = Annotated[
     str | None,
     typer.Option(
