@@ -140,6 +140,14 @@ def test_the_model_s_card_tells_what_the_record_says(finished):
     assert all(warning in card for warning in record["warnings"])
 
 
+@pytest.mark.parametrize(("option", "value"), [("--rpm", "0"), ("--rpm", "inf"), ("--bearing", "nonsense")])
+def test_predict_refuses_a_speed_or_a_bearing_that_cannot_be(finished, option, value):
+    result = bearcat("predict", finished / "model", "recording.wav", option, value)
+    assert result.returncode == 2
+    assert option.removeprefix("--") in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
 def test_a_finished_run_is_not_run_again_and_another_is_refused(finished):
     before = (finished / "record.json").stat().st_mtime_ns
     again = bearcat(*TINY, "--out", finished)
