@@ -13,6 +13,7 @@ from bearcat.methods.confusion import Confusion
 from bearcat.methods.recipe import RECIPES, Recipe, Schedule, find_recipe
 from bearcat.methods.selftraining import SelfTraining, Teacher
 from bearcat.methods.sharpness import Sharpness
+from bearcat.runs.spec import make_recipe
 from bearcat.settings import from_text, to_text
 
 
@@ -129,3 +130,9 @@ def test_rows_of_tables_are_read_from_text_and_written_back():
     for text, word in (("techer", "did you mean 'teacher'"), ("teacher:momentm=1", "momentum"), ("teacher:1", "'1'")):
         with pytest.raises(InputError, match=word):
             from_text(text, table, "row")
+
+
+def test_encoders_and_calibrators_that_there_are_not_are_refused_before_training():
+    for settings, word in (({"encoder": "cnm"}, "did you mean 'cnn'"), ({"calibration": "Vektor"}, "'Vector'")):
+        with pytest.raises(InputError, match=word):
+            make_recipe("AT", "time", 3, settings)

@@ -30,6 +30,7 @@ import torch
 from bearcat.data.tasks import TrainingData
 from bearcat.errors import InputError
 from bearcat.methods.recipe import Recipe
+from bearcat.models.encoders import find_encoder
 from bearcat.runs.execute import Execution, Listener, TimeUp, complete, disk_sentence, error_sentence, hand_out
 from bearcat.runs.record import CURVES, PREDICTIONS, RECORD, SPEC
 from bearcat.runs.spec import RunSpec
@@ -95,9 +96,8 @@ def bytes_of_run(recipe: Recipe, data: TrainingData) -> int:
     windows = sum(part.values.size for part in (data.source_train, data.source_test, data.target_train))
     windows += data.source_test.values.size  # about the target's test windows
     passes = 4 if recipe.passes == "separate" else 2
-    points = data.target_train.values.shape[-1]
-    kept = 3 * (16 + 32 + 32 + 64) * points  # three tensors for each of the convolutions' outputs, at their lengths
-    return 4 * int(windows + 7 * weights + passes * recipe.schedule.batch * kept)
+    activations = find_encoder(recipe.encoder).activations(*data.target_train.values.shape[1:])
+    return 4 * int(windows + 7 * weights + passes * recipe.schedule.batch * activations)
 
 
 def free_memory(device: torch.device) -> int:

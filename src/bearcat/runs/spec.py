@@ -17,12 +17,14 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from bearcat.calibration import find_calibrator
 from bearcat.data import Catalogue, Dataset, Preparation, Windows, cache_folder, join
 from bearcat.data.cache import cached_windows, fingerprint
 from bearcat.data.choose import Choice
 from bearcat.data.tasks import Split, SplitTask, Task, split_task
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Recipe
+from bearcat.models.encoders import find_encoder
 from bearcat.report.results import Cell
 from bearcat.settings import to_plain
 from bearcat.storage import digest_json
@@ -88,6 +90,9 @@ def make_recipe(name: str, kind: str, epochs: int | None = None, settings: Mappi
     Settings are those of the paper's 300 epochs, and scaled with them.
     """
     recipe = RECIPES[name].for_input(kind).with_settings(settings or {})
+    find_encoder(recipe.encoder)  # both refuse a row that there is not before anything is read
+    if recipe.calibration is not None:
+        find_calibrator(recipe.calibration)
     return recipe if epochs is None else recipe.in_epochs(epochs)
 
 
