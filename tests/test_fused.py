@@ -221,3 +221,21 @@ def test_parts_without_fast_kernels_train_in_recorded_steps_and_say_so():
     assert fast.kernels == {"encoder": "plain", "alignment": "triton"}
     for name in ("loss_supervised", "loss_alignment", "loss_coral", "loss_labels"):
         torch.testing.assert_close(fast.history[name], slow.history[name], rtol=1e-2, atol=1e-2, equal_nan=True)
+
+
+@pytest.mark.skipif(INTERPRETED, reason="recorded steps need a GPU")
+def test_recorded_steps_use_the_calibration_that_begins_after_they_were_first_recorded():
+    """Temperatures from 30 on leave no label sure enough; before T_cal many are, on a GPU as on a CPU."""
+    from dataclasses import replace
+
+    from bearcat.methods.recipe import RECIPES
+    from bearcat.training.loop import Run, train
+    from tests.test_train import RAGGED, toy
+
+    schedule = replace(RAGGED, epochs=8, calibrate_from=5)
+    recipe = replace(RECIPES["CAT-Temperature"], schedule=schedule, calibration="Temperature:bounds=30,100")
+    run = Run(recipe.change("labels", threshold="fixed", tau=0.4), toy(0, 80, 80), 0)
+    for device in (torch.device("cpu"), DEVICE):
+        share = train([run], device).history["pseudo_label_share"][:, 0]
+        assert share[4] > 0.3, device
+        assert (share[5:] == 0).all(), device

@@ -14,7 +14,7 @@ from bearcat.methods.recipe import RECIPES, Recipe, Schedule, find_recipe
 from bearcat.methods.selftraining import SelfTraining, Teacher
 from bearcat.methods.sharpness import Sharpness
 from bearcat.runs.spec import make_recipe
-from bearcat.settings import from_text, to_text
+from bearcat.settings import from_text, spell_out
 
 
 def test_the_table_of_methods_is_the_papers():
@@ -87,6 +87,7 @@ def test_settings_can_be_changed_by_text():
         ("teacher.statistics", "avraged", "did you mean 'averaged'"),
         ("confusion.weight", "2", "no 'confusion'"),
         ("calibration.bounds", "1,2", "no 'calibration'"),
+        ("calibration.lower", "2", "no 'calibration'"),
         ("passes", "both", "'passes'"),
         ("labels.tau", "much", "'tau'"),
     ],
@@ -126,7 +127,9 @@ def test_rows_of_tables_are_read_from_text_and_written_back():
     assert from_text("Teacher", table, "row") == Teacher()
     other = from_text("teacher:momentum=0.5:dropout=false", table, "row")
     assert other == Teacher(momentum=0.5, dropout=False)
-    assert from_text(to_text("teacher", other), table, "row") == other
+    spelt = spell_out("TEACHER:momentum=0.5:dropout=false", table, "row")
+    assert spelt == "teacher:momentum=0.5:statistics=target:dropout=False"
+    assert from_text(spelt, table, "row") == other
     for text, word in (("techer", "did you mean 'teacher'"), ("teacher:momentm=1", "momentum"), ("teacher:1", "'1'")):
         with pytest.raises(InputError, match=word):
             from_text(text, table, "row")
@@ -136,3 +139,6 @@ def test_encoders_and_calibrators_that_there_are_not_are_refused_before_training
     for settings, word in (({"encoder": "cnm"}, "did you mean 'cnn'"), ({"calibration": "Vektor"}, "'Vector'")):
         with pytest.raises(InputError, match=word):
             make_recipe("AT", "time", 3, settings)
+    assert make_recipe("CAT-Temperature", "time", 3, {"calibration.kind": "Vector"}).calibration == "Vector"
+    with pytest.raises(InputError, match="'lower'"):
+        make_recipe("CAT-Temperature", "time", 3, {"calibration.lower": "2"})

@@ -75,6 +75,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     test_share : of the source, held out to calibrate on.
     random_state : a whole number, a RandomState, or None for another training each time.
     device : "auto", "cpu" or "cuda".
+    rate : samples per second, for inputs that use it, and of the saved model.
 
     Attributes
     ----------
@@ -107,6 +108,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         test_share: float = 0.2,
         random_state: int | np.random.RandomState | None = 0,
         device: str = "auto",
+        rate: float | None = None,
     ) -> None:
         self.recipe = recipe
         self.input = input
@@ -117,6 +119,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.test_share = test_share
         self.random_state = random_state
         self.device = device
+        self.rate = rate
 
     def _named_recipe(self) -> tuple[str, Recipe]:
         """The recipe for this input and number of epochs, and what to call it."""
@@ -221,8 +224,10 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return float(accuracy_score(y, found, sample_weight=sample_weight))
 
     def save(self, folder: str | Path, rate: float | None = None) -> None:
-        """Writes the model folder the rest of bearcat works with; `rate` is the recordings', in samples per second."""
+        """Writes the model folder the rest of bearcat works with; `rate`, if given, is that of the recordings."""
         check_is_fitted(self)
+        if rate is not None and self.rate not in (None, rate):
+            raise InputError(f"the classifier was made for {self.rate:g} Hz, not {rate:g}; leave rate out")
         _, samples = self.window_shape_
         if samples != self._points(samples):
             raise InputError(
@@ -245,7 +250,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             folder,
             Model(
                 network=self.network_, calibration=self.calibration_, classes=classes, preparation=preparation,
-                rate=rate, metadata=metadata, encoder=self.recipe_.encoder,
+                rate=rate or self.rate, metadata=metadata, encoder=self.recipe_.encoder,
                 calibrator=self.recipe_.calibration or "Temperature", channels=self.window_shape_[0],
                 pooled_temperature=self.pooled_temperature_,
             ),
@@ -333,7 +338,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         samples = values.shape[-1]
         if samples < self._points(samples):
             values = np.pad(values, ((0, 0), (0, 0), (0, self._points(samples) - samples)))
-        inputs = find_input(self.input).transform(values)
+        inputs = find_input(self.input).transform(values, self.rate)
         return _Prepared(inputs, np.arange(len(inputs)), len(inputs))
 
     def _cut(self, X: Any, name: str = "X") -> _Prepared:  # noqa: N803
@@ -343,9 +348,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if all(np.ndim(signal) == 0 for signal in X):
             raise InputError(f"{name} is one signal, or no signals at all; give a list of signals, each with one axis")
         recordings = [
-            Recording(
-                signal=signal, domain="", label=None, rate=None, channel="", origin=f"recording {number} of {name}"
-            )
+            Recording(signal=signal, domain="", rate=self.rate, channel="", origin=f"recording {number} of {name}")
             for number, signal in enumerate(X)
         ]
         windows = prepare(recordings, Preparation(input=self.input, length=self.window, stride=self.stride))
@@ -373,11 +376,12 @@ class CATClassifier(AdaptedClassifier):
         test_share: float = 0.2,
         random_state: int | np.random.RandomState | None = 0,
         device: str = "auto",
+        rate: float | None = None,
     ) -> None:
         self.calibrator = calibrator
         super().__init__(
             input=input, window=window, stride=stride, epochs=epochs, batch_size=batch_size, test_share=test_share,
-            random_state=random_state, device=device,
+            random_state=random_state, device=device, rate=rate,
         )  # fmt: skip
 
     def _named_recipe(self) -> tuple[str, Recipe]:

@@ -68,14 +68,13 @@ def from_text(text: str, table: Mapping[str, Callable[[], Settings]], what: str)
         raise InputError(f"{what} '{text}': {error}") from error
 
 
-def to_text(name: str, value: Any) -> str:
-    """How `from_text` reads this value: its name, and the settings that are not at their default."""
-    default, parts = type(value)(), [name]
+def spell_out(text: str, table: Mapping[str, Callable[[], Any]], what: str) -> str:
+    """The same text with every setting, so that a later change of a default means another text."""
+    value, parts = from_text(text, table, what), [find_name(text.split(":")[0], table, what)]
     for field in dataclasses.fields(value):
         setting = getattr(value, field.name)
-        if setting != getattr(default, field.name):
-            items = setting if isinstance(setting, tuple) else (setting,)
-            parts.append(f"{field.name}={','.join(str(item) for item in items)}")
+        items = setting if isinstance(setting, tuple) else (setting,)
+        parts.append(f"{field.name}={','.join(str(item) for item in items)}")
     return ":".join(parts)
 
 

@@ -50,6 +50,7 @@ def predict(
     Alarms are of recordings, whatever is printed. A file that cannot be used is reported, and the others go on.
     """
     from bearcat.data.bearing import find_bearing
+    from bearcat.data.datasets.folder import speed_in_name
     from bearcat.deploy.predict import alarm_classes, at_rate_of, diagnose_stream, find_files, open_model, open_stream
     from bearcat.errors import suggest
 
@@ -89,7 +90,8 @@ def predict(
                 if note:
                     _print_note(note)
                 show = put_windows if by == "window" else None
-                diagnosis = diagnose_stream(opened, stream, batch, show, rpm, geometry)
+                speed = rpm or speed_in_name(path.resolve().parent.name)  # a domain may be called after its speed
+                diagnosis = diagnose_stream(opened, stream, batch, show, speed, geometry)
             except InputError as error:
                 failed += 1
                 print(f"problem: {error.for_command_line}", file=sys.stderr)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from bearcat.training.evaluate import EpochEnd
 
 OWN = "; chosen from the recordings of your own folder"
-LOSSES = ("supervised", "labels", "confusion", "alignment")
 
 
 def adapt(
@@ -129,7 +128,7 @@ def adapt(
 
 @contextmanager
 def _training_bar(name: str, epochs: int) -> Iterator[Callable[[EpochEnd], None]]:
-    """A bar with epoch, losses (in the order of LOSSES), share of target windows labelled, temperature, time left."""
+    """A bar with epoch, losses, share of target windows labelled, temperature, time left."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
@@ -141,7 +140,7 @@ def _training_bar(name: str, epochs: int) -> Iterator[Callable[[EpochEnd], None]
 
         def show(end: EpochEnd) -> None:
             last = {key: float(values[-1][0]) for key, values in end.history.items() if len(values) == end.epoch + 1}
-            parts = [f"{last[f'loss_{part}']:.2f}" for part in LOSSES if f"loss_{part}" in last]
+            parts = [f"{value:.2f}" for key, value in last.items() if key.startswith("loss_")]
             losses = "loss " + "+".join(parts)
             if "pseudo_label_share" in last:
                 losses += f" {last['pseudo_label_share']:.0%} labelled"
@@ -208,6 +207,8 @@ def recipes() -> None:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     columns = {"alignment": "alignment", "MCC": "confusion", "SDAT": "sharpness", "self-training": "labels"}
+    added = {ingredient.name for recipe in RECIPES.values() for ingredient in recipe.ingredients}
+    columns |= {name: name for name in sorted(added - set(columns.values()))}
     for column in ("recipe", *columns, "threshold", "calibration"):
         table.add_column(column)
     for name, recipe in RECIPES.items():

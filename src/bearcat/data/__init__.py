@@ -17,7 +17,7 @@ from bearcat.data.bearing import BEARINGS, Bearing, find_bearing
 from bearcat.data.cache import cached_windows
 from bearcat.data.catalogue import About, Catalogue, Dataset, Download, Entry, Problem, load
 from bearcat.data.datasets.cwru import CWRU
-from bearcat.data.datasets.folder import Folder
+from bearcat.data.datasets.folder import MANIFEST, Folder
 from bearcat.data.datasets.hit_sm import HITSM
 from bearcat.data.datasets.paderborn import Paderborn
 from bearcat.data.datasets.simulate import Simulated
@@ -54,17 +54,22 @@ def default_root(name: str) -> Path:
 
 def dataset_label(name: str) -> str:
     """A dataset's name in records; of one's own folder, the folder's name without its path."""
-    return name if name in DATASETS else Path(name).resolve().name
+    return name if name in DATASETS else _folder_of(Path(name)).resolve().name
+
+
+def _folder_of(path: Path) -> Path:
+    """The folder of recordings that a path names: itself, or that of a manifest."""
+    return path.parent if path.name == MANIFEST and path.is_file() else path
 
 
 def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str] | None = None) -> Dataset:
     """The dataset of this name, or, where the name is a folder's, the recordings in it. Settings are texts by field."""
     kind = DATASETS.get(name)
     if kind is None:
-        if root is not None or not (Path(name).is_dir() or "/" in name or os.sep in name):
+        if root is not None or not (Path(name).exists() or "/" in name or os.sep in name):
             known = [dataset for dataset in DATASETS if dataset != "folder"]  # of which the path is given
             raise InputError(f"unknown dataset '{name}'{suggest(name, known)} (or give the path of your own folder)")
-        kind, root = Folder, Path(name)
+        kind, root = Folder, _folder_of(Path(name))
     if "root" in {field.name for field in dataclasses.fields(kind)}:  # type: ignore[arg-type]
         if kind is Folder and root is None:
             raise InputError("the dataset 'folder' needs its folder; give it with --root")

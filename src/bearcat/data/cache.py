@@ -25,6 +25,7 @@ import numpy as np
 
 from bearcat.data.catalogue import Catalogue, Entry, load
 from bearcat.data.formats import reading
+from bearcat.data.inputs import find_input
 from bearcat.data.prepare import Preparation, assemble, prepare
 from bearcat.data.recording import Floats, RecordingInfo, Windows
 from bearcat.storage import digest, digest_file, digest_json, write_atomically
@@ -40,7 +41,8 @@ def cached_windows(catalogue: Catalogue, preparation: Preparation, cache: Path |
     """
     if cache is None or catalogue.problems:
         return prepare(load(catalogue), preparation)  # which names the first problem
-    key = digest_json([VERSION, asdict(preparation), fingerprint(catalogue, cache)])
+    version = find_input(preparation.input).version
+    key = digest_json([VERSION, version, asdict(preparation), fingerprint(catalogue, cache)])
     place = cache / "windows" / key
     found = _open(place, preparation)
     if found is not None:

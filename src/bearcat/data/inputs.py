@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 class Input:
     """A transform of windows. Rate, speed and bearing are None where they are not known."""
 
+    version: ClassVar[int] = 1  # raise it when the transform changes, so that cached windows are made again
     label_from: ClassVar[int] = 100  # T_PL of the paper, which lets self-training wait for all but the waveform
 
     def points(self, length: int) -> int:

@@ -21,6 +21,7 @@ import queue
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -163,8 +164,7 @@ class _Reader:
     def end(self) -> None:
         self.reading = False
         if self.process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)  # with the process of a file
+            self._kill()
             self.process.wait()
             self.connection.close()
             self.process = None
@@ -172,7 +172,17 @@ class _Reader:
     def _receive(self, seconds: float) -> bytes:
         if not self.connection.poll(max(seconds, 0)):
             raise EOFError
-        return self.connection.recv_bytes(4 * BLOCK + 4)
+        watchdog = threading.Timer(max(seconds, 0) + GRACE, self._kill)  # for a process that ends inside a message
+        watchdog.start()
+        try:
+            return self.connection.recv_bytes(4 * BLOCK + 4)
+        finally:
+            watchdog.cancel()
+
+    def _kill(self) -> None:
+        if self.process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)  # with the process of a file
 
 
 def work(descriptor: int, memory: int) -> None:

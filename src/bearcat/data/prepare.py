@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bearcat.data.inputs import find_input
+from bearcat.data.inputs import INPUTS, find_input
 from bearcat.data.recording import Floats, Recording, RecordingInfo, Windows, cut, resample, spectral_shape
 from bearcat.errors import InputError
+from bearcat.settings import spell_out
 
 # Windows worked on at once: about a recording of the paper; smaller chunks make the threads wait for each other.
 CHUNK = 256
@@ -24,13 +25,13 @@ CHUNK = 256
 class Preparation:
     """How windows are made of recordings. The defaults are the paper's (docs/protocol.md)."""
 
-    input: str = "time"  # a row of INPUTS, as NAME or NAME:SETTING=VALUE
+    input: str = "time"  # a row of INPUTS, as NAME or NAME:SETTING=VALUE; kept with every setting spelt out
     length: int = 1024  # samples a window
     stride: int | None = None  # samples from one window to the next; None: the length, no overlap
     rate: float | None = None  # resample everything to this rate; None: as recorded
 
     def __post_init__(self) -> None:
-        find_input(self.input)  # which refuses what there is not
+        object.__setattr__(self, "input", spell_out(self.input, INPUTS, "input"))
         if self.length < 2 or (self.stride is not None and self.stride < 1):
             raise InputError(f"length must be at least 2 and stride at least 1, not {self.length} and {self.stride}")
         if self.rate is not None and not 0 < self.rate < float("inf"):

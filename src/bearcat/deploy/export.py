@@ -18,7 +18,7 @@ import base64
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,7 @@ class OnnxModel:
     channels: int
     pooled_temperature: float
     metadata: dict[str, Any]
+    input: str = "time"  # for people: it is inside the graph, and whoever runs that needs no row of INPUTS
     familiarity: Familiarity | None = None
 
     @property
@@ -128,20 +129,16 @@ def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
         return OnnxModel(
             session=session,
             classes=tuple(metadata["classes"]),
-            preparation=replace(Preparation(), **_without_input(metadata["preparation"])),
+            preparation=Preparation(**{key: metadata["preparation"][key] for key in ("length", "stride", "rate")}),
             rate=metadata["rate"],
             channels=metadata["channels"],
             pooled_temperature=metadata["pooled_temperature"],
             metadata={name: metadata[name] for name in ("calibrated", "refusal", "made_by")},
+            input=metadata["preparation"].pop("input"),
             familiarity=_decode_familiarity(metadata["familiarity"], session),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: has damaged metadata ({type(error).__name__}); export the model again") from error
-
-
-def _without_input(preparation: Mapping[str, Any]) -> dict[str, Any]:
-    """The input is inside the graph: whoever runs it needs no row of INPUTS."""
-    return {name: value for name, value in preparation.items() if name != "input"}
 
 
 def export_onnx(model: Model, path: Path) -> Path:

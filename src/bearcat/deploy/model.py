@@ -61,6 +61,11 @@ class Model:
     familiarity: Familiarity | None = None  # what windows of the adapted target look like, where that was fitted
 
     @property
+    def input(self) -> str:
+        """The row of INPUTS it is given."""
+        return self.preparation.input
+
+    @property
     def calibrated(self) -> bool:
         """Whether its confidence is: a calibration that ended at its bound is none."""
         return self.calibration is not None and not bool(self.calibration.at_bound.any())

@@ -17,8 +17,8 @@ adds one in a file of its own.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -89,14 +89,17 @@ class Ingredient:
     # Whether it compares the domains. SDAT does not climb such a loss, and with passes="separate" it reads a pass of
     # both domains together.
     aligns: ClassVar[bool] = False
-    stream: ClassVar[int] = 40  # of randomness, for the initial weights of its module
+    stream: ClassVar[int] = 0  # of randomness, for the initial weights of its module; 0: one made of its name
 
     def start(self, schedule: Schedule) -> int:
         """The first epoch in which it is on."""
         return schedule.align_from
 
     def ramp(self, progress: float) -> float:
-        """The number `view.ramp` has at a step; progress runs from 0 at `start` towards 1 at the end of training."""
+        """The number `view.ramp` has at a step; progress runs from 0 at `start` towards 1 at the end of training.
+
+        It is the same for all runs of a stack, so it may not depend on fields made by `per_run`.
+        """
         return progress
 
     def build(self, runs: int, features: int, classes: int, dropout: float) -> nn.Module | None:  # noqa: ARG002
@@ -122,9 +125,11 @@ class Ingredient:
         return self
 
 
-def stack_key(ingredient: Ingredient) -> Ingredient:
-    """The ingredient without the numbers that may differ between the runs of a stack."""
-    return replace(ingredient, **dict.fromkeys(_per_run_fields(ingredient), 0.0))
+def stack_key(ingredient: Ingredient) -> Hashable:
+    """What the ingredients of runs in one stack must share: all but the numbers that may differ."""
+    varying = _per_run_fields(ingredient)
+    shared = (getattr(ingredient, field.name) for field in fields(ingredient) if field.name not in varying)
+    return type(ingredient), *shared
 
 
 def stacked(ingredients: Sequence[Ingredient], device: torch.device) -> Ingredient:

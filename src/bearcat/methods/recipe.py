@@ -9,7 +9,7 @@ Defaults are the paper's, and where its text and the published code differ, the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
@@ -111,11 +111,12 @@ class Recipe:
     def to_dict(self) -> dict[str, Any]:
         """Every setting as plain values, for records."""
         rest = {name: to_plain(getattr(self, name)) for name in _own_fields()}
-        return {"ingredients": {each.name: to_plain(each) for each in self.ingredients}} | rest
+        kinds = {each.name: {"kind": type(each).__name__} | to_plain(each) for each in self.ingredients}
+        return {"ingredients": kinds} | rest
 
-    def stack_key(self) -> Recipe:
-        """The recipe without the numbers that may differ between the runs of a stack; equal ones can be stacked."""
-        return replace(self, ingredients=tuple(stack_key(each) for each in self.ingredients))
+    def stack_key(self) -> Hashable:
+        """Recipes of equal keys can be stacked: they differ at most in the numbers that may differ in a stack."""
+        return replace(self, ingredients=()), *(stack_key(each) for each in self.ingredients)
 
     def with_settings(self, texts: Mapping[str, str]) -> Recipe:
         """The recipe with some settings changed: {"labels.tau": "0.95", "encoder": "dense", "schedule.batch": "32"}."""
@@ -131,6 +132,8 @@ class Recipe:
         ingredients = {each.name: each for each in self.ingredients}
         if part == "encoder":
             return replace(self, encoder=f"{self.encoder}:{setting}={text}")
+        if name == "calibration.kind":
+            return replace(self, calibration=text)
         if part == "calibration" and self.calibration is not None:
             return replace(self, calibration=f"{self.calibration}:{setting}={text}")
         if part == "schedule":

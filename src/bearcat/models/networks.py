@@ -188,7 +188,14 @@ def build_network(encoder: str, runs: int, channels: int, points: int, classes: 
         raise InputError(
             f"windows of {points} points are too short for the encoder '{encoder}'; use at least {found.shortest}"
         )
-    return Network(found.build(runs, channels, points, dropout), runs, classes)
+    network = Network(found.build(runs, channels, points, dropout), runs, classes)
+    for name, tensor in network.state_dict().items():
+        if tensor.ndim == 0 or len(tensor) != runs:
+            raise InputError(
+                f"the encoder '{encoder}': '{name}' has the shape {tuple(tensor.shape)}, but the first axis of every"
+                f" weight and buffer is the run, {runs} here; register other buffers with persistent=False"
+            )
+    return network
 
 
 def select_run(network: Network, run: int, encoder: str, channels: int, points: int) -> Network:
@@ -263,8 +270,9 @@ def use_path(networks: Iterable[nn.Module], path: str, precision: str) -> None:
 
 
 def path_of(module: nn.Module) -> str:
-    """Which kernels a module runs: its path, or "plain" where it has none of its own."""
-    return module.path if isinstance(module, Accelerated) else "plain"
+    """Which kernels a module and its parts run, such as "native", or "plain" where they have none of their own."""
+    paths = {part.path for part in module.modules() if isinstance(part, Accelerated)}
+    return "+".join(sorted(paths)) or "plain"
 
 
 def _on_path(path: str, values: Tensor) -> bool:
@@ -290,7 +298,17 @@ def rectified_dropout(
 
 
 def initialise(network: nn.Module, seeds: list[int], stream: int) -> None:
-    """PyTorch's default initialisation, each run's from a generator of its own: uniform within 1/√inputs."""
+    """PyTorch's default initialisation, each run's from a generator of its own: uniform within 1/√inputs.
+
+    Weights of other layers than those of models.stacked would depend on what else is drawn, and are refused.
+    """
+    for module in network.modules():
+        stacked = isinstance(module, StackedConvolution | StackedDense | StackedNorm)
+        for name, _ in module.named_parameters(recurse=False):
+            if not stacked:
+                raise InputError(
+                    f"'{name}' of {type(module).__name__} cannot be initialised run by run; use bearcat.models.stacked"
+                )
     for run, seed in enumerate(seeds):
         word = int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0])
         generator = torch.Generator().manual_seed(word & 0x7FFF_FFFF_FFFF_FFFF)

@@ -27,18 +27,22 @@ from typing import Any
 
 import torch
 
+from bearcat.calibration import CALIBRATORS
+from bearcat.data.inputs import INPUTS
 from bearcat.data.tasks import TrainingData
 from bearcat.errors import InputError
 from bearcat.methods.recipe import Recipe
-from bearcat.models.encoders import find_encoder
+from bearcat.models.encoders import ENCODERS, find_encoder
 from bearcat.runs.execute import Execution, Listener, TimeUp, complete, disk_sentence, error_sentence, hand_out
 from bearcat.runs.record import CURVES, PREDICTIONS, RECORD, SPEC
 from bearcat.runs.spec import RunSpec
 from bearcat.runs.store import CHECKPOINT, Store, open_store
+from bearcat.settings import find_name
 from bearcat.storage import write_atomically
 from bearcat.training.loop import Run, stack_key
 
 # Runs in a stack at most, however much memory there is: their results come when the last is finished.
+TABLES: dict[str, dict[str, Any]] = {"input": INPUTS, "encoder": ENCODERS, "calibrator": CALIBRATORS}
 LARGEST = {"cpu": 8, "cuda": 60}
 FILES = (SPEC, PREDICTIONS, CURVES, RECORD)  # of a finished run; the record last
 
@@ -222,7 +226,9 @@ class Cluster:
             return 2 * max(1.0, float(ray.cluster_resources().get("GPU" if device == "cuda" else "CPU", 1)))
 
         def start(spec: RunSpec) -> Any:
-            return remote.remote(spec, device, place, execution.seconds_left, execution.checkpoint_seconds)
+            return remote.remote(
+                spec, rows_of(spec), device, place, execution.seconds_left, execution.checkpoint_seconds
+            )
 
         def ended(tasks: Mapping[Any, RunSpec]) -> Iterator[tuple[Any, str | None]]:
             for task in ray.wait(list(tasks), timeout=1.0)[0] if tasks else ():
@@ -242,14 +248,28 @@ class Cluster:
         hand_out(specs, execution, room, start, ended, stop, attempts=4)
 
 
+def rows_of(spec: RunSpec) -> dict[str, tuple[str, Any]]:
+    """The rows of tables that a run names, for workers that have not run the driver's script."""
+    texts = {"input": spec.preparation.input, "encoder": spec.recipe.encoder, "calibrator": spec.recipe.calibration}
+    names = {table: text.split(":")[0] for table, text in texts.items() if text is not None}
+    return {table: (name, TABLES[table][find_name(name, TABLES[table], table)]) for table, name in names.items()}
+
+
 def train_remotely(
-    spec: RunSpec, device: str, place: tuple[str, str], seconds_left: float | None, checkpoint_seconds: float
+    spec: RunSpec,
+    rows: dict[str, tuple[str, Any]],
+    device: str,
+    place: tuple[str, str],
+    seconds_left: float | None,
+    checkpoint_seconds: float,
 ) -> dict[str, bytes] | str | None:
     """On a worker: trains one run and returns its folder's files, or why there are none; None: the time was up.
 
     It works in the driver's store where that is at the same place here, and otherwise in a store of its own.
     """
     torch.set_num_threads(1)
+    for table, (name, row) in rows.items():
+        TABLES[table].setdefault(name, row)
     with tempfile.TemporaryDirectory(prefix="bearcat-") as folder:
         store = Store(Path(place[0]))
         if not place[1] or store.identity() != place[1]:

@@ -24,10 +24,11 @@ from bearcat.data.choose import Choice
 from bearcat.data.tasks import Split, SplitTask, Task, split_task
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Recipe
-from bearcat.models.encoders import find_encoder
+from bearcat.models.encoders import ENCODERS
 from bearcat.report.results import Cell
-from bearcat.settings import to_plain
+from bearcat.settings import spell_out, to_plain
 from bearcat.storage import digest_json
+from bearcat.training.calibrate import check_calibrator
 from bearcat.training.loop import RESULT_VERSION
 
 
@@ -74,6 +75,7 @@ class RunSpec:
             "preparation": asdict(self.preparation),
             "split": asdict(self.split),
             "recipe": {"name": self.recipe_name} | self.recipe.to_dict(),
+            "calibrator": self.recipe.calibration and to_plain(find_calibrator(self.recipe.calibration)),
             "precision": self.precision,
         }
 
@@ -90,9 +92,8 @@ def make_recipe(name: str, kind: str, epochs: int | None = None, settings: Mappi
     Settings are those of the paper's 300 epochs, and scaled with them.
     """
     recipe = RECIPES[name].for_input(kind).with_settings(settings or {})
-    find_encoder(recipe.encoder)  # both refuse a row that there is not before anything is read
-    if recipe.calibration is not None:
-        find_calibrator(recipe.calibration)
+    check_calibrator(recipe.calibration)  # before anything is read
+    recipe = replace(recipe, encoder=spell_out(recipe.encoder, ENCODERS, "encoder"))
     return recipe if epochs is None else recipe.in_epochs(epochs)
 
 

@@ -6,6 +6,7 @@ A calibrator names the evidence it needs beyond logits and labels (`Calibrator.n
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from functools import cache
 from typing import Any
 
@@ -15,10 +16,20 @@ from torch import Tensor
 
 from bearcat.calibration import Calibration, Evidence, find_calibrator
 from bearcat.data.tasks import UNKNOWN
+from bearcat.errors import InputError, suggest
 from bearcat.methods.recipe import Recipe
 from bearcat.training.evaluate import predict
 from bearcat.training.state import TrainingState
 from bearcat.trust.accuracy import ESTIMATORS, Source, Target
+
+
+def check_calibrator(text: str | None) -> None:
+    """Refuses a calibrator that there is not, or one that needs evidence there is not, before training."""
+    if text is not None:
+        known = [field.name for field in fields(Evidence)]
+        for name in find_calibrator(text).needs:
+            if name not in known:
+                raise InputError(f"the calibrator '{text}' needs '{name}', which is no evidence{suggest(name, known)}")
 
 
 @torch.no_grad()

@@ -116,7 +116,7 @@ def watcher(held_back: Sequence[HeldBack], device: torch.device) -> Callable[[Ep
         measured: dict[str, Tensor] = {}
         networks = {"student": end.student} | ({"teacher": end.teacher} if end.teacher is not None else {})
         for name, network in networks.items():
-            calibration = end.calibration if name == "teacher" else None
+            calibration = end.calibration if network is (end.teacher or end.student) else None
             for domain, values, labels in (
                 ("source", end.batches.source_test, end.batches.source_test_labels),
                 ("target", target, target_labels),

@@ -11,6 +11,7 @@ label.
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,7 +31,7 @@ from bearcat.models import PRECISIONS, Network, build_network, fast_path, initia
 from bearcat.models.stacked import Randomness
 from bearcat.storage import digest, digest_json
 from bearcat.training.batches import Batch, Batches, Feed, data_key, stack_data
-from bearcat.training.calibrate import fit_calibration, refill
+from bearcat.training.calibrate import check_calibrator, fit_calibration, refill
 from bearcat.training.evaluate import EpochEnd
 from bearcat.training.state import TrainingState
 from bearcat.training.stepping import Recorder, descend, matrix_products, parameters_of, put_back, set_rate
@@ -93,6 +94,7 @@ def train(
     which the result tells.
     """
     recipe, schedule = runs[0].recipe, runs[0].recipe.schedule
+    check_calibrator(recipe.calibration)
     if any(run.recipe.stack_key() != recipe.stack_key() for run in runs):
         raise InputError(
             "runs of one stack need the same ingredients and schedule; train these runs in stacks of their own"
@@ -122,11 +124,14 @@ def train(
             active = [ingredient for ingredient in ingredients if epoch >= ingredient.start(schedule)]
             for ingredient in active:
                 ingredient.start_epoch(state)
-            feed.fill(epoch, {each.name: _ramp(each, recipe, epoch, batches.iterations) for each in active})
+            names = {ingredient.name for ingredient in active}
+            ramping = [ingredient for ingredient in recipe.ingredients if ingredient.name in names]
+            feed.fill(epoch, {each.name: _ramp(each, recipe, epoch, batches.iterations) for each in ramping})
             for total in state.totals.values():
                 total.zero_()
 
-            kind = tuple(ingredient.name for ingredient in active)
+            # Steps of a kind are recorded once: the same ingredients, with or without a calibration.
+            kind = (*(ingredient.name for ingredient in active), state.calibration is not None)
             for padded in feed.padded:
                 recorder.run(partial(train_step, recipe, state, feed, active, padded), kind=(kind, padded))
 
@@ -250,7 +255,7 @@ def new_state(recipe: Recipe, batches: Batches, classes: int) -> TrainingState:
     for ingredient in recipe.ingredients:
         module = ingredient.build(len(seeds), width, classes, recipe.dropout)
         if module is not None:
-            initialise(module, seeds, ingredient.stream)
+            initialise(module, seeds, ingredient.stream or zlib.crc32(ingredient.name.encode()))
             modules[ingredient.name] = module
     schedule = recipe.schedule
 

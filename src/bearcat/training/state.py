@@ -78,7 +78,7 @@ class TrainingState:
         if not bool(self.finite.all()):  # zeros cannot spread: logits, and all that follows from them, stay finite
             with torch.no_grad():
                 for network in self._networks().values():
-                    for tensor in (*network.parameters(), *network.buffers()):
+                    for tensor in network.state_dict().values():
                         tensor[~self.finite] = 0
                 for optimiser in self.optimisers.values():
                     for moments in optimiser.state.values():

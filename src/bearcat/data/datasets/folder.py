@@ -183,12 +183,12 @@ class Folder:
         return replace(
             row,
             channel=row.channel or self.channel,
-            rpm=row.rpm or _speed_in_name(row.domain) or self.rpm,
+            rpm=row.rpm or speed_in_name(row.domain) or self.rpm,
             bearing=row.bearing or bearing,
         )
 
 
-def _speed_in_name(domain: str) -> float | None:
+def speed_in_name(domain: str) -> float | None:
     """The speed of a domain that is called after it: 600rpm, mill 1200.5 RPM, fast_900_rpm."""
     found = re.search(r"(\d+(?:\.\d+)?)\s*_?rpm", domain, re.IGNORECASE)
     return float(found[1]) or None if found else None

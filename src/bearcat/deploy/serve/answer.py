@@ -60,20 +60,26 @@ class PredictQuery(BaseModel):
     pitch_diameter: Length | None = Field(None, description="In mm.")
     contact_angle: float = Field(0, ge=0, lt=90, allow_inf_nan=False, description="In degrees; 0: a radial load.")
 
-    def marks(self) -> list[Mark]:
-        """The frequencies to mark; InputError where the parameters do not describe a bearing that turns."""
+    def bearing(self) -> Bearing | None:
+        """The bearing, where it is given; InputError where the parameters describe none."""
         geometry = {name: getattr(self, name) for name in ("balls", "ball_diameter", "pitch_diameter")}
         missing = [name for name, value in geometry.items() if value is None]
         if len(missing) == 3:
-            return [] if self.speed_rpm is None else marks_of(None, self.speed_rpm)
+            return None
         if missing:
             raise field_error(missing[0], "is missing; a bearing is balls, ball_diameter and pitch_diameter")
-        if self.speed_rpm is None:
-            raise field_error("speed_rpm", "is missing; fault frequencies depend on it")
         try:
-            bearing = Bearing(**geometry, contact_angle=self.contact_angle)
+            return Bearing(**geometry, contact_angle=self.contact_angle)
         except InputError as error:
             raise InputError(str(error), "ball_diameter") from error
+
+    def marks(self) -> list[Mark]:
+        """The frequencies to mark in the picture."""
+        bearing = self.bearing()
+        if self.speed_rpm is None:
+            if bearing is not None:
+                raise field_error("speed_rpm", "is missing; fault frequencies depend on it")
+            return []
         return marks_of(bearing, self.speed_rpm)
 
 
@@ -213,7 +219,7 @@ def answer_file(served: Served, readers: Readers, path: Path, query: PredictQuer
         stream = replace(stream, blocks=blocks if picture is None else picture.observe(blocks))
         stream, note = at_rate_of(model, stream, query.rate)
         log = _WindowLog(served, query, stream.rate, until)
-        diagnosis = diagnose_stream(model, stream, show=log.add)
+        diagnosis = diagnose_stream(model, stream, BATCH, log.add, query.speed_rpm, query.bearing())
     notes = [note] if note else []
     if own_rate is None and marks:
         notes.append(f"{origin}: does not say its sampling rate, so no frequency can be marked; give it as rate")
@@ -236,7 +242,7 @@ def answer_windows(served: Served, body: bytes, query: PredictQuery, until: floa
     for start in range(0, len(windows), BATCH):
         part = windows[start : start + BATCH]
         starts = model.preparation.step * np.arange(start, start + len(part), dtype=np.int64)
-        predicted = predict_windows(model, part, starts)
+        predicted = predict_windows(model, part, starts, query.speed_rpm, query.bearing())
         log.add(predicted)
         counted += tally(predicted.log_probabilities, predicted.unfamiliar)
     answer = _answer(served, diagnose(counted, model.pooled_temperature, model.familiarity), None, rate, [])

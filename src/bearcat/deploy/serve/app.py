@@ -395,7 +395,7 @@ def _geometry(bearing: Bearing) -> dict[str, int | float]:
 def describe_model(served: Served, limits: Limits) -> ModelDescription:
     model = served.model
     return ModelDescription(
-        classes=list(model.classes), alarms=sorted(served.alarms), input=model.preparation.input,
+        classes=list(model.classes), alarms=sorted(served.alarms), input=model.input,
         length=model.preparation.length, stride=model.preparation.step, rate=model.preparation.rate or model.rate,
         channels=model.channels, calibrated=model.calibrated, pooled_temperature=model.pooled_temperature,
         refusal=model.refusal, knows_familiar=model.familiarity is not None, made_by=dict(served.made_by),
