@@ -190,7 +190,7 @@ def print_trust(name: str, record: Mapping[str, Any]) -> None:
 
     found, scores = recorded_range(record), record["scores"]["target"]
     if found is not None:
-        value, low, high = (100 * one for one in (found.value, found.low, found.high))
+        value, low, high = (100 * share for share in (found.value, found.low, found.high))
         print(f"Without target labels, {name} expects {value:.1f} % right on the target ({low:.1f} to {high:.1f} %).")
         if scores is not None and scores["accuracy"] is not None:
             inside = "inside" if low <= 100 * scores["accuracy"] <= high else "outside"

@@ -78,16 +78,16 @@ def convolved(
 
     With batch statistics it is differentiable in weights, biases and norms, once; the input is data.
     """
-    weights, biases = [one.weight for one in convolutions], [one.bias for one in convolutions]
-    flat = [one for norm in norms for one in (norm.weight, norm.bias)]
+    weights, biases = [layer.weight for layer in convolutions], [layer.bias for layer in convolutions]
+    flat = [parameter for norm in norms for parameter in (norm.weight, norm.bias)]
     if batch_statistics:
-        result: Tensor = _Convolved.apply(windows, count, precision, norms, *weights, *biases, *flat)  # type: ignore[no-untyped-call]
+        result: Tensor = _FusedBlocks.apply(windows, count, precision, norms, *weights, *biases, *flat)  # type: ignore[no-untyped-call]
         return result
     with torch.no_grad():
         return _forward(windows, count, list(weights), list(biases), norms, precision, False)[0]
 
 
-class _Convolved(torch.autograd.Function):
+class _FusedBlocks(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, windows: Tensor, count: Tensor, precision: str, norms: Sequence[StackedNorm], *flat: Tensor
@@ -104,8 +104,8 @@ class _Convolved(torch.autograd.Function):
                 "the fused encoder can be differentiated once only: its memory is reused on the way back"
             )
         of_weights, of_norms = _backward(gradients[0].contiguous(), kept, ctx.weights, ctx.precision)
-        nothing = [torch.zeros_like(one[..., 0, 0]) for one in ctx.weights]  # normalisation takes a bias away again
-        return (None, None, None, None, *of_weights, *nothing, *of_norms)
+        of_biases = [torch.zeros_like(weight[..., 0, 0]) for weight in ctx.weights]  # the norms remove biases
+        return (None, None, None, None, *of_weights, *of_biases, *of_norms)
 
 
 @dataclass(eq=False)
@@ -187,7 +187,7 @@ def _running(norm: StackedNorm, bias: Tensor, domains: int) -> Applied:
     scale = norm.weight * deviation
     mean = norm.running_mean - bias
     parts = (scale, norm.bias - mean * scale, mean, deviation)
-    return Applied(*(one[:, None].expand(-1, domains, -1).contiguous() for one in parts))
+    return Applied(*(part[:, None].expand(-1, domains, -1).contiguous() for part in parts))
 
 
 def _backward(
@@ -227,7 +227,7 @@ def _backward(
         coefficient, *of_norm = _statistics_backward(partial, kept, layer - 1)
         of_norms.insert(0, of_norm)
         of_weights.insert(0, _of_weight(layer - 1, change, coefficient, kept, weights[layer - 2], precision))
-    return of_weights, [one for pair in of_norms for one in pair]
+    return of_weights, [gradient for pair in of_norms for gradient in pair]
 
 
 def _statistics_backward(partial: Tensor, kept: Kept, layer: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -99,9 +99,9 @@ class ConvolutionalEncoder(Accelerated):
             count = torch.full((runs, domains), number // domains, dtype=torch.int64, device=windows.device)
             return self._by_kernels(windows, count, batch_statistics)
         # The kernels want the windows that are there in front; a joint batch of both domains has gaps in the middle.
-        there = present.view(runs, domains, -1)
-        count = there.sum(dim=2)
-        place = torch.where(there, there.cumsum(dim=2), count[..., None] + (~there).cumsum(dim=2)) - 1
+        valid = present.view(runs, domains, -1)
+        count = valid.sum(dim=2)
+        place = torch.where(valid, valid.cumsum(dim=2), count[..., None] + (~valid).cumsum(dim=2)) - 1
         place = (place + torch.arange(0, number, number // domains, device=windows.device)[:, None]).view(runs, number)
         moved = torch.zeros_like(windows).scatter(1, place[..., None, None].expand_as(windows), windows)
         values = self._by_kernels(moved, count, batch_statistics)
