@@ -74,7 +74,7 @@ def convolved(
     windows: Tensor, count: Tensor, convolutions: Sequence[StackedConvolution], norms: Sequence[StackedNorm],
     precision: str, batch_statistics: bool,
 ) -> Tensor:  # fmt: skip
-    """(run, window, channel, time) → (run, window, 128 × 4). count (run, domain): windows that are there.
+    """(run, window, channel, time) → (run, window, 128 × 4). count (run, domain): windows present.
 
     With batch statistics it is differentiable in weights, biases and norms, once; the input is data.
     """
@@ -101,7 +101,7 @@ class _FusedBlocks(torch.autograd.Function):
         kept, ctx.kept = ctx.kept, None
         if kept is None:
             raise RuntimeError(
-                "the fused encoder can be differentiated once only: its memory is reused on the way back"
+                "the fused encoder can be differentiated once only: its memory is reused in the backward pass"
             )
         of_weights, of_norms = _backward(gradients[0].contiguous(), kept, ctx.weights, ctx.precision)
         of_biases = [torch.zeros_like(weight[..., 0, 0]) for weight in ctx.weights]  # the norms remove biases
@@ -110,7 +110,7 @@ class _FusedBlocks(torch.autograd.Function):
 
 @dataclass(eq=False)
 class Kept:
-    """What the way back needs."""
+    """What the backward pass needs."""
 
     shape: Shape
     windows: Tensor

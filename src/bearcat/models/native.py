@@ -289,7 +289,7 @@ def _of_last_weight(call: Call, last: LastLayer) -> Tensor:
     at_ends = _product(ends.mT, ends).view(runs, domains, 4, INPUTS, 4, INPUTS)
 
     def shifted(lag: Tensor, row: int, other: int) -> Tensor:
-        """The same product one row later: without the first rows, with those behind the last."""
+        """The same product one row later: without the first rows, with those after the last."""
         return lag - at_ends[:, :, row, :, other] + at_ends[:, :, row + 2, :, other + 2]
 
     lag_0_later = shifted(lag_0, 0, 0)
