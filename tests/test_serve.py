@@ -84,12 +84,12 @@ class Server:
     def logged(self) -> str:
         return self.log.read_text()
 
-    def upload(self, name: str, content: bytes, **asked: object) -> httpx.Response:
-        return self.client.post("/predict", params={"filename": name, **asked}, content=content, headers=BINARY)
+    def upload(self, name: str, content: bytes, **parameters: object) -> httpx.Response:
+        return self.client.post("/predict", params={"filename": name, **parameters}, content=content, headers=BINARY)
 
-    def windows(self, body: object, **asked: object) -> httpx.Response:
+    def windows(self, body: object, **parameters: object) -> httpx.Response:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return self.client.post("/predict", params=asked, content=content, headers=JSON)
+        return self.client.post("/predict", params=parameters, content=content, headers=JSON)
 
     def gauge(self, name: str = "bearcat_predictions_in_flight") -> int:
         return int(float(re.search(rf"^{name} (\S+)$", self.client.get("/metrics").text, re.MULTILINE).group(1)))
@@ -367,7 +367,7 @@ def test_windows_that_do_not_fit_are_refused_by_the_field(server, body, field):
 
 
 @pytest.mark.parametrize(
-    ("asked", "field"),
+    ("parameters", "field"),
     [
         ({"rate": -1}, "rate"), ({"rate": "nan"}, "rate"), ({"rate": "fast"}, "rate"), ({"by": "day"}, "by"), ({"colour": "red"}, "colour"),
         ({"picture": "perhaps"}, "picture"), ({"channel": "left"}, "channel"), ({"balls": 8}, "ball_diameter"),
@@ -377,9 +377,11 @@ def test_windows_that_do_not_fit_are_refused_by_the_field(server, body, field):
         ({"filename": "a\r\nb.wav"}, "filename"), ({"filename": "a" * 300 + ".wav"}, "filename"),
     ],
 )  # fmt: skip
-def test_parameters_that_do_not_fit_are_refused_by_their_name(server, asked, field):
+def test_parameters_that_do_not_fit_are_refused_by_their_name(server, parameters, field):
     content = as_wav(noise(4 * LENGTH))
-    found = server.client.post("/predict", params={"filename": "a.wav"} | asked, content=content, headers=BINARY).json()
+    found = server.client.post(
+        "/predict", params={"filename": "a.wav"} | parameters, content=content, headers=BINARY
+    ).json()
     assert found["field"] == field, found
     assert field in found["reason"] or field == "channel"
 
@@ -466,7 +468,7 @@ def test_the_schema_says_what_the_server_does(server):
     schema = schemathesis.openapi.from_dict(server.client.get("/openapi.json").json())
     schema.config.update(base_url=server.url)
     checks = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-    asked = 0
+    requests = 0
     for path, method, count in (
         ("/predict", "POST", 35),
         ("/model", "GET", 3),
@@ -480,15 +482,15 @@ def test_the_schema_says_what_the_server_does(server):
                 @settings(max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck))
                 @given(case=cases)
                 def ask(case):
-                    nonlocal asked
-                    asked += 1
+                    nonlocal requests
+                    requests += 1
                     case.validate_response(case.call(), checks=checks)
 
                 ask()
             except Exception as error:
                 if type(error).__name__ != "Unsatisfiable":  # a GET without parameters cannot be asked wrongly
                     raise
-    assert asked > 60
+    assert requests > 60
 
 
 def dribbled(connections: list[socket.socket]) -> list[bytes]:

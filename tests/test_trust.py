@@ -405,13 +405,13 @@ def scrambled(split):
 
 def test_no_estimate_depends_on_a_target_label(trained):
     outcome, splits = trained
-    seen = estimated(outcome, splits)
+    found = estimated(outcome, splits)
     other = estimated(outcome, [scrambled(split) for split in splits])
     bare = [relabelled(split, lambda *_: None) for split in splits]
     without = estimated(outcome, bare)
     bounded = outcome.calibration.at_bound.tolist()
-    assert ["not calibrated" in mine.estimates["verdict"] for mine in seen] == bounded
-    for mine, changed, unlabelled in zip(seen, other, without, strict=True):
+    assert ["not calibrated" in mine.estimates["verdict"] for mine in found] == bounded
+    for mine, changed, unlabelled in zip(found, other, without, strict=True):
         assert mine.estimates == changed.estimates == unlabelled.estimates
         assert mine.checked["familiarity"]["unknown_unfamiliar"] is None
         assert changed.checked["familiarity"]["unknown_unfamiliar"] is not None
