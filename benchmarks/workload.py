@@ -178,7 +178,7 @@ def quartiles(values: list[float]) -> tuple[float, float, float]:
 
 
 def add_options(parser: argparse.ArgumentParser, seconds: float) -> None:
-    """What every benchmark of a step can be parser."""
+    """Adds the options that every benchmark of a step has."""
     parser.add_argument("--path", choices=["plain", "triton", "native"], nargs="+", help="by default the device's best")
     parser.add_argument("--precision", choices=PRECISIONS, nargs="+", help="by default train()'s own choice")
     parser.add_argument("--recipe", default="CAT*-Temperature")

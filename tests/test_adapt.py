@@ -104,7 +104,7 @@ def test_curves_have_a_row_per_epoch_and_every_number(finished):
         assert rows[-1][name] != "", name
 
 
-def test_the_tracker_was_told_what_stands_in_the_curves(finished):
+def test_the_tracker_has_the_numbers_of_the_curves(finished):
     for folder in (finished, finished / "beside-source-only"):
         rows, events = rows_of(folder / "curves.csv"), read_events(folder / "track")
         numbers = [f"threshold_{number}" for number in range(3)]  # told by number, written by name
@@ -132,7 +132,7 @@ def test_the_saved_model_predicts_what_the_run_predicted(finished):
         assert row_probabilities.max() == pytest.approx(float(row["confidence"]), abs=1e-4)
 
 
-def test_the_model_s_card_tells_what_the_record_says(finished):
+def test_the_model_card_agrees_with_the_record(finished):
     card = (finished / "model" / "README.md").read_text(encoding="utf-8")
     record = json.loads((finished / "record.json").read_text())
     assert f"accuracy: {record['scores']['target']['accuracy']:.4g}" in card
@@ -225,7 +225,7 @@ def test_an_unlabelled_target_has_no_scores(tmp_path):
     assert {row["label"] for row in rows_of(tmp_path / "out" / "predictions.csv")} == {""}
 
 
-def test_two_machines_teach_a_third_and_every_choice_is_told(tmp_path):
+def test_two_sources_adapt_to_a_third_machine_and_every_choice_is_recorded(tmp_path):
     """Uneven classes, two sources, no label in the target, nothing asked for but what keeps it short."""
     catalogue = open_dataset("simulated", None, {"severities": "4", "faults": "inner", "seconds": "1"}).catalogue()
     names = dict(zip(catalogue.domains, ("mill-1500rpm", "mill-900rpm", "fan-1500rpm", "fan-low"), strict=True))
@@ -341,7 +341,7 @@ def test_recipes_are_listed():
     assert printed.count("\n") == 25
 
 
-def test_a_temperature_at_its_bound_is_told_for_what_it_is():
+def test_a_temperature_at_its_bound_is_described():
     from bearcat.calibration import Evidence, Temperature
     from bearcat.runs.record import describe_bound
 

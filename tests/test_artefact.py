@@ -181,7 +181,7 @@ def test_metadata_cannot_replace_what_the_folder_says_of_itself(tmp_path):
     assert load_model(tmp_path / "model").metadata["recipe"] == "CAT"
 
 
-def test_the_card_tells_data_recipe_scores_estimates_limits_and_versions(tmp_path):
+def test_the_card_has_data_recipe_scores_estimates_limits_and_versions(tmp_path):
     metadata = {
         "recipe": "CAT*-CPCS", "task": "600rpm→900rpm", "data": {"name": "pump", "target windows": 120},
         "scores": {"target": None, "source": {"accuracy": 0.98765}}, "estimates": {"accuracy": 0.81},

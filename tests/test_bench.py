@@ -224,7 +224,7 @@ def test_a_finished_grid_is_not_run_again(whole):
     assert whole.epochs == []
 
 
-def test_runs_of_another_result_version_or_of_other_data_are_told_before_they_are_trained_again(
+def test_runs_of_another_result_version_or_of_other_data_are_reported_before_they_are_repeated(
     make, whole, recordings, tmp_path, monkeypatch, capsys
 ):
     version = whole.record(0)["versions"]["result"]
@@ -273,7 +273,7 @@ def test_a_tracker_follows_every_run(make, executor):
         }, (number, spec.cell)
 
 
-def test_tracking_that_cannot_be_is_told_before_anything_is_run(make, said):
+def test_impossible_tracking_is_reported_before_anything_is_run(make, said):
     site = make()
     for words, sentence in (
         (["--track", "tensorbord"], "did you mean 'tensorboard'"),
@@ -482,7 +482,7 @@ def test_ctrl_c_stops_processes_cleanly_and_says_how_to_go_on(make):
     assert site.kinds() == ["missing"] * 4
 
 
-def test_what_another_process_runs_is_told_as_running_and_waited_for(make):
+def test_runs_of_another_process_are_reported_as_running_and_waited_for(make):
     site = make()
     lock = site.store.lock(site.specs[0].identity)
     assert lock is not None

@@ -49,7 +49,7 @@ def written(tmp_path: Path, text: str) -> Path:
         ("cwru-published", 2, 12, 2, 5),
     ],
 )
-def test_the_grids_have_the_cells_they_promise_without_looking_at_data(tmp_path, name, methods, tasks, inputs, seeds):
+def test_the_grids_have_the_promised_cells_without_reading_data(tmp_path, name, methods, tasks, inputs, seeds):
     cells = [spec.cell for spec in plan(read_grid(GRIDS / f"{name}.toml"), tmp_path / "nowhere")]
     assert len(set(cells)) == len(cells) == methods * tasks * inputs * seeds
     assert len({cell.task for cell in cells}) == tasks
@@ -159,7 +159,7 @@ def test_a_grid_without_cells_is_an_error(tmp_path, change, what):
         plan(read_grid(written(tmp_path, SMALL.replace(*change, 1))))
 
 
-def test_the_command_line_tells_the_same_and_exits_with_2(tmp_path, monkeypatch, capsys):
+def test_the_command_line_prints_the_same_and_exits_with_2(tmp_path, monkeypatch, capsys):
     grid = written(tmp_path, SMALL)
     empty = tmp_path / "empty.toml"
     empty.write_text(SMALL.replace("seeds = 2", "seeds = 0"))

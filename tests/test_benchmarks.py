@@ -54,7 +54,7 @@ def test_scaling_prints_a_line_for_every_size_and_an_epoch_over_its_steps(run):
     assert re.search(r"an epoch of 1 steps [\d.]+ s, once .* s, its pure steps [\d.]+ s: [\d.]+ × them", out)
 
 
-def test_profile_step_tells_time_by_kernel_and_both_floors(run, tmp_path):
+def test_profile_step_prints_time_by_kernel_and_both_floors(run, tmp_path):
     out = run(
         "profile_step.py",
         "--length",
@@ -105,7 +105,7 @@ def test_predict_speed_ends_with_windows_a_second_and_the_ratio_to_the_loop(monk
     assert all(float(speed) > 0 and float(ratio) > 0 for _, speed, ratio in rows)
 
 
-def test_the_alarm_is_told_of_every_run_once_and_in_tables(monkeypatch, capsys, tmp_path):
+def test_the_alarm_benchmark_lists_every_run_once_and_in_tables(monkeypatch, capsys, tmp_path):
     def printed(*words: str) -> str:
         monkeypatch.setattr(sys, "argv", ["alarm.py", *words])
         runpy.run_path(str(FOLDER / "alarm.py"), run_name="__main__")

@@ -86,7 +86,7 @@ def test_a_changed_file_never_meets_an_old_entry_even_with_size_and_date_kept(fo
     assert same(new, windows_of(folder, None))
 
 
-def test_a_file_seen_before_is_not_read_to_know_it_again(folder, tmp_path, monkeypatch):
+def test_an_unchanged_file_is_not_hashed_again(folder, tmp_path, monkeypatch):
     windows_of(folder, tmp_path / "cache")
     real = time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: real() + 10**10)  # the files are no longer fresh

@@ -397,7 +397,7 @@ def test_cpcs_between_equal_domains_is_the_temperature_of_least_brier_score():
         assert found.temperature[run].item() == pytest.approx(best.x, rel=1e-5)
 
 
-def test_cpcs_trusts_the_source_windows_that_look_like_the_target():
+def test_cpcs_weights_source_windows_that_resemble_the_target():
     evidence = make(windows=4000, hotter=1.0)
     on_target_side = evidence.source_features[..., 0] > 0
     logits = torch.where(on_target_side[..., None], 4 * evidence.source_logits, evidence.source_logits)

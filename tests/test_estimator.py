@@ -244,7 +244,7 @@ def test_a_recordings_probabilities_are_pooled_from_the_logarithms_of_its_window
     model = AdaptedClassifier("DANN", window=LENGTH, **QUICK).fit(source, labels, X_target=target)
     for recording in target:
         windows = [recording[start : start + LENGTH] for start in range(0, len(recording) - LENGTH + 1, LENGTH)]
-        # Each of these is a recording of recording window, tempered like any other; so the mean of them is that of the whole.
+        # Each of these is a recording of one window, tempered like any other; so the mean of them is that of the whole.
         product = np.prod(model.predict_proba(windows), axis=0) ** (1 / len(windows))
         assert np.allclose(model.predict_proba([recording])[0], product / product.sum(), atol=1e-6)
 
@@ -308,7 +308,7 @@ def test_skadas_scorers_see_the_targets_calibrated_probabilities(packed, routing
     assert score == pytest.approx((likely * np.log(likely)).mean())
 
 
-def test_scorers_that_look_for_layers_work_on_a_pipeline(packed, routing):
+def test_scorers_that_need_layers_work_on_a_pipeline(packed, routing):
     X, y, domain = packed
     pipeline = make_pipeline(StandardScaler(), AdaptedClassifier("DANN", **QUICK)).fit(X, y, sample_domain=domain)
     for scorer in (DeepEmbeddedValidation(random_state=0), MaNoScorer()):
@@ -342,7 +342,7 @@ def test_bearcat_has_no_other_names():
 # The model folder
 
 
-def test_a_saved_model_tells_what_it_was_made_of(tmp_path, recordings):
+def test_a_saved_model_describes_its_training_data(tmp_path, recordings):
     source, labels, target, _ = recordings
     model = AdaptedClassifier("DANN", window=LENGTH, **QUICK).fit(source, labels, X_target=target)
     model.save(tmp_path / "deep" / "model", rate=12_000)

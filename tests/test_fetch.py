@@ -307,7 +307,9 @@ def test_a_file_put_there_by_hand_is_recorded_without_an_address(site: Site, tmp
 
 
 @pytest.mark.parametrize(("status", "words"), [(404, "is not there"), (410, "is not there"), (403, "refuses")])
-def test_what_will_not_pass_is_told_at_once(site: Site, tmp_path: Path, status: int, words: str) -> None:
+def test_permanent_errors_are_reported_without_another_attempt(
+    site: Site, tmp_path: Path, status: int, words: str
+) -> None:
     site.behaviour.statuses = [status]
     with pytest.raises(InputError, match=rf"{site.address}/a.mat {words}.*save it as .*a\.mat$"):
         fetch([site.download()], tmp_path)
@@ -484,7 +486,7 @@ def test_a_checksum_recorded_of_a_damaged_archive_does_not_refuse_a_good_one(sit
     assert fetch([site.download("KA04.zip")], tmp_path)[0].read_bytes() == whole
 
 
-def test_a_missing_rar_reader_is_told_before_the_download(site: Site, tmp_path: Path, monkeypatch) -> None:
+def test_a_missing_rar_reader_is_reported_before_the_download(site: Site, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "rarfile", None)
     with pytest.raises(InputError, match="pip install"):
         fetch([site.download("KA04.rar")], tmp_path)

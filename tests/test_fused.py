@@ -52,7 +52,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("precision", ["float32"] if INTERPRETED else ["float32", "tf32", "bfloat16"])
-@pytest.mark.parametrize(("runs", "domains", "batch", "channels", "length", "there"), CASES)
+@pytest.mark.parametrize(("runs", "domains", "batch", "channels", "length", "mask"), CASES)
 def test_fused_blocks_are_the_plain_ones_forward_and_backward(runs, domains, batch, channels, length, mask, precision):
     torch.manual_seed(length)
     plain, fused = made(runs, channels, length), made(runs, channels, length)

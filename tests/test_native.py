@@ -45,9 +45,9 @@ def made(runs: int, channels: int, length: int, dtype: torch.dtype) -> tuple[Net
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize(
-    ("runs", "domains", "batch", "channels", "length", "there"),
+    ("runs", "domains", "batch", "channels", "length", "mask"),
     [
-        # `there`: the places that hold a window, (run, domain × batch)
+        # `mask`: the places that hold a window, (run, domain × batch)
         pytest.param(1, 1, 4, 1, 128, None, id="one run"),
         pytest.param(3, 2, 6, 1, 101, None, id="odd length"),
         pytest.param(2, 1, 3, 2, SHORTEST, None, id="two channels, shortest"),
@@ -83,7 +83,7 @@ def test_native_blocks_are_the_plain_ones_forward_and_backward(runs, domains, ba
     assert far(found, expected) < near
 
 
-@pytest.mark.parametrize(("windows", "seen", "away"), [(5, 14, 0.0), (3, 17, 100.0), (1, 6, 0.0)])
+@pytest.mark.parametrize(("windows", "length", "away"), [(5, 14, 0.0), (3, 17, 100.0), (1, 6, 0.0)])
 def test_outside_the_maxima_the_last_blocks_gradient_is_affine_in_what_it_saw(windows, length, away):
     """The derivation native.c follows, against torch's own way back through convolution, norm, ReLU and pooling."""
     chance = torch.Generator().manual_seed(length)

@@ -138,7 +138,7 @@ def test_rates_are_brought_to_the_models_and_asked_for_where_nobody_knows(tmp_pa
     assert "says it is at 48000 Hz" in at_rate_of(model, open_stream(tmp_path / "fast.wav"), 12_000)[1]
 
 
-def test_a_model_that_knows_no_rate_resamples_nothing_and_says_that_it_cannot_tell(tmp_path):
+def test_a_model_without_a_rate_resamples_nothing_and_says_so(tmp_path):
     wavfile.write(tmp_path / "fast.wav", 48_000, noise(4000))
     np.save(tmp_path / "unknown.npy", noise(4000))
     model = made_model(rate=None)
@@ -192,7 +192,7 @@ def test_alarms_are_all_but_the_healthy_classes_or_those_named():
         alarm_classes(["healthy", "inner"], ["iner"])
 
 
-def test_the_command_tells_alarms_by_its_exit_status_and_goes_on_after_a_bad_file(tmp_path, model_folder, command):
+def test_the_exit_status_reports_alarms_and_a_bad_file_does_not_stop_the_command(tmp_path, model_folder, command):
     np.save(tmp_path / "a.npy", noise(3000, 1))
     np.save(tmp_path / "b.npy", noise(3000, 2))
     (tmp_path / "c.wav").write_bytes(b"junk")

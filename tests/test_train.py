@@ -341,7 +341,7 @@ def kept_back(values: np.ndarray, target: int) -> HeldBack:
     return HeldBack(windows, labels, np.arange(target) % 4 - 1)
 
 
-def test_padding_is_never_looked_at():
+def test_padding_has_no_effect():
     """Whatever stands behind a run's windows, the result is the same: the stack's other run has more of everything."""
     recipe = replace(RECIPES["CAT*-CPCS"], schedule=RAGGED)
     short, loud = toy(0, 33, 17), toy(1, 48, 40)
