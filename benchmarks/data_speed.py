@@ -75,7 +75,7 @@ def main() -> None:
     data = Path(os.environ.get("BEARCAT_DATA") or Path(__file__).parents[2] / "shared" / "data")
     options.add_argument("--root", type=Path, default=data / "cwru", help="the folder of the CWRU files")
     options.add_argument("--repeats", type=int, default=5)
-    told = options.parse_args()
+    chosen = options.parse_args()
     print(f"{os.cpu_count()} cores, numpy {np.__version__}, float32")
 
     noise = np.random.default_rng(0)
@@ -86,7 +86,7 @@ def main() -> None:
         )
         for number in range(52)
     ]  # fmt: skip
-    signals = [one.signal.astype(np.float64) for one in recordings]  # what a .mat file's reader hands over
+    signals = [recording.signal.astype(np.float64) for recording in recordings]  # what a .mat file's reader hands over
     both = ("time", "frequency")
     for kind in both:  # the two ways agree before they are compared
         ours = prepare(recordings[:2], Preparation(input=kind)).values[:, 0]
@@ -99,25 +99,25 @@ def main() -> None:
             "the same loop, tidied": lambda: [plain_loop(signals, kind, False) for kind in both],
             "bearcat.data.prepare": lambda: [prepare(recordings, Preparation(input=kind)) for kind in both],
         },
-        told.repeats,
+        chosen.repeats,
     )
     prepared = report("cut + standardise + spectrum, 52 × 256 000 samples, time and frequency input", times)
 
-    if not told.root.is_dir():
-        print(f"no CWRU files in {told.root}: the cache was not measured")
+    if not chosen.root.is_dir():
+        print(f"no CWRU files in {chosen.root}: the cache was not measured")
         print(f"prepare is {prepared:.1f}× the published loop (goal: 20×)")
         return
-    catalogue = CWRU(root=told.root).catalogue()
+    catalogue = CWRU(root=chosen.root).catalogue()
     domains = [catalogue.only([domain]) for domain in catalogue.domains]
     with tempfile.TemporaryDirectory() as folder:
         times = side_by_side(
             {
                 "reading the .mat files": lambda: load(catalogue),
                 "prepared windows, warm cache": lambda: [
-                    cached_windows(one, Preparation(), Path(folder)) for one in domains
+                    cached_windows(domain, Preparation(), Path(folder)) for domain in domains
                 ],
             },
-            told.repeats,
+            chosen.repeats,
         )
     loaded = report(f"{len(catalogue.entries)} CWRU files", times)
     print(f"prepare is {prepared:.1f}× the published loop (goal: 20×)")

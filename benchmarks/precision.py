@@ -26,27 +26,30 @@ from bearcat.training.loop import Run, train
 
 
 def main() -> None:
-    told = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    told.add_argument("--data", default="hit-sm")
-    told.add_argument("--root", type=Path)
-    told.add_argument("--recipe", default="CAT*-Temperature")
-    told.add_argument("--epochs", type=int, default=60)
-    told.add_argument("--seeds", type=int, default=10)
-    told.add_argument("--precision", nargs="+", default=["float32", "tf32", "bfloat16"])
-    told.add_argument("--tasks", nargs="+", help="A:B …; by default there and back between the first two domains")
-    chosen = told.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="hit-sm")
+    parser.add_argument("--root", type=Path)
+    parser.add_argument("--recipe", default="CAT*-Temperature")
+    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--precision", nargs="+", default=["float32", "tf32", "bfloat16"])
+    parser.add_argument("--tasks", nargs="+", help="A:B …; by default there and back between the first two domains")
+    chosen = parser.parse_args()
     device = torch.device("cuda")
     catalogue = open_dataset(chosen.data, chosen.root).catalogue()
-    one, other = catalogue.domains[:2]
-    tasks = [Task(*text.split(":")) for text in chosen.tasks or (f"{one}:{other}", f"{other}:{one}")]
+    first_domain, second_domain = catalogue.domains[:2]
+    tasks = [
+        Task(*text.split(":"))
+        for text in chosen.tasks or (f"{first_domain}:{second_domain}", f"{second_domain}:{first_domain}")
+    ]
     named = {name for task in tasks for name in (*task.sources, task.target)}
     windows = {name: prepare(load(catalogue, [name]), Preparation(input="time")) for name in sorted(named)}
     cells = [(task, seed) for task in tasks for seed in range(chosen.seeds)]
     splits = [split_task(t, windows[t.sources[0]], windows[t.target], Split(), seed) for t, seed in cells]
     recipe = RECIPES[chosen.recipe].for_input("time").in_epochs(chosen.epochs)
     runs = [Run(recipe, split.training, seed) for split, (_, seed) in zip(splits, cells, strict=True)]
-    values = padded_stack([np.asarray(one.held_back.target_test.values) for one in splits], 0, device)
-    labels = padded_stack([one.held_back.target_test_labels for one in splits], UNKNOWN, device)
+    values = padded_stack([np.asarray(split.held_back.target_test.values) for split in splits], 0, device)
+    labels = padded_stack([split.held_back.target_test_labels for split in splits], UNKNOWN, device)
     found: dict[str, dict[str, np.ndarray]] = {}
     for precision in chosen.precision:
         start = time.perf_counter()

@@ -41,7 +41,7 @@ def made_model(kind: str, length: int) -> Model:
     with torch.no_grad():
         network(torch.randn(1, 64, 1, preparation.points), batch_statistics=True)
     network.requires_grad_(False)
-    names = tuple(str(one) for one in range(CLASSES))
+    names = tuple(str(number) for number in range(CLASSES))
     return Model(network, Calibration.identity(1, CLASSES), names, preparation, None, {})
 
 
@@ -111,7 +111,7 @@ def main() -> None:
     single = middle["loop over single windows, torch, 1 core"]
     for name in ("torch", "onnxruntime"):
         best = max(
-            (one for one in middle if one.startswith(f"{name},") and one.endswith("1 core(s)")), key=middle.__getitem__
+            (way for way in middle if way.startswith(f"{name},") and way.endswith("1 core(s)")), key=middle.__getitem__
         )
         print(
             f"{best}: {middle[best]:.0f} windows/s (goal {GOAL}), {middle[best] / single:.1f} × the loop (goal {GOAL_RATIO})"

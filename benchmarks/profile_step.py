@@ -51,8 +51,8 @@ def arithmetic(size: Size) -> float:
         2.0 * time * inputs * outputs * taps
         for time, (inputs, outputs, taps) in zip(times(size.length), ENCODER, strict=True)
     ]
-    forward = sum(convolutions) + sum(2.0 * one * other for one, other in DENSE)
-    domain = sum(2.0 * one * other for one, other in DOMAIN)
+    forward = sum(convolutions) + sum(2.0 * inputs * outputs for inputs, outputs in DENSE)
+    domain = sum(2.0 * inputs * outputs for inputs, outputs in DOMAIN)
     a_pass = 3 * forward - convolutions[0]  # the way back is two products, but nobody asks for the windows' gradient
     if size.path == "native":  # half of the last weight's gradient and a sixth of its inputs' are not needed there
         a_pass -= convolutions[-1] * (1 / 2 + 1 / 6)
@@ -97,33 +97,33 @@ def speeds(precision: str) -> tuple[float, float]:
 def by_kernel(size: Size, steps: int) -> list[tuple[str, float, float]]:
     """Names, milliseconds a step and calls a step, longest first."""
     kind = torch.profiler.ProfilerActivity.CUDA if on_gpu() else torch.profiler.ProfilerActivity.CPU
-    with ready(size) as step, torch.profiler.profile(activities=[kind]) as seen:
+    with ready(size) as step, torch.profiler.profile(activities=[kind]) as profile:
         for _ in range(steps):
             step()
         if on_gpu():
             torch.cuda.synchronize()
     rows = [
         (
-            one.key,
-            (one.self_device_time_total if on_gpu() else one.self_cpu_time_total) / 1e3 / steps,
-            one.count / steps,
+            event.key,
+            (event.self_device_time_total if on_gpu() else event.self_cpu_time_total) / 1e3 / steps,
+            event.count / steps,
         )
-        for one in seen.key_averages()
+        for event in profile.key_averages()
     ]
     return sorted((row for row in rows if row[1] > 0), key=lambda row: -row[1])
 
 
 def main() -> None:
-    told = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_options(told, seconds=120)
-    told.add_argument("--runs", type=int, nargs="+", default=[60 if on_gpu() else 1])
-    told.add_argument("--steps", type=int, default=20 if on_gpu() else 7)
-    told.add_argument("--rows", type=int, default=25, help="kernels to print")
-    told.add_argument("--out", help="begin of the names of files with the whole tables")
-    chosen = told.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_options(parser, seconds=120)
+    parser.add_argument("--runs", type=int, nargs="+", default=[60 if on_gpu() else 1])
+    parser.add_argument("--steps", type=int, default=20 if on_gpu() else 7)
+    parser.add_argument("--rows", type=int, default=25, help="kernels to print")
+    parser.add_argument("--out", help="begin of the names of files with the whole tables")
+    chosen = parser.parse_args()
     clock, sizes = Clock(chosen.seconds), sizes_of(chosen)
     print(f"{machine()}, {chosen.recipe}", flush=True)
-    for size in (replace(one, runs=runs) for one in sizes for runs in chosen.runs):
+    for size in (replace(base, runs=runs) for base in sizes for runs in chosen.runs):
         if clock.left() < 0:
             print(f"{size.path}, {size.precision}, {size.runs} run(s): left out, time is up")
             continue

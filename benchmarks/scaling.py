@@ -45,39 +45,41 @@ def epochs(size: Size, windows: int, test: int, count: int, steps: int, clock: C
     middle = statistics.median(took[warm:])
     once = sum(took) - middle * len(took)
     number = -(-windows // size.batch)
-    told = f"{size.runs} run(s), {size.path}, {size.precision}, {windows} windows: an epoch of {number} steps {middle:.3f} s, once {once:.3f} s"
+    sentence = f"{size.runs} run(s), {size.path}, {size.precision}, {windows} windows: an epoch of {number} steps {middle:.3f} s, once {once:.3f} s"
     if clock.left() < 0:
-        print(f"{told}; its pure steps were left out: time is up", flush=True)
+        print(f"{sentence}; its pure steps were left out: time is up", flush=True)
         return
     step = statistics.median(time_steps(size, steps, clock)[0]) / 1e3
-    print(f"{told}, its pure steps {number * step:.3f} s: {middle / (number * step):.2f} × them", flush=True)
+    print(f"{sentence}, its pure steps {number * step:.3f} s: {middle / (number * step):.2f} × them", flush=True)
 
 
 def main() -> None:
-    told = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_options(told, seconds=300)
-    told.add_argument("--only", choices=TABLES, nargs="+", default=TABLES)
-    told.add_argument("--size", type=int, default=60 if on_gpu() else 1, help="runs in the tables of other things")
-    told.add_argument("--runs", type=int, nargs="+", default=[1, 12, 24, 60, 120, 240] if on_gpu() else [1, 2, 4])
-    told.add_argument("--batches", type=int, nargs="+", default=[16, 32, 64, 128])
-    told.add_argument("--lengths", type=int, nargs="+", default=[256, 512, 1024, 2048])
-    told.add_argument("--epochs", type=int, nargs="+", default=[8] if on_gpu() else [4])
-    told.add_argument("--windows", type=int, default=2600 if on_gpu() else 256, help="of each domain, for whole epochs")
-    told.add_argument("--steps", type=int, default=30 if on_gpu() else 7)
-    told.add_argument("--eager", action="store_true", help="GPU: launch kernels one by one")
-    chosen = told.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_options(parser, seconds=300)
+    parser.add_argument("--only", choices=TABLES, nargs="+", default=TABLES)
+    parser.add_argument("--size", type=int, default=60 if on_gpu() else 1, help="runs in the tables of other things")
+    parser.add_argument("--runs", type=int, nargs="+", default=[1, 12, 24, 60, 120, 240] if on_gpu() else [1, 2, 4])
+    parser.add_argument("--batches", type=int, nargs="+", default=[16, 32, 64, 128])
+    parser.add_argument("--lengths", type=int, nargs="+", default=[256, 512, 1024, 2048])
+    parser.add_argument("--epochs", type=int, nargs="+", default=[8] if on_gpu() else [4])
+    parser.add_argument(
+        "--windows", type=int, default=2600 if on_gpu() else 256, help="of each domain, for whole epochs"
+    )
+    parser.add_argument("--steps", type=int, default=30 if on_gpu() else 7)
+    parser.add_argument("--eager", action="store_true", help="GPU: launch kernels one by one")
+    chosen = parser.parse_args()
     clock = Clock(chosen.seconds)
-    sizes = [replace(one, record=not chosen.eager) for one in sizes_of(chosen)]
+    sizes = [replace(size, record=not chosen.eager) for size in sizes_of(chosen)]
     print(f"{machine()}, {chosen.recipe}, medians of {chosen.steps} steps")
     varied = {"runs": chosen.runs, "batch": chosen.batches, "length": chosen.lengths}
     for name in chosen.only:
         if name == "epochs":
             print(flush=True)
-            for one in sizes:
+            for size in sizes:
                 for count in chosen.epochs:
                     if clock.left() > 0:
                         epochs(
-                            replace(one, runs=chosen.size),
+                            replace(size, runs=chosen.size),
                             chosen.windows,
                             chosen.windows // 4,
                             count,
@@ -88,8 +90,8 @@ def main() -> None:
         table(
             name,
             [
-                (value, replace(replace(one, runs=chosen.size), **{name: value}))
-                for one in sizes
+                (value, replace(replace(size, runs=chosen.size), **{name: value}))
+                for size in sizes
                 for value in varied[name]
             ],
             chosen.steps,

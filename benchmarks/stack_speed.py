@@ -61,13 +61,13 @@ def loop_epochs(size: Size, data: TrainingData, warm: int, timed: int) -> list[S
     runs = [Run(recipe_of(size.recipe, warm + timed), data, seed) for seed in range(size.runs)]
     train(runs, the_device(), progress=lambda _: marks.append(now()), path=size.path, precision=size.precision)
     pairs = zip(marks[warm - 1 :], marks[warm:], strict=False)
-    return [(one[0] - before[0], one[1] - before[1]) for before, one in pairs]
+    return [(after[0] - before[0], after[1] - before[1]) for before, after in pairs]
 
 
 def one_by_one(size: Size, data: TrainingData) -> Seconds:
     """An epoch of each run of a stack, alone."""
     each = [loop_epochs(replace(size, runs=1), data, 1, 1)[0] for _ in range(size.runs)]
-    return sum(one[0] for one in each), sum(one[1] for one in each)
+    return sum(seconds[0] for seconds in each), sum(seconds[1] for seconds in each)
 
 
 class TwinEpochs:
@@ -75,8 +75,8 @@ class TwinEpochs:
 
     def __init__(self, recipe: Recipe, data: TrainingData, passes: str) -> None:
         train_part, test_part = (
-            (torch.from_numpy(one.values), torch.from_numpy(one.labels))
-            for one in (data.source_train, data.source_test)
+            (torch.from_numpy(part.values), torch.from_numpy(part.labels))
+            for part in (data.source_train, data.source_test)
         )
         given = twins.Data(train_part, test_part, torch.from_numpy(data.target_train.values), classes=CLASSES)
         settings = twins.Settings(
@@ -97,7 +97,9 @@ class TwinEpochs:
         order = self.batches.order(self.epoch)
         pairs = [order.windows(0, step) for step in range(self.batches.iterations)]
         start = now()
-        self.twin.run_epoch(self.epoch, [(torch.from_numpy(one), torch.from_numpy(other)) for one, other in pairs])
+        self.twin.run_epoch(
+            self.epoch, [(torch.from_numpy(source), torch.from_numpy(target)) for source, target in pairs]
+        )
         end = now()
         self.epoch += 1
         return end[0] - start[0], end[1] - start[1]
@@ -105,29 +107,29 @@ class TwinEpochs:
 
 def take_turns(ways: dict[str, Callable[[], list[Seconds]]], repeats: int, clock: Clock) -> dict[str, list[Seconds]]:
     """Each way `repeats` times, in an order drawn anew for each round; no new round when time is up."""
-    seen: dict[str, list[Seconds]] = {name: [] for name in ways}
+    times: dict[str, list[Seconds]] = {name: [] for name in ways}
     for turn in range(repeats):
         if turn and clock.left() < 0:
             break
         for name in random.sample(sorted(ways), len(ways)):
-            seen[name] += ways[name]()
-    return seen
+            times[name] += ways[name]()
+    return times
 
 
 def middle(times: list[Seconds], which: int = 0) -> float:
-    return statistics.median(one[which] for one in times)
+    return statistics.median(seconds[which] for seconds in times)
 
 
 def main() -> None:
-    told = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_options(told, seconds=240)
-    told.add_argument("--runs", type=int, nargs="+", default=[1, 12, 60])
-    told.add_argument(
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_options(parser, seconds=240)
+    parser.add_argument("--runs", type=int, nargs="+", default=[1, 12, 60])
+    parser.add_argument(
         "--windows", type=int, help="training windows of each domain; by default 256 on a CPU, 2600 on a GPU"
     )
-    told.add_argument("--alone", action="store_true", help="CPU: the loop also trains the runs one after the other")
-    told.add_argument("--repeats", type=int, default=3)
-    chosen = told.parse_args()
+    parser.add_argument("--alone", action="store_true", help="CPU: the loop also trains the runs one after the other")
+    parser.add_argument("--repeats", type=int, default=3)
+    chosen = parser.parse_args()
     clock, sizes = Clock(chosen.seconds), sizes_of(chosen)
     windows = chosen.windows or (2600 if on_gpu() else 256)
     data = made_up(windows, 65, 0, chosen.length)
@@ -149,7 +151,7 @@ def main() -> None:
     alone: dict[str, list[Seconds]] = {}
     last, an_epoch = "nothing was timed", 0.0
     for runs in chosen.runs:
-        for size in (replace(one, runs=runs) for one in sizes):
+        for size in (replace(base, runs=runs) for base in sizes):
             rounds = 1 if runs > 1 and not on_gpu() and not chosen.alone else chosen.repeats
             needed = 2 * an_epoch * runs * rounds
             if alone and clock.left() < needed:
@@ -162,7 +164,7 @@ def main() -> None:
                 return loop_epochs(size, data, warm, timed)
 
             if on_gpu():
-                seen = {"loop": ours()}
+                measured = {"loop": ours()}
                 if not alone:
                     alone = {name: [way() for _ in range(chosen.repeats)] for name, way in slow.items()}
             else:
@@ -173,23 +175,23 @@ def main() -> None:
                     ways |= {name: lambda way=way: [way()] for name, way in slow.items()}  # type: ignore[misc]
                 if chosen.alone and runs > 1:
                     ways["alone"] = lambda size=size: [one_by_one(size, data)]  # type: ignore[misc]
-                seen = take_turns(ways, rounds, clock)
-                alone = alone or {name: seen[name] for name in slow}
-            theirs = {name: seen.get(name, alone[name]) for name in slow}
+                measured = take_turns(ways, rounds, clock)
+                alone = alone or {name: measured[name] for name in slow}
+            theirs = {name: measured.get(name, alone[name]) for name in slow}
             if runs == chosen.runs[0]:
                 for name in slow:
                     show(name, None, 1, theirs[name], "")
-                an_epoch = middle(seen["loop"]) / runs
-            ratios = {name: runs * middle(times) / middle(seen["loop"]) for name, times in theirs.items()}
-            show("loop", size, runs, seen["loop"], f"{ratios['twin']:.2f}")
-            work = runs * middle(theirs["twin"], 1) / middle(seen["loop"], 1)
-            best = runs * min(theirs["twin"])[0] / min(seen["loop"])[0]
+                an_epoch = middle(measured["loop"]) / runs
+            ratios = {name: runs * middle(times) / middle(measured["loop"]) for name, times in theirs.items()}
+            show("loop", size, runs, measured["loop"], f"{ratios['twin']:.2f}")
+            work = runs * middle(theirs["twin"], 1) / middle(measured["loop"], 1)
+            best = runs * min(theirs["twin"])[0] / min(measured["loop"])[0]
             last = (f"{runs} run(s), {size.path}, {size.precision}: the twin takes {ratios['twin']:.2f} times as long (fastest "
                     f"to fastest {best:.2f}, processor time {work:.2f}), with the published code's passes {ratios['published']:.2f}")  # fmt: skip
             print(f"  {last}", flush=True)
-            if "alone" in seen:
-                ratio = middle(seen["alone"]) / middle(seen["loop"])
-                show("alone", size, runs, seen["alone"], "")
+            if "alone" in measured:
+                ratio = middle(measured["alone"]) / middle(measured["loop"])
+                show("alone", size, runs, measured["alone"], "")
                 print(f"  one after the other they take {ratio:.2f} times as long as stacked", flush=True)
     print(f"ratio: {last}")
 

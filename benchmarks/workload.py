@@ -57,7 +57,7 @@ def made_up(windows: int, test: int, seed: int, length: int = LENGTH) -> Trainin
         return np.arange(count) % CLASSES
 
     return TrainingData(
-        tuple(str(one) for one in range(CLASSES)), Labelled(values(windows), labels(windows)),
+        tuple(str(number) for number in range(CLASSES)), Labelled(values(windows), labels(windows)),
         Labelled(values(test), labels(test)), Unlabelled(values(windows)),
     )  # fmt: skip
 
@@ -79,9 +79,9 @@ def recipe_of(name: str, epochs: int, batch: int = BATCH) -> Recipe:
 def ready(size: Size) -> Iterator[Callable[[], None]]:
     """A step, warm: call it as often as you like. The losses must be numbers afterwards."""
     device = the_device()
-    recipe, one = recipe_of(size.recipe, 10, size.batch), made_up(3 * size.batch, 65, 0, size.length)
-    runs = [Run(recipe, one, seed) for seed in range(size.runs)]
-    batches = stack_data([one] * size.runs, list(range(size.runs)), size.batch, device)
+    recipe, data = recipe_of(size.recipe, 10, size.batch), made_up(3 * size.batch, 65, 0, size.length)
+    runs = [Run(recipe, data, seed) for seed in range(size.runs)]
+    batches = stack_data([data] * size.runs, list(range(size.runs)), size.batch, device)
     ingredients = loop.stack_ingredients(runs, device)
     with matrix_products(size.precision, device):
         state = loop.new_state(recipe, batches, CLASSES)
@@ -121,7 +121,7 @@ def time_steps(size: Size, steps: int, clock: Clock) -> tuple[list[float], float
             step()
             mark.record()
         torch.cuda.synchronize()
-        took = [one.elapsed_time(other) for one, other in itertools.pairwise(marks)]
+        took = [before.elapsed_time(after) for before, after in itertools.pairwise(marks)]
     memory = torch.cuda.max_memory_reserved() / 1e9
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
@@ -131,7 +131,7 @@ def time_steps(size: Size, steps: int, clock: Clock) -> tuple[list[float], float
 def time_epochs(size: Size, windows: int, test: int, epochs: int) -> list[float]:
     """Seconds of each epoch of train(), scores, thresholds and calibration included; the first from the call on."""
     device = the_device()
-    one, held = made_up(windows, test, 0, size.length), held_back(windows, test, size.length)
+    data, held = made_up(windows, test, 0, size.length), held_back(windows, test, size.length)
     marks = [time.perf_counter()]
 
     def note(_: EpochEnd) -> None:
@@ -139,9 +139,9 @@ def time_epochs(size: Size, windows: int, test: int, epochs: int) -> list[float]
             torch.cuda.synchronize()
         marks.append(time.perf_counter())
 
-    runs = [Run(recipe_of(size.recipe, epochs, size.batch), one, seed) for seed in range(size.runs)]
+    runs = [Run(recipe_of(size.recipe, epochs, size.batch), data, seed) for seed in range(size.runs)]
     train(runs, device, watcher([held] * size.runs, device), note, precision=size.precision, path=size.path)
-    return [float(other - one) for one, other in itertools.pairwise(marks)]
+    return [float(after - before) for before, after in itertools.pairwise(marks)]
 
 
 def the_device() -> torch.device:
@@ -177,14 +177,14 @@ def quartiles(values: list[float]) -> tuple[float, float, float]:
     return low, middle, high
 
 
-def add_options(told: argparse.ArgumentParser, seconds: float) -> None:
-    """What every benchmark of a step can be told."""
-    told.add_argument("--path", choices=["plain", "triton", "native"], nargs="+", help="by default the device's best")
-    told.add_argument("--precision", choices=PRECISIONS, nargs="+", help="by default train()'s own choice")
-    told.add_argument("--recipe", default="CAT*-Temperature")
-    told.add_argument("--length", type=int, default=LENGTH, help="points of a window")
-    told.add_argument("--threads", type=int, help="CPU: by default torch's choice")
-    told.add_argument("--seconds", type=float, default=seconds, help="begin nothing new after so many")
+def add_options(parser: argparse.ArgumentParser, seconds: float) -> None:
+    """Adds the options that every benchmark of a step has."""
+    parser.add_argument("--path", choices=["plain", "triton", "native"], nargs="+", help="by default the device's best")
+    parser.add_argument("--precision", choices=PRECISIONS, nargs="+", help="by default train()'s own choice")
+    parser.add_argument("--recipe", default="CAT*-Temperature")
+    parser.add_argument("--length", type=int, default=LENGTH, help="points of a window")
+    parser.add_argument("--threads", type=int, help="CPU: by default torch's choice")
+    parser.add_argument("--seconds", type=float, default=seconds, help="begin nothing new after so many")
 
 
 def sizes_of(chosen: argparse.Namespace) -> list[Size]:
@@ -193,7 +193,9 @@ def sizes_of(chosen: argparse.Namespace) -> list[Size]:
         torch.set_num_threads(chosen.threads)
     paths = chosen.path or [fast_path(the_device())]
     pairs = [
-        (path, one) for path in paths for one in chosen.precision or [loop.choose_precision(None, path, the_device())]
+        (path, precision)
+        for path in paths
+        for precision in chosen.precision or [loop.choose_precision(None, path, the_device())]
     ]
     return [
         Size(length=chosen.length, recipe=chosen.recipe, path=path, precision=precision)

@@ -38,7 +38,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_out_holds_everything_promised(finished):
-    assert {one.name for one in finished.iterdir()} == {
+    assert {path.name for path in finished.iterdir()} == {
         "record.json", "predictions.csv", "curves.csv", "reliability.png", "model", "run.json", "report.html",
         "beside-source-only", "track",
     }  # fmt: skip
@@ -54,11 +54,11 @@ def test_out_holds_everything_promised(finished):
 
 
 def test_the_record_compares_the_run_with_the_one_beside_it_and_is_sealed(finished):
-    told = read_record(finished)["estimates"]["beside"]
-    assert told["runs"] == ["source-only"]
-    assert 0 <= told["agreement"]["source-only"] <= 1
-    assert told["negative_transfer"] in (True, False)
-    assert set(told["recommended"]) <= {"source-only", "CAT*-Temperature"}
+    beside = read_record(finished)["estimates"]["beside"]
+    assert beside["runs"] == ["source-only"]
+    assert 0 <= beside["agreement"]["source-only"] <= 1
+    assert beside["negative_transfer"] in (True, False)
+    assert set(beside["recommended"]) <= {"source-only", "CAT*-Temperature"}
     assert "beside" not in read_record(finished / "beside-source-only")["estimates"]
 
 
@@ -104,7 +104,7 @@ def test_curves_have_a_row_per_epoch_and_every_number(finished):
         assert rows[-1][name] != "", name
 
 
-def test_the_tracker_was_told_what_stands_in_the_curves(finished):
+def test_the_tracker_has_the_numbers_of_the_curves(finished):
     for folder in (finished, finished / "beside-source-only"):
         rows, events = rows_of(folder / "curves.csv"), read_events(folder / "track")
         numbers = [f"threshold_{number}" for number in range(3)]  # told by number, written by name
@@ -127,12 +127,12 @@ def test_the_saved_model_predicts_what_the_run_predicted(finished):
     }
     probabilities = model.probabilities(windows.values)
     for row in rows_of(finished / "predictions.csv"):
-        one = probabilities[places[row["recording"], int(row["start"])]]
-        assert model.classes[int(one.argmax())] == row["predicted"]
-        assert one.max() == pytest.approx(float(row["confidence"]), abs=1e-4)
+        row_probabilities = probabilities[places[row["recording"], int(row["start"])]]
+        assert model.classes[int(row_probabilities.argmax())] == row["predicted"]
+        assert row_probabilities.max() == pytest.approx(float(row["confidence"]), abs=1e-4)
 
 
-def test_the_model_s_card_tells_what_the_record_says(finished):
+def test_the_model_card_agrees_with_the_record(finished):
     card = (finished / "model" / "README.md").read_text(encoding="utf-8")
     record = json.loads((finished / "record.json").read_text())
     assert f"accuracy: {record['scores']['target']['accuracy']:.4g}" in card
@@ -225,7 +225,7 @@ def test_an_unlabelled_target_has_no_scores(tmp_path):
     assert {row["label"] for row in rows_of(tmp_path / "out" / "predictions.csv")} == {""}
 
 
-def test_two_machines_teach_a_third_and_every_choice_is_told(tmp_path):
+def test_two_sources_adapt_to_a_third_machine_and_every_choice_is_recorded(tmp_path):
     """Uneven classes, two sources, no label in the target, nothing asked for but what keeps it short."""
     catalogue = open_dataset("simulated", None, {"severities": "4", "faults": "inner", "seconds": "1"}).catalogue()
     names = dict(zip(catalogue.domains, ("mill-1500rpm", "mill-900rpm", "fan-1500rpm", "fan-low"), strict=True))
@@ -242,14 +242,14 @@ def test_two_machines_teach_a_third_and_every_choice_is_told(tmp_path):
     result = bearcat(*words)
     assert result.returncode == 0, result.stderr
     record = json.loads((tmp_path / "out" / "record.json").read_text())
-    told = {one["setting"]: one for one in record["chosen"]}
-    assert list(told) == ["channel", "rate", "stride", "split", "balance"]
-    for one in told.values():
-        assert f"{one['setting']}: {one['value']}; {one['reason']}" in result.stdout.splitlines()
+    choices = {choice["setting"]: choice for choice in record["chosen"]}
+    assert list(choices) == ["channel", "rate", "stride", "split", "balance"]
+    for choice in choices.values():
+        assert f"{choice['setting']}: {choice['value']}; {choice['reason']}" in result.stdout.splitlines()
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "Chosen from the recordings" in page
-    assert told["rate"]["reason"] in page
-    assert told["balance"]["value"] == "on"
+    assert choices["rate"]["reason"] in page
+    assert choices["balance"]["value"] == "on"
     assert record["settings"]["recipe"]["balance"] is True
     assert record["settings"]["source"] == ["mill-1500rpm", "fan-1500rpm"]
     assert record["data"]["classes"] == ["healthy", "inner-1"]
@@ -296,9 +296,9 @@ def test_bad_words_get_one_sentence_and_status_2(tmp_path, words, sentence):
     (tmp_path / "occupied" / "thesis.txt").write_text("precious")
     result = bearcat(*TINY, "--out", "fresh", *words, folder=tmp_path)
     assert result.returncode == 2, result.stdout
-    told = [line for line in result.stderr.splitlines() if line.startswith("bearcat: ")]
-    assert len(told) == 1, result.stderr
-    assert sentence in told[0]
+    sentences = [line for line in result.stderr.splitlines() if line.startswith("bearcat: ")]
+    assert len(sentences) == 1, result.stderr
+    assert sentence in sentences[0]
     assert (tmp_path / "occupied" / "thesis.txt").read_text() == "precious"
 
 
@@ -316,8 +316,8 @@ def test_scrambled_target_labels_change_no_weight(tmp_path):
     catalogue = open_dataset(
         "simulated", None, {"severities": "4", "faults": "inner,outer", "seconds": "1"}
     ).catalogue()
-    source, target = (prepare(load(catalogue, [one]), Preparation("frequency", 256)) for one in ("0", "1"))
-    labels = [one.label for one in target.recordings]
+    source, target = (prepare(load(catalogue, [domain]), Preparation("frequency", 256)) for domain in ("0", "1"))
+    labels = [recording.label for recording in target.recordings]
     scrambled = replace(
         target, recordings=tuple(replace(o, label=n) for o, n in zip(target.recordings, labels[::-1], strict=True))
     )
@@ -328,20 +328,20 @@ def test_scrambled_target_labels_change_no_weight(tmp_path):
         found.append(
             train([Run(RECIPES["CAT*-Temperature"].in_epochs(4), split.training, 0)], torch.device("cpu"), watch)
         )
-    for (name, one), other in zip(
+    for (name, first), second in zip(
         found[0].network.state_dict().items(), found[1].network.state_dict().values(), strict=True
     ):
-        assert torch.equal(one, other), name
+        assert torch.equal(first, second), name
     assert not torch.equal(found[0].history["target_accuracy_teacher"], found[1].history["target_accuracy_teacher"])
 
 
 def test_recipes_are_listed():
-    told = bearcat("recipes").stdout
-    assert "CAT*-Temperature" in told
-    assert told.count("\n") == 25
+    printed = bearcat("recipes").stdout
+    assert "CAT*-Temperature" in printed
+    assert printed.count("\n") == 25
 
 
-def test_a_temperature_at_its_bound_is_told_for_what_it_is():
+def test_a_temperature_at_its_bound_is_described():
     from bearcat.calibration import Evidence, Temperature
     from bearcat.runs.record import describe_bound
 

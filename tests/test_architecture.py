@@ -100,5 +100,5 @@ def test_no_source_file_can_execute_what_it_reads():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 assert node.func.id not in {"eval", "exec", "compile", "__import__"}, path
             if isinstance(node, ast.keyword):
-                told = isinstance(node.value, ast.Constant) and node.value.value
-                assert (node.arg, told) not in {("allow_pickle", True), ("weights_only", False)}, path
+                value = isinstance(node.value, ast.Constant) and node.value.value
+                assert (node.arg, value) not in {("allow_pickle", True), ("weights_only", False)}, path

@@ -83,7 +83,7 @@ def test_every_kind_lists_reads_and_unpacks_the_same_files(tmp_path: Path, name:
     assert everything_below(tmp_path / "out") == set(FILES)  # no lock, no hidden folder
 
 
-def test_the_ending_tells_an_archive_whatever_its_case() -> None:
+def test_an_archive_is_recognised_by_its_ending_in_any_case() -> None:
     assert is_archive(Path("KA04.RAR"))
     assert not is_archive(Path("KA04.mat"))
 
@@ -259,7 +259,7 @@ def _unpack_and_die(path: Path, out: Path) -> None:
     unpack(path, out)
 
 
-def test_what_a_kill_leaves_looks_like_no_data_and_is_cleared(tmp_path: Path) -> None:
+def test_files_left_by_a_killed_process_are_not_taken_for_data_and_are_removed(tmp_path: Path) -> None:
     path, out = make_zip(tmp_path / "a.zip", FILES), tmp_path / "out"
     process = multiprocessing.get_context("spawn").Process(target=_unpack_and_die, args=(path, out))
     process.start()
@@ -287,7 +287,7 @@ def test_a_full_disk_and_a_folder_that_cannot_be_written_are_named(tmp_path: Pat
     assert everything_below(tmp_path / "out") == set()
 
 
-def test_without_rarfile_the_command_that_installs_it_is_told(tmp_path: Path, monkeypatch) -> None:
+def test_without_rarfile_the_error_has_the_install_command(tmp_path: Path, monkeypatch) -> None:
     path = make_rar(tmp_path / "KA04.rar", FILES)
     monkeypatch.setitem(sys.modules, "rarfile", None)
     with pytest.raises(InputError, match=r"pip install 'bearcat\[fetch\]'"):

@@ -43,7 +43,7 @@ def calibration_of(kind: str | None, classes: int, seed: int = 0) -> Calibration
 
 def made_model(
     kind: str = "time", length: int = 256, calibration: str | None = "temperature", channels: int = 1,
-    classes: tuple[str, ...] = CLASSES, seed: int = 0, rate: float | None = 12_000.0, sharp: float = 8.0, **told,
+    classes: tuple[str, ...] = CLASSES, seed: int = 0, rate: float | None = 12_000.0, sharp: float = 8.0, **metadata,
 ) -> Model:  # fmt: skip
     """An untrained network that has seen a batch, with a head sharp enough for its opinions to differ."""
     preparation = Preparation(input=kind, length=length)
@@ -55,7 +55,7 @@ def made_model(
             network(torch.randn(1, 32, channels, preparation.points, generator=drawn), batch_statistics=True)
         network.head.weight.mul_(sharp)
     fitted = calibration_of(calibration, len(classes), seed)
-    return Model(network, fitted, classes, preparation, rate, told, channels=channels)
+    return Model(network, fitted, classes, preparation, rate, metadata, channels=channels)
 
 
 def raw_windows(model: Model, count: int = 40, seed: int = 3) -> np.ndarray:
@@ -135,15 +135,15 @@ def test_a_model_that_its_run_refused_says_so(tmp_path):
 
 
 def test_a_changed_word_a_foreign_weight_and_a_newer_format_are_refused(tmp_path):
-    folder, told = saved(tmp_path)
-    (folder / "model.json").write_text(json.dumps(told | {"classes": ["inner", "healthy", "outer"]}))
+    folder, metadata = saved(tmp_path)
+    (folder / "model.json").write_text(json.dumps(metadata | {"classes": ["inner", "healthy", "outer"]}))
     with pytest.raises(InputError, match="model.json was changed"):
         load_model(folder)
     for number, word in ((99, "a newer bearcat"), (1, "an older bearcat")):
-        (folder / "model.json").write_text(json.dumps(told | {"format": number}))
+        (folder / "model.json").write_text(json.dumps(metadata | {"format": number}))
         with pytest.raises(InputError, match=word):
             load_model(folder)
-    (folder / "model.json").write_text(json.dumps(told))
+    (folder / "model.json").write_text(json.dumps(metadata))
     load_model(folder)
     save_model(tmp_path / "other", made_model(seed=1))
     (folder / "weights.safetensors").write_bytes((tmp_path / "other" / "weights.safetensors").read_bytes())
@@ -181,13 +181,13 @@ def test_metadata_cannot_replace_what_the_folder_says_of_itself(tmp_path):
     assert load_model(tmp_path / "model").metadata["recipe"] == "CAT"
 
 
-def test_the_card_tells_data_recipe_scores_estimates_limits_and_versions(tmp_path):
-    told = {
+def test_the_card_has_data_recipe_scores_estimates_limits_and_versions(tmp_path):
+    metadata = {
         "recipe": "CAT*-CPCS", "task": "600rpm→900rpm", "data": {"name": "pump", "target windows": 120},
         "scores": {"target": None, "source": {"accuracy": 0.98765}}, "estimates": {"accuracy": 0.81},
         "limits": ["Not for gears."], "versions": {"torch": "2.13.0"},
     }  # fmt: skip
-    save_model(tmp_path / "model", made_model(**told))
+    save_model(tmp_path / "model", made_model(**metadata))
     card = (tmp_path / "model" / "README.md").read_text()
     for words in (
         "CAT*-CPCS", "600rpm→900rpm", "target windows: 120", "accuracy: 0.9877", "accuracy: 0.81", "Not for gears.",

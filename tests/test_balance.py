@@ -52,7 +52,7 @@ def test_every_class_comes_equally_often_and_none_of_its_windows_before_all_have
     assert max(counts.values()) - min(counts.values()) <= 1
     for name in range(3):
         times = Counter(drawn[labels[drawn] == name].tolist())
-        assert max(times.values()) - min(times.get(one, 0) for one in np.flatnonzero(labels == name)) <= 1
+        assert max(times.values()) - min(times.get(place, 0) for place in np.flatnonzero(labels == name)) <= 1
 
 
 def test_a_pass_over_equal_classes_sees_every_window_once():
@@ -129,17 +129,17 @@ def test_balance_finds_a_rare_class_again():
     """Three states of a simulated bearing, one of them with a twentieth of the others' windows; mean of three seeds."""
     catalogue = Simulated(seconds=1.2, severities=(4.0,), faults=("inner", "outer")).catalogue()
     domains = ("N15_M07_F10", "N09_M07_F10")
-    source, target = (prepare(load(catalogue, [one]), Preparation("frequency", 256)) for one in domains)
+    source, target = (prepare(load(catalogue, [domain]), Preparation("frequency", 256)) for domain in domains)
     rare = np.flatnonzero(source.labels == "outer-1")
     source = source[np.sort(np.concatenate([np.flatnonzero(source.labels != "outer-1"), rare[::20]]))]
     splits = [split_task(Task(*domains), source, target, Split(), seed) for seed in range(3)]
-    labels = torch.from_numpy(np.stack([one.held_back.target_test_labels for one in splits]))
-    values = torch.from_numpy(np.stack([one.held_back.target_test.values for one in splits]))
+    labels = torch.from_numpy(np.stack([split.held_back.target_test_labels for split in splits]))
+    values = torch.from_numpy(np.stack([split.held_back.target_test.values for split in splits]))
     found = {}
     for balance in (False, True):
         schedule = replace(SHORT, epochs=6, batch=32, drops=(5,))
         recipe = replace(RECIPES["source-only"], schedule=schedule, balance=balance)
-        trained = train([Run(recipe, one.training, seed) for seed, one in enumerate(splits)], CPU)
+        trained = train([Run(recipe, split.training, seed) for seed, split in enumerate(splits)], CPU)
         found[balance] = scores(predict(trained.network, values)[0], None, labels)["balanced_accuracy"].mean()
     print(found)
     assert found[True] > found[False] + 0.1

@@ -90,7 +90,7 @@ class Site:
         return json.loads((self.store.folder(self.specs[number].identity) / "record.json").read_text())
 
     def times(self) -> dict[str, int]:
-        return {one.parent.name: one.stat().st_mtime_ns for one in self.store.path.glob("runs/*/record.json")}
+        return {path.parent.name: path.stat().st_mtime_ns for path in self.store.path.glob("runs/*/record.json")}
 
 
 @pytest.fixture
@@ -120,17 +120,19 @@ def whole(tmp_path_factory: pytest.TempPathFactory, recordings: Path) -> Site:
     return site
 
 
-def agree(one: Site, other: Site, tolerance: float) -> None:
+def agree(first: Site, second: Site, tolerance: float) -> None:
     """Every cell of both has the same scores, and the same predictions to within the tolerance."""
-    assert [spec.cell for spec in one.specs] == [spec.cell for spec in other.specs]
-    for number in range(len(one.specs)):
-        mine, theirs = one.record(number), other.record(number)
+    assert [spec.cell for spec in first.specs] == [spec.cell for spec in second.specs]
+    for number in range(len(first.specs)):
+        mine, theirs = first.record(number), second.record(number)
         assert mine["settings"] == theirs["settings"]
         assert mine["data"] == theirs["data"]
         for where in ("source", "target"):
             for score, value in mine["scores"][where].items():
                 assert theirs["scores"][where][score] == pytest.approx(value, abs=tolerance), (where, score)
-        tables = [rows_of(site.store.folder(site.specs[number].identity) / "predictions.csv") for site in (one, other)]
+        tables = [
+            rows_of(site.store.folder(site.specs[number].identity) / "predictions.csv") for site in (first, second)
+        ]
         for left, right in zip(*tables, strict=True):
             assert (left["recording"], left["start"]) == (right["recording"], right["start"])
             assert float(left["confidence"]) == pytest.approx(float(right["confidence"]), abs=tolerance)
@@ -195,7 +197,7 @@ def test_every_cell_gets_a_folder_like_adapt_writes_it(whole):
     assert whole.kinds() == ["done"] * 4
     for number, spec in enumerate(whole.specs):
         folder = whole.store.folder(spec.identity)
-        assert {one.name for one in folder.iterdir()} == {"record.json", "run.json", "predictions.csv", "curves.csv"}
+        assert {path.name for path in folder.iterdir()} == {"record.json", "run.json", "predictions.csv", "curves.csv"}
         record = whole.record(number)
         assert record["settings"] == spec.to_dict()
         assert record["stack"] == 2
@@ -222,7 +224,7 @@ def test_a_finished_grid_is_not_run_again(whole):
     assert whole.epochs == []
 
 
-def test_runs_of_another_result_version_or_of_other_data_are_told_before_they_are_trained_again(
+def test_runs_of_another_result_version_or_of_other_data_are_reported_before_they_are_repeated(
     make, whole, recordings, tmp_path, monkeypatch, capsys
 ):
     version = whole.record(0)["versions"]["result"]
@@ -242,7 +244,7 @@ def test_runs_of_another_result_version_or_of_other_data_are_told_before_they_ar
         sentences = [f"4 finished runs of this grid are {note}: not used, but to be trained again"] if note else []
         assert site.messages == sentences
         bench_status(site.grid, site.store.path, root)
-        assert capsys.readouterr().err == "".join(f"note: {one}\n" for one in sentences)
+        assert capsys.readouterr().err == "".join(f"note: {sentence}\n" for sentence in sentences)
 
 
 def test_results_carry_the_grid_s_names_and_what_is_missing_its_reason(make, whole):
@@ -250,8 +252,8 @@ def test_results_carry_the_grid_s_names_and_what_is_missing_its_reason(make, who
     site = make(text + '[[method]]\nname = "mine"\nrecipe = "source-only"\n[[method]]\nname = "new"\nrecipe = "DANN"\n')
     shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
     found, missing = results(site.specs, site.store)
-    assert [one.cell.method for one in found] == ["mine", "mine"]
-    assert [(one.cell.method, one.reason) for one in missing] == [("new", "not run")] * 2
+    assert [result.cell.method for result in found] == ["mine", "mine"]
+    assert [(cell.cell.method, cell.reason) for cell in missing] == [("new", "not run")] * 2
     assert found[0].score("target", "accuracy") == whole.record(0)["scores"]["target"]["accuracy"]
     assert len(found[0].predictions.label) == whole.record(0)["data"]["target_test"]
 
@@ -271,7 +273,7 @@ def test_a_tracker_follows_every_run(make, executor):
         }, (number, spec.cell)
 
 
-def test_tracking_that_cannot_be_is_told_before_anything_is_run(make, said):
+def test_impossible_tracking_is_reported_before_anything_is_run(make, said):
     site = make()
     for words, sentence in (
         (["--track", "tensorbord"], "did you mean 'tensorboard'"),
@@ -346,9 +348,9 @@ def test_on_a_cluster_with_gpus_a_run_gets_one_from_ray_and_none_where_the_cpu_i
     monkeypatch.setattr(executors, "train_remotely", lambda _, device, *__: f"{device} {ray.get_gpu_ids()}")
     ray.init(address="local", num_cpus=1, num_gpus=1, include_dashboard=False, log_to_driver=False)
     try:
-        for asked, given in (("auto", "cuda [0]"), ("cpu", "cpu []")):
-            site = make(GRID.replace("seeds = 2", "seeds = 1").replace('"source-only", ', ""), asked)
-            Cluster(asked).drive(ray, site.specs, Execution(site.store, site.specs))
+        for requested, given in (("auto", "cuda [0]"), ("cpu", "cpu []")):
+            site = make(GRID.replace("seeds = 2", "seeds = 1").replace('"source-only", ', ""), requested)
+            Cluster(requested).drive(ray, site.specs, Execution(site.store, site.specs))
             assert [site.store.state(spec.identity).detail for spec in site.specs] == [given]
     finally:
         ray.shutdown()
@@ -480,22 +482,22 @@ def test_ctrl_c_stops_processes_cleanly_and_says_how_to_go_on(make):
     assert site.kinds() == ["missing"] * 4
 
 
-def test_what_another_process_runs_is_told_as_running_and_waited_for(make):
+def test_runs_of_another_process_are_reported_as_running_and_waited_for(make):
     site = make()
     lock = site.store.lock(site.specs[0].identity)
     assert lock is not None
     assert site.store.lock(site.specs[0].identity) is None
     state = site.store.state(site.specs[0].identity)
     assert (state.kind, f"process {os.getpid()}" in state.detail) == ("running", True)
-    seen = []
+    reports = []
 
     def note(sentence):
-        seen.append((sentence, site.kinds()))
+        reports.append((sentence, site.kinds()))
         lock.close()
 
     site.listener = lambda: Listener(message=note)
     assert site.execute()
-    ((sentence, kinds),) = seen
+    ((sentence, kinds),) = reports
     assert sentence == f"waiting for 1 run of another process ({state.detail})"
     assert kinds == ["running", "done", "done", "done"]
     assert site.kinds() == ["done"] * 4
@@ -525,7 +527,7 @@ def test_a_damaged_run_is_set_aside_named_and_repeated(make, whole, damage):
     assert site.kinds() == ["done"] * 4
     assert (folder / "record.corrupt-1.json").exists()
     assert (folder / "curves.corrupt-1.csv").exists() == (damage != "curves gone")
-    assert any("*.corrupt-1.*" in one and str(folder) in one for one in site.messages)
+    assert any("*.corrupt-1.*" in message and str(folder) in message for message in site.messages)
     assert {name: when for name, when in site.times().items() if name != folder.name}.items() <= before.items()
     agree(whole, site, TOLERANCE)
 
@@ -552,11 +554,11 @@ def test_a_wrong_root_fails_no_run(make, said, whole):
 def test_a_store_of_a_newer_version_is_refused_and_not_touched(make, said):
     site = make()
     (site.store.path / "store.json").write_text('{"version": 99}')
-    before = {one: one.stat().st_mtime_ns for one in site.store.path.rglob("*")}
+    before = {path: path.stat().st_mtime_ns for path in site.store.path.rglob("*")}
     sentence = f"{site.store.path}: was written by a newer bearcat (store version 99); upgrade bearcat"
     for words in (site.words(), ["bench", "status", *site.words()[2:]]):
         assert said(*words) == (2, "", f"bearcat: {sentence}\n")
-    assert {one: one.stat().st_mtime_ns for one in site.store.path.rglob("*")} == before
+    assert {path: path.stat().st_mtime_ns for path in site.store.path.rglob("*")} == before
 
 
 def test_a_folder_of_something_else_or_a_damaged_store_is_refused(tmp_path):
@@ -613,12 +615,12 @@ def test_a_read_only_store_can_be_read_but_not_run(make, whole):
     """In a process that is not root, for whom permissions mean nothing."""
     site = make()
     shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
-    places = [site.store.path, *(one for one in site.store.path.rglob("*") if one.is_dir())]
-    for one in places:
-        one.chmod(0o555)
-    for one in site.store.path.parents:
-        if one.stat().st_uid == os.getuid() and one.name.startswith(("pytest", "popen", "test_")):
-            one.chmod(0o755)
+    places = [site.store.path, *(path for path in site.store.path.rglob("*") if path.is_dir())]
+    for path in places:
+        path.chmod(0o555)
+    for path in site.store.path.parents:
+        if path.stat().st_uid == os.getuid() and path.name.startswith(("pytest", "popen", "test_")):
+            path.chmod(0o755)
     child = os.fork()
     if child == 0:  # what is printed here is lost; the exit status tells
         status = 1
@@ -633,8 +635,8 @@ def test_a_read_only_store_can_be_read_but_not_run(make, whole):
         finally:
             os._exit(status)
     _, status = os.waitpid(child, 0)
-    for one in places:
-        one.chmod(0o755)
+    for path in places:
+        path.chmod(0o755)
     assert os.waitstatus_to_exitcode(status) == 0
 
 
@@ -660,7 +662,7 @@ def test_cells_that_cannot_work_fail_by_name_and_the_rest_completes(make, said):
     assert site.execute()
     assert site.messages == [], "failed runs are left alone"
     assert site.execute(retry_failed=True)
-    assert sum("failed" in one for one in site.messages) == 6
+    assert sum("failed" in message for message in site.messages) == 6
 
 
 def test_one_bad_run_does_not_take_its_stack_with_it(make, whole):

@@ -49,8 +49,8 @@ def written(tmp_path: Path, text: str) -> Path:
         ("cwru-published", 2, 12, 2, 5),
     ],
 )
-def test_the_grids_have_the_cells_they_promise_without_looking_at_data(tmp_path, name, methods, tasks, inputs, seeds):
-    cells = [one.cell for one in plan(read_grid(GRIDS / f"{name}.toml"), tmp_path / "nowhere")]
+def test_the_grids_have_the_promised_cells_without_reading_data(tmp_path, name, methods, tasks, inputs, seeds):
+    cells = [spec.cell for spec in plan(read_grid(GRIDS / f"{name}.toml"), tmp_path / "nowhere")]
     assert len(set(cells)) == len(cells) == methods * tasks * inputs * seeds
     assert len({cell.task for cell in cells}) == tasks
     assert len({cell.method for cell in cells}) == methods
@@ -58,7 +58,7 @@ def test_the_grids_have_the_cells_they_promise_without_looking_at_data(tmp_path,
 
 def test_the_paper_is_960_runs_and_every_grid_is_tested():
     assert len(plan(read_grid(GRIDS / "paper.toml"))) == 960
-    assert {one.stem for one in GRIDS.glob("*.toml")} == {
+    assert {path.stem for path in GRIDS.glob("*.toml")} == {
         "smoke", "paper", "ablation-threshold", "ablation-mcc-sdat", "hit-sm", "cwru",
         "cwru-published",
     }  # fmt: skip
@@ -72,7 +72,7 @@ def test_the_domains_of_the_grids_are_those_of_the_datasets(real_data):
 
 
 def test_frequency_runs_label_later_and_shorter_runs_keep_their_phases():
-    schedules = {one.cell.input: one.recipe.schedule for one in plan(read_grid(GRIDS / "paper.toml"))}
+    schedules = {spec.cell.input: spec.recipe.schedule for spec in plan(read_grid(GRIDS / "paper.toml"))}
     assert (schedules["time"].label_from, schedules["frequency"].label_from) == (50, 100)
     assert Method("AT", "AT", (("schedule.label_from", "70"),)).recipe("frequency", None).schedule.label_from == 70
     assert Method("AT", "AT").recipe("frequency", 30).schedule.label_from == 10
@@ -92,10 +92,10 @@ def test_a_method_can_have_a_name_and_settings_of_its_own(tmp_path):
 
 def test_domains_go_by_index_too_and_without_any_all_pairs_are_meant(tmp_path):
     by_index = written(tmp_path, SMALL.replace('["N15_M07_F10:N09_M07_F10"]', '[["0", "1"], [["0", "2"], "1"]]'))
-    tasks = {one.cell.task for one in plan(read_grid(by_index))}
+    tasks = {spec.cell.task for spec in plan(read_grid(by_index))}
     assert tasks == {"N15_M07_F10→N09_M07_F10", "N15_M07_F10+N15_M01_F10→N09_M07_F10"}
     everything = plan(read_grid(written(tmp_path, SMALL.replace('["N15_M07_F10:N09_M07_F10"]', '"all"'))))
-    assert len({one.cell.task for one in everything}) == 12
+    assert len({spec.cell.task for spec in everything}) == 12
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_grid_without_cells_is_an_error(tmp_path, change, what):
         plan(read_grid(written(tmp_path, SMALL.replace(*change, 1))))
 
 
-def test_the_command_line_tells_the_same_and_exits_with_2(tmp_path, monkeypatch, capsys):
+def test_the_command_line_prints_the_same_and_exits_with_2(tmp_path, monkeypatch, capsys):
     grid = written(tmp_path, SMALL)
     empty = tmp_path / "empty.toml"
     empty.write_text(SMALL.replace("seeds = 2", "seeds = 0"))
@@ -175,10 +175,10 @@ def test_the_command_line_tells_the_same_and_exits_with_2(tmp_path, monkeypatch,
         monkeypatch.setattr(sys, "argv", ["bearcat", "bench", *map(str, words), "--store", str(tmp_path / "store")])
         with pytest.raises(SystemExit) as status:
             main()
-        told = capsys.readouterr().err
+        printed = capsys.readouterr().err
         assert status.value.code == 2
-        assert sentence in told
-        assert told.count("\n") == 1
+        assert sentence in printed
+        assert printed.count("\n") == 1
 
 
 def names(path: Path, root: Path | None = None) -> list[str]:
@@ -266,5 +266,5 @@ def test_a_store_remembers_data_that_are_not_on_this_machine(tmp_path):
 
 def test_only_methods_keeps_the_order_and_the_rest(tmp_path):
     grid = read_grid(written(tmp_path, SMALL))
-    assert [one.name for one in only_methods(grid, ["DANN"]).methods] == ["DANN"]
+    assert [method.name for method in only_methods(grid, ["DANN"]).methods] == ["DANN"]
     assert replace(only_methods(grid, ["DANN"]), methods=grid.methods) == grid

@@ -83,8 +83,8 @@ def test_the_job_of_kubernetes_has_the_fields_of_one():
         assert group.keys() <= {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"}
         assert all(isinstance(value, str) for value in group["rayStartParams"].values()), "they are text"
         (container,) = group["template"]["spec"]["containers"]
-        mounted = {one["name"] for one in container["volumeMounts"]}
-        assert mounted == {one["name"] for one in group["template"]["spec"]["volumes"]}
+        mounted = {volume["name"] for volume in container["volumeMounts"]}
+        assert mounted == {volume["name"] for volume in group["template"]["spec"]["volumes"]}
     entry = shlex.split(job["spec"]["entrypoint"])
     assert all(word.startswith("/data") for word in entry if word.startswith("/")), "what is mounted"
 
@@ -123,15 +123,15 @@ def test_the_script_for_slurm_starts_a_cluster_of_two_and_runs_a_grid(tmp_path, 
     try:
         with (tmp_path / "said").open("w") as said:
             done = subprocess.run(["bash", tmp_path / "job.sh"], env=own, stdout=said, stderr=said, timeout=180)
-        told = (tmp_path / "said").read_text()
-        assert done.returncode == 0, told[-3000:]
-        assert "2 cells: 2 done" in told
+        printed = (tmp_path / "said").read_text()
+        assert done.returncode == 0, printed[-3000:]
+        assert "2 cells: 2 done" in printed
         calls = [line.split(maxsplit=1)[1] for line in (tmp_path / "srun").read_text().splitlines()]
         assert len(calls) == 2
         assert "--head" in calls[0]
         assert f"--exclude={socket.gethostname()} ray start --address={socket.gethostname()}:{port}" in calls[1]
         records = list((open_store(tmp_path / "store").path / "runs").glob("*/record.json"))
-        assert len([json.loads(one.read_text())["scores"] for one in records]) == 2
+        assert len([json.loads(path.read_text())["scores"] for path in records]) == 2
     finally:
         end([int(line.split()[0]) for line in (tmp_path / "srun").read_text().splitlines()])
 
@@ -139,9 +139,9 @@ def test_the_script_for_slurm_starts_a_cluster_of_two_and_runs_a_grid(tmp_path, 
 def free_port() -> int:
     """Below those Ray gives to its workers."""
     for port in range(6400, 9900):
-        with socket.socket() as one:
+        with socket.socket() as listener:
             try:
-                one.bind(("0.0.0.0", port))
+                listener.bind(("0.0.0.0", port))
             except OSError:
                 continue
             return port

@@ -54,7 +54,7 @@ def test_scaling_prints_a_line_for_every_size_and_an_epoch_over_its_steps(run):
     assert re.search(r"an epoch of 1 steps [\d.]+ s, once .* s, its pure steps [\d.]+ s: [\d.]+ × them", out)
 
 
-def test_profile_step_tells_time_by_kernel_and_both_floors(run, tmp_path):
+def test_profile_step_prints_time_by_kernel_and_both_floors(run, tmp_path):
     out = run(
         "profile_step.py",
         "--length",
@@ -76,18 +76,18 @@ def test_profile_step_tells_time_by_kernel_and_both_floors(run, tmp_path):
 
 def test_the_arithmetic_of_a_step_is_what_the_twin_does(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
-    told = runpy.run_path(str(FOLDER / "profile_step.py"))
+    script = runpy.run_path(str(FOLDER / "profile_step.py"))
     count, length = 8, 300
-    values, labels = torch.randn(count, 1, length), torch.arange(count) % told["CLASSES"]
+    values, labels = torch.randn(count, 1, length), torch.arange(count) % script["CLASSES"]
     settings = reference.Settings(
         align_from=0, label_from=0, calibrate_from=0, alignment=True, mcc=True, radius=0.05, teacher=True, batch=count
     )
-    data = reference.Data((values, labels), (values, labels), values, classes=told["CLASSES"])
+    data = reference.Data((values, labels), (values, labels), values, classes=script["CLASSES"])
     twin = reference.Twin(settings, data)
     twin.start_epoch(0)
     with FlopCounterMode(display=False) as counter:
         twin.step(torch.arange(count), torch.arange(count))
-    expected = told["arithmetic"](told["Size"](runs=1, batch=count, length=length))
+    expected = script["arithmetic"](script["Size"](runs=1, batch=count, length=length))
     assert counter.get_total_flops() == pytest.approx(expected, rel=0.01)
 
 
@@ -98,15 +98,15 @@ def test_predict_speed_ends_with_windows_a_second_and_the_ratio_to_the_loop(monk
         runpy.run_path(str(FOLDER / "predict_speed.py"), run_name="__main__")
     finally:
         torch.set_num_threads(before)
-    told = re.findall(
+    rows = re.findall(
         r"^(\w+), batch \d+, 1 core\(s\): (\d+) windows/s .*, ([\d.]+) × the loop", capsys.readouterr().out, re.M
     )
-    assert [way for way, _, _ in told] == ["torch", "onnxruntime"]
-    assert all(float(speed) > 0 and float(ratio) > 0 for _, speed, ratio in told)
+    assert [way for way, _, _ in rows] == ["torch", "onnxruntime"]
+    assert all(float(speed) > 0 and float(ratio) > 0 for _, speed, ratio in rows)
 
 
-def test_the_alarm_is_told_of_every_run_once_and_in_tables(monkeypatch, capsys, tmp_path):
-    def told(*words: str) -> str:
+def test_the_alarm_benchmark_lists_every_run_once_and_in_tables(monkeypatch, capsys, tmp_path):
+    def printed(*words: str) -> str:
         monkeypatch.setattr(sys, "argv", ["alarm.py", *words])
         runpy.run_path(str(FOLDER / "alarm.py"), run_name="__main__")
         return capsys.readouterr().out
@@ -114,14 +114,16 @@ def test_the_alarm_is_told_of_every_run_once_and_in_tables(monkeypatch, capsys, 
     out = tmp_path / "runs.csv"
     words = ["--data", "simulated", "--tasks", "N15_M07_F10:N09_M07_F10", "--third", "N15_M01_F10", "--epochs", "1"]
     words += ["--windows", "20", "--piece", "5", "--device", "cpu", "--out", str(out), "--without", "inner-2"]
-    assert "1 run, 0 done before" in told(*words)
+    assert "1 run, 0 done before" in printed(*words)
     alone = out.read_text().splitlines()
-    first = told(*words, "outer-3")
+    first = printed(*words, "outer-3")
     assert "2 runs, 1 done before" in first
     assert out.read_text().splitlines()[:2] == alone, "a run that has a row is not repeated"
     rows = {
-        line.split(" |")[0][2:]: line.split(" | ") for line in told("--read", str(out)).splitlines() if line[:1] == "|"
+        line.split(" |")[0][2:]: line.split(" | ")
+        for line in printed("--read", str(out)).splitlines()
+        if line[:1] == "|"
     }
     assert {"inner-2", "outer-3", "third condition"} <= rows.keys()
     alarmed = [re.search(r"of (\d+) \|", line) for line in first.splitlines() if " of " in line and line[:1] == "|"]
-    assert [int(one[1]) for one in alarmed if one] == [2 * 9 * 1, 2 * 1 * 4, 2 * 9 * 4, 0], "pieces of five windows"
+    assert [int(row[1]) for row in alarmed if row] == [2 * 9 * 1, 2 * 1 * 4, 2 * 9 * 4, 0], "pieces of five windows"

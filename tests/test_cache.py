@@ -31,13 +31,13 @@ def windows_of(folder: Path, cache: Path | None, **settings) -> Windows:
     return cached_windows(Folder(root=folder).catalogue(), Preparation(length=256, **settings), cache)
 
 
-def same(one: Windows, other: Windows) -> bool:
+def same(first: Windows, second: Windows) -> bool:
     return (
-        np.array_equal(one.values, other.values)
-        and np.array_equal(one.start, other.start)
-        and np.array_equal(one.recording, other.recording)
-        and one.recordings == other.recordings
-        and one.span == other.span
+        np.array_equal(first.values, second.values)
+        and np.array_equal(first.start, second.start)
+        and np.array_equal(first.recording, second.recording)
+        and first.recordings == second.recordings
+        and first.span == second.span
     )
 
 
@@ -86,7 +86,7 @@ def test_a_changed_file_never_meets_an_old_entry_even_with_size_and_date_kept(fo
     assert same(new, windows_of(folder, None))
 
 
-def test_a_file_seen_before_is_not_read_to_know_it_again(folder, tmp_path, monkeypatch):
+def test_an_unchanged_file_is_not_hashed_again(folder, tmp_path, monkeypatch):
     windows_of(folder, tmp_path / "cache")
     real = time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: real() + 10**10)  # the files are no longer fresh
@@ -123,7 +123,7 @@ def test_a_damaged_entry_is_built_again(folder, tmp_path, damage):
         values.unlink()
     assert same(windows_of(folder, tmp_path / "cache"), right)
     assert isinstance(windows_of(folder, tmp_path / "cache").values, np.memmap)  # and is whole again
-    assert [one.name[0] for one in (tmp_path / "cache" / "windows").iterdir()] != ["."]
+    assert [path.name[0] for path in (tmp_path / "cache" / "windows").iterdir()] != ["."]
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(folder, tmp_path):

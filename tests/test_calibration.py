@@ -81,14 +81,14 @@ def pick(evidence: Evidence, run: int, alone: bool = False) -> Evidence:
     return change(evidence, **fields)
 
 
-def assert_same(one: Calibration, other: Calibration, tolerance: float = 1e-10) -> None:
-    for name, tensor in one.state().items():
-        torch.testing.assert_close(other.state()[name], tensor, rtol=tolerance, atol=tolerance)
+def assert_same(first: Calibration, second: Calibration, tolerance: float = 1e-10) -> None:
+    for name, tensor in first.state().items():
+        torch.testing.assert_close(second.state()[name], tensor, rtol=tolerance, atol=tolerance)
 
 
 every_calibrator = pytest.mark.parametrize("name", list(CALIBRATORS))
 scalings = pytest.mark.parametrize(
-    "calibrator", [Temperature(), Vector(), Matrix()], ids=lambda one: type(one).__name__
+    "calibrator", [Temperature(), Vector(), Matrix()], ids=lambda calibrator: type(calibrator).__name__
 )
 
 
@@ -168,7 +168,9 @@ def test_permuting_the_classes_permutes_the_solution(calibrator):
 def test_more_freedom_never_fits_worse():
     evidence = make()
     fitted = [calibrator.fit(evidence) for calibrator in (Identity(), Temperature(WIDE), Vector(1e-9), Matrix(1e-9))]
-    losses = [nll_from_logits(one.apply(evidence.source_logits), evidence.source_labels) for one in fitted]
+    losses = [
+        nll_from_logits(calibration.apply(evidence.source_logits), evidence.source_labels) for calibration in fitted
+    ]
     for worse, better in itertools.pairwise(losses):
         assert (better < worse).all()
 
@@ -345,7 +347,7 @@ def test_the_gradient_is_zero_at_the_solution(calibrator, case):
     away = (full - torch.eye(4)).square().sum() + bias.square().sum()
     gradients = torch.autograd.grad(loss + calibrator.ridge / 2 * away, [slope, bias])
     size = 1e4 if case == "times 1e4" else 1  # a gradient by a factor is as large as the logits
-    assert max(one.abs().max().item() for one in gradients) < 1e-11 * size
+    assert max(gradient.abs().max().item() for gradient in gradients) < 1e-11 * size
     assert slope.isfinite().all()
     assert slope.abs().max() < 100
     assert fitted.temperature.isnan().all()
@@ -395,7 +397,7 @@ def test_cpcs_between_equal_domains_is_the_temperature_of_least_brier_score():
         assert found.temperature[run].item() == pytest.approx(best.x, rel=1e-5)
 
 
-def test_cpcs_trusts_the_source_windows_that_look_like_the_target():
+def test_cpcs_weights_source_windows_that_resemble_the_target():
     evidence = make(windows=4000, hotter=1.0)
     on_target_side = evidence.source_features[..., 0] > 0
     logits = torch.where(on_target_side[..., None], 4 * evidence.source_logits, evidence.source_logits)
@@ -444,7 +446,7 @@ def test_a_calibration_survives_being_taken_apart(name):
     evidence = make()
     calibration = CALIBRATORS[name]().fit(evidence)
     state = calibration.state()
-    assert all(one.is_contiguous() for one in state.values())
+    assert all(tensor.is_contiguous() for tensor in state.values())
     logits = evidence.source_logits
     assert torch.equal(Calibration.from_state(state).apply(logits), calibration.apply(logits))
     assert torch.equal(calibration.select([2, 0]).apply(logits[[2, 0]]), calibration.apply(logits)[[2, 0]])
@@ -574,5 +576,5 @@ def test_a_gpu_finds_what_the_cpu_finds(name):
     fitted = calibrator.fit(change(evidence, **fields))
     result = fitted.probabilities(fields["source_logits"])
     expected = calibrator.fit(evidence)
-    assert_same(Calibration.from_state({key: one.cpu() for key, one in fitted.state().items()}), expected, 1e-9)
+    assert_same(Calibration.from_state({key: tensor.cpu() for key, tensor in fitted.state().items()}), expected, 1e-9)
     torch.testing.assert_close(result.cpu(), expected.probabilities(fields["source_logits"].cpu()))

@@ -89,7 +89,7 @@ def test_nothing_is_chosen_by_the_targets_labels():
 # --- rate -------------------------------------------------------------------------------------------------------------
 
 
-def test_different_rates_go_down_to_the_lowest_and_the_loss_is_told():
+def test_different_rates_become_the_lowest_and_the_loss_is_reported():
     measured = [made("a", "healthy", rate=48_000.0), made("a", "inner", rate=48_000.0), made("b", None)]
     chosen = choose(measured, TASK, Requested())
     assert chosen.preparation.rate == 12_000.0
@@ -167,7 +167,7 @@ def several(folder: Path, strengths: dict[str, float], **more: np.ndarray) -> li
     return [measure(entry) for entry in folder_entries(Folder(root=folder).catalogue())]
 
 
-def test_among_several_the_most_impulsive_vibration_is_taken_and_the_others_are_told(tmp_path):
+def test_the_most_impulsive_vibration_is_chosen_and_the_others_are_named(tmp_path):
     time = np.arange(32_768)
     tacho = (time % 500 < 10) + 0.01 * np.random.default_rng(0).standard_normal(32_768)  # impulsive, but no vibration
     measured = several(
@@ -182,7 +182,7 @@ def test_among_several_the_most_impulsive_vibration_is_taken_and_the_others_are_
         assert words in why
 
 
-def test_where_no_channel_stands_out_the_list_is_told_and_nothing_chosen(tmp_path):
+def test_where_no_channel_stands_out_all_are_listed_and_none_is_chosen(tmp_path):
     measured = several(tmp_path, {"left": 0.0, "right": 0.0})
     with pytest.raises(
         InputError, match=r"2 channels \(left, right\) and none stands out .* say which one with --chann"
@@ -300,7 +300,7 @@ def test_what_cannot_be_a_task_is_refused(measured, requested, sentence):
 # --- from files -------------------------------------------------------------------------------------------------------
 
 
-def test_folders_are_looked_at_channel_by_channel_and_part_by_part(tmp_path):
+def test_folders_are_measured_channel_by_channel_and_part_by_part(tmp_path):
     put(tmp_path / "long.csv", 1, samples=4000)
     np.save(tmp_path / "two.npy", np.random.default_rng(0).standard_normal((2, 2000)))
     folder = Folder(
@@ -349,7 +349,7 @@ def test_adapt_scans_a_folder_once_and_decodes_each_file_once(tmp_path, monkeypa
     assert reads == {"0.npz": 1, "1.npz": 1, "2.npz": 1}
 
 
-def test_domains_are_named_once_and_an_empty_one_is_told(tmp_path):
+def test_domains_are_named_once_and_an_empty_domain_is_reported(tmp_path):
     put(tmp_path / "a" / "healthy" / "1.csv", 1)
     put(tmp_path / "b" / "1.csv", 2)
     (tmp_path / "c").mkdir()

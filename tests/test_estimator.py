@@ -146,8 +146,10 @@ def test_no_label_of_the_target_changes_anything(packed):
 def test_several_source_domains_are_one_source_and_zero_is_one_of_them(packed):
     X, y, domain = packed
     several = np.where(domain > 0, np.arange(len(X)) % 3, -5)
-    one, other = (AdaptedClassifier("DANN", **QUICK).fit(X, y, sample_domain=told) for told in (domain, several))
-    assert np.array_equal(one.predict_proba(X), other.predict_proba(X))
+    first, second = (
+        AdaptedClassifier("DANN", **QUICK).fit(X, y, sample_domain=domains) for domains in (domain, several)
+    )
+    assert np.array_equal(first.predict_proba(X), second.predict_proba(X))
 
 
 def test_without_a_target_the_source_alone_is_learnt_from(shift):
@@ -240,11 +242,11 @@ def test_recordings_of_both_domains_may_stand_in_one_list(recordings):
 def test_a_recordings_probabilities_are_pooled_from_the_logarithms_of_its_windows(recordings):
     source, labels, target, _ = recordings
     model = AdaptedClassifier("DANN", window=LENGTH, **QUICK).fit(source, labels, X_target=target)
-    for one in target:
-        windows = [one[start : start + LENGTH] for start in range(0, len(one) - LENGTH + 1, LENGTH)]
+    for recording in target:
+        windows = [recording[start : start + LENGTH] for start in range(0, len(recording) - LENGTH + 1, LENGTH)]
         # Each of these is a recording of one window, tempered like any other; so the mean of them is that of the whole.
         product = np.prod(model.predict_proba(windows), axis=0) ** (1 / len(windows))
-        assert np.allclose(model.predict_proba([one])[0], product / product.sum(), atol=1e-6)
+        assert np.allclose(model.predict_proba([recording])[0], product / product.sum(), atol=1e-6)
 
 
 def test_whole_recordings_are_held_out_where_every_class_has_two():
@@ -306,7 +308,7 @@ def test_skadas_scorers_see_the_targets_calibrated_probabilities(packed, routing
     assert score == pytest.approx((likely * np.log(likely)).mean())
 
 
-def test_scorers_that_look_for_layers_work_on_a_pipeline(packed, routing):
+def test_scorers_that_need_layers_work_on_a_pipeline(packed, routing):
     X, y, domain = packed
     pipeline = make_pipeline(StandardScaler(), AdaptedClassifier("DANN", **QUICK)).fit(X, y, sample_domain=domain)
     for scorer in (DeepEmbeddedValidation(random_state=0), MaNoScorer()):
@@ -340,7 +342,7 @@ def test_bearcat_has_no_other_names():
 # The model folder
 
 
-def test_a_saved_model_tells_what_it_was_made_of(tmp_path, recordings):
+def test_a_saved_model_describes_its_training_data(tmp_path, recordings):
     source, labels, target, _ = recordings
     model = AdaptedClassifier("DANN", window=LENGTH, **QUICK).fit(source, labels, X_target=target)
     model.save(tmp_path / "deep" / "model", rate=12_000)
@@ -348,8 +350,8 @@ def test_a_saved_model_tells_what_it_was_made_of(tmp_path, recordings):
     assert loaded.classes == ("inner", "outer")
     assert loaded.rate == 12_000
     counted = loaded.metadata["data"]
-    assert counted["source_train"] + counted["source_test"] == sum(len(one) // LENGTH for one in source)
-    assert counted["target_train"] == sum(len(one) // LENGTH for one in target)
+    assert counted["source_train"] + counted["source_test"] == sum(len(recording) // LENGTH for recording in source)
+    assert counted["target_train"] == sum(len(recording) // LENGTH for recording in target)
     card = (tmp_path / "deep" / "model" / "README.md").read_text(encoding="utf-8")
     assert "which 2 labelled recordings" in card
     assert re.search(r"Scores \(measured with labels\)\n- source:\n  - accuracy: [\d.]+\n", card)
@@ -370,15 +372,15 @@ def test_predict_of_a_saved_model_gives_recordings_the_same_probabilities(tmp_pa
     source, labels, target, _ = recordings
     model = CATClassifier(window=LENGTH, stride=40, **QUICK).fit(source, labels, X_target=target)
     model.save(tmp_path / "model")
-    given = [one.astype(np.float32) for one in target]
-    for number, one in enumerate(given):
-        np.save(tmp_path / f"{number}.npy", one)
-    told = bearcat_command("predict", tmp_path / "model", *sorted(tmp_path.glob("*.npy")), "--format", "json")
-    found = [one["probabilities"] for one in json.loads(told.stdout)["recordings"]]
+    given = [recording.astype(np.float32) for recording in target]
+    for number, recording in enumerate(given):
+        np.save(tmp_path / f"{number}.npy", recording)
+    result = bearcat_command("predict", tmp_path / "model", *sorted(tmp_path.glob("*.npy")), "--format", "json")
+    found = [diagnosis["probabilities"] for diagnosis in json.loads(result.stdout)["recordings"]]
     expected = model.predict_proba(given)
     assert model.pooled_temperature_ > 1.2  # or it could not be missed
-    assert [list(one) for one in found] == [list(model.classes_)] * len(target)
-    assert np.allclose([list(one.values()) for one in found], expected, rtol=0, atol=1e-6)
+    assert [list(probabilities) for probabilities in found] == [list(model.classes_)] * len(target)
+    assert np.allclose([list(probabilities.values()) for probabilities in found], expected, rtol=0, atol=1e-6)
 
 
 def test_recordings_held_out_from_the_source_temper_the_confidence_of_recordings_and_nothing_else(recordings):
@@ -386,13 +388,13 @@ def test_recordings_held_out_from_the_source_temper_the_confidence_of_recordings
     model = CATClassifier(window=LENGTH, **QUICK | {"epochs": 8}).fit(source, labels, X_target=target)
     assert model.pooled_recordings_ == 2
     # Two recordings, both right, count as three of four (docs/trust.md).
-    likely = [model.predict_proba([one]).max() for one in source]
+    likely = [model.predict_proba([recording]).max() for recording in source]
     assert model.pooled_temperature_ > 1
     assert min(likely) > 0.6
     assert max(likely) < 0.9
     tempered, model.pooled_temperature_ = model.predict(target), 1.0
     assert np.array_equal(model.predict(target), tempered)
-    windows = np.concatenate([one[: 3 * LENGTH].reshape(3, LENGTH) for one in source])
+    windows = np.concatenate([recording[: 3 * LENGTH].reshape(3, LENGTH) for recording in source])
     alone = CATClassifier(**QUICK).fit(windows, np.repeat(labels, 3), X_target=windows)
     assert (alone.pooled_temperature_, alone.pooled_recordings_) == (1.0, None)
 

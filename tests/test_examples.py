@@ -50,10 +50,10 @@ def python(script: str, *words: object, folder: Path, status: tuple[int, ...] = 
         )
         process.start()
         process.join(300)
-        told = output.read()
-        assert process.exitcode in status, f"{script} {words} ended with {process.exitcode}:\n{told}"
+        printed = output.read()
+        assert process.exitcode in status, f"{script} {words} ended with {process.exitcode}:\n{printed}"
         process.close()
-    return told
+    return printed
 
 
 def shell(line: str, folder: Path) -> str:
@@ -78,12 +78,12 @@ def blocks(page: Path) -> list[tuple[str, str]]:
     return re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
 
 
-def assert_told(promised: str, printed: str) -> None:
+def assert_printed(promised: str, printed: str) -> None:
     """Every line that a page promises was printed, in this order."""
     lines = iter(printed.splitlines())
     for line in filter(None, map(str.strip, promised.splitlines())):
         pattern = "".join(map(_free, re.split(r"(…|\d+\.\d+|\s+)", line)))
-        assert any(re.fullmatch(pattern, one.strip()) for one in lines), f"not printed: {line}\n\n{printed}"
+        assert any(re.fullmatch(pattern, candidate.strip()) for candidate in lines), f"not printed: {line}\n\n{printed}"
 
 
 def _free(part: str) -> str:
@@ -110,37 +110,37 @@ def follow(page: Path, folder: Path) -> None:
             place.write_text(text, encoding="utf-8")
             printed = "" if name else python(str(place), folder=folder)
         else:
-            assert_told(text, printed)
+            assert_printed(text, printed)
 
 
 def test_promises_are_compared_word_by_word():
     printed = "a  table 1.25 of\n  things\nnoise\nExpect about 97 % right\n"
-    assert_told("a table 7.5 of\nthings\nExpect … right", printed)
+    assert_printed("a table 7.5 of\nthings\nExpect … right", printed)
     for wrong in ("a table 1.25", "things\na table 1.25 of", "Expect … wrong", "noises", "a chair 1.25 of"):
         with pytest.raises(AssertionError, match="not printed"):
-            assert_told(wrong, printed)
+            assert_printed(wrong, printed)
 
 
 def test_simulate_and_adapt_shows_that_adapting_gains(tmp_path):
-    told = python(str(ROOT / "examples" / "simulate_and_adapt.py"), "--epochs", "9", folder=tmp_path)
-    target = {name: float(value) for name, value in re.findall(r"^(\S+) .*target ([\d.]+)%", told, re.M)}
+    printed = python(str(ROOT / "examples" / "simulate_and_adapt.py"), "--epochs", "9", folder=tmp_path)
+    target = {name: float(value) for name, value in re.findall(r"^(\S+) .*target ([\d.]+)%", printed, re.M)}
     assert set(target) == {"source-only", "CAT*-Temperature"}
     assert target["CAT*-Temperature"] > target["source-only"]
 
 
 def test_your_own_folder_ends_with_a_verdict_and_diagnoses(tmp_path):
-    told = python(str(ROOT / "examples" / "your_own_folder.py"), "pump", "--epochs", "2", folder=tmp_path)
-    assert "How far to trust it: " in told
+    printed = python(str(ROOT / "examples" / "your_own_folder.py"), "pump", "--epochs", "2", folder=tmp_path)
+    assert "How far to trust it: " in printed
     for file in ("healthy12.csv", "inner16.wav", "outer20.wav"):
-        assert re.search(rf"^{file}: (healthy|inner|outer), \d+% sure$", told, re.M), told
-    assert "balance: on" in told
+        assert re.search(rf"^{file}: (healthy|inner|outer), \d+% sure$", printed, re.M), printed
+    assert "balance: on" in printed
     assert (tmp_path / "pump" / "out" / "report.html").exists()
 
 
 def test_read_the_records_makes_a_run_where_there_is_none_and_draws_it(tmp_path):
-    told = python(str(ROOT / "examples" / "read_the_records.py"), "--picture", "curves.png", folder=tmp_path)
-    assert re.search(r"target accuracy: \d+\.\d%", told)
-    assert re.search(r"supervised loss: [\d.]+ in the first epoch, [\d.]+ in the last of 6", told)
+    printed = python(str(ROOT / "examples" / "read_the_records.py"), "--picture", "curves.png", folder=tmp_path)
+    assert re.search(r"target accuracy: \d+\.\d%", printed)
+    assert re.search(r"supervised loss: [\d.]+ in the first epoch, [\d.]+ in the last of 6", printed)
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     empty = python(str(ROOT / "examples" / "read_the_records.py"), "nothing", folder=tmp_path)
     assert "nothing: no finished run in it" in empty

@@ -72,9 +72,9 @@ def trained(dataset, domains, kind, length):
     catalogue = dataset.catalogue()
     recordings = load(catalogue, domains)
     most = 200 // len(recordings) + 1
-    parts = [cut(one, length)[:most] for one in recordings]
+    parts = [cut(recording, length)[:most] for recording in recordings]
     windows = np.concatenate(parts)
-    names = [one.label for one, part in zip(recordings, parts, strict=True) for _ in part]
+    names = [recording.label for recording, part in zip(recordings, parts, strict=True) for _ in part]
     labels = np.array([catalogue.classes.index(name) for name in names])
     model = made_model(kind, length, None, classes=tuple(catalogue.classes), sharp=1.0)
     values = torch.from_numpy(standardise(windows if kind == "time" else spectrum(windows)))[None]
@@ -101,7 +101,7 @@ def test_preparation_inside_the_graph_is_that_of_the_slow_twin(tmp_path, kind):
     windows[1] *= 1e-30 / np.abs(windows[1]).max()
     windows[2] *= 1e30 / np.abs(windows[2]).max()
     windows[3], windows[4] = 7.3, 0.0
-    expected = np.concatenate([prepared(one[0], 256, 256, kind) for one in windows])[:, None].astype(np.float32)
+    expected = np.concatenate([prepared(window[0], 256, 256, kind) for window in windows])[:, None].astype(np.float32)
     exported = load_onnx(export_onnx(model, tmp_path / "model.onnx"), threads=1)
     assert np.abs(exported.predict(windows) - model.probabilities(expected)).max() <= PARITY
 
@@ -136,7 +136,7 @@ def test_what_the_model_is_travels_in_the_file(tmp_path):
 def test_what_the_model_is_familiar_with_travels_in_the_file(tmp_path):
     plain = made_model()
     model = familiar_with(plain, raw_windows(plain, 1800))
-    sizes = [export_onnx(one, tmp_path / "model.onnx").stat().st_size for one in (plain, model)]
+    sizes = [export_onnx(candidate, tmp_path / "model.onnx").stat().st_size for candidate in (plain, model)]
     assert sizes[1] - sizes[0] < 800_000
     exported = load_onnx(tmp_path / "model.onnx")
     windows = raw_windows(plain, 200, seed=9)
@@ -156,7 +156,7 @@ def test_a_familiarity_that_does_not_fit_the_graph_is_damage(tmp_path):
 
     model = familiar_with(made_model(), raw_windows(made_model(), 60))
     graph = onnx.load(export_onnx(model, tmp_path / "model.onnx"))
-    words = {one.key: one.value for one in graph.metadata_props}
+    words = {field.key: field.value for field in graph.metadata_props}
     known = json.loads(words["familiarity"])
     cut, narrow = ({**known["features"], "base64": known["features"]["base64"][:-8]}, {"shape": [80, 128]})
     for change in (
@@ -184,7 +184,7 @@ def environment(folder: Path, packages: list[str]) -> Path:
         done.add(requirement.name)
         installed = metadata.distribution(requirement.name)
         wanted += installed.requires or []
-        for top in {one.parts[0] for one in installed.files} - {"..", "__pycache__"}:
+        for top in {path.parts[0] for path in installed.files} - {"..", "__pycache__"}:
             if not (inside / top).exists():
                 (inside / top).symlink_to(installed.locate_file(top))
     (inside / "bearcat.pth").write_text(str(Path(bearcat.__file__).parents[1]))
@@ -215,9 +215,9 @@ for words in (["model.onnx", "recording.npy", "--rate", "12000", "--by", "window
 """
     result = subprocess.run([python, "-I", "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    there, told = result.stdout.split("\n", 1)
-    assert json.loads(there) == [None] * 4
-    rows, expected = json.loads(told)["windows"], predict_windows(model, windows)
+    modules, printed = result.stdout.split("\n", 1)
+    assert json.loads(modules) == [None] * 4
+    rows, expected = json.loads(printed)["windows"], predict_windows(model, windows)
     assert [row["familiar"] for row in rows] == (~expected.unfamiliar).tolist()
     found = np.array([row["confidence"] for row in rows])
     assert np.abs(found - np.exp(expected.log_probabilities.max(axis=1))).max() <= PARITY
@@ -274,10 +274,10 @@ def test_the_examples_of_the_documentation_run(tmp_path):
     page = (Path(__file__).parents[1] / "docs" / "deploy.md").read_text(encoding="utf-8")
     examples = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     assert len(examples) == 2
-    told = diagnose(tally(model.log_probabilities(signal[: 256 * 20].reshape(20, 1, 256))))
+    diagnosis = diagnose(tally(model.log_probabilities(signal[: 256 * 20].reshape(20, 1, 256))))
     for example in examples:
         result = subprocess.run([sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True)
         assert result.returncode == 0, result.stderr
         name, confidence = result.stdout.split()[:2]
-        assert name == model.classes[told.index]
-        assert float(confidence) == pytest.approx(told.confidence, abs=1e-5)
+        assert name == model.classes[diagnosis.index]
+        assert float(confidence) == pytest.approx(diagnosis.confidence, abs=1e-5)

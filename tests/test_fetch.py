@@ -43,7 +43,7 @@ class Behaviour:
     location: str = ""
     kind: str = "application/octet-stream"
     pause: float = 0.0
-    seen: list[dict[str, str]] = field(default_factory=list)
+    requests: list[dict[str, str]] = field(default_factory=list)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -56,16 +56,16 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         now = self.behaviour
-        now.seen.append(dict(self.headers))
+        now.requests.append(dict(self.headers))
         if now.pause:
             threading.Event().wait(now.pause)
         if now.statuses:
             return self.answer(now.statuses.pop(0), 0, b"", {"Location": now.location} if now.location else {})
-        asked = self.headers.get("Range")
+        requested = self.headers.get("Range")
         same = now.stubborn or self.headers.get("If-Range", now.etag) == now.etag
-        if not (asked and now.ranges and same):
+        if not (requested and now.ranges and same):
             return self.answer(200, 0, now.body, {})
-        start = int(asked.removeprefix("bytes=").removesuffix("-"))
+        start = int(requested.removeprefix("bytes=").removesuffix("-"))
         if start >= len(now.body):
             return self.answer(416, 0, b"", {"Content-Range": f"bytes */{len(now.body)}"})
         where = f"bytes {start}-{len(now.body) - 1}/{len(now.body)}"
@@ -143,8 +143,8 @@ def test_a_body_cut_short_is_resumed_where_it_stopped(site: Site, tmp_path: Path
     site.behaviour.cut = [300_000, 200_000]
     (path,) = fetch([site.download()], tmp_path)
     assert path.read_bytes() == BODY
-    assert [seen.get("Range") for seen in site.behaviour.seen] == [None, "bytes=300000-", "bytes=500000-"]
-    assert [seen.get("If-Range") for seen in site.behaviour.seen] == [None, '"one"', '"one"']
+    assert [request.get("Range") for request in site.behaviour.requests] == [None, "bytes=300000-", "bytes=500000-"]
+    assert [request.get("If-Range") for request in site.behaviour.requests] == [None, '"one"', '"one"']
 
 
 def test_a_body_cut_short_every_time_says_how_much_arrived_and_the_next_run_resumes(
@@ -161,7 +161,7 @@ def test_a_body_cut_short_every_time_says_how_much_arrived_and_the_next_run_resu
     assert json.loads((tmp_path / "a.mat.part.json").read_text())["total"] == len(BODY)
     (path,) = fetch([site.download()], tmp_path)
     assert path.read_bytes() == BODY
-    assert site.behaviour.seen[-1]["Range"] == "bytes=200000-"
+    assert site.behaviour.requests[-1]["Range"] == "bytes=200000-"
     assert names(tmp_path) == {"a.mat", "downloads.json"}
 
 
@@ -177,14 +177,14 @@ def test_an_interrupted_download_is_resumed(site: Site, tmp_path: Path) -> None:
     assert 250_000 < have < len(BODY)
     (path,) = fetch([site.download()], tmp_path)
     assert path.read_bytes() == BODY
-    assert site.behaviour.seen[-1]["Range"] == f"bytes={have}-"
+    assert site.behaviour.requests[-1]["Range"] == f"bytes={have}-"
 
 
 def test_a_server_that_ignores_ranges_makes_it_start_over(site: Site, tmp_path: Path) -> None:
     site.behaviour.ranges = False
     site.behaviour.cut = [300_000]
     (path,) = fetch([site.download()], tmp_path)
-    assert "Range" in site.behaviour.seen[1]
+    assert "Range" in site.behaviour.requests[1]
     assert path.read_bytes() == BODY
 
 
@@ -227,14 +227,14 @@ def test_a_part_of_unknown_origin_is_not_continued(site: Site, tmp_path: Path, l
     download = Download(f"{site.address}/elsewhere", "a.mat") if lost == "address" else site.download()
     (path,) = fetch([download], tmp_path)
     assert path.read_bytes() == BODY
-    assert "Range" not in site.behaviour.seen[-1]
+    assert "Range" not in site.behaviour.requests[-1]
 
 
 def test_without_a_validator_a_known_checksum_allows_to_continue(site: Site, tmp_path: Path) -> None:
     site.behaviour.etag, site.behaviour.cut = None, [300_000]
     (path,) = fetch([site.download(sha256=sha(BODY).upper())], tmp_path)
     assert path.read_bytes() == BODY
-    assert site.behaviour.seen[-1]["Range"] == "bytes=300000-"
+    assert site.behaviour.requests[-1]["Range"] == "bytes=300000-"
 
 
 def test_a_whole_part_is_recognised_by_its_stated_length(site: Site, tmp_path: Path) -> None:
@@ -244,9 +244,9 @@ def test_a_whole_part_is_recognised_by_its_stated_length(site: Site, tmp_path: P
         root.mkdir()
         (root / "a.mat.part").write_bytes(BODY)
         (root / "a.mat.part.json").write_text(json.dumps(state | {"total": total}))
-        site.behaviour.seen.clear()
+        site.behaviour.requests.clear()
         assert fetch([site.download()], root)[0].read_bytes() == BODY
-        assert len(site.behaviour.seen) == requests
+        assert len(site.behaviour.requests) == requests
 
 
 def test_a_part_longer_than_the_file_is_dropped(site: Site, tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_a_file_that_is_there_is_verified_and_not_downloaded_again(site: Site, t
     (path,) = fetch([site.download()], tmp_path)
     before = (tmp_path / "downloads.json").read_bytes()
     assert fetch([site.download()], tmp_path) == [path]
-    assert len(site.behaviour.seen) == 1
+    assert len(site.behaviour.requests) == 1
     assert (tmp_path / "downloads.json").read_bytes() == before
     path.write_bytes(b"changed")
     with pytest.raises(InputError, match=r"a\.mat has the SHA-256 .*move it away"):
@@ -303,15 +303,17 @@ def test_a_file_put_there_by_hand_is_recorded_without_an_address(site: Site, tmp
     fetch([site.download()], tmp_path)
     record = ledger(tmp_path)["files"]["a.mat"]
     assert (record["address"], record["retrieved"], record["sha256"]) == (None, None, sha(BODY))
-    assert not site.behaviour.seen
+    assert not site.behaviour.requests
 
 
 @pytest.mark.parametrize(("status", "words"), [(404, "is not there"), (410, "is not there"), (403, "refuses")])
-def test_what_will_not_pass_is_told_at_once(site: Site, tmp_path: Path, status: int, words: str) -> None:
+def test_permanent_errors_are_reported_without_another_attempt(
+    site: Site, tmp_path: Path, status: int, words: str
+) -> None:
     site.behaviour.statuses = [status]
     with pytest.raises(InputError, match=rf"{site.address}/a.mat {words}.*save it as .*a\.mat$"):
         fetch([site.download()], tmp_path)
-    assert len(site.behaviour.seen) == 1
+    assert len(site.behaviour.requests) == 1
 
 
 def test_trouble_of_the_server_is_waited_out(site: Site, tmp_path: Path) -> None:
@@ -393,7 +395,7 @@ def test_a_file_past_the_limit_is_refused_before_it_is_written(site: Site, tmp_p
 def test_a_name_outside_the_folder_is_refused_before_any_request(site: Site, tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError):
         fetch([site.download(), Download(f"{site.address}/a", name)], tmp_path / "root")
-    assert not site.behaviour.seen
+    assert not site.behaviour.requests
     assert names(tmp_path) == set()
 
 
@@ -484,11 +486,11 @@ def test_a_checksum_recorded_of_a_damaged_archive_does_not_refuse_a_good_one(sit
     assert fetch([site.download("KA04.zip")], tmp_path)[0].read_bytes() == whole
 
 
-def test_a_missing_rar_reader_is_told_before_the_download(site: Site, tmp_path: Path, monkeypatch) -> None:
+def test_a_missing_rar_reader_is_reported_before_the_download(site: Site, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "rarfile", None)
     with pytest.raises(InputError, match="pip install"):
         fetch([site.download("KA04.rar")], tmp_path)
-    assert not site.behaviour.seen
+    assert not site.behaviour.requests
     site.behaviour.body = b"Rar!\x1a\x07\x01\x00 anything"
     assert fetch([site.download("KA04.rar")], tmp_path, unpack_archives=False)[0].exists()
 

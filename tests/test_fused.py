@@ -52,32 +52,34 @@ CASES = [
 
 
 @pytest.mark.parametrize("precision", ["float32"] if INTERPRETED else ["float32", "tf32", "bfloat16"])
-@pytest.mark.parametrize(("runs", "domains", "batch", "channels", "length", "there"), CASES)
-def test_fused_blocks_are_the_plain_ones_forward_and_backward(runs, domains, batch, channels, length, there, precision):
+@pytest.mark.parametrize(("runs", "domains", "batch", "channels", "length", "mask"), CASES)
+def test_fused_blocks_are_the_plain_ones_forward_and_backward(runs, domains, batch, channels, length, mask, precision):
     torch.manual_seed(length)
     plain, fused = made(runs, channels, length), made(runs, channels, length)
     fused.load_state_dict(plain.state_dict())
     fused.encoder.path, fused.encoder.precision = "triton", precision
     exact = plain.double()
     windows = torch.randn(runs, domains * batch, channels, length, device=DEVICE)
-    present = torch.tensor(there or [[1] * domains * batch] * runs, dtype=torch.bool, device=DEVICE)
+    present = torch.tensor(mask or [[1] * domains * batch] * runs, dtype=torch.bool, device=DEVICE)
     goal = torch.randn(runs, domains * batch, 256, device=DEVICE) * present[..., None]
     near, near_gradients = TOLERANCE[precision]
     results = {}
     for name, student, values in (("plain", exact, windows.double()), ("fused", fused, windows)):
-        features = student.encoder(values, True, None, present if there else None, domains)
+        features = student.encoder(values, True, None, present if mask else None, domains)
         features = torch.where(present[..., None], features, 0)
         (features * goal.to(features.dtype)).sum().backward()
         results[name] = features
     assert far(results["fused"], results["plain"]) < near
-    for (name, one), (_, other) in zip(fused.encoder.named_parameters(), exact.encoder.named_parameters(), strict=True):
+    for (name, found), (_, expected) in zip(
+        fused.encoder.named_parameters(), exact.encoder.named_parameters(), strict=True
+    ):
         if name.startswith("convolutions") and name.endswith("bias"):  # nothing, to rounding
-            assert one.grad.abs().max() == 0
-            assert other.grad.abs().max() < 1e-10
+            assert found.grad.abs().max() == 0
+            assert expected.grad.abs().max() < 1e-10
         else:
-            assert far(one.grad, other.grad) < near_gradients, name
-    for (name, one), (_, other) in zip(fused.named_buffers(), exact.named_buffers(), strict=True):
-        assert far(one, other) < near, name
+            assert far(found.grad, expected.grad) < near_gradients, name
+    for (name, found), (_, expected) in zip(fused.named_buffers(), exact.named_buffers(), strict=True):
+        assert far(found, expected) < near, name
     with torch.no_grad():  # evaluation: by the running statistics
         assert far(fused(windows)[0], exact(windows.double())[0]) < near
 
@@ -90,7 +92,7 @@ def test_the_same_call_gives_the_same_bits():
     for _ in range(2):
         features = student.encoder(windows, True, None)
         gradients.append(torch.autograd.grad(features.square().sum(), list(student.encoder.parameters())))
-    assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
+    assert all(torch.equal(first, second) for first, second in zip(*gradients, strict=True))
 
 
 def test_a_run_is_the_same_alone_and_in_a_stack():
@@ -114,7 +116,7 @@ def test_fused_dropout_zeroes_the_units_the_plain_one_zeroes(probability):
         expected = dropout(values.relu(), probability, draws, layer)
         torch.testing.assert_close(found, expected)
         goal = torch.randn_like(found)
-        ours, theirs = (torch.autograd.grad((one * goal).sum(), values)[0] for one in (found, expected))
+        ours, theirs = (torch.autograd.grad((result * goal).sum(), values)[0] for result in (found, expected))
         torch.testing.assert_close(ours, theirs)
 
 

@@ -37,7 +37,7 @@ def splits() -> list[SplitTask]:
     """Three states of a bearing at 1500 rpm, to be known again at 900 rpm, in short spectra."""
     catalogue = Simulated(seconds=1.2, severities=(4.0,), faults=("inner", "outer")).catalogue()
     domains = ("N15_M07_F10", "N09_M07_F10")
-    source, target = (prepare(load(catalogue, [one]), Preparation("frequency", 256)) for one in domains)
+    source, target = (prepare(load(catalogue, [domain]), Preparation("frequency", 256)) for domain in domains)
     return [split_task(Task(*domains), source, target, Split(), seed) for seed in SEEDS]
 
 
@@ -50,7 +50,7 @@ def runs_of(recipe: Recipe, splits: list[SplitTask]) -> list[Run]:
 
 def without_calibration(name: str) -> str:
     """The recipe that is this one but for its calibration: AT+MCC of CAT+MCC-Vector."""
-    return next(one for one in RECIPES if RECIPES[one] == replace(RECIPES[name], calibration=None))
+    return next(other for other in RECIPES if RECIPES[other] == replace(RECIPES[name], calibration=None))
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +76,8 @@ def trained_as(name: str, splits: list[SplitTask], trainer: Trainer, folder: Pat
     if RECIPES[name].calibration is None:
         return trainer(name)[0]
     runs, path = runs_of(RECIPES[name], splits), folder / "checkpoint.safetensors"
-    tensors, told = load_tensors(trainer(without_calibration(name))[1])
-    save_tensors(path, tensors, told | {"identity": digest_json([identify(runs), "float32"])})
+    tensors, metadata = load_tensors(trainer(without_calibration(name))[1])
+    save_tensors(path, tensors, metadata | {"identity": digest_json([identify(runs), "float32"])})
     return train(runs, CPU, checkpoint=path)
 
 
@@ -86,14 +86,14 @@ def target_accuracy(trained: Trained, splits: list[SplitTask]) -> float:
     source = scores(predict(trained.network, batches.source_test)[0], None, batches.source_test_labels)
     assert float(source["accuracy"].min()) > 0.9, "the source was not learnt"
     values = np.stack(
-        [np.concatenate([one.training.target_train.values, one.held_back.target_test.values]) for one in splits]
+        [np.concatenate([split.training.target_train.values, split.held_back.target_test.values]) for split in splits]
     )
     labels = np.stack(
-        [np.concatenate([one.held_back.target_train_labels, one.held_back.target_test_labels]) for one in splits]
+        [np.concatenate([split.held_back.target_train_labels, split.held_back.target_test_labels]) for split in splits]
     )
     logits, _ = predict(trained.network, torch.from_numpy(values))
     found = scores(logits, trained.calibration, torch.from_numpy(labels))["accuracy"]
-    print([f"{one:.3f}" for one in found.tolist()], f"mean {float(found.mean()):.3f}")
+    print([f"{accuracy:.3f}" for accuracy in found.tolist()], f"mean {float(found.mean()):.3f}")
     return float(found.mean())
 
 
@@ -132,8 +132,12 @@ def test_until_calibration_begins_cat_is_at_to_the_bit(splits, trainer, tmp_path
     path = tmp_path / "checkpoint.safetensors"
     with pytest.raises(Enough):
         train(runs_of(RECIPES["CAT-CPCS"], splits), CPU, progress=stop, checkpoint=path, checkpoint_seconds=0)
-    (mine, told), (theirs, other) = load_tensors(path), load_tensors(trainer("AT")[1])
-    assert (told["epoch"], told["teacher"]) == (other["epoch"], other["teacher"]) == (SCHEDULE.calibrate_from, True)
+    (mine, metadata), (theirs, other) = load_tensors(path), load_tensors(trainer("AT")[1])
+    assert (
+        (metadata["epoch"], metadata["teacher"])
+        == (other["epoch"], other["teacher"])
+        == (SCHEDULE.calibrate_from, True)
+    )
     assert mine.keys() == theirs.keys()
     for name, tensor in mine.items():
         assert np.array_equal(tensor, theirs[name], equal_nan=tensor.is_floating_point()), name

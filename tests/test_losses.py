@@ -49,11 +49,11 @@ def test_class_confusion_is_the_twins_and_so_is_its_gradient(temperature):
     result = losses.class_confusion(logits, temperature)
     result.sum().backward()
     for run in range(3):
-        one = LOGITS[run].clone().requires_grad_()
-        expected = reference.mcc_loss(one, temperature)
+        alone = LOGITS[run].clone().requires_grad_()
+        expected = reference.mcc_loss(alone, temperature)
         expected.backward()
         torch.testing.assert_close(result[run].detach(), expected.detach())
-        torch.testing.assert_close(logits.grad[run], one.grad)
+        torch.testing.assert_close(logits.grad[run], alone.grad)
 
 
 def test_class_confusion_of_certain_and_different_predictions_is_nothing():
@@ -87,12 +87,12 @@ def test_losses_of_a_padded_batch_are_those_of_its_windows():
     counts = [12, 7, 1]
     present = torch.arange(12) < torch.tensor(counts)[:, None]
     for name, loss in {
-        "supervised": lambda logits, here, run: losses.supervised(logits, LABELS[run], here),
-        "batch": lambda logits, here, run: losses.pseudo_label(logits, LABELS[run], SELECTED[run], "batch", here),
-        "selected": lambda logits, here, run: losses.pseudo_label(logits, LABELS[run], SELECTED[run], "selected", here),
-        "confusion": lambda logits, here, _: losses.class_confusion(logits, 2.0, here),
-        "domain": lambda logits, here, _: losses.domain(
-            logits[..., 0], logits[..., 1], None if here is None else torch.cat([here, here], dim=1)
+        "supervised": lambda logits, mask, run: losses.supervised(logits, LABELS[run], mask),
+        "batch": lambda logits, mask, run: losses.pseudo_label(logits, LABELS[run], SELECTED[run], "batch", mask),
+        "selected": lambda logits, mask, run: losses.pseudo_label(logits, LABELS[run], SELECTED[run], "selected", mask),
+        "confusion": lambda logits, mask, _: losses.class_confusion(logits, 2.0, mask),
+        "domain": lambda logits, mask, _: losses.domain(
+            logits[..., 0], logits[..., 1], None if mask is None else torch.cat([mask, mask], dim=1)
         ),
     }.items():
         logits = torch.where(present[..., None], LOGITS, 1e4).requires_grad_()
@@ -101,8 +101,8 @@ def test_losses_of_a_padded_batch_are_those_of_its_windows():
         assert logits.grad is not None
         assert torch.equal(logits.grad[~present], torch.zeros(12 * 3 - sum(counts), 5)), name
         for run, count in enumerate(counts):
-            here = (slice(run, run + 1), slice(count))
-            torch.testing.assert_close(result[run], loss(LOGITS[here], None, here)[0], msg=name)
+            windows = (slice(run, run + 1), slice(count))
+            torch.testing.assert_close(result[run], loss(LOGITS[windows], None, windows)[0], msg=name)
 
 
 def test_windows_that_are_not_there_are_not_counted():
@@ -168,7 +168,7 @@ def test_the_rate_drops_at_the_schedules_epochs():
 def test_a_climb_goes_as_far_as_the_radius_in_every_run_and_back():
     parameters = [torch.randn(2, 3, 4), torch.randn(2, 5)]
     gradients = [torch.randn(2, 3, 4), torch.randn(2, 5)]
-    start = [one.clone() for one in parameters]
+    start = [parameter.clone() for parameter in parameters]
     before = Sharpness(torch.tensor([0.05, 0.0])).perturb(parameters, lambda: gradients)
     moves = [(now - then).flatten(1) for now, then in zip(parameters, start, strict=True)]
     moved = torch.linalg.vector_norm(torch.cat(moves, dim=1), dim=1)

@@ -34,7 +34,7 @@ def make(seed: int = 0, runs: int = 3, windows: int = 57, classes: int = 4, spre
 
 def two_classes(confidences: list[float], dtype=np.float64) -> np.ndarray:
     """Rows whose first class has this probability (the rest is shared out so that it is the largest)."""
-    rows = [[one] + [(1 - one) / 30] * 30 for one in confidences]
+    rows = [[confidence] + [(1 - confidence) / 30] * 30 for confidence in confidences]
     return np.array(rows, dtype=dtype)
 
 
@@ -192,7 +192,7 @@ def test_numpy_torch_stacked_and_single_give_the_same(measure):
     stacked = measure(probabilities, labels, weight)
     assert isinstance(stacked, np.ndarray)
     assert stacked.shape == (3,)
-    tensors = measure(*(torch.from_numpy(one) for one in (probabilities, labels, weight)))
+    tensors = measure(*(torch.from_numpy(array) for array in (probabilities, labels, weight)))
     assert isinstance(tensors, torch.Tensor)
     np.testing.assert_array_equal(tensors.numpy(), stacked)
     single = measure(probabilities[2], labels[2], weight[2])
@@ -204,9 +204,9 @@ def test_numpy_torch_stacked_and_single_give_the_same(measure):
 def test_reliability_bins_come_in_the_form_of_the_input():
     logits, labels, _ = make()
     assert reliability_bins(softmax(logits), labels).edges.shape == (3, 11)
-    one = reliability_bins(torch.from_numpy(softmax(logits[0])), torch.from_numpy(labels[0]))
-    assert isinstance(one.mass, torch.Tensor)
-    assert one.mass.shape == (10,)
+    bins = reliability_bins(torch.from_numpy(softmax(logits[0])), torch.from_numpy(labels[0]))
+    assert isinstance(bins.mass, torch.Tensor)
+    assert bins.mass.shape == (10,)
 
 
 logit_rows = arrays(
@@ -238,7 +238,8 @@ def test_measures_are_finite_and_in_range_on_any_logits(logits, kind, seed):
         assert (loss >= 0).all()
     assert ((brier(probabilities, labels) >= 0) & (brier(probabilities, labels) <= 2 + 1e-9)).all()
     expected = [
-        reference.accuracy(one.tolist(), y.tolist(), [1.0] * windows) for one, y in zip(logits, labels, strict=True)
+        reference.accuracy(scores.tolist(), y.tolist(), [1.0] * windows)
+        for scores, y in zip(logits, labels, strict=True)
     ]
     np.testing.assert_allclose(accuracy(logits, labels), expected)  # ties: the first
 

@@ -60,7 +60,7 @@ def test_a_padded_batch_is_normalised_by_its_windows_alone_as_torch_does_it(coun
     for run, twin in enumerate(twins):
         for name, value in student.named_buffers():
             torch.testing.assert_close(value[run], twin.state_dict()[name], rtol=1e-5, atol=1e-6)
-        gradients = {name: one.grad for name, one in twin.named_parameters()}
+        gradients = {name: parameter.grad for name, parameter in twin.named_parameters()}
         for name, parameter in student.named_parameters():
             torch.testing.assert_close(parameter.grad[run], gradients[name], rtol=1e-3, atol=2e-4, msg=name)
 
@@ -69,36 +69,36 @@ def test_a_padded_batch_is_normalised_by_its_windows_alone_as_torch_does_it(coun
 def test_runs_as_groups_of_channels_and_one_by_one_are_the_same(counts):
     """A GPU without Triton goes the one way, a CPU the other."""
     torch.manual_seed(0)
-    one, other = (build_network("cnn", 3, 2, 101, classes=5).double() for _ in range(2))
-    for student in (one, other):
+    first, second = (build_network("cnn", 3, 2, 101, classes=5).double() for _ in range(2))
+    for student in (first, second):
         initialise(student, [4, 5, 6], 0)
     windows = torch.randn(3, 8, 2, 101, dtype=torch.float64)
     present = None if counts is None else torch.arange(8) < torch.tensor(counts)[:, None]
     for batch_statistics in (True, False):
-        looped = one.encoder._looped(windows, batch_statistics, present)
-        grouped = other.encoder._grouped(windows, batch_statistics, present)
-        there = slice(None) if present is None else present
-        torch.testing.assert_close(looped[there], grouped[there])
-        looped[there].square().sum().backward()
-        grouped[there].square().sum().backward()
-    for (name, found), (_, expected) in zip(one.named_parameters(), other.named_parameters(), strict=True):
+        looped = first.encoder._looped(windows, batch_statistics, present)
+        grouped = second.encoder._grouped(windows, batch_statistics, present)
+        valid = slice(None) if present is None else present
+        torch.testing.assert_close(looped[valid], grouped[valid])
+        looped[valid].square().sum().backward()
+        grouped[valid].square().sum().backward()
+    for (name, found), (_, expected) in zip(first.named_parameters(), second.named_parameters(), strict=True):
         if "dense" not in name and "head" not in name:
             torch.testing.assert_close(found.grad, expected.grad, msg=name)
-    for (name, found), (_, expected) in zip(one.named_buffers(), other.named_buffers(), strict=True):
+    for (name, found), (_, expected) in zip(first.named_buffers(), second.named_buffers(), strict=True):
         torch.testing.assert_close(found, expected, msg=name)
 
 
 def test_two_domains_in_a_batch_are_two_batches():
     torch.manual_seed(0)
-    one, two = build_network("cnn", 2, 1, 100, 5, dropout=0.0), build_network("cnn", 2, 1, 100, 5, dropout=0.0)
-    initialise(one, [4, 5], 0)
-    initialise(two, [4, 5], 0)
+    first, second = build_network("cnn", 2, 1, 100, 5, dropout=0.0), build_network("cnn", 2, 1, 100, 5, dropout=0.0)
+    initialise(first, [4, 5], 0)
+    initialise(second, [4, 5], 0)
     windows = torch.randn(2, 12, 1, 100)
-    together, _ = one(windows, True, None, domains=2)
-    apart = [two(part, True)[0] for part in windows.chunk(2, dim=1)]
+    together, _ = first(windows, True, None, domains=2)
+    apart = [second(part, True)[0] for part in windows.chunk(2, dim=1)]
     torch.testing.assert_close(together, torch.cat(apart, dim=1))
-    for name, value in one.state_dict().items():
-        torch.testing.assert_close(value, two.state_dict()[name])
+    for name, value in first.state_dict().items():
+        torch.testing.assert_close(value, second.state_dict()[name])
 
 
 def test_gradients_of_a_stack_are_those_of_torchs_layers():

@@ -45,9 +45,9 @@ def made(runs: int, channels: int, length: int, dtype: torch.dtype) -> tuple[Net
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize(
-    ("runs", "domains", "batch", "channels", "length", "there"),
+    ("runs", "domains", "batch", "channels", "length", "mask"),
     [
-        # `there`: the places that hold a window, (run, domain × batch)
+        # `mask`: the places that hold a window, (run, domain × batch)
         pytest.param(1, 1, 4, 1, 128, None, id="one run"),
         pytest.param(3, 2, 6, 1, 101, None, id="odd length"),
         pytest.param(2, 1, 3, 2, SHORTEST, None, id="two channels, shortest"),
@@ -56,10 +56,10 @@ def made(runs: int, channels: int, length: int, dtype: torch.dtype) -> tuple[Net
         pytest.param(2, 1, 6, 1, 90, [[1, 1, 0, 1, 1, 0], [1, 0, 0, 1, 1, 1]], id="padded in the middle"),
     ],
 )
-def test_native_blocks_are_the_plain_ones_forward_and_backward(runs, domains, batch, channels, length, there, dtype):
+def test_native_blocks_are_the_plain_ones_forward_and_backward(runs, domains, batch, channels, length, mask, dtype):
     plain, fast = made(runs, channels, length, dtype)
     windows = torch.randn(runs, domains * batch, channels, length, dtype=dtype)
-    present = None if there is None else torch.tensor(there, dtype=torch.bool)
+    present = None if mask is None else torch.tensor(mask, dtype=torch.bool)
     weight = torch.randn(runs, domains * batch, 5, dtype=dtype)
     if present is not None:
         weight = weight * present[..., None]
@@ -83,13 +83,13 @@ def test_native_blocks_are_the_plain_ones_forward_and_backward(runs, domains, ba
     assert far(found, expected) < near
 
 
-@pytest.mark.parametrize(("windows", "seen", "away"), [(5, 14, 0.0), (3, 17, 100.0), (1, 6, 0.0)])
-def test_outside_the_maxima_the_last_blocks_gradient_is_affine_in_what_it_saw(windows, seen, away):
+@pytest.mark.parametrize(("windows", "length", "away"), [(5, 14, 0.0), (3, 17, 100.0), (1, 6, 0.0)])
+def test_outside_the_maxima_the_last_blocks_gradient_is_affine_in_what_it_saw(windows, length, away):
     """The derivation native.c follows, against torch's own way back through convolution, norm, ReLU and pooling."""
-    chance = torch.Generator().manual_seed(seen)
+    chance = torch.Generator().manual_seed(length)
     x, weight, gamma, beta, gradient = (
         torch.randn(*size, generator=chance, dtype=torch.float64)
-        for size in ((windows, seen, 6), (3, 6, 9), (9,), (9,), (windows, 9, 4))
+        for size in ((windows, length, 6), (3, 6, 9), (9,), (9,), (windows, 9, 4))
     )
     x += away
     x.requires_grad_()
@@ -97,7 +97,7 @@ def test_outside_the_maxima_the_last_blocks_gradient_is_affine_in_what_it_saw(wi
     y = functional.conv1d(x.mT, weight.permute(2, 1, 0))
     normal = functional.batch_norm(y, None, None, gamma, beta, training=True, eps=affine.EPSILON)
     (functional.adaptive_max_pool1d(normal.relu(), 4) * gradient).sum().backward()
-    of_weight, of_x = affine.gradients(*(one.detach().numpy() for one in (x, weight, gamma, beta, gradient)))
+    of_weight, of_x = affine.gradients(*(tensor.detach().numpy() for tensor in (x, weight, gamma, beta, gradient)))
     for found, expected in ((of_weight, weight.grad), (of_x, x.grad)):
         assert np.abs(found - expected.numpy()).max() <= 1e-10 * np.abs(found).max()
 
@@ -154,8 +154,8 @@ def test_the_result_does_not_depend_on_neighbours_threads_or_what_was_there_befo
         found = gradients(alone, windows[1:2])
     finally:
         torch.set_num_threads(before)
-    for one, all_of_them in zip(found, together, strict=True):
-        assert torch.equal(one, all_of_them[1:2])
+    for result, all_of_them in zip(found, together, strict=True):
+        assert torch.equal(result, all_of_them[1:2])
 
 
 def test_two_passes_may_wait_for_their_way_back_at_once():
@@ -165,15 +165,15 @@ def test_two_passes_may_wait_for_their_way_back_at_once():
     weights = list(fast.encoder.convolutions.parameters())
     both = fast(first, True)[0].square().sum() + fast(second, True)[0].square().sum()
     found = torch.autograd.grad(both, weights)
-    expected = [torch.zeros_like(one) for one in weights]
+    expected = [torch.zeros_like(weight) for weight in weights]
     for part in (first, second):
         loss = other(part, True)[0].square().sum()
-        for total, one in zip(
+        for total, gradient in zip(
             expected, torch.autograd.grad(loss, other.encoder.convolutions.parameters()), strict=True
         ):
-            total += one
-    for one, another in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, another)
+            total += gradient
+    for result, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(result, wanted)
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])
@@ -181,13 +181,13 @@ def test_native_dropout_zeroes_the_units_the_plain_one_zeroes(probability):
     draws = Randomness(torch.tensor([5, 2**31 + 7]))
     draws.next()
     values = torch.randn(2, 7, 300)
-    one, other = values.clone().requires_grad_(), values.clone().requires_grad_()
-    found = rectified_dropout(one, probability, draws, 2, "native")
-    expected = dropout(other.relu(), probability, draws, 2)
+    first, second = values.clone().requires_grad_(), values.clone().requires_grad_()
+    found = rectified_dropout(first, probability, draws, 2, "native")
+    expected = dropout(second.relu(), probability, draws, 2)
     torch.testing.assert_close(found, expected)
     found.square().sum().backward()
     expected.square().sum().backward()
-    torch.testing.assert_close(one.grad, other.grad)
+    torch.testing.assert_close(first.grad, second.grad)
 
 
 def test_what_is_no_number_stays_none():
@@ -215,7 +215,7 @@ def test_code_whose_gradients_are_wrong_is_not_used(monkeypatch):
 
     def wrong(*given):
         of_weights, of_norms = right(*given)
-        return [0 * one for one in of_weights], of_norms
+        return [0 * gradient for gradient in of_weights], of_norms
 
     monkeypatch.setattr(native, "_backward", wrong)
     assert fast_path(torch.device("cpu")) == "plain"
@@ -246,8 +246,8 @@ def test_with_running_statistics_gradients_go_the_plain_way():
     windows = torch.randn(1, 4, 1, 100, generator=torch.Generator().manual_seed(0))
     for student in (plain, fast):
         student(windows, False)[0].sum().backward()
-    for one, other in zip(plain.parameters(), fast.parameters(), strict=True):
-        torch.testing.assert_close(one.grad, other.grad)
+    for first, second in zip(plain.parameters(), fast.parameters(), strict=True):
+        torch.testing.assert_close(first.grad, second.grad)
 
 
 def test_too_little_memory_is_a_memory_error_so_that_stacks_are_halved():

@@ -305,7 +305,7 @@ def test_failed_runs_are_named(tmp_path: Path):
     assert found["Failed"].items == ("DANN, a→b, time, seed 3",)
 
 
-def test_the_page_of_a_run_tells_what_was_run_and_shows_the_run_beside_it(browser, tmp_path: Path):
+def test_the_page_of_a_run_shows_its_settings_and_the_run_beside_it(browser, tmp_path: Path):
     made_result(tmp_path / "run", Cell("simulated", "frequency", "N15→N09", "CAT*-Temperature", 4), 0.9)
     made_result(tmp_path / "beside", Cell("simulated", "frequency", "N15→N09", "source-only", 4), 0.95)
     path = write_run_page(tmp_path / "run", [tmp_path / "beside"])
@@ -423,7 +423,7 @@ def test_pages_are_made_without_torch():
     )
 
 
-def test_a_run_is_charged_its_share_of_its_stack_and_precision_is_told(tmp_path: Path):
+def test_a_run_is_charged_its_share_of_its_stack_and_the_precision_is_shown(tmp_path: Path):
     results = [
         made_result(
             tmp_path / f"{seed}", Cell("rig", "time", "a→b", "DANN", seed), seconds=600.0, stack=2,

@@ -138,7 +138,7 @@ def test_rates_are_brought_to_the_models_and_asked_for_where_nobody_knows(tmp_pa
     assert "says it is at 48000 Hz" in at_rate_of(model, open_stream(tmp_path / "fast.wav"), 12_000)[1]
 
 
-def test_a_model_that_knows_no_rate_resamples_nothing_and_says_that_it_cannot_tell(tmp_path):
+def test_a_model_without_a_rate_resamples_nothing_and_says_so(tmp_path):
     wavfile.write(tmp_path / "fast.wav", 48_000, noise(4000))
     np.save(tmp_path / "unknown.npy", noise(4000))
     model = made_model(rate=None)
@@ -180,7 +180,7 @@ def test_folders_are_walked_hidden_files_are_not(tmp_path):
     (tmp_path / "d.wav").symlink_to(tmp_path / "gone.wav")  # it is told of when it is opened
     (tmp_path / "e.npy").mkdir()
     found = list(find_files([tmp_path, tmp_path / "notes.pdf"]))
-    assert [one.relative_to(tmp_path).as_posix() for one in found] == ["a/c.WAV", "b.csv", "d.wav", "notes.pdf"]
+    assert [path.relative_to(tmp_path).as_posix() for path in found] == ["a/c.WAV", "b.csv", "d.wav", "notes.pdf"]
     with pytest.raises(InputError, match="d.wav: there is no such file"):
         open_stream(tmp_path / "d.wav")
 
@@ -192,7 +192,7 @@ def test_alarms_are_all_but_the_healthy_classes_or_those_named():
         alarm_classes(["healthy", "inner"], ["iner"])
 
 
-def test_the_command_tells_alarms_by_its_exit_status_and_goes_on_after_a_bad_file(tmp_path, model_folder, command):
+def test_the_exit_status_reports_alarms_and_a_bad_file_does_not_stop_the_command(tmp_path, model_folder, command):
     np.save(tmp_path / "a.npy", noise(3000, 1))
     np.save(tmp_path / "b.npy", noise(3000, 2))
     (tmp_path / "c.wav").write_bytes(b"junk")
@@ -240,7 +240,7 @@ def test_windows_are_counted_as_unfamiliar_as_they_stream_and_by_folder_as_by_on
             parts = []
             stream, _ = at_rate_of(opened, open_stream(knowing_folder / f"{name}.npy"), 12_000)
             found = diagnose_stream(opened, stream, 7, parts.append)
-            assert np.array_equal(np.concatenate([one.unfamiliar for one in parts]), expected)
+            assert np.array_equal(np.concatenate([part.unfamiliar for part in parts]), expected)
             assert found.unfamiliar == pytest.approx(expected.mean())
             assert found.familiar is familiar
 
@@ -248,9 +248,9 @@ def test_windows_are_counted_as_unfamiliar_as_they_stream_and_by_folder_as_by_on
 def test_an_unfamiliar_recording_is_an_alarm_unless_that_is_turned_off(knowing_folder, command):
     onnx, words = knowing_folder / "model.onnx", ("--rate", 12_000)
     strange, usual = knowing_folder / "hum.npy", knowing_folder / "noise.npy"
-    status, shown, told = command("predict", onnx, strange, usual, *words, "--format", "json", "--min-confidence", 1)
+    status, shown, warned = command("predict", onnx, strange, usual, *words, "--format", "json", "--min-confidence", 1)
     assert status == 1
-    assert "familiar" not in told
+    assert "familiar" not in warned
     rows = json.loads(shown)["recordings"]
     assert [(row["familiar"], row["alarm"]) for row in rows] == [(False, True), (True, False)]
     assert rows[0]["unfamiliar"] > 0.9 > 0.3 > rows[1]["unfamiliar"]
@@ -287,11 +287,11 @@ def test_a_model_that_its_run_refused_is_used_and_exported_with_one_note(tmp_pat
         ("--rate", 12_000, "--format", "json"),
         f"note: the verdict of the run that made this model: {sentence}\n",
     )
-    status, shown, told = command("export", tmp_path / "model", "--onnx", tmp_path / "model.onnx")
-    assert (status, told) == (0, note)
+    status, shown, warned = command("export", tmp_path / "model", "--onnx", tmp_path / "model.onnx")
+    assert (status, warned) == (0, note)
     for name in ("model", "model.onnx"):
-        _, shown, told = command("predict", tmp_path / name, tmp_path / "a.npy", *words)
-        assert told.count(note) == 1
+        _, shown, warned = command("predict", tmp_path / name, tmp_path / "a.npy", *words)
+        assert warned.count(note) == 1
         assert len(json.loads(shown)["recordings"]) == 1
         assert "Do not use" not in command("predict", model_folder / name, tmp_path / "a.npy", *words)[2]
 
@@ -299,9 +299,10 @@ def test_a_model_that_its_run_refused_is_used_and_exported_with_one_note(tmp_pat
 def test_a_model_that_does_not_know_what_is_familiar_says_so(tmp_path, model_folder, command):
     np.save(tmp_path / "a.npy", noise(3000, 1))
     words = ("predict", model_folder / "model.onnx", tmp_path / "a.npy", "--rate", 12_000)
-    _, shown, told = command(*words, "--format", "json")
+    _, shown, warned = command(*words, "--format", "json")
     assert (
-        "does not know what is familiar, so an unfamiliar recording is no alarm; one made by bearcat adapt does" in told
+        "does not know what is familiar, so an unfamiliar recording is no alarm; one made by bearcat adapt does"
+        in warned
     )
     row = json.loads(shown)["recordings"][0]
     assert (row["familiar"], row["unfamiliar"]) == (None, None)
@@ -329,10 +330,10 @@ def test_windows_as_csv_or_table_from_a_model_folder(tmp_path, model_folder, com
     ],
 )
 def test_bad_options_are_one_sentence(tmp_path, model_folder, command, words, sentence):
-    status, _, told = command("predict", model_folder / "model.onnx", tmp_path, *words)
+    status, _, warned = command("predict", model_folder / "model.onnx", tmp_path, *words)
     assert status == 2
-    assert sentence in told
-    assert told.count("\n") == 1
+    assert sentence in warned
+    assert warned.count("\n") == 1
 
 
 MEMORY = """

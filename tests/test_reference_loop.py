@@ -58,8 +58,8 @@ def norm(network: torch.nn.Module) -> torch.nn.BatchNorm1d:
     return network.get_submodule("encoder.norms.0")  # type: ignore[return-value]
 
 
-def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
-    first, second = one.state_dict(), other.state_dict()
+def same(left: torch.nn.Module, right: torch.nn.Module) -> bool:
+    first, second = left.state_dict(), right.state_dict()
     return all(torch.equal(first[name], second[name]) for name in first)
 
 
@@ -87,14 +87,14 @@ def test_mcc_is_the_triple_loop():
     weights = [1 + math.exp(sum(value * math.log(value) for value in row)) for row in chances]
     weights = [weight * count / sum(weights) for weight in weights]
     confusion = [[0.0] * classes for _ in range(classes)]
-    for one in range(classes):
+    for row_class in range(classes):
         for other in range(classes):
             for row in range(count):
-                confusion[one][other] += weights[row] * chances[row][one] * chances[row][other]
+                confusion[row_class][other] += weights[row] * chances[row][row_class] * chances[row][other]
     mass = 0.0
-    for one in range(classes):
+    for row_class in range(classes):
         for other in range(classes):
-            mass += confusion[one][other] / sum(confusion[one]) if one != other else 0.0
+            mass += confusion[row_class][other] / sum(confusion[row_class]) if row_class != other else 0.0
     assert loop.mcc_loss(logits).item() == pytest.approx(mass / classes, rel=1e-12)
 
 
@@ -109,10 +109,10 @@ def test_mcc_does_not_differentiate_its_weights():
 
     chances = functional.softmax(logits / 2, 1)
     weights = 1 + torch.exp((chances * chances.log()).sum(1))
-    one, other = logits.clone().requires_grad_(), logits.clone().requires_grad_()
-    loop.mcc_loss(one).backward()
-    weighted(other, weights).backward()
-    torch.testing.assert_close(one.grad, other.grad)
+    first, second = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    loop.mcc_loss(first).backward()
+    weighted(second, weights).backward()
+    torch.testing.assert_close(first.grad, second.grad)
 
 
 def test_class_thresholds_by_hand():
@@ -171,12 +171,12 @@ def test_the_reversal_ramp_counts_iterations_from_zero(data):
 
 
 def test_radius_zero_is_no_sam(data):
-    one = steps(make(replace(FROM_THE_START, radius=0.0), data))
+    plain = steps(make(replace(FROM_THE_START, radius=0.0), data))
     other = steps(make(replace(FROM_THE_START, radius=None), data))
     climbed = steps(make(FROM_THE_START, data))
-    assert same(one.student, other.student)
-    assert same(one.domain, other.domain)
-    assert not same(one.student, climbed.student)
+    assert same(plain.student, other.student)
+    assert same(plain.domain, other.domain)
+    assert not same(plain.student, climbed.student)
 
 
 def test_the_textbook_step_of_radius_zero_is_adam():
@@ -279,7 +279,7 @@ def test_batches_pass_over_the_source_once_and_cycle_the_target():
     assert all(sorted(torch.cat([source for source, _ in epoch]).tolist()) == list(range(10)) for epoch in epochs)
     target = [index for epoch in epochs for _, index in epoch]
     passes = [torch.cat(target[start : start + 2]).tolist() for start in range(0, 8, 2)]
-    assert all(sorted(one) == list(range(6)) for one in passes)
+    assert all(sorted(indices) == list(range(6)) for indices in passes)
     assert passes[0] != passes[1]
 
 

@@ -78,7 +78,7 @@ def test_one_short_file_trains_evaluates_saves_predicts_and_exports(name, tmp_pa
         assert row in python("bearcat", "predict", "out/model", "machine.npy", folder=tmp_path, status=(2,))
 
 
-def test_the_record_tells_which_kernels_each_part_ran(example):
+def test_the_record_names_the_kernels_of_each_part(example):
     example("add_an_encoder.py")
     recipe = replace(RECIPES["DANN"], schedule=replace(SHORT, epochs=3), encoder="dense:widths=16")
     trained = train([Run(recipe, toy(), seed) for seed in (0, 1)], CPU)

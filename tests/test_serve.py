@@ -84,12 +84,12 @@ class Server:
     def logged(self) -> str:
         return self.log.read_text()
 
-    def upload(self, name: str, content: bytes, **asked: object) -> httpx.Response:
-        return self.client.post("/predict", params={"filename": name, **asked}, content=content, headers=BINARY)
+    def upload(self, name: str, content: bytes, **parameters: object) -> httpx.Response:
+        return self.client.post("/predict", params={"filename": name, **parameters}, content=content, headers=BINARY)
 
-    def windows(self, body: object, **asked: object) -> httpx.Response:
+    def windows(self, body: object, **parameters: object) -> httpx.Response:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return self.client.post("/predict", params=asked, content=content, headers=JSON)
+        return self.client.post("/predict", params=parameters, content=content, headers=JSON)
 
     def gauge(self, name: str = "bearcat_predictions_in_flight") -> int:
         return int(float(re.search(rf"^{name} (\S+)$", self.client.get("/metrics").text, re.MULTILINE).group(1)))
@@ -198,7 +198,7 @@ def test_windows_as_json_get_what_the_recording_they_were_cut_from_gets(server):
     assert server.windows({"windows": signal_.reshape(12, LENGTH).tolist()}).json()["by_window"] is None
 
 
-def test_a_recording_unlike_all_the_model_knows_is_told_to_be_unfamiliar(server):
+def test_an_unknown_kind_of_recording_is_answered_as_unfamiliar(server):
     known = server.upload("a.npy", as_npy(noise(100 * LENGTH)), rate=RATE).json()
     tone = np.sin(np.arange(100 * LENGTH) / 7).astype(np.float32)
     strange = server.upload("a.npy", as_npy(tone), rate=RATE).json()
@@ -367,7 +367,7 @@ def test_windows_that_do_not_fit_are_refused_by_the_field(server, body, field):
 
 
 @pytest.mark.parametrize(
-    ("asked", "field"),
+    ("parameters", "field"),
     [
         ({"rate": -1}, "rate"), ({"rate": "nan"}, "rate"), ({"rate": "fast"}, "rate"), ({"by": "day"}, "by"), ({"colour": "red"}, "colour"),
         ({"picture": "perhaps"}, "picture"), ({"channel": "left"}, "channel"), ({"balls": 8}, "ball_diameter"),
@@ -377,9 +377,11 @@ def test_windows_that_do_not_fit_are_refused_by_the_field(server, body, field):
         ({"filename": "a\r\nb.wav"}, "filename"), ({"filename": "a" * 300 + ".wav"}, "filename"),
     ],
 )  # fmt: skip
-def test_parameters_that_do_not_fit_are_refused_by_their_name(server, asked, field):
+def test_parameters_that_do_not_fit_are_refused_by_their_name(server, parameters, field):
     content = as_wav(noise(4 * LENGTH))
-    found = server.client.post("/predict", params={"filename": "a.wav"} | asked, content=content, headers=BINARY).json()
+    found = server.client.post(
+        "/predict", params={"filename": "a.wav"} | parameters, content=content, headers=BINARY
+    ).json()
     assert found["field"] == field, found
     assert field in found["reason"] or field == "channel"
 
@@ -391,7 +393,7 @@ def test_a_name_with_a_folder_is_refused_in_words(server):
         assert answer["reason"] == "filename: must be a plain file name, without / or \\"
 
 
-def test_what_is_missing_or_of_a_wrong_kind_is_told(server):
+def test_missing_fields_and_wrong_types_are_named(server):
     content = as_wav(noise(4 * LENGTH))
     assert "?filename=NAME" in refused(server.client.post("/predict", content=content, headers=BINARY), 422, "filename")
     refused(server.client.post("/predict?filename=a.wav", content=content), 415, "content-type")
@@ -466,7 +468,7 @@ def test_the_schema_says_what_the_server_does(server):
     schema = schemathesis.openapi.from_dict(server.client.get("/openapi.json").json())
     schema.config.update(base_url=server.url)
     checks = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-    asked = 0
+    requests = 0
     for path, method, count in (
         ("/predict", "POST", 35),
         ("/model", "GET", 3),
@@ -480,15 +482,15 @@ def test_the_schema_says_what_the_server_does(server):
                 @settings(max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck))
                 @given(case=cases)
                 def ask(case):
-                    nonlocal asked
-                    asked += 1
+                    nonlocal requests
+                    requests += 1
                     case.validate_response(case.call(), checks=checks)
 
                 ask()
             except Exception as error:
                 if type(error).__name__ != "Unsatisfiable":  # a GET without parameters cannot be asked wrongly
                     raise
-    assert asked > 60
+    assert requests > 60
 
 
 def dribbled(connections: list[socket.socket]) -> list[bytes]:
@@ -684,7 +686,7 @@ def test_metrics_count_what_happened(server):
 # Starting.
 
 
-def test_loopback_is_the_default_and_the_model_is_told(server):
+def test_loopback_is_the_default_and_the_model_is_described(server):
     assert server.place.hostname == Address().host == "127.0.0.1"
     for line in Path(f"/proc/{server.process.pid}/net/tcp").read_text().splitlines()[1:]:
         address, state = line.split()[1], line.split()[3]
@@ -853,7 +855,7 @@ def test_a_recording_dropped_on_the_page_is_diagnosed_and_drawn(browser, server)
         assert "dB" in box.locator(".readout").inner_text()
 
 
-def test_what_is_wrong_is_told_on_the_page_where_it_can_be_mended(browser, server):
+def test_errors_are_shown_on_the_page_beside_the_field(browser, server):
     with Opened(browser, server) as opened:
         page = opened.page
         opened.drop("a.npy", as_npy(noise(10 * LENGTH)))
@@ -946,7 +948,7 @@ def test_the_token_is_given_on_the_page(browser, tight):
         assert opened.text("#status") == ""
 
 
-def test_the_interface_page_tells_every_path_and_parameter_without_a_script(browser, server):
+def test_the_interface_page_lists_every_path_and_parameter_without_a_script(browser, server):
     with Opened(browser, server, "/docs", java_script_enabled=False, viewport={"width": 375, "height": 800}) as opened:
         text = opened.text("body")
         for part in (

@@ -21,7 +21,7 @@ def test_the_smoke_grid_runs_and_makes_its_report(tmp_path):
     status = bearcat("bench", "status", GRID, "--store", "store", folder=tmp_path)
     assert "12 cells: 12 done" in status.stdout
 
-    records = [json.loads(one.read_text()) for one in (tmp_path / "store" / "runs").glob("*/record.json")]
+    records = [json.loads(path.read_text()) for path in (tmp_path / "store" / "runs").glob("*/record.json")]
     assert len(records) == 12
     assert not any(record["failed"] for record in records)
     for record in records:

@@ -25,8 +25,8 @@ def test_help_and_recipes_come_at_once_and_without_torch(command, limit):
     """Processor time since the interpreter began, the better of two: the goals are wall times of a machine at rest."""
     took = []
     for _ in range(2):
-        told = subprocess.run([sys.executable, "-c", ASKED, command], capture_output=True, text=True, check=True)
-        seconds, loaded = told.stdout.splitlines()[-1].split(" ", 1)
+        result = subprocess.run([sys.executable, "-c", ASKED, command], capture_output=True, text=True, check=True)
+        seconds, loaded = result.stdout.splitlines()[-1].split(" ", 1)
         assert loaded == "[]"
         took.append(float(seconds))
     assert min(took) < limit

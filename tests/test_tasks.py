@@ -194,7 +194,7 @@ def test_every_window_keeps_its_recording_through_the_split(scheme):
         assert [recordings[number].origin for number in part.recording] == origins
 
 
-def test_the_numbers_of_target_recordings_do_not_tell_their_classes():
+def test_the_numbers_of_target_recordings_do_not_reveal_their_classes():
     """Recordings are listed by class, so a number in that order would be a label."""
     target = windows_of("b", 20, samples=640)
     origins = [recording.origin for recording in target.recordings]

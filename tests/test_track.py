@@ -23,9 +23,9 @@ def read(folder: Path) -> dict[str, dict[int, float]]:
     events.Reload()
     found = {}
     for tag in events.Tags()["scalars"]:
-        steps = [one.step for one in events.Scalars(tag)]
+        steps = [event.step for event in events.Scalars(tag)]
         assert len(set(steps)) == len(steps), "no epoch is there twice"
-        found[tag] = {one.step: one.value for one in events.Scalars(tag)}
+        found[tag] = {event.step: event.value for event in events.Scalars(tag)}
     return found
 
 
@@ -117,8 +117,8 @@ def test_a_missing_package_is_answered_with_its_pip_command(tmp_path: Path):
         "try: open_tracker('tensorboard', Path(sys.argv[1]))\n"
         "except InputError as error: print(error)"
     )
-    told = subprocess.run([sys.executable, "-c", code, tmp_path], check=True, capture_output=True, text=True).stdout
-    assert "pip install 'bearcat[track]'" in told
+    printed = subprocess.run([sys.executable, "-c", code, tmp_path], check=True, capture_output=True, text=True).stdout
+    assert "pip install 'bearcat[track]'" in printed
 
 
 def test_a_folder_that_cannot_be_is_named(tmp_path: Path):

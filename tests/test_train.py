@@ -75,12 +75,12 @@ def twin_of(recipe: Recipe, data: TrainingData, seed: int, run: Run) -> referenc
     def calibrate(logits: torch.Tensor, labels: torch.Tensor) -> Any:
         assert recipe.calibration is not None
         calibrator = find_calibrator(recipe.calibration)
-        twin, told = holder["twin"], {}
+        twin, target = holder["twin"], {}
         if calibrator.needs:
             assert twin.teacher is not None
             encoder = twin.teacher["encoder"].eval()
             with torch.no_grad():
-                told = {
+                target = {
                     "source_features": encoder(torch.from_numpy(data.source_test.values))[None],
                     "source_train_features": encoder(torch.from_numpy(data.source_train.values))[None],
                     "target_features": encoder(torch.from_numpy(data.target_train.values))[None],
@@ -89,7 +89,7 @@ def twin_of(recipe: Recipe, data: TrainingData, seed: int, run: Run) -> referenc
         if recipe.balance:
             often = repeated(labels.tolist())
             logits, labels = logits[often], labels[often]
-        fitted = calibrator.fit(Evidence(source_logits=logits[None], source_labels=labels[None], **told))
+        fitted = calibrator.fit(Evidence(source_logits=logits[None], source_labels=labels[None], **target))
         return lambda values: fitted.apply(values[None])[0]
 
     labels, sharpness = recipe.find(SelfTraining), recipe.find(Sharpness)
@@ -211,12 +211,12 @@ def weights(trained: Trained) -> dict[str, torch.Tensor]:
     }
 
 
-def same_weights(one: Trained, other: Trained, **tolerance: float) -> None:
-    for name, value in weights(one).items():
+def same_weights(first: Trained, second: Trained, **tolerance: float) -> None:
+    for name, value in weights(first).items():
         if tolerance:
-            torch.testing.assert_close(value, weights(other)[name], **tolerance)
+            torch.testing.assert_close(value, weights(second)[name], **tolerance)
         else:
-            assert torch.equal(value, weights(other)[name]), name
+            assert torch.equal(value, weights(second)[name]), name
 
 
 def live(recipe: Recipe, **changes: Any) -> Recipe:
@@ -243,15 +243,19 @@ def test_dann_of_coefficient_zero_is_source_only():
     """In what is learnt. The running statistics see the target too, and so differ; and so do dropout's draws, left out here."""
     dann = train([Run(still(RECIPES["DANN"].change("alignment", weight=0.0)), toy(), 0)], CPU)
     source = train([Run(still(RECIPES["source-only"]), toy(), 0)], CPU)
-    for (name, one), (_, other) in zip(dann.student.named_parameters(), source.student.named_parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7, msg=name)
+    for (name, found), (_, expected) in zip(
+        dann.student.named_parameters(), source.student.named_parameters(), strict=True
+    ):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7, msg=name)
 
 
 def test_sam_of_radius_zero_is_adam():
     sharp = train([Run(still(RECIPES["AT*"].change("sharpness", radius=0.0)), toy(dtype=np.float64), 0)], CPU)
     plain = train([Run(still(RECIPES["AT+MCC"]), toy(dtype=np.float64), 0)], CPU)
-    for (name, one), (_, other) in zip(sharp.student.named_parameters(), plain.student.named_parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-9, msg=name)
+    for (name, found), (_, expected) in zip(
+        sharp.student.named_parameters(), plain.student.named_parameters(), strict=True
+    ):
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9, msg=name)
 
 
 def test_a_teacher_of_momentum_zero_is_the_student_a_step_ago():
@@ -337,16 +341,16 @@ def kept_back(values: np.ndarray, target: int) -> HeldBack:
     return HeldBack(windows, labels, np.arange(target) % 4 - 1)
 
 
-def test_padding_is_never_looked_at():
+def test_padding_has_no_effect():
     """Whatever stands behind a run's windows, the result is the same: the stack's other run has more of everything."""
     recipe = replace(RECIPES["CAT*-CPCS"], schedule=RAGGED)
     short, loud = toy(0, 33, 17), toy(1, 48, 40)
     for part in (loud.source_train, loud.source_test, loud.target_train):
         part.values[:] *= 1e3
     quiet = toy(1, 48, 40)
-    one, other = (train([Run(recipe, short, 0), Run(recipe, long, 1)], CPU) for long in (loud, quiet))
-    for key, value in one.network.state_dict().items():
-        assert torch.equal(value[0], other.network.state_dict()[key][0]), key
+    first, second = (train([Run(recipe, short, 0), Run(recipe, long, 1)], CPU) for long in (loud, quiet))
+    for key, value in first.network.state_dict().items():
+        assert torch.equal(value[0], second.network.state_dict()[key][0]), key
 
 
 def test_alone_and_alone_again_are_the_same_to_the_bit():
@@ -399,10 +403,10 @@ def test_an_interrupted_training_goes_on_to_the_same_result(tmp_path, stop):
 
     with pytest.raises(Interrupted):
         train([run], CPU, progress=interrupt, checkpoint=path, checkpoint_seconds=0)
-    seen = []
-    resumed = train([run], CPU, progress=lambda end: seen.append(end.epoch), checkpoint=path, checkpoint_seconds=0)
+    epochs = []
+    resumed = train([run], CPU, progress=lambda end: epochs.append(end.epoch), checkpoint=path, checkpoint_seconds=0)
     whole = train([run], CPU)
-    assert seen[0] == stop + 1
+    assert epochs[0] == stop + 1
     same_weights(resumed, whole)
     assert resumed.history.keys() == whole.history.keys()
     for name, value in whole.history.items():
@@ -444,7 +448,7 @@ def test_checkpoints_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         save_tensors(path, {"a": torch.zeros(3)}, {"epoch": 2})
-    tensors, told = load_tensors(path)
+    tensors, metadata = load_tensors(path)
     assert torch.equal(tensors["a"], torch.ones(3))
-    assert told == {"epoch": 1}
-    assert [one.name for one in tmp_path.iterdir()] == ["x.safetensors"]
+    assert metadata == {"epoch": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["x.safetensors"]

@@ -73,7 +73,7 @@ shapes = st.tuples(st.integers(0, 10**6), st.integers(3, 30), st.integers(2, 6),
 
 @settings(deadline=None, max_examples=25)
 @given(shapes)
-def test_validators_are_their_twins_and_padding_is_not_looked_at(shape):
+def test_validators_are_their_twins_and_padding_has_no_effect(shape):
     seed, windows, classes, sharp = shape
     rows = made_probabilities(seed, windows, classes, sharp)
     stack = torch.full((2, windows + 2, classes), math.nan, dtype=torch.float64)
@@ -405,13 +405,13 @@ def scrambled(split):
 
 def test_no_estimate_depends_on_a_target_label(trained):
     outcome, splits = trained
-    seen = estimated(outcome, splits)
+    found = estimated(outcome, splits)
     other = estimated(outcome, [scrambled(split) for split in splits])
     bare = [relabelled(split, lambda *_: None) for split in splits]
     without = estimated(outcome, bare)
     bounded = outcome.calibration.at_bound.tolist()
-    assert ["not calibrated" in mine.estimates["verdict"] for mine in seen] == bounded
-    for mine, changed, unlabelled in zip(seen, other, without, strict=True):
+    assert ["not calibrated" in mine.estimates["verdict"] for mine in found] == bounded
+    for mine, changed, unlabelled in zip(found, other, without, strict=True):
         assert mine.estimates == changed.estimates == unlabelled.estimates
         assert mine.checked["familiarity"]["unknown_unfamiliar"] is None
         assert changed.checked["familiarity"]["unknown_unfamiliar"] is not None
@@ -600,7 +600,7 @@ def test_the_command_ends_with_what_to_expect_and_what_the_labels_say(tmp_path, 
     assert (f"{100 * truth:.1f} %, {word}" in shown) is labelled
 
 
-def test_the_benchmark_tells_how_far_estimates_are_from_the_truth(tmp_path):
+def test_the_benchmark_reports_how_far_estimates_are_from_the_truth(tmp_path):
     for number, (method, truth) in enumerate((("source-only", 0.6), ("DANN", 0.5), ("CAT*-Temperature", 0.9))):
         for seed in range(2):
             cell = Cell("rig", "time", "a→b", method, seed)

@@ -31,7 +31,7 @@ class InputError(ValueError):
 def suggest(name: str, known: Iterable[str]) -> str:
     """The tail of an error about an unknown name: the nearest known one, else the whole list."""
     known = list(known)
-    lowered = {one.lower(): one for one in known}
+    lowered = {name.lower(): name for name in known}
     close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
     if close:
         return f"; did you mean '{lowered[close[0]]}'?"

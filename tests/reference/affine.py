@@ -19,8 +19,8 @@ def gradients(
     x: np.ndarray, weight: np.ndarray, gamma: np.ndarray, beta: np.ndarray, gradient: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """x (window, time, input), weight (tap, input, output), gradient (window, output, part): of weight and of x."""
-    windows, seen, inputs = x.shape
-    outputs, time = len(gamma), seen - TAPS + 1
+    windows, length, inputs = x.shape
+    outputs, time = len(gamma), length - TAPS + 1
     centred = x - x.mean(axis=(0, 1))  # what is added to x is taken away again by normalisation
     y = sum(centred[:, tap : tap + time] @ weight[tap] for tap in range(TAPS))  # (window, time, output)
     mean = y.mean(axis=(0, 1))  # all but 0: the first and last rows are seen by fewer taps
@@ -46,10 +46,10 @@ def gradients(
 
     # Products of x with itself, the tap before the lag: (tap, input, tap, input).
     lagged = np.zeros((TAPS, inputs, TAPS, inputs))
-    for one in range(TAPS):
-        for other in range(TAPS):
-            lagged[one, :, other] = np.einsum(
-                "wti,wtj->ij", centred[:, one : one + time], centred[:, other : other + time]
+    for tap in range(TAPS):
+        for other_tap in range(TAPS):
+            lagged[tap, :, other_tap] = np.einsum(
+                "wti,wtj->ij", centred[:, tap : tap + time], centred[:, other_tap : other_tap + time]
             )
     of_weight = np.einsum("kilj,ljo->kio", lagged, weight) * c1
     for tap in range(TAPS):
@@ -58,7 +58,7 @@ def gradients(
     # From row t+k of x by way of y to row t+l: (tap, input, tap, input).
     composed = np.einsum("kio,o,ljo->kilj", weight, c1, weight)
     of_x = np.zeros_like(x)
-    for at in range(seen):
+    for at in range(length):
         for tap in range(TAPS):
             if 0 <= at - tap < time:
                 around = centred[:, at - tap : at - tap + TAPS]

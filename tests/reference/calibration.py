@@ -10,8 +10,8 @@ Rows = Sequence[Sequence[float]]
 
 def softmax(logits: Sequence[float], temperature: float = 1.0) -> list[float]:
     largest = max(logits)
-    powers = [math.exp((one - largest) / temperature) for one in logits]
-    return [one / sum(powers) for one in powers]
+    powers = [math.exp((logit - largest) / temperature) for logit in logits]
+    return [power / sum(powers) for power in powers]
 
 
 def first_largest(row: Sequence[float]) -> int:
@@ -50,7 +50,7 @@ def binned_error(
 def ece(probabilities: Rows, labels: Sequence[int], weights: Sequence[float], bins: int) -> float:
     confidences = [max(row) for row in probabilities]
     hits = [float(first_largest(row) == label) for row, label in zip(probabilities, labels, strict=True)]
-    return binned_error(confidences, hits, weights, [which_bin(one, bins) for one in confidences], bins)
+    return binned_error(confidences, hits, weights, [which_bin(confidence, bins) for confidence in confidences], bins)
 
 
 def adaptive_ece(probabilities: Rows, labels: Sequence[int], bins: int) -> float:
@@ -72,7 +72,9 @@ def classwise_ece(probabilities: Rows, labels: Sequence[int], weights: Sequence[
     for number in range(len(probabilities[0])):
         confidences = [row[number] for row in probabilities]
         hits = [float(label == number) for label in labels]
-        errors.append(binned_error(confidences, hits, weights, [which_bin(one, bins) for one in confidences], bins))
+        errors.append(
+            binned_error(confidences, hits, weights, [which_bin(confidence, bins) for confidence in confidences], bins)
+        )
     return sum(errors) / len(errors)
 
 
@@ -84,7 +86,7 @@ def nll(logits: Rows, labels: Sequence[int], weights: Sequence[float], temperatu
     losses = []
     for row, label in zip(logits, labels, strict=True):
         largest = max(row)
-        total = sum(math.exp((one - largest) / temperature) for one in row)
+        total = sum(math.exp((logit - largest) / temperature) for logit in row)
         losses.append(math.log(total) - (row[label] - largest) / temperature)
     return mean(losses, weights)
 
@@ -93,7 +95,7 @@ def brier(logits: Rows, labels: Sequence[int], weights: Sequence[float], tempera
     scores = []
     for row, label in zip(logits, labels, strict=True):
         likely = softmax(row, temperature)
-        scores.append(sum((one - float(number == label)) ** 2 for number, one in enumerate(likely)))
+        scores.append(sum((probability - float(number == label)) ** 2 for number, probability in enumerate(likely)))
     return mean(scores, weights)
 
 

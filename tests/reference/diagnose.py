@@ -14,7 +14,7 @@ def pooled(log_probabilities, temperature: float = 1.0) -> tuple[list[float], fl
         for window in log_probabilities:
             total += float(window[place])
         raised.append(math.exp(total / count / temperature))
-    probabilities = [one / sum(raised) for one in raised]
+    probabilities = [value / sum(raised) for value in raised]
     best = probabilities.index(max(probabilities))
     agreeing = sum(1 for window in log_probabilities if list(window).index(max(window)) == best)
     return probabilities, agreeing / count
@@ -23,12 +23,12 @@ def pooled(log_probabilities, temperature: float = 1.0) -> tuple[list[float], fl
 def temperature(recordings, labels) -> float:
     """Of a fine grid, where mean confidence comes nearest to the share of right ones, one of two unseen being wrong."""
     right = sum(
-        max(range(len(one[0])), key=pooled(one, 1.0)[0].__getitem__) == label
-        for one, label in zip(recordings, labels, strict=True)
+        max(range(len(recording[0])), key=pooled(recording, 1.0)[0].__getitem__) == label
+        for recording, label in zip(recordings, labels, strict=True)
     )
     wanted = (right + 1) / (len(recordings) + 2)
 
-    def gap(one: float) -> float:
-        return abs(sum(max(pooled(recording, one)[0]) for recording in recordings) / len(recordings) - wanted)
+    def gap(temperature: float) -> float:
+        return abs(sum(max(pooled(recording, temperature)[0]) for recording in recordings) / len(recordings) - wanted)
 
     return min((math.exp(step / 100) for step in range(-230, 231)), key=gap)

@@ -7,23 +7,23 @@ from fractions import Fraction
 from itertools import combinations, product
 
 
-def rank(values: Sequence[float], one: int) -> float:
+def rank(values: Sequence[float], place: int) -> float:
     """1 for the lowest; ties share the mean of their places."""
-    lower = sum(value < values[one] for value in values)
-    equal = sum(value == values[one] for value in values)
+    lower = sum(value < values[place] for value in values)
+    equal = sum(value == values[place] for value in values)
     return lower + (equal + 1) / 2
 
 
 def signed_rank(differences: Sequence[float]) -> float:
     """Two-sided p by trying every assignment of signs to the non-zero ranks (Pratt)."""
-    sizes = [abs(one) for one in differences]
-    ranks = [rank(sizes, one) for one, size in enumerate(sizes) if size > 0]
-    signs = [one > 0 for one in differences if one != 0]
+    sizes = [abs(difference) for difference in differences]
+    ranks = [rank(sizes, place) for place, size in enumerate(sizes) if size > 0]
+    signs = [difference > 0 for difference in differences if difference != 0]
     middle = sum(ranks) / 2
-    seen = abs(sum(one for one, sign in zip(ranks, signs, strict=True) if sign) - middle)
+    observed = abs(sum(value for value, sign in zip(ranks, signs, strict=True) if sign) - middle)
     extreme = 0
     for tried in product((False, True), repeat=len(ranks)):
-        extreme += abs(sum(one for one, sign in zip(ranks, tried, strict=True) if sign) - middle) >= seen
+        extreme += abs(sum(value for value, sign in zip(ranks, tried, strict=True) if sign) - middle) >= observed
     return extreme / 2 ** len(ranks)
 
 
@@ -31,10 +31,10 @@ def holm_rejects(p: Sequence[float], level: float) -> list[bool]:
     """The procedure as Holm tells it: from the smallest p on, reject until one is not small enough."""
     rejected = [False] * len(p)
     left = len(p)
-    for one in sorted(range(len(p)), key=lambda one: p[one]):
-        if Fraction(p[one]) * left > Fraction(level):
+    for place in sorted(range(len(p)), key=lambda place: p[place]):
+        if Fraction(p[place]) * left > Fraction(level):
             break
-        rejected[one] = True
+        rejected[place] = True
         left -= 1
     return rejected
 

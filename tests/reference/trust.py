@@ -28,8 +28,8 @@ def bnm(rows: Rows) -> float:
 def atc(source: Sequence[float], right: Sequence[bool], target: Sequence[float]) -> float:
     """Tries every source score as the threshold; the highest that enough of the source reaches."""
     wanted = sum(right) / len(right)
-    fit = [one for one in source if sum(other >= one for other in source) / len(source) >= wanted > 0]
-    return sum(one >= max(fit) for one in target) / len(target) if fit else 0.0
+    fit = [score for score in source if sum(other >= score for other in source) / len(source) >= wanted > 0]
+    return sum(score >= max(fit) for score in target) / len(target) if fit else 0.0
 
 
 def dev(errors: Sequence[float], log_weights: Sequence[float]) -> float:
@@ -42,20 +42,20 @@ def dev(errors: Sequence[float], log_weights: Sequence[float]) -> float:
 
 def limit(scores: Sequence[float], rate: float) -> float:
     """The least score that leaves room for a new one among those at or below it."""
-    for one in sorted(scores):
-        if sum(other <= one for other in scores) >= (len(scores) + 1) * (1 - rate) - 1e-9:
-            return one
+    for score in sorted(scores):
+        if sum(other <= score for other in scores) >= (len(scores) + 1) * (1 - rate) - 1e-9:
+            return score
     return math.inf
 
 
-def distance(known: Rows, asked: Sequence[float], neighbours: int) -> float:
+def distance(known: Rows, new_row: Sequence[float], neighbours: int) -> float:
     """To the neighbours-th nearest, all of length 1."""
 
     def unit(row: Sequence[float]) -> list[float]:
         length = math.sqrt(sum(x * x for x in row))
         return [x / length for x in row]
 
-    return sorted(math.dist(unit(asked), unit(one)) for one in known)[neighbours - 1]
+    return sorted(math.dist(unit(new_row), unit(known_row)) for known_row in known)[neighbours - 1]
 
 
 def shape(magnitudes: Sequence[float], bands: int, least: float) -> list[float]:
@@ -66,15 +66,15 @@ def shape(magnitudes: Sequence[float], bands: int, least: float) -> list[float]:
     return [math.log(max(sum(power[a:b]) / sum(power), least)) for a, b in pairwise(edges)]
 
 
-def oddness(known: Rows, asked: Sequence[float], neighbours: int) -> float:
+def oddness(known: Rows, new_row: Sequence[float], neighbours: int) -> float:
     """Distance to the neighbours-th nearest over the mean of what those neighbours have among each other."""
 
     def reach(place: int) -> float:
         others = known[:place] + known[place + 1 :]
-        return sorted(math.dist(known[place], one) for one in others)[neighbours - 1]
+        return sorted(math.dist(known[place], other) for other in others)[neighbours - 1]
 
-    order = sorted(range(len(known)), key=lambda place: math.dist(asked, known[place]))[:neighbours]
-    return math.dist(asked, known[order[-1]]) / (sum(map(reach, order)) / neighbours)
+    order = sorted(range(len(known)), key=lambda place: math.dist(new_row, known[place]))[:neighbours]
+    return math.dist(new_row, known[order[-1]]) / (sum(map(reach, order)) / neighbours)
 
 
 def bootstrap(
@@ -96,8 +96,8 @@ def bootstrap(
 def mixval(predict: Callable[[np.ndarray], int], windows: Sequence[np.ndarray], share: float) -> float:
     """Each with the next, the last with the first; the mean over kinds of pairs of how many keep their class."""
     kept: dict[bool, list[bool]] = {}
-    for number, one in enumerate(windows):
+    for number, window in enumerate(windows):
         other = windows[(number + 1) % len(windows)]
-        alike = predict(one) == predict(other)
-        kept.setdefault(alike, []).append(predict(share * one + (1 - share) * other) == predict(one))
+        alike = predict(window) == predict(other)
+        kept.setdefault(alike, []).append(predict(share * window + (1 - share) * other) == predict(window))
     return sum(sum(hits) / len(hits) for hits in kept.values()) / len(kept)

@@ -1,6 +1,6 @@
-"""Probabilities one can act on: calibrators for logits, and measures of calibration. `CALIBRATORS` is the table of all.
+"""Calibrators for logits, and measures of calibration. `CALIBRATORS` is the table of all.
 
-Useful alone, on anybody's logits, numpy or torch, for one model or a stack of them:
+The package can be used alone, on any logits, numpy or torch, for one model or a stack of them:
 
 >>> from bearcat.calibration import Evidence, Temperature, ece
 >>> calibration = Temperature().fit(Evidence(source_logits=logits, source_labels=labels))

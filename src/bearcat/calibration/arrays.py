@@ -1,4 +1,4 @@
-"""What everything in this package does with its inputs first: numpy or torch, with or without the run axis.
+"""Reading the inputs of this package: numpy or torch, with or without the run axis.
 
 >>> sample = read(logits, labels)                        # (window, class) and (window,), or with a run axis before
 >>> like(logits, sample.weight.sum(1), sample.stacked)   # a number for (window, class), one per run otherwise
@@ -57,7 +57,7 @@ def read(
     weight: AnyArray | None = None,
     names: tuple[str, str, str] = ("probabilities", "labels", "weight"),
 ) -> Sample:
-    """Check shapes and clean padding. Values are checked on the CPU only: on a GPU looking means waiting."""
+    """Check shapes and clean padding. Values are checked on the CPU only: a GPU would have to be waited for."""
     of_scores, of_labels, of_weight = names
     tensor = as_tensor(scores)
     if tensor.ndim not in (2, 3) or tensor.shape[-1] == 0:

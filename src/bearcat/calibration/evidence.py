@@ -23,7 +23,7 @@ class Evidence:
     """All that a calibrator may read; all but the first two are optional. Weights of 0 mark padding.
 
     Axes: logits (run, window, class), labels and weights (run, window), features (run, window, feature); the run axis
-    may be left out everywhere, and numpy will do. In training, only what a calibrator `needs` is computed.
+    may be left out everywhere, and numpy arrays are accepted. In training, only what a calibrator `needs` is computed.
     """
 
     source_logits: AnyArray  # the labelled source test split

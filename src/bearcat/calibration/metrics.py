@@ -1,4 +1,4 @@
-"""How good a classifier's probabilities are: pure functions, one number per run.
+"""Measures of a classifier's probabilities: pure functions, one number per run.
 
 Probabilities have the axes (run, window, class), labels and weight (run, window); the run axis may be left out, and
 numpy in gives numpy out. A weight of 0 marks padding, which may hold anything. A run of no weight scores NaN.

@@ -1,6 +1,6 @@
-"""Newton's method for many small convex problems at once, each as if it were alone.
+"""Newton's method for many small convex problems at once, each solved independently of the others.
 
-A problem that has converged stands still, and the loop ends when all have. To see that, a GPU is waited for after each
+A problem that has converged no longer changes, and the loop ends when all have. The check waits for a GPU after each
 trial; fits happen once an epoch, and 5 to 10 short waits cost less than 60 rounds of 14 trials that change nothing.
 
 >>> minimise(start, objective, derivatives)              # start (run, parameter)

@@ -38,7 +38,7 @@ class Temperature:
     """One temperature per run, of least NLL within the bounds.
 
     A perfectly classified source has no best temperature: the NLL falls as T goes to 0, and the fit ends at the lower
-    bound, which `at_bound` records. Where the logits say nothing (no windows, or all classes alike) T is 1, or the
+    bound, which `at_bound` records. If logits hold no information (no windows, or all classes alike) T is 1, or the
     bound nearest to it.
     """
 

@@ -1,7 +1,7 @@
-"""Calibrators that know the target is elsewhere: source windows that look like the target's count for more.
+"""Calibrators for a shifted target: source windows that resemble target windows get a larger weight.
 
-CPCS (Park et al., AISTATS 2020): a logistic regression on features tells the domains apart, its odds weigh
-the labelled source windows, and the temperature of least weighted Brier score is taken.
+CPCS (Park et al., AISTATS 2020): a logistic regression on features separates the domains, its odds weight
+the labelled source windows, and the temperature with the lowest weighted Brier score is chosen.
 
 >>> calibration = CPCS().fit(evidence)                   # evidence with features, see Evidence
 """
@@ -25,7 +25,7 @@ from bearcat.errors import InputError
 
 @dataclass(frozen=True)
 class CPCS:
-    """Covariate-shift-aware temperature. Features are taken as they are: Newton's method does not mind their scale."""
+    """Covariate-shift-aware temperature. Features are not rescaled: Newton's method does not need it."""
 
     bounds: tuple[float, float] = (1.0, 100.0)  # as for Temperature
     ridge: float = 1.0  # of the domain regression: ridge/2 · |w|² + Σ loss, scikit-learn's C = 1
@@ -64,7 +64,7 @@ def balanced(source_weight: Tensor, target_weight: Tensor, seeds: Tensor) -> tup
     """Weights (run, window) after drawing from the larger domain as many windows as the smaller one has, each once.
 
     A window's place in the draw depends on its run's seed and its index alone: neither on the neighbours in a stack,
-    nor on padding behind it, nor on the device.
+    nor on padding after it, nor on the device.
     """
     fewest = torch.minimum((source_weight > 0).sum(1), (target_weight > 0).sum(1))[:, None]
 
@@ -132,7 +132,7 @@ def _domain_regression(
 def _least_brier(sample: Sample, lower: float, upper: float) -> tuple[Tensor, Tensor]:
     """Scale 1/T (run,) of least Brier score for T in [lower, upper], and whether it is at a bound.
 
-    The score is not convex. A softmax changes over a factor of T, not over a tenth of it, so a grid of 5 % sees every
+    The score is not convex. A softmax changes over a factor of T, not over a tenth of it, so a grid of 5 % finds every
     valley and knows its depth to about 3e-4; the lowest is followed to its bottom. (The bottoms of the two lowest were
     compared as well: in 9000 runs of six windows with margins from 1e-2 to 1e3 it never changed the answer.)
     """

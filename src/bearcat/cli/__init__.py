@@ -1,6 +1,6 @@
 """The command line: parse, call, print. Bad input is one sentence on standard error and exit status 2.
 
-Commands are functions, a module for each group of them; here they are put in order, and here alone errors end.
+Commands are functions, a module for each group of them. This module orders them and handles all errors.
 Nothing heavy is imported until a command needs it.
 """
 
@@ -29,7 +29,7 @@ app.add_typer(bench.commands, name="bench")
 
 
 def main() -> None:
-    """Runs the command line; what the user can mend is told in one sentence, without a traceback."""
+    """Runs the command line; an error the user can correct is printed as one sentence, without a traceback."""
     try:
         app()
     except InputError as error:

@@ -67,7 +67,7 @@ def predict(
     if not alarm and len(alarms) == len(names):
         _print_note("no class is called healthy or normal, so each is an alarm; choose with --alarm")
     if opened.calibrated is False:
-        _print_note("the model's confidence is not calibrated (its card says why), so do not take it at its word")
+        _print_note("the model's confidence is not calibrated (its card says why), so do not rely on it")
     if opened.familiarity is None:
         nothing = "the model does not know what is familiar, so an unfamiliar recording is no alarm"
         _print_note(f"{nothing}; one made by bearcat adapt does")
@@ -209,7 +209,7 @@ def serve(
     ] = None,
     max_bytes: Annotated[int, typer.Option(help="The longest body of a request.")] = 64 * 2**20,
     timeout: Annotated[float, typer.Option(help="Seconds for a request, from its first byte to its answer.")] = 30.0,
-    concurrency: Annotated[int, typer.Option(help="Requests taken in at once; others are told to come back.")] = 64,
+    concurrency: Annotated[int, typer.Option(help="Requests taken in at once; others get status 429.")] = 64,
     alarm: Alarm = None,
 ) -> None:
     """Answer to HTTP on this machine, and show a page to drop recordings on (docs/serve.md). Stop it with Ctrl-C."""
@@ -218,7 +218,7 @@ def serve(
 
     address = Address(host, port)
     if token is None and not address.loopback:
-        _print_note(f"whoever reaches {host} may ask; set BEARCAT_TOKEN to let only some")
+        _print_note(f"everyone who can reach {host} may send requests; set BEARCAT_TOKEN to restrict that")
 
     def started(place: str) -> None:
         print(f"{model} is served on {place} (open it in a browser; Ctrl-C stops it)", flush=True)

@@ -1,4 +1,4 @@
-"""What several commands share: options that mean the same everywhere, the dataset they name, and the console."""
+"""Options that several commands share, the dataset they name, and the console."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def adapt(
     changed = RECIPES[names[-1]].with_settings(changes)
     balance = changed.balance if "balance" in changes else balance
     requested = Requested(channel, rate, window, stride, split, kind, balance)
-    paper_settings(requested)  # which refuses what nobody can do, before anything is read
+    paper_settings(requested)  # refuses impossible settings before anything is read
     where, precision = chosen_device(device), checked_precision(precision)
     dataset = dataset_named(data_name, root, channel, settings, rpm, bearing)
     catalogue = dataset.catalogue()
@@ -152,7 +152,7 @@ def _training_bar(name: str, epochs: int) -> Iterator[Callable[[EpochEnd], None]
 
 
 def _print_choices(chosen: DataSettings) -> None:
-    """What was chosen from the recordings and why; each can be asked for instead."""
+    """Prints what was chosen from the recordings and why; each can be given as an option instead."""
     for choice in chosen.choices:
         print(f"{choice.setting}: {choice.value}; {choice.reason}")
     for warning in chosen.warnings:
@@ -190,7 +190,7 @@ def print_trust(name: str, record: Mapping[str, Any]) -> None:
 
     found, scores = recorded_range(record), record["scores"]["target"]
     if found is not None:
-        value, low, high = (100 * one for one in (found.value, found.low, found.high))
+        value, low, high = (100 * share for share in (found.value, found.low, found.high))
         print(f"Without target labels, {name} expects {value:.1f} % right on the target ({low:.1f} to {high:.1f} %).")
         if scores is not None and scores["accuracy"] is not None:
             inside = "inside" if low <= 100 * scores["accuracy"] <= high else "outside"

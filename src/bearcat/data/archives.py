@@ -1,8 +1,8 @@
-"""Archives (zip and rar), read and unpacked without trust in who made them.
+"""Archives (zip and rar), read and unpacked as untrusted input.
 
 A member can be read without unpacking the rest, so that a dataset can be used while it is packed. Unpacking checks
 every name, counts the bytes that really come out, and shows a file only once the whole archive was read. The kind of
-an archive is told by its first bytes, so that a download is recognised before it has its final name. RAR needs the
+an archive is found from its first bytes, so that a download is recognised before it has its final name. RAR needs the
 extra `fetch` and, for compressed members, a program such as unrar.
 
 >>> [member.name for member in members(Path("KA04.rar"))]
@@ -37,7 +37,7 @@ CHUNK = 2**20
 
 
 class DamagedArchiveError(InputError):
-    """The archive's own bytes are at fault, so that another download may help."""
+    """The archive is damaged, so another download may help."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Member:
 
 @dataclass(frozen=True)
 class _Item:
-    """Whatever an archive lists but folders; `regular` is False for links and devices."""
+    """Anything that an archive lists, except folders; `regular` is False for links and devices."""
 
     name: str
     size: int
@@ -101,7 +101,7 @@ def unpack(path: Path, folder: Path, *, limit_bytes: int = UNPACK_LIMIT, limit_f
 
 
 def path_inside(folder: Path, name: str) -> Path:
-    """Where a name given by somebody else lies in the folder; a name that could lead out of it is refused."""
+    """The path of an untrusted name in the folder; a name that could lead out of it is refused."""
     parts = name.split("/")
     strange = any(sign in "\\:" or ord(sign) < 32 or ord(sign) == 127 for sign in name)
     if strange or not all(part.strip(". ") for part in parts):
@@ -138,7 +138,7 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 
 def _items(path: Path, limit_files: int) -> Generator[_Item, None, None]:
-    """All that the archive lists but folders; they can be opened until the generator is closed."""
+    """Everything that the archive lists, except folders; items can be opened until the generator is closed."""
     with reading(str(path), "an archive", DamagedArchiveError):
         with path.open("rb") as stream:
             is_rar = stream.read(6) == b"Rar!\x1a\x07"

@@ -45,7 +45,7 @@ class Bearing:
         """The kinematic frequencies over the shaft's, for rolling without slip.
 
         FTF: turns of the cage. BPFO and BPFI: balls that pass a point of the outer or inner race. BSF: turns of a ball
-        about its own axis, seen from the cage; a defect on it strikes twice in each.
+        about its own axis, relative to the cage; a defect on it strikes twice in each.
         """
         ratio = self.ball_diameter / self.pitch_diameter * math.cos(math.radians(self.contact_angle))
         cage = (1 - ratio) / 2

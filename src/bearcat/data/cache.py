@@ -123,7 +123,7 @@ def _open(place: Path, preparation: Preparation) -> Windows | None:
 
 
 def _store(place: Path, windows: Windows, preparation: Preparation) -> None:
-    """Writes an entry beside its place and renames it into it; whoever was first stays, unless it is damaged."""
+    """Writes an entry beside its place and renames it into it; an existing entry stays, unless it is damaged."""
     place.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=place.parent))
     try:

@@ -1,4 +1,4 @@
-"""How to prepare one's own recordings: chosen from the recordings, with a reason for every choice.
+"""Settings for a user's own recordings: chosen from the recordings, with a reason for every choice.
 
 An engineer's folder seldom looks like the paper's data: rates differ, files hold several channels, recordings are short
 or few. `choose` takes measurements of all recordings of a task and chooses channel, rate, window, stride, split, input
@@ -47,7 +47,7 @@ class ChannelMeasurement:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement(RecordingInfo):
-    """What is known of one recording before anything is chosen."""
+    """What is known about a recording before anything is chosen."""
 
     channels: Mapping[str, ChannelMeasurement]
 
@@ -100,7 +100,7 @@ def choose_settings(
     requested: Requested,
     progress: Callable[[Iterable[FolderEntry]], Iterable[FolderEntry]] = iter,
 ) -> tuple[Dataset, Catalogue, DataSettings]:
-    """The settings of a task: chosen from the recordings of one's own folder, the paper's for a named dataset.
+    """The settings of a task: chosen from the recordings of a user's folder, the paper's for a named dataset.
 
     They are returned with the dataset and its catalogue, whose channel may have been chosen too.
     """

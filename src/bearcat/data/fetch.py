@@ -1,9 +1,9 @@
-"""Downloads that can be interrupted, and are trusted only once their checksum is known.
+"""Downloads that can be interrupted and are verified by their checksum.
 
 A file arrives as `NAME.part`, with `NAME.part.json` saying which version of it that is, and gets its name only when
-whole and verified. What a publisher pins is compared with the pin; for the rest the first download is recorded in
-`downloads.json` and every later one must equal it. A file that somebody put there by hand is recorded too, without an
-address and a date of retrieval, because nobody knows those.
+whole and verified. A published checksum is compared; without one the first download is recorded in
+`downloads.json` and every later one must equal it. A file that was put there by hand is recorded too, without an
+address and a date of retrieval, because those are unknown.
 
 pooch, the usual choice, can neither resume a partial download nor bound its size. A server that states no length and
 just closes the connection cannot be caught cutting a file short, unless its checksum is known or it is an archive.
@@ -91,7 +91,7 @@ def fetch(
 ) -> list[Path]:
     """Downloads what is not there yet, verifies all of it, then unpacks the archives beside themselves.
 
-    Returns the downloaded files, in the order asked for. `progress` is called with the name, the bytes there are and
+    Returns the downloaded files, in the order given. `progress` is called with the name, the bytes there are and
     the total (None if the server does not say).
     """
     targets = [_checked_target(download, root) for download in downloads]

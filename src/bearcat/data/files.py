@@ -1,4 +1,4 @@
-"""Folders of data files: looking for them, staying inside them, telling their contents apart."""
+"""Folders of data files: finding files, and checking that paths stay inside a folder."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Files of signals in the formats people keep them in: text, numpy, MATLAB, wav and parquet.
+"""Files of signals in the usual formats: text, numpy, MATLAB, wav and parquet.
 
-`open_signals` opens a file and says which channels it holds; their samples are read when they are asked for, a block
+`open_signals` opens a file and says which channels it holds; their samples are read on demand, a block
 at a time. `read_signals` reads them all. Channels go by name, never by position; where the format has no names, they
 are called "1", "2", … Nothing here executes what it reads.
 
@@ -54,7 +54,7 @@ class TooLargeError(InputError):
 
 @contextmanager
 def reading(origin: str, kind: str, damaged: type[InputError] = InputError) -> Iterator[None]:
-    """Turns whatever goes wrong while reading a file into one sentence that names it.
+    """Turns any failure while reading a file into one sentence that names the file.
 
     Every exception counts as damage, because readers that meet unexpected bytes raise nearly all kinds of them.
     """
@@ -155,7 +155,7 @@ def read_signals(path: Path, origin: str | None = None) -> Signals:
 
 
 class _Array(Protocol):
-    """What numpy, h5py and `_MappedArray` have in common: slices are read when they are asked for."""
+    """What numpy, h5py and `_MappedArray` have in common: slices are read on demand."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -318,7 +318,7 @@ def _open_wav(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
             (long_size,) = struct.unpack("<8xQ", file.read(16))
         elif name == b"fmt ":
             code, channels, rate, width = struct.unpack("<HHI4xH2x", file.read(16))
-            if code == 0xFFFE:  # the kind of sample is told further on
+            if code == 0xFFFE:  # the kind of sample is given further on
                 (code,) = struct.unpack("<8xH", file.read(10))
         file.seek(start + size + size % 2)
     else:

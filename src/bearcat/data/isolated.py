@@ -1,7 +1,7 @@
-"""Files of strangers, read in a child process with limits of memory, time and file size.
+"""Untrusted files, read in a child process with limits of memory, time and file size.
 
 The parsers of compressed formats can be made to crash, or to unpack a few kilobytes to many gigabytes. Here each file
-is read by a process that can be lost: whatever happens to it becomes one sentence about the file. A reader is started
+is read by a process that may crash: any failure becomes one sentence about the file. A reader is started
 once; for every file it forks a process that sets its limits, reads the file and ends, so that no file can harm the
 next. Messages are JSON and raw samples, nothing that could be executed. Formats that hold their samples as they are
 (wav, npy, text) are read in this process, where they cannot do harm and cost less.
@@ -46,7 +46,7 @@ START = "import sys; sys.path[:] = sys.argv[3:]; from bearcat.data.isolated impo
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system",
 }  # fmt: skip
-# What a message begins with: four bytes, so that the samples behind them are aligned.
+# What a message begins with: four bytes, so that the samples after them are aligned.
 HEAD, DATA, DONE, FAIL, GONE, NEXT, STOP = b"head", b"data", b"done", b"fail", b"gone", b"next", b"stop"
 
 

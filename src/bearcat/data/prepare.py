@@ -51,7 +51,7 @@ def prepare(recordings: Sequence[Recording], preparation: Preparation) -> Window
     """Cut, transform and standardise all windows of these recordings, in order, into one float32 array."""
     if preparation.rate is not None:
         recordings = [resample(recording, preparation.rate) for recording in recordings]
-    if sentence := different_rates({one.rate: one.origin for one in reversed(recordings)}):
+    if sentence := different_rates({recording.rate: recording.origin for recording in reversed(recordings)}):
         raise InputError(sentence)
     parts = [cut(recording, preparation.length, preparation.step) for recording in recordings]
     counts = [len(part) for part in parts]
@@ -65,9 +65,9 @@ def prepare(recordings: Sequence[Recording], preparation: Preparation) -> Window
             recording, part, place = recordings[number], parts[number], ends[number] - counts[number]
             for start in range(0, len(part), CHUNK):
                 chunk = part[start : start + CHUNK]
-                here = slice(place + start, place + start + len(chunk))
-                values[here] = chosen.transform(chunk, recording.rate, recording.rpm, recording.bearing)
-                shapes[here] = spectral_shape(chunk)
+                rows = slice(place + start, place + start + len(chunk))
+                values[rows] = chosen.transform(chunk, recording.rate, recording.rpm, recording.bearing)
+                shapes[rows] = spectral_shape(chunk)
 
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(work, range(workers)))

@@ -211,7 +211,7 @@ def envelope_spectrum(signal: Floats) -> Floats:
 
 
 def resample(recording: Recording, rate: float) -> Recording:
-    """The recording at another rate, behind an anti-alias filter. One of unknown rate is taken to be at it."""
+    """The recording at another rate, after an anti-alias filter. An unknown rate is assumed to be that rate."""
     from scipy import signal as processing
 
     if recording.rate is None or recording.rate == rate:

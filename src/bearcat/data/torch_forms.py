@@ -1,4 +1,4 @@
-"""The paper's two inputs as torch modules, for exported graphs; sums are in float64, as far as digits need it."""
+"""The paper's two inputs as torch modules, for exported graphs; sums that need the precision are in float64."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class StandardisedWaveform(nn.Module):
 class StandardisedSpectrum(nn.Module):
     """The standardised magnitude spectrum by two matrix products.
 
-    Cosines and sines are gathered from one turn, so that a graph stays small. The window is standardised first for the
-    sake of digits, which the last standardisation removes again; its mean is bin 0 and is put back.
+    Cosines and sines are gathered from one turn, so that a graph stays small. The window is standardised first to
+    keep precision; the last standardisation cancels that. The mean is bin 0 and is put back.
     """
 
     def __init__(self, length: int) -> None:

@@ -226,7 +226,7 @@ def model_card(metadata: Mapping[str, Any]) -> str:
         "Written by bearcat; the numbers are those of the run that made the model. Use it with `bearcat predict`,"
         " or export it with `bearcat export`.",
         f"## What it does\nTakes windows of {preparation['length']} samples of {metadata['channels']} channel(s) at"
-        f" {rate} ({preparation['input']} input, {metadata['encoder']} encoder) and tells {count} classes apart:"
+        f" {rate} ({preparation['input']} input, {metadata['encoder']} encoder) and distinguishes {count} classes:"
         f" {classes}."
         f" {_calibration_sentence(metadata['calibrated'], metadata['calibration_at_bound'])}"
         f" A recording's confidence is pooled from its windows with temperature {metadata['pooled_temperature']:.4g}"
@@ -271,7 +271,7 @@ def _familiarity_sentence(familiarity: Mapping[str, Any] | None) -> str:
     if familiarity is None:
         return "It cannot tell whether a recording is unfamiliar."
     return (
-        "It tells whether a recording looks like those it was adapted to, of which it keeps"
+        "It says whether a recording looks like those it was adapted to, of which it keeps"
         f" {familiarity['windows']} windows' features: about {100 * familiarity['false_alarms']:.0f} % of windows like"
         " them are called unfamiliar by chance, and a recording where they are more than"
         f" {100 * familiarity['recording_limit']:.0f} % and more than chance makes. A fault that was among those"

@@ -74,20 +74,20 @@ def convolved(
     windows: Tensor, count: Tensor, convolutions: Sequence[StackedConvolution], norms: Sequence[StackedNorm],
     precision: str, batch_statistics: bool,
 ) -> Tensor:  # fmt: skip
-    """(run, window, channel, time) → (run, window, 128 × 4). count (run, domain): windows that are there.
+    """(run, window, channel, time) → (run, window, 128 × 4). count (run, domain): windows present.
 
     With batch statistics it is differentiable in weights, biases and norms, once; the input is data.
     """
-    weights, biases = [one.weight for one in convolutions], [one.bias for one in convolutions]
-    flat = [one for norm in norms for one in (norm.weight, norm.bias)]
+    weights, biases = [layer.weight for layer in convolutions], [layer.bias for layer in convolutions]
+    flat = [parameter for norm in norms for parameter in (norm.weight, norm.bias)]
     if batch_statistics:
-        result: Tensor = _Convolved.apply(windows, count, precision, norms, *weights, *biases, *flat)  # type: ignore[no-untyped-call]
+        result: Tensor = _FusedBlocks.apply(windows, count, precision, norms, *weights, *biases, *flat)  # type: ignore[no-untyped-call]
         return result
     with torch.no_grad():
         return _forward(windows, count, list(weights), list(biases), norms, precision, False)[0]
 
 
-class _Convolved(torch.autograd.Function):
+class _FusedBlocks(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, windows: Tensor, count: Tensor, precision: str, norms: Sequence[StackedNorm], *flat: Tensor
@@ -101,16 +101,16 @@ class _Convolved(torch.autograd.Function):
         kept, ctx.kept = ctx.kept, None
         if kept is None:
             raise RuntimeError(
-                "the fused encoder can be differentiated once only: its memory is reused on the way back"
+                "the fused encoder can be differentiated once only: its memory is reused in the backward pass"
             )
         of_weights, of_norms = _backward(gradients[0].contiguous(), kept, ctx.weights, ctx.precision)
-        nothing = [torch.zeros_like(one[..., 0, 0]) for one in ctx.weights]  # normalisation takes a bias away again
-        return (None, None, None, None, *of_weights, *nothing, *of_norms)
+        of_biases = [torch.zeros_like(weight[..., 0, 0]) for weight in ctx.weights]  # the norms remove biases
+        return (None, None, None, None, *of_weights, *of_biases, *of_norms)
 
 
 @dataclass(eq=False)
 class Kept:
-    """What the way back needs."""
+    """What the backward pass needs."""
 
     shape: Shape
     windows: Tensor
@@ -187,7 +187,7 @@ def _running(norm: StackedNorm, bias: Tensor, domains: int) -> Applied:
     scale = norm.weight * deviation
     mean = norm.running_mean - bias
     parts = (scale, norm.bias - mean * scale, mean, deviation)
-    return Applied(*(one[:, None].expand(-1, domains, -1).contiguous() for one in parts))
+    return Applied(*(part[:, None].expand(-1, domains, -1).contiguous() for part in parts))
 
 
 def _backward(
@@ -227,7 +227,7 @@ def _backward(
         coefficient, *of_norm = _statistics_backward(partial, kept, layer - 1)
         of_norms.insert(0, of_norm)
         of_weights.insert(0, _of_weight(layer - 1, change, coefficient, kept, weights[layer - 2], precision))
-    return of_weights, [one for pair in of_norms for one in pair]
+    return of_weights, [gradient for pair in of_norms for gradient in pair]
 
 
 def _statistics_backward(partial: Tensor, kept: Kept, layer: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -27,10 +27,10 @@ kernel = triton.jit(do_not_specialize=SIZES)
 
 @triton.jit
 def _end(count, run, window, batch, domains, time):
-    """How far to go in time: nowhere, for padding."""
+    """The number of points in time to process; 0 for padding."""
     domain = window // batch
-    here = window - domain * batch < tl.load(count + run * domains + domain)
-    return tl.where(here, time, 0)
+    present = window - domain * batch < tl.load(count + run * domains + domain)
+    return tl.where(present, time, 0)
 
 
 @triton.jit
@@ -39,10 +39,10 @@ def _activation(y, places, inside, scale, shift, CHANNELS: tl.constexpr, POOL: t
     channel = tl.arange(0, CHANNELS)
     if POOL:
         at = (2 * places)[:, None] * CHANNELS + channel[None, :]
-        one = tl.load(y + at, mask=inside[:, None], other=0.0).to(tl.float32) * scale[None, :] + shift[None, :]
+        even = tl.load(y + at, mask=inside[:, None], other=0.0).to(tl.float32) * scale[None, :] + shift[None, :]
         at += CHANNELS
-        two = tl.load(y + at, mask=inside[:, None], other=0.0).to(tl.float32) * scale[None, :] + shift[None, :]
-        value = tl.maximum(one, two)
+        odd = tl.load(y + at, mask=inside[:, None], other=0.0).to(tl.float32) * scale[None, :] + shift[None, :]
+        value = tl.maximum(even, odd)
     else:
         at = places[:, None] * CHANNELS + channel[None, :]
         value = tl.load(y + at, mask=inside[:, None], other=0.0).to(tl.float32) * scale[None, :] + shift[None, :]
@@ -327,27 +327,27 @@ def backward_input(
         inside = (time < length)[:, None]
         if POOL:
             at = before + (2 * time)[:, None] * INPUTS + channel[None, :]
-            one = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
-            two = tl.load(x + at + INPUTS, mask=inside, other=0.0).to(tl.float32)
-            one_after, two_after = one * scales[None, :] + shifts[None, :], two * scales[None, :] + shifts[None, :]
-            left = one_after >= two_after
-            to_one = tl.where(inside & left & (one_after > 0), sums, 0.0).to(dx.dtype.element_ty)
-            to_two = tl.where(inside & ~left & (two_after > 0), sums, 0.0).to(dx.dtype.element_ty)
-            tl.store(dx + at, to_one, mask=inside)
-            tl.store(dx + at + INPUTS, to_two, mask=inside)
-            to_one, to_two = to_one.to(tl.float32), to_two.to(tl.float32)
-            first += tl.sum(to_one + to_two, axis=0)
-            product = to_one * (one - means[None, :]) + to_two * (two - means[None, :])
+            even = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+            odd = tl.load(x + at + INPUTS, mask=inside, other=0.0).to(tl.float32)
+            even_after, odd_after = even * scales[None, :] + shifts[None, :], odd * scales[None, :] + shifts[None, :]
+            left = even_after >= odd_after
+            to_even = tl.where(inside & left & (even_after > 0), sums, 0.0).to(dx.dtype.element_ty)
+            to_odd = tl.where(inside & ~left & (odd_after > 0), sums, 0.0).to(dx.dtype.element_ty)
+            tl.store(dx + at, to_even, mask=inside)
+            tl.store(dx + at + INPUTS, to_odd, mask=inside)
+            to_even, to_odd = to_even.to(tl.float32), to_odd.to(tl.float32)
+            first += tl.sum(to_even + to_odd, axis=0)
+            product = to_even * (even - means[None, :]) + to_odd * (odd - means[None, :])
             second += tl.sum(product * deviations[None, :], axis=0)
         else:
             at = before + time[:, None] * INPUTS + channel[None, :]
-            one = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
-            live = inside & (one * scales[None, :] + shifts[None, :] > 0)
-            to_one = tl.where(live, sums, 0.0).to(dx.dtype.element_ty)
-            tl.store(dx + at, to_one, mask=inside)
-            to_one = to_one.to(tl.float32)
-            first += tl.sum(to_one, axis=0)
-            second += tl.sum(to_one * (one - means[None, :]) * deviations[None, :], axis=0)
+            value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+            live = inside & (value * scales[None, :] + shifts[None, :] > 0)
+            to_value = tl.where(live, sums, 0.0).to(dx.dtype.element_ty)
+            tl.store(dx + at, to_value, mask=inside)
+            to_value = to_value.to(tl.float32)
+            first += tl.sum(to_value, axis=0)
+            second += tl.sum(to_value * (value - means[None, :]) * deviations[None, :], axis=0)
     if POOL:
         if time_in > 2 * length:  # an odd row at the end was in no pair
             tl.store(dx + before + 2 * length * INPUTS + channel, tl.zeros([BLOCK_N], dx.dtype.element_ty))

@@ -33,7 +33,7 @@ typedef REAL real;
 typedef real vector __attribute__((vector_size(BYTES), aligned(sizeof(real)), may_alias));
 
 enum { LAYERS = 4, PARTS = 4, GROUP = 8, MOST = 128, PIECE = 96 };
-enum { LAST = LAYERS - 1, SEEN = 64, AROUND = 3 * SEEN }; /* what the last layer sees: channels, and three rows of them */
+enum { LAST = LAYERS - 1, INPUTS = 64, AROUND = 3 * INPUTS }; /* what the last layer sees: channels, and three rows of them */
 static const long OUTPUTS[LAYERS] = {16, 32, 64, 128};
 static const long TAPS[LAYERS] = {15, 3, 3, 3};
 
@@ -53,7 +53,7 @@ struct plan {
     real *pooled;                                       /* (window, output, part) */
     real *best;                                         /* as pooled: y of the last layer at its maxima */
     int *place;                                         /* as pooled: where they were */
-    real *seen;                                         /* (window, SEEN): mean of what the last layer saw */
+    real *last_mean;                                    /* (window, INPUTS): mean of what the last layer saw */
     real *scratch;                                      /* (thread, scratch_size) */
     const real *gradient;                               /* of pooled */
     real *change[LAST];                                 /* dz, as y */
@@ -61,12 +61,12 @@ struct plan {
     real *of_weight[LAYERS];                            /* (group, tap × input, output); last: (group, output, AROUND) */
     real *of_gamma[LAYERS], *of_beta[LAYERS];           /* (output,) */
     /* Of the last layer: */
-    const real *centre;                                 /* (domain, SEEN): taken off what it saw */
+    const real *centre;                                 /* (domain, INPUTS): taken off what it saw */
     const real *rows;                                   /* (output, AROUND): its weight */
-    const real *offset;                                 /* (domain, tap, SEEN) and */
-    const real *composed;                               /* (domain, tap, AROUND, SEEN): from three rows to dx of one */
-    const real *within;                                 /* (domain, 5 × SEEN, SEEN): all taps of these at once */
-    real *lags;                                         /* (group, SEEN, AROUND): products of what it saw with itself */
+    const real *offset;                                 /* (domain, tap, INPUTS) and */
+    const real *composed;                               /* (domain, tap, AROUND, INPUTS): from three rows to dx of one */
+    const real *within;                                 /* (domain, 5 × INPUTS, INPUTS): all taps of these at once */
+    real *lags;                                         /* (group, INPUTS, AROUND): products of what it saw with itself */
 };
 
 static long inputs_of(const struct plan *p, int layer) { return layer ? OUTPUTS[layer - 1] : p->channels; }
@@ -313,7 +313,7 @@ void forward(const struct plan *p) {
             convolve(layer, inputs, time, z, p->weight[layer] + (at / p->windows) * TAPS[layer] * inputs * outputs, y);
             if (p->batch_statistics) moments(y, time, outputs, p->sums + at * 2 * MOST);
             if (layer < LAST) continue;
-            average(z, time_in(p, layer), inputs, p->seen + at * SEEN);
+            average(z, time_in(p, layer), inputs, p->last_mean + at * INPUTS);
             find_maxima(p, at, y);
         }
         normalise(p, layer);
@@ -385,34 +385,34 @@ static inline void add_around(real *restrict to, const real *restrict from, real
     CHANNELS(c, AROUND) to[c] += times * from[c];
 }
 
-/* The last layer's way back for one window: dx (time, SEEN) of what it saw, z, which is centred here; its part of the
+/* The last layer's way back for one window: dx (time, INPUTS) of what it saw, z, which is centred here; its part of the
    weights' gradient is added, that of the maxima to dw and products of z with itself to lags. dx of a row comes from up
    to three rows of dy, and each of them from three of z. */
 static void back_of_last(const struct plan *p, long at, long domain, real *restrict z, real *restrict dx, real *restrict dw,
                          real *restrict lags) {
     const long time = time_out(p, LAST);
-    const real *centre = p->centre + domain * SEEN, *offset = p->offset + domain * AROUND;
-    const real *composed = p->composed + domain * 3 * AROUND * SEEN, *rows = p->rows + at / p->windows * MOST * AROUND;
+    const real *centre = p->centre + domain * INPUTS, *offset = p->offset + domain * AROUND;
+    const real *composed = p->composed + domain * 3 * AROUND * INPUTS, *rows = p->rows + at / p->windows * MOST * AROUND;
     for (long t = 0; t < time + 2; t++)
-        CHANNELS(c, SEEN) z[t * SEEN + c] -= centre[c];
+        CHANNELS(c, INPUTS) z[t * INPUTS + c] -= centre[c];
     for (long t = 0; t < time; t += PIECE) { /* rows that fit into the nearest cache, and short sums */
         long depth = time - t < PIECE ? time - t : PIECE;
-        overlapping(AROUND, SEEN, 1, SEEN, SEEN, depth, z + t * SEEN, z + t * SEEN, lags, 1);
+        overlapping(AROUND, INPUTS, 1, INPUTS, INPUTS, depth, z + t * INPUTS, z + t * INPUTS, lags, 1);
     }
     for (long t = 2; t < time; t++)
-        CHANNELS(c, SEEN) dx[t * SEEN + c] = offset[c] + offset[SEEN + c] + offset[2 * SEEN + c];
-    product(SEEN, SEEN, 1, time - 2, 5 * SEEN, z, p->within + domain * 5 * SEEN * SEEN, dx + 2 * SEEN, 1);
+        CHANNELS(c, INPUTS) dx[t * INPUTS + c] = offset[c] + offset[INPUTS + c] + offset[2 * INPUTS + c];
+    product(INPUTS, INPUTS, 1, time - 2, 5 * INPUTS, z, p->within + domain * 5 * INPUTS * INPUTS, dx + 2 * INPUTS, 1);
     for (long side = 0; side < 4; side++) { /* the first and last two rows, which not every tap reaches */
         long row = side < 2 ? side : time - 2 + side;
-        memset(dx + row * SEEN, 0, SEEN * sizeof(real));
+        memset(dx + row * INPUTS, 0, INPUTS * sizeof(real));
         for (long tap = 0; tap < 3; tap++) {
             if (row < tap || row - tap >= time) continue;
-            CHANNELS(c, SEEN) dx[row * SEEN + c] += offset[tap * SEEN + c];
-            product(SEEN, SEEN, 1, 1, AROUND, z + (row - tap) * SEEN, composed + tap * AROUND * SEEN, dx + row * SEEN, 1);
+            CHANNELS(c, INPUTS) dx[row * INPUTS + c] += offset[tap * INPUTS + c];
+            product(INPUTS, INPUTS, 1, 1, AROUND, z + (row - tap) * INPUTS, composed + tap * AROUND * INPUTS, dx + row * INPUTS, 1);
         }
     }
     for (long here = 0; here < MOST * PARTS; here++) {
-        long maximum = at * MOST * PARTS + here, c = here / PARTS, row = p->place[maximum] * SEEN;
+        long maximum = at * MOST * PARTS + here, c = here / PARTS, row = p->place[maximum] * INPUTS;
         if (!(p->pooled[maximum] > 0)) continue;
         real dy = p->scale[LAST][domain * MOST + c] * p->gradient[maximum];
         add_around(dw + c * AROUND, z + row, dy);
@@ -470,18 +470,18 @@ void begin_backward(const struct plan *p) {
 void backward(const struct plan *p) {
     long batch = p->windows / p->domains, groups = (batch + GROUP - 1) / GROUP;
     for (int layer = LAST; layer >= 0; layer--) {
-        long inputs = inputs_of(p, layer), outputs = OUTPUTS[layer], time = time_out(p, layer), seen = time_in(p, layer);
+        long inputs = inputs_of(p, layer), outputs = OUTPUTS[layer], time = time_out(p, layer), before = time_in(p, layer);
         long around = (TAPS[layer] - 1) * outputs, size = TAPS[layer] * inputs * outputs;
         if (layer < LAST) normalise_back(p, layer);
 #pragma omp parallel for schedule(static) num_threads(p->threads)
         for (long group = 0; group < p->runs * p->domains * groups; group++) { /* windows of a domain, summed in one place */
             long domain = group / groups, run = domain / p->domains, first = (group % groups) * GROUP, end = first + GROUP;
-            real *z = p->scratch + omp_get_thread_num() * p->scratch_size, *dy = z + seen * inputs;
+            real *z = p->scratch + omp_get_thread_num() * p->scratch_size, *dy = z + before * inputs;
             real *dx = dy + time * outputs + 2 * around, *dw = p->of_weight[layer] + group * size;
-            real *lags = p->lags + group * SEEN * AROUND;
+            real *lags = p->lags + group * INPUTS * AROUND;
             if (end > p->count[domain]) end = p->count[domain];
             memset(dw, 0, size * sizeof(real));
-            if (layer == LAST) memset(lags, 0, SEEN * AROUND * sizeof(real));
+            if (layer == LAST) memset(lags, 0, INPUTS * AROUND * sizeof(real));
             memset(dy, 0, around * sizeof(real));
             memset(dy + around + time * outputs, 0, around * sizeof(real));
             for (long window = first; window < end; window++) {
@@ -492,7 +492,7 @@ void backward(const struct plan *p) {
                 } else {
                     load_back(p, layer, at, domain, dy + around);
                     add_of_weight(layer, inputs, time, z, dy + around, dw);
-                    if (layer > 0) convolve_back(layer, seen, dy, p->turned[layer] + run * size, dx);
+                    if (layer > 0) convolve_back(layer, before, dy, p->turned[layer] + run * size, dx);
                 }
                 if (layer > 0) store_back(p, layer, at, domain, dx);
             }

@@ -1,12 +1,12 @@
-"""The encoder's convolution blocks on a CPU, by C code of our own (native.c), compiled where it runs.
+"""The encoder's convolution blocks on a CPU, by our own C code (native.c), compiled where it runs.
 
 Torch's layers write and read every activation several times, and each time into fresh memory, which the system has to
 clear first; on two cores that took as long as the convolutions. Here a window stays in a core's cache from one
 convolution to the next, and memory is used again.
 
-It wants a C compiler with OpenMP (`cc`, or what the variable CC names); where there is none, or what it made is not
-right, networks.fast_path stays with the plain layers. The library is kept in the user's cache folder under a name that
-tells source, compiler and processor.
+It needs a C compiler with OpenMP (`cc`, or the one that the variable CC names). Without one, or if its result is
+wrong, networks.fast_path uses the plain layers. The library is kept in the user's cache folder under a name
+that depends on source, compiler and processor.
 
 >>> pooled = convolved(windows, count, convolutions, norms, batch_statistics, Memory())   # (run, batch, 128 × 4)
 """
@@ -38,7 +38,7 @@ from bearcat.settings import cache_folder
 SOURCE = Path(__file__).with_name("native.c")
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC")
 C_NAMES = {torch.float32: "float", torch.float64: "double"}
-GROUP, MOST, PARTS, SEEN, TAPS = 8, 128, 4, 64, 3  # as in native.c; the last two are of the last layer
+GROUP, MOST, PARTS, INPUTS, TAPS = 8, 128, 4, 64, 3  # as in native.c; the last two are of the last layer
 
 
 class Plan(ctypes.Structure):
@@ -57,7 +57,7 @@ class Plan(ctypes.Structure):
         )),
         ("y", ctypes.c_void_p * 3),
         *((name, ctypes.c_void_p * 4) for name in ("scale", "shift", "mean", "deviation")),
-        *((name, ctypes.c_void_p) for name in ("sums", "pooled", "best", "place", "seen", "scratch", "gradient")),
+        *((name, ctypes.c_void_p) for name in ("sums", "pooled", "best", "place", "last_mean", "scratch", "gradient")),
         ("change", ctypes.c_void_p * 3),
         *((name, ctypes.c_void_p * 4) for name in ("coefficient", "of_weight", "of_gamma", "of_beta")),
         *((name, ctypes.c_void_p) for name in ("centre", "rows", "offset", "composed", "within", "lags")),
@@ -77,9 +77,9 @@ class Memory:
         return Memory, ()
 
     def take(self, size: int, like: Tensor) -> Tensor:
-        """At least so many numbers, uninitialised."""
-        for place, one in enumerate(self.free):
-            if one.numel() >= size and one.dtype == like.dtype:
+        """An uninitialised array of at least `size` numbers."""
+        for place, array in enumerate(self.free):
+            if array.numel() >= size and array.dtype == like.dtype:
                 return self.free.pop(place)
         self.free.clear()  # sizes have changed
         try:
@@ -92,13 +92,13 @@ class Memory:
         return torch.frombuffer(block, dtype=like.dtype)
 
     def give(self, used: Tensor) -> None:
-        """Hands an array back."""
+        """Returns an array for later use."""
         self.free.append(used)
 
 
 @dataclass(eq=False)
 class Call:
-    """One call's plan and all it points to."""
+    """The plan of a call and everything it points to."""
 
     plan: Plan
     library: Any
@@ -113,13 +113,13 @@ def convolved(
 ) -> Tensor:  # fmt: skip
     """The four blocks and the last pooling: windows (run, window, channel, time) → (run, window, 128 × 4).
 
-    `count` (run, domain): windows that are there, in front of each domain's share of the batch. With batch statistics
+    `count` (run, domain): windows present, in front of each domain's share of the batch. With batch statistics
     it is differentiable in weights, biases and norms, once; the input is data.
     """
-    weights, biases = [one.weight for one in convolutions], [one.bias for one in convolutions]
-    flat = [one for norm in norms for one in (norm.weight, norm.bias)]
+    weights, biases = [layer.weight for layer in convolutions], [layer.bias for layer in convolutions]
+    flat = [parameter for norm in norms for parameter in (norm.weight, norm.bias)]
     if batch_statistics and torch.is_grad_enabled():
-        result: Tensor = _Convolved.apply(windows, count, norms, memory, *weights, *biases, *flat)  # type: ignore[no-untyped-call]
+        result: Tensor = _NativeBlocks.apply(windows, count, norms, memory, *weights, *biases, *flat)  # type: ignore[no-untyped-call]
         return result
     with torch.no_grad():
         call = _forward(windows, count, weights, biases, norms, batch_statistics, memory)
@@ -127,7 +127,7 @@ def convolved(
         return call.parts["pooled"][0]
 
 
-class _Convolved(torch.autograd.Function):
+class _NativeBlocks(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, windows: Tensor, count: Tensor, norms: Sequence[StackedNorm], memory: Memory, *flat: Tensor
@@ -135,7 +135,7 @@ class _Convolved(torch.autograd.Function):
         ctx.call = _forward(windows, count, flat[:4], flat[4:8], norms, True, memory)
         ctx.weights = flat[:4]
         pooled: Tensor = ctx.call.parts["pooled"][0]
-        ctx.call.parts["pooled"] = [pooled.detach()]  # the result itself, kept there, would be a circle
+        ctx.call.parts["pooled"] = [pooled.detach()]  # keeping the result itself would make a reference cycle
         return pooled
 
     @staticmethod
@@ -145,8 +145,8 @@ class _Convolved(torch.autograd.Function):
         if call is None:
             raise RuntimeError("the native encoder can be differentiated once only: its memory is used again")
         of_weights, of_norms = _backward(gradients[0].contiguous(), call, ctx.weights)
-        nothing = [torch.zeros_like(one[..., 0, 0]) for one in ctx.weights]  # normalisation takes a bias away again
-        return (None, None, None, None, *of_weights, *nothing, *of_norms)
+        of_biases = [torch.zeros_like(weight[..., 0, 0]) for weight in ctx.weights]  # the norms remove biases
+        return (None, None, None, None, *of_weights, *of_biases, *of_norms)
 
 
 def _forward(
@@ -155,7 +155,7 @@ def _forward(
 ) -> Call:  # fmt: skip
     runs, number, channels, length = windows.shape
     domains = count.shape[1]
-    kinds = {windows.dtype, *(one.dtype for one in (*weights, *biases))}
+    kinds = {windows.dtype, *(parameter.dtype for parameter in (*weights, *biases))}
     if kinds - set(C_NAMES) or len(kinds) > 1 or (runs, channels) != (len(weights[0]), weights[0].shape[2]):
         raise ValueError(f"windows {tuple(windows.shape)} of {windows.dtype} are not what the encoder was made for")
     if count.shape[0] != runs or number % domains:
@@ -163,41 +163,42 @@ def _forward(
     library = _library(windows.dtype)
     first = length - 14
     pairs = (first - 2) // 2
-    times, outputs = (first, first - 2, pairs - 2, pairs - 4), [one.shape[1] for one in weights]
-    seen = (length, first, pairs, pairs - 2)
-    sizes = [one.shape[2] * one.shape[3] for one in weights]
+    times, outputs = (first, first - 2, pairs - 2, pairs - 4), [weight.shape[1] for weight in weights]
+    times_before = (length, first, pairs, pairs - 2)
+    sizes = [weight.shape[2] * weight.shape[3] for weight in weights]
     needed = max(
         points * weight.shape[2] * 2 + (time + 2 * weight.shape[3] - 2) * weight.shape[1]
-        for points, time, weight in zip(seen, times, weights, strict=True)
+        for points, time, weight in zip(times_before, times, weights, strict=True)
     )
     threads, groups = torch.get_num_threads(), domains * -(-number // domains // GROUP)
-    each_domain = [runs * domains * one for one in outputs]
-    whole = [runs * number * time * one for time, one in zip(times, outputs, strict=True)]
+    each_domain = [runs * domains * channels_out for channels_out in outputs]
+    whole = [runs * number * time * channels_out for time, channels_out in zip(times, outputs, strict=True)]
     lengths: dict[str, list[int]] = {
         "y": whole[:3], "change": whole[:3], "scale": each_domain, "shift": each_domain, "mean": each_domain,
-        "deviation": each_domain, "coefficient": [2 * one for one in each_domain],
-        "of_weight": [runs * groups * size * one for size, one in zip(sizes, outputs, strict=True)],
-        "sums": [runs * number * 2 * MOST], "best": [runs * number * MOST * PARTS], "seen": [runs * number * SEEN],
-        "lags": [runs * groups * SEEN * TAPS * SEEN], "scratch": [threads * _aligned(needed)],
+        "deviation": each_domain, "coefficient": [2 * size for size in each_domain],
+        "of_weight": [runs * groups * size * channels_out for size, channels_out in zip(sizes, outputs, strict=True)],
+        "sums": [runs * number * 2 * MOST], "best": [runs * number * MOST * PARTS],
+        "last_mean": [runs * number * INPUTS], "lags": [runs * groups * INPUTS * TAPS * INPUTS],
+        "scratch": [threads * _aligned(needed)],
     }  # fmt: skip
-    block = memory.take(sum(_aligned(one) for every in lengths.values() for one in every), windows)
+    block = memory.take(sum(_aligned(size) for each in lengths.values() for size in each), windows)
     parts: dict[str, list[Tensor]] = {}
     at = 0
-    for name, every in lengths.items():
+    for name, each in lengths.items():
         parts[name] = []
-        for one in every:
-            parts[name].append(block[at : at + one])
-            at += _aligned(one)
+        for size in each:
+            parts[name].append(block[at : at + size])
+            at += _aligned(size)
     parts |= {
         "count": [count.contiguous()],
         "input": [windows.contiguous()],
-        "weight": [one.detach().permute(0, 3, 2, 1).contiguous() for one in weights],
-        "turned": [one.detach().flip(3).permute(0, 3, 1, 2).contiguous() for one in weights[:3]],
-        "bias": [one.contiguous() for one in biases],
-        "gamma": [one.weight.contiguous() for one in norms],
-        "beta": [one.bias.contiguous() for one in norms],
-        "running_mean": [one.running_mean for one in norms],
-        "running_var": [one.running_var for one in norms],
+        "weight": [weight.detach().permute(0, 3, 2, 1).contiguous() for weight in weights],
+        "turned": [weight.detach().flip(3).permute(0, 3, 1, 2).contiguous() for weight in weights[:3]],
+        "bias": [bias.contiguous() for bias in biases],
+        "gamma": [norm.weight.contiguous() for norm in norms],
+        "beta": [norm.bias.contiguous() for norm in norms],
+        "running_mean": [norm.running_mean for norm in norms],
+        "running_var": [norm.running_var for norm in norms],
         "pooled": [windows.new_empty(runs, number, MOST * PARTS)],
         "place": [torch.empty(runs, number, MOST * PARTS, dtype=torch.int32)],
     }
@@ -215,7 +216,7 @@ def _backward(gradient: Tensor, call: Call, weights: Sequence[Tensor]) -> tuple[
     """Gradients of the four weights, and of gamma and beta of the four norms, alternating."""
     parts = call.parts
     found: dict[str, list[Tensor]] = {
-        name: [torch.empty_like(one) for one in parts["gamma"]] for name in ("of_gamma", "of_beta")
+        name: [torch.empty_like(gamma) for gamma in parts["gamma"]] for name in ("of_gamma", "of_beta")
     }
     _point(call.plan, {"gradient": [gradient]} | found)
     call.library.begin_backward(ctypes.byref(call.plan))
@@ -228,15 +229,15 @@ def _backward(gradient: Tensor, call: Call, weights: Sequence[Tensor]) -> tuple[
         of_weights.append(summed.permute(0, 3, 2, 1).contiguous())
     of_weights.append(_of_last_weight(call, last))
     call.memory.give(call.block)
-    return of_weights, [one for pair in zip(found["of_gamma"], found["of_beta"], strict=True) for one in pair]
+    return of_weights, [gradient for pair in zip(found["of_gamma"], found["of_beta"], strict=True) for gradient in pair]
 
 
 @dataclass(frozen=True, eq=False)
 class LastLayer:
-    """What the last layer's way back needs besides the maxima: dy = scale·dz + offset + slope·(convolution of z).
+    """What the last layer's backward pass needs, apart from maxima: dy = scale·dz + offset + slope·(convolution of z).
 
-    z is what the layer saw, less its mean over the domain: normalisation takes that away anyhow, and without it nothing
-    large has to cancel. tests/reference/affine.py has all of this row by row.
+    z is the layer's input minus its mean over the domain. Normalisation removes that mean anyway, and subtracting it
+    first avoids cancellation of large numbers. tests/reference/affine.py has all of this row by row.
     """
 
     weight: Tensor  # (run, 1, tap × input, output)
@@ -244,34 +245,34 @@ class LastLayer:
     offset: Tensor  # (run, domain, 1, output)
     ends: Tensor  # (run, domain, window, 4, input): the first and last two rows of z
     missed: Tensor  # (run, domain, tap × input): sum of the rows of z that a tap does not see
-    given: dict[str, list[Tensor]]  # the C code looks there
+    given: dict[str, list[Tensor]]  # arrays that the C code reads
 
 
 def _prepared_last(call: Call) -> LastLayer:
-    """Hands the C code the way from z to its own gradient."""
+    """Gives the C code the linear map from z to its gradient."""
     parts, (runs, domains) = call.parts, call.parts["count"][0].shape
-    time = parts["y"][2].numel() // (runs * call.plan.windows * SEEN)
+    time = parts["y"][2].numel() // (runs * call.plan.windows * INPUTS)
     count = parts["count"][0][:, :, None, None]
-    there = torch.arange(call.plan.windows // domains)[:, None] < count  # (run, domain, window, 1)
-    seen = parts["seen"][0].view(runs, domains, -1, SEEN).masked_fill(~there, 0)
-    centre = seen.sum(dim=2) / count[..., 0]
-    y = parts["y"][2].view(runs, domains, -1, time, SEEN)
-    scale, shift = (parts[name][2].view(runs, domains, 1, 1, SEEN) for name in ("scale", "shift"))
+    present = torch.arange(call.plan.windows // domains)[:, None] < count  # (run, domain, window, 1)
+    last_mean = parts["last_mean"][0].view(runs, domains, -1, INPUTS).masked_fill(~present, 0)
+    centre = last_mean.sum(dim=2) / count[..., 0]
+    y = parts["y"][2].view(runs, domains, -1, time, INPUTS)
+    scale, shift = (parts[name][2].view(runs, domains, 1, 1, INPUTS) for name in ("scale", "shift"))
     ends = (y[:, :, :, [0, 1, -2, -1]] * scale + shift).relu() - centre[:, :, None, None]
-    ends = ends.masked_fill(~there[..., None], 0)
+    ends = ends.masked_fill(~present[..., None], 0)
     first, second, last_but_one, last = ends.sum(dim=2).unbind(dim=2)
     missed = torch.cat([last_but_one + last, first + last, first + second], dim=-1)
 
-    flat = parts["weight"][3].view(runs, 1, TAPS * SEEN, MOST)  # as it was on the way there
+    flat = parts["weight"][3].view(runs, 1, TAPS * INPUTS, MOST)  # as it was in the forward pass
     constant, slope = parts["coefficient"][3].view(runs, domains, 2, 1, MOST).unbind(dim=2)
     # z has a mean of 0, but taps miss two of its rows, so that of its convolution is not quite 0.
     mean = _product(missed[:, :, None], flat) / -(count * (time - TAPS + 1))
     offset = constant - slope * mean
-    composed = _product(flat * slope, flat.mT).view(runs, domains, -1, TAPS, SEEN).movedim(3, 2).contiguous()
-    within = composed.new_zeros(runs, domains, (2 * TAPS - 1) * SEEN, SEEN)
+    composed = _product(flat * slope, flat.mT).view(runs, domains, -1, TAPS, INPUTS).movedim(3, 2).contiguous()
+    within = composed.new_zeros(runs, domains, (2 * TAPS - 1) * INPUTS, INPUTS)
     for tap in range(TAPS):
-        start = (TAPS - 1 - tap) * SEEN
-        within[:, :, start : start + TAPS * SEEN] += composed[:, :, tap]
+        start = (TAPS - 1 - tap) * INPUTS
+        within[:, :, start : start + TAPS * INPUTS] += composed[:, :, tap]
     given = {
         "centre": [centre], "rows": [flat.mT.contiguous()], "offset": [_product(offset, flat.mT)],
         "composed": [composed], "within": [within],
@@ -281,24 +282,28 @@ def _prepared_last(call: Call) -> LastLayer:
 
 
 def _of_last_weight(call: Call, last: LastLayer) -> Tensor:
-    """Gradient of the last weight: the maxima's, and of the products of z with itself."""
+    """Gradient of the last weight: the sum of the part at the maxima and the part of the products of z with itself."""
     runs, domains = last.slope.shape[:2]
-    zero, one, two = call.parts["lags"][0].view(runs, domains, -1, SEEN, TAPS, SEEN).sum(dim=2).unbind(dim=3)
+    lag_0, lag_1, lag_2 = call.parts["lags"][0].view(runs, domains, -1, INPUTS, TAPS, INPUTS).sum(dim=2).unbind(dim=3)
     ends = last.ends.flatten(3)
-    at_ends = _product(ends.mT, ends).view(runs, domains, 4, SEEN, 4, SEEN)
+    at_ends = _product(ends.mT, ends).view(runs, domains, 4, INPUTS, 4, INPUTS)
 
     def shifted(lag: Tensor, row: int, other: int) -> Tensor:
-        """The same product one row later: without the first rows, with those behind the last."""
+        """The same product one row later: without the first rows, with those after the last."""
         return lag - at_ends[:, :, row, :, other] + at_ends[:, :, row + 2, :, other + 2]
 
-    later = shifted(zero, 0, 0)
-    one_later = shifted(one, 0, 1)
-    products = [[zero, one, two], [one.mT, later, one_later], [two.mT, one_later.mT, shifted(later, 1, 1)]]
+    lag_0_later = shifted(lag_0, 0, 0)
+    lag_1_later = shifted(lag_1, 0, 1)
+    products = [
+        [lag_0, lag_1, lag_2],
+        [lag_1.mT, lag_0_later, lag_1_later],
+        [lag_2.mT, lag_1_later.mT, shifted(lag_0_later, 1, 1)],
+    ]
     lagged = torch.cat([torch.cat(row, dim=3) for row in products], dim=2)  # (run, domain, tap × input, tap × input)
     spread = _product(lagged, last.weight) * last.slope - last.missed[..., None] * last.offset
-    at_maxima = call.parts["of_weight"][3].view(runs, -1, MOST, TAPS * SEEN).sum(dim=1)
+    at_maxima = call.parts["of_weight"][3].view(runs, -1, MOST, TAPS * INPUTS).sum(dim=1)
     whole = at_maxima + spread.sum(dim=1).mT
-    return whole.view(runs, MOST, TAPS, SEEN).transpose(2, 3).contiguous()
+    return whole.view(runs, MOST, TAPS, INPUTS).transpose(2, 3).contiguous()
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:
@@ -306,7 +311,7 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
     left, right = left.contiguous(), right.expand(*left.shape[:2], -1, -1).contiguous()
     result = left.new_empty(*left.shape[:3], right.shape[3])
     sizes = (left.shape[0] * left.shape[1], *left.shape[2:], right.shape[3], torch.get_num_threads())
-    addresses = (ctypes.c_void_p(one.data_ptr()) for one in (left, right, result))
+    addresses = (ctypes.c_void_p(tensor.data_ptr()) for tensor in (left, right, result))
     _library(left.dtype).multiply(*addresses, *map(ctypes.c_long, sizes))
     return result
 
@@ -315,7 +320,7 @@ def _point(plan: Plan, parts: dict[str, list[Tensor]]) -> None:
     """Writes the tensors' addresses into the plan."""
     kinds = {name: kind for name, kind, *_ in plan._fields_}
     for name, tensors in parts.items():
-        addresses = [one.data_ptr() for one in tensors]
+        addresses = [tensor.data_ptr() for tensor in tensors]
         setattr(plan, name, addresses[0] if kinds[name] is ctypes.c_void_p else kinds[name](*addresses))
 
 
@@ -338,7 +343,7 @@ def _library(dtype: torch.dtype) -> Any:
     """The compiled code for numbers of this kind."""
     compiler = shlex.split(os.environ.get("CC") or "cc")
     try:
-        known = _called([*compiler, "-march=native", "-dM", "-E", "-"])  # what it knows of this processor
+        known = _called([*compiler, "-march=native", "-dM", "-E", "-"])  # the macros of this processor
     except (OSError, subprocess.CalledProcessError) as error:
         raise InputError(
             f"the path 'native' needs a C compiler, and '{compiler[0]}' is none; install one or leave the path out"
@@ -348,7 +353,7 @@ def _library(dtype: torch.dtype) -> Any:
     kept, real = cache_folder() / name, C_NAMES[dtype]
     try:
         kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _ours(kept.parent):  # who else may write there could have us run anything
+        if not _ours(kept.parent):  # another writer could make us run anything
             raise PermissionError(kept.parent)
         if not (_ours(kept) and _whole(kept)):
             with tempfile.TemporaryDirectory(dir=kept.parent) as folder:  # others may be doing the same
@@ -364,7 +369,7 @@ def _library(dtype: torch.dtype) -> Any:
 
 
 def _ours(path: Path) -> bool:
-    """Whether this is there and nobody but its owner, who we are, can write it."""
+    """Whether the path exists and only its owner, the current user, can write it."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -373,16 +378,16 @@ def _ours(path: Path) -> bool:
 
 
 def _whole(library: Path) -> bool:
-    """Whether the library is what was compiled: a power cut may leave half of it, which would kill who loads it."""
+    """Whether the library is complete. A power cut may leave half a file, and loading that would crash the process."""
     try:
-        told = library.with_suffix(".sha256").read_text(encoding="ascii")
+        recorded = library.with_suffix(".sha256").read_text(encoding="ascii")
     except (OSError, ValueError):
         return False
-    return told == hashlib.sha256(library.read_bytes()).hexdigest()
+    return recorded == hashlib.sha256(library.read_bytes()).hexdigest()
 
 
 def _compiled(compiler: list[str], real: str, folder: Path) -> Path:
-    """The library. OpenMP is not linked but torch's own: one pool of threads for both."""
+    """Compiles the library. It uses torch's OpenMP instead of linking its own, so both share one pool of threads."""
     made, library = folder / "native.o", folder / "native.so"
     _called([*compiler, *FLAGS, f"-DREAL={real}", "-c", str(SOURCE), "-o", str(made)])
     _called([*compiler, "-shared", str(made), "-o", str(library)])

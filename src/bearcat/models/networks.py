@@ -72,7 +72,7 @@ class ConvolutionalEncoder(Accelerated):
 
         With several `domains` the batch is that many parts of equal size, each normalised by statistics of its own.
         """
-        # With running statistics the kernels go forward only; whoever learns so goes the plain way.
+        # With running statistics the kernels go forward only; training with them takes the plain path.
         learning = torch.is_grad_enabled() and not batch_statistics and self.convolutions[0].weight.requires_grad
         if _on_path(self.path, windows) and not learning:
             values = self._fused(windows, batch_statistics, present, domains)
@@ -99,16 +99,16 @@ class ConvolutionalEncoder(Accelerated):
             count = torch.full((runs, domains), number // domains, dtype=torch.int64, device=windows.device)
             return self._by_kernels(windows, count, batch_statistics)
         # The kernels want the windows that are there in front; a joint batch of both domains has gaps in the middle.
-        there = present.view(runs, domains, -1)
-        count = there.sum(dim=2)
-        place = torch.where(there, there.cumsum(dim=2), count[..., None] + (~there).cumsum(dim=2)) - 1
+        valid = present.view(runs, domains, -1)
+        count = valid.sum(dim=2)
+        place = torch.where(valid, valid.cumsum(dim=2), count[..., None] + (~valid).cumsum(dim=2)) - 1
         place = (place + torch.arange(0, number, number // domains, device=windows.device)[:, None]).view(runs, number)
         moved = torch.zeros_like(windows).scatter(1, place[..., None, None].expand_as(windows), windows)
         values = self._by_kernels(moved, count, batch_statistics)
         return values.gather(1, place[..., None].expand_as(values))
 
     def _by_kernels(self, windows: Tensor, count: Tensor, batch_statistics: bool) -> Tensor:
-        """`count` (run, domain): windows that are there."""
+        """`count` (run, domain): the number of windows present."""
         convolutions, norms = zip(*self._layers(), strict=True)
         if self.path == "native":
             return native.convolved(windows, count, convolutions, norms, batch_statistics, self.memory)
@@ -128,7 +128,7 @@ class ConvolutionalEncoder(Accelerated):
         return values.view(batch, runs, -1).transpose(0, 1)
 
     def _looped(self, windows: Tensor, batch_statistics: bool, present: Tensor | None) -> Tensor:
-        """Run by run, with the channel as last axis in memory and without padding, which a CPU likes better."""
+        """Run by run, with the channel as last axis in memory and without padding, which is faster on a CPU."""
         found = []
         for run in range(self.runs):
             values = windows[run] if present is None else windows[run][present[run]]
@@ -207,7 +207,7 @@ def select_run(network: Network, run: int, encoder: str, channels: int, points: 
 
 
 class DomainClassifier(Accelerated):
-    """Tells source from target by their features: (run, batch, 256) → logits (run, batch)."""
+    """Distinguishes source from target by their features: (run, batch, 256) → logits (run, batch)."""
 
     def __init__(self, runs: int, features: int = FEATURES, probability: float = 0.5) -> None:
         super().__init__()
@@ -225,7 +225,7 @@ class DomainClassifier(Accelerated):
 
 @cache
 def fast_path(device: torch.device) -> str:
-    """ "triton" or "native" where the device and what is installed allow it, "plain" elsewhere."""
+    """ "triton" or "native" where the device and the installed packages allow it, otherwise "plain"."""
     if device.type == "cpu":
         return "native" if _runs("native", device) and _agrees("native") else "plain"
     if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0) or find_spec("triton") is None:
@@ -234,7 +234,7 @@ def fast_path(device: torch.device) -> str:
 
 
 def _runs(path: str, device: torch.device) -> bool:
-    """Whether a small kernel of this path can be compiled and run there, and is right; both want a C compiler."""
+    """Whether a small kernel of this path compiles, runs and gives the right result; both paths need a C compiler."""
     try:
         draws = Randomness(torch.zeros(1, dtype=torch.int64, device=device))
         draws.next()
@@ -262,7 +262,7 @@ def _agrees(path: str) -> bool:
 
 
 def use_path(networks: Iterable[nn.Module], path: str, precision: str) -> None:
-    """Sends the modules that have kernels of their own (and copies of them made later) along a path."""
+    """Sets the path of the modules that have kernels of their own, and of copies made later."""
     for network in networks:
         for module in network.modules():
             if isinstance(module, Accelerated):
@@ -276,7 +276,7 @@ def path_of(module: nn.Module) -> str:
 
 
 def _on_path(path: str, values: Tensor) -> bool:
-    """Whether the path has kernels of its own for these values: a network may have moved since it was sent there."""
+    """Whether the path has kernels for these values: the network may have moved to another device since."""
     devices: dict[str, set[str]] = {"triton": TRITON_DEVICES, "native": {"cpu"}}
     return values.device.type in devices.get(path, set())
 

@@ -1,1 +1,1 @@
-"""What a person looks at: figures (later tables and pages) made from data and records, without torch."""
+"""Figures, tables and pages made from data and records, without torch."""

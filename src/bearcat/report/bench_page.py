@@ -96,7 +96,7 @@ def _group_section(
 
 
 def _free_name(name: str, folder: str, suffixes: Sequence[str], written: list[str]) -> str:
-    """The name, or one with a number behind where two datasets' or methods' names make the same file name."""
+    """The name, with a number appended where two datasets' or methods' names make the same file name."""
     taken = {file.lower() for file in written}
     while f"{folder}/{name}.{suffixes[0]}".lower() in taken:
         name += "-2"

@@ -1,4 +1,4 @@
-"""What a reader of results must be warned of before believing them, found in the records themselves.
+"""Warnings about results, found in the records.
 
 >>> for caveat in caveats(results, missing):
 ...     print(caveat.text)
@@ -96,7 +96,7 @@ def negative_transfer(results: Sequence[Result]) -> list[Caveat]:
             items.append(f"{method} on {place[2]}: {scores}")
     text = (
         f"In {count(len(items), 'case')} a method is less accurate on the target than training on the source alone"
-        " (means over the seeds both have; no test is behind this)."
+        " (means over the seeds both have; not tested)."
     )
     return [Caveat("Negative transfer", text, tuple(items))] if items else []
 
@@ -116,7 +116,7 @@ def estimates_off(results: Sequence[Result]) -> list[Caveat]:
 
 
 def doubtful_transfer(result: Result, others: Sequence[Result]) -> list[Caveat]:
-    """A run that looks worse than training on the source alone, by what can be said without labels.
+    """Runs that look worse than training on the source alone, by estimates without labels.
 
     DEV decides: of the validators that do not warn of most runs it is the only one that noticed most of the serious
     harm (docs/results.md).

@@ -1,7 +1,7 @@
 """Which of several runs to take when there are no target labels (`bearcat adapt --beside`).
 
-The validator is CHOOSER, chosen by measurement (docs/results.md). Where there are labels, the sentence says beside it
-what those would have chosen.
+The validator is CHOOSER, chosen by measurement (docs/results.md). Where there are labels, the sentence also
+says which run they would have chosen.
 """
 
 from __future__ import annotations

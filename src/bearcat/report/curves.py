@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.report import drawing
-from bearcat.report.drawing import NARROW, WIDE, Curve, ReportFigure, averaged_over, by_method, complete_cells
+from bearcat.report.drawing import NARROW, WIDE, MeanCurve, ReportFigure, averaged_over, by_method, complete_cells
 from bearcat.report.results import Floats, Result, ordered_methods, ordered_tasks
 
 SCORES = {"accuracy": "accuracy", "ece": "ECE"}
@@ -26,7 +26,7 @@ PHASES = " Dotted lines: where alignment (T_DA), pseudo-labels (T_PL) and calibr
 class Panel:
     """One panel of a figure: lines by name, of these runs, whose phases are marked."""
 
-    curves: Mapping[str, Curve]
+    curves: Mapping[str, MeanCurve]
     runs: Sequence[Result]
     label: str  # of the vertical axis
     title: str = ""
@@ -195,6 +195,6 @@ def _reported(score: str) -> Callable[[Result], Floats | None]:
     return values
 
 
-def _ends(curves: Mapping[str, Curve], form: str = "{:.1f} %") -> str:
+def _ends(curves: Mapping[str, MeanCurve], form: str = "{:.1f} %") -> str:
     """Where every curve ends, for a caption."""
     return ", ".join(f"{name} {form.format(curve.last)}" for name, curve in curves.items())

@@ -135,7 +135,7 @@ def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class MeanCurve:
     """Mean over tasks and seeds, and the standard deviation over seeds (nan for one)."""
 
     mean: Floats
@@ -156,9 +156,9 @@ def complete_cells(results: Sequence[Result]) -> list[Result]:
     return [result for result in results if finished[result.cell.task, result.cell.seed] == methods] or list(results)
 
 
-def by_method(results: Sequence[Result], values_of: Callable[[Result], Floats | None]) -> dict[str, Curve]:
+def by_method(results: Sequence[Result], values_of: Callable[[Result], Floats | None]) -> dict[str, MeanCurve]:
     """For each method the curve of its runs: the mean over tasks for each seed, then mean and spread over seeds."""
-    found: dict[str, Curve] = {}
+    found: dict[str, MeanCurve] = {}
     for method in ordered_methods(results):
         seeds: dict[int, list[Floats]] = {}
         for result in results:
@@ -170,17 +170,19 @@ def by_method(results: Sequence[Result], values_of: Callable[[Result], Floats | 
     return found
 
 
-def mean_and_spread(curves: Sequence[Floats]) -> Curve:
+def mean_and_spread(curves: Sequence[Floats]) -> MeanCurve:
     """Mean and standard deviation (n − 1) of curves, which may end early or have holes."""
     stack = np.full((len(curves), max((curve.size for curve in curves), default=0)), np.nan)
     for row, curve in zip(stack, curves, strict=True):
         row[: curve.size] = np.where(np.isfinite(curve), curve, np.nan)
     with warnings.catch_warnings():  # of columns with no or one number, which are nan
         warnings.simplefilter("ignore", RuntimeWarning)
-        return Curve(np.nanmean(stack, axis=0), np.nanstd(stack, axis=0, ddof=1))
+        return MeanCurve(np.nanmean(stack, axis=0), np.nanstd(stack, axis=0, ddof=1))
 
 
-def draw_lines(axis: Axes, curves: Mapping[str, Curve], style_of: Mapping[str, Any], x: Floats | None = None) -> None:
+def draw_lines(
+    axis: Axes, curves: Mapping[str, MeanCurve], style_of: Mapping[str, Any], x: Floats | None = None
+) -> None:
     """Mean lines with bands of one standard deviation; markers now and then, shifted so that they do not hide."""
     for number, (name, curve) in enumerate(curves.items()):
         at = np.arange(1, curve.mean.size + 1) if x is None else x

@@ -31,7 +31,7 @@ GAP = PALETTE[1] + "40"  # see-through, so that a gap below the bar's top shows 
 def critical_difference(
     rank: Mapping[str, float], cliques: Sequence[Sequence[str]], score: str, cells: int, warning: str = ""
 ) -> ReportFigure:
-    """Average ranks on a line, best on the left; bars join the methods that the tests cannot tell apart.
+    """Average ranks on a line, best on the left; bars join the methods that the tests cannot separate.
 
     `cells`: how many task × seed cells the ranks are averages of; `warning`: why the tests say nothing.
     """

@@ -1,4 +1,4 @@
-"""What records say of data, settings and versions, in the words and tables that both pages have."""
+"""Data, settings and versions of records, as the sentences and tables that both pages share."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Finished runs as a report sees them: what their folders say, and nothing else.
+"""Finished runs for a report, read from their folders alone.
 
 A run's folder holds record.json, predictions.csv and curves.csv (docs/design.md); a report is made of many such
-folders, or of one. Nothing here needs torch: reports are made where nothing can be trained. What a record says of its
-recipe is read here and nowhere else in the report.
+folders, or of one. Nothing here needs torch: reports are made where nothing can be trained. The recipe in a
+record is read only here.
 
 >>> result = read_result(Path("bearcat-out"))
 >>> result.score("target", "accuracy")

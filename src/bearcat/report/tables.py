@@ -197,7 +197,7 @@ def _ablation_tables(group: _Group) -> list[Table]:
             scores = _task_rows(group, cells, list(family), averaged, True)
             rows += [[*map(TableEntry, words), *row] for words, row in zip(family.values(), scores, strict=True)]
         within = " within a method" if len(chosen) > 1 else ""
-        bold = f"Bold: the best mean of a column{within}, as printed; no test is behind it."
+        bold = f"Bold: the best mean of a column{within}, as printed; it is not tested."
         note = (_seeds_note(group, {key: cells[key] for key in cells if key[0] in methods}, averaged), bold)
         if rows:
             tables.append(group.table(name, title, note, (*lead, "Average", *group.headings.values()), rows))
@@ -274,7 +274,7 @@ def _p_entry(p: float, bold: bool = False) -> TableEntry:
 
 
 def _bold_ranks(comparison: Comparison) -> set[str]:
-    """The best method and its equals; the best rank alone where no test could have told them apart."""
+    """The best method and its equals; the best rank alone where no test could separate them."""
     if comparison.best is None or len(comparison.methods) < 2:
         return set()
     if not comparison.warning:

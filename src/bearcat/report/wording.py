@@ -1,4 +1,4 @@
-"""Words with numbers, so that a page of one run reads as well as one of a thousand.
+"""Sentences with numbers, in singular and plural.
 
 >>> count(1, "run"), count(3, "class", "classes"), listed(["a", "b", "c"])
 ('1 run', '3 classes', 'a, b and c')

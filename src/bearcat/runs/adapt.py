@@ -27,7 +27,7 @@ from bearcat.runs.run import EXTRAS, run_stack
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.training.evaluate import EpochEnd
 
-# What `bearcat adapt` does when it is told nothing: three states of a bearing, seen in short spectra, so that a few
+# What `bearcat adapt` does without any option: three states of a bearing, in short spectra, so that a few
 # minutes on two cores are enough. Easy on purpose, and no evidence about real machines.
 DEMONSTRATION = ("frequency", 256, ["severities=4", "faults=inner,outer"])
 DEMONSTRATION_SENTENCE = (

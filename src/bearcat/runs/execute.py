@@ -1,8 +1,8 @@
 """Runs the cells of a grid that have no result yet.
 
-An executor (executors.py) says where: together in this process, in several processes, or on a cluster. Whoever works on
-a run holds its lock, so any number of executions can share a store. A run that raises is marked as failed and the rest
-goes on; a full disk stops everything, and the store stays as it was.
+An executor (executors.py) says where: together in this process, in several processes, or on a cluster. A process
+that works on a run holds its lock, so any number of executions can share a store. A run that raises is marked as
+failed and the rest goes on; a full disk stops everything, and the store stays as it was.
 
 >>> execute(Execution(store, specs), Stack(torch.device("cpu")))
 """
@@ -44,7 +44,7 @@ def _ignore(*_: object) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Listener:
-    """Who is informed of how an execution goes on."""
+    """Receives the progress of an execution."""
 
     settled: Callable[[str, bool], None] = _ignore  # a run, and whether this execution trained it
     epoch: Callable[[Sequence[str], int, int], None] = _ignore  # the runs of a stack, epochs done, epochs in all
@@ -149,7 +149,7 @@ def _make_ready(execution: Execution, retry_failed: bool) -> None:
     for run in execution.known:
         while store.state(run).kind in blocking:
             lock = store.lock(run)
-            if lock is None:  # somebody repairs it, or only reads it, just now
+            if lock is None:  # another process is repairing or reading it
                 time.sleep(0.05)
                 continue
             with lock:
@@ -205,8 +205,8 @@ def complete(specs: Sequence[RunSpec], device: torch.device, execution: Executio
 def _train(specs: Sequence[RunSpec], device: torch.device, execution: Execution) -> tuple[bool, str] | None:
     """Trains runs as one stack and writes their folders.
 
-    None where all is well, else whether memory was short, and a sentence. The error itself is let go of: through its
-    traceback it holds on to the very memory that was short.
+    None where all is well, else whether memory was short, and a sentence. The error itself is dropped, because its
+    traceback would keep the memory that was short.
     """
     runs, store = [spec.identity for spec in specs], execution.store
     checkpoint = store.stack(runs) / CHECKPOINT
@@ -232,9 +232,9 @@ def _train(specs: Sequence[RunSpec], device: torch.device, execution: Execution)
 
 
 def _progress(specs: Sequence[RunSpec], checkpoint: Path, execution: Execution) -> Callable[[EpochEnd], None]:
-    """Reports every epoch, and stops at the first checkpoint behind the deadline, so that nothing computed is lost."""
+    """Reports every epoch, and stops at the first checkpoint after the deadline, so that nothing computed is lost."""
     runs, epochs = [spec.identity for spec in specs], specs[0].recipe.schedule.epochs
-    written: list[int] = []  # when the checkpoint was, at the first epoch behind the deadline
+    written: list[int] = []  # when the checkpoint was, at the first epoch after the deadline
 
     def progress(end: EpochEnd) -> None:
         execution.listener.epoch(runs, end.epoch + 1, epochs)
@@ -259,7 +259,7 @@ def hand_out(
     """Lets workers, which are processes or machines, settle each of these runs that no other process has.
 
     `room` says how many runs can be handed out at once; `start` hands one out and returns a task; `ended` waits a while
-    and yields the tasks that ended, with what the worker was lost by, if it was; `stop` ends a task. A run whose worker
+    and yields the tasks that ended, with the reason if the worker was lost; `stop` ends a task. A run whose worker
     is lost is handed out again, and goes on from its checkpoint if the worker sees the store.
     """
     store, waiting, losses = execution.store, deque(specs), Counter[str]()

@@ -170,7 +170,7 @@ def _train_in_process(
     pipe: Any, spec: RunSpec, device: torch.device, one_thread: bool, store: Store, seconds_left: float | None,
     checkpoint_seconds: float, track: str | None,
 ) -> None:  # fmt: skip
-    """The life of a process: one run, unless the parent ends before."""
+    """The work of a process: one run, which ends early if the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     parent = multiprocessing.parent_process()
     if parent is not None:
@@ -182,7 +182,7 @@ def _train_in_process(
         try:
             pipe.send(message)
         except OSError:
-            os._exit(1)  # nobody listens any more; an error raised here would be taken for the run's own
+            os._exit(1)  # the parent is gone; an error raised here would be taken for the run's own
 
     listener = Listener(*(partial(send, name) for name in ("settled", "epoch", "message")))
     execution = Execution(store, [spec], listener, seconds_left, checkpoint_seconds, track=track)
@@ -213,7 +213,7 @@ class Cluster:
         store, errors = execution.store, ray.exceptions
         gpus = ray.cluster_resources().get("GPU", 0)
         if self.device == "cuda" and not gpus:
-            raise InputError("device 'cuda' was asked for, but the Ray cluster has no GPU; use --device cpu")
+            raise InputError("device 'cuda' was requested, but the Ray cluster has no GPU; use --device cpu")
         device = "cuda" if gpus and self.device != "cpu" else "cpu"
         # Retrying is ours to do and not Ray's, so that it is reported, counted, and starts from the checkpoint.
         remote = ray.remote(num_cpus=1, num_gpus=int(device == "cuda"), max_retries=0)(train_remotely)

@@ -48,7 +48,7 @@ class RunSpec:
     fingerprints: tuple[str, ...] = ()  # of the content of each source and of the target, from Library.identified
     # The rest is for records and reports and does not determine the result.
     method: str | None = None  # the grid's name for it; None: the recipe's name
-    chosen: tuple[Choice, ...] = ()  # why settings that nobody asked for are what they are
+    chosen: tuple[Choice, ...] = ()  # why settings that were not requested are what they are
     warnings: tuple[str, ...] = ()  # what is known to be wrong with the data
 
     @property
@@ -98,7 +98,7 @@ def make_recipe(name: str, kind: str, epochs: int | None = None, settings: Mappi
 
 
 class Library:
-    """The data of runs: catalogues, prepared windows and splits, each made once however many runs want them."""
+    """The data of runs: catalogues, prepared windows and splits, each made once for all runs that need them."""
 
     def __init__(
         self, catalogues: Mapping[Dataset, Catalogue] | None = None, remembered: Mapping[str, str] | None = None
@@ -136,7 +136,7 @@ class Library:
         return replace(self._splits[key])
 
     def identified(self, spec: RunSpec) -> RunSpec:
-        """The run with the fingerprints of its data, and thereby its identity."""
+        """The run with the fingerprints of its data, which complete its identity."""
         if spec.fingerprints:
             return spec
         return replace(spec, fingerprints=tuple(self._fingerprint(spec, domain) for domain in spec.domains))

@@ -1,4 +1,4 @@
-"""The folder that keeps the runs of grids. Nothing finished is run again, and nothing unfinished passes for done.
+"""The folder that keeps the runs of grids. A finished run is not repeated; an unfinished run never counts as done.
 
     STORE/
       store.json            version and identity of the store
@@ -101,7 +101,7 @@ class Store:
         return lock
 
     def owner(self, run: str) -> str | None:
-        """The process that has the run's lock; None where nobody does."""
+        """The process that has the run's lock; None where no process has it."""
         with suppress(OSError), FileIO(self.path / "locks" / f"{run}.lock") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -148,7 +148,7 @@ class Store:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def identity(self) -> str:
-        """Tells this store from another at the same path of another machine; "" where it has no identity."""
+        """Distinguishes this store from another at the same path of another machine; "" where it has no identity."""
         try:
             return str(_read_json(self.path / ABOUT).get("identity", ""))
         except (OSError, ValueError, AttributeError):
@@ -212,7 +212,7 @@ def outdated(specs: Sequence[RunSpec], store: Store) -> list[str]:
                 continue
             version = record["versions"]["result"]
         except (OSError, ValueError, KeyError, TypeError):
-            continue  # unfinished, or damaged and not asked for
+            continue  # unfinished, or damaged and not requested
         newer = f"of result version {version}, and this bearcat makes {RESULT_VERSION}"
         reasons[newer if version != str(RESULT_VERSION) else "of other data"] += 1
     return [

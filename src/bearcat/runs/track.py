@@ -1,4 +1,4 @@
-"""The numbers of each epoch, written for a tool in which people follow a training.
+"""The numbers of each epoch, written for a tool that displays a training.
 
 A tracker decides nothing, and the training does not depend on it. A training that is resumed opens the same folder
 again and continues there.
@@ -81,7 +81,7 @@ class TensorBoard:
             for name, number in numbers.items():
                 if not math.isnan(number):
                     self._writer.add_scalar(name, number, epoch)
-            self._writer.flush()  # somebody is watching
+            self._writer.flush()  # so that a viewer shows it at once
 
     def close(self) -> None:
         """Ends the tracking. Closing twice does no harm."""

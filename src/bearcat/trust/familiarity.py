@@ -1,7 +1,7 @@
 """Whether a window resembles those a model was adapted to: by its features and by the shape of its spectrum.
 
-The network is trained to overlook what does not separate its classes, so features alone miss much; the spectrum sees
-the signal itself. Limits are set on held-out target windows so that few of them are called unfamiliar.
+The network is trained to ignore what does not separate its classes, so features alone miss much; the spectrum is
+computed from the signal itself. Limits are set on held-out target windows so that few of them are called unfamiliar.
 
 >>> familiarity = fit_familiarity(train_features, train_shapes, features, shapes, recording)
 >>> familiarity.unfamiliar(new_features, spectral_shape(new_windows))
@@ -38,7 +38,7 @@ class Familiarity:
     shapes: NDArray[Any]  # (kept window, channel · band), likewise: `bearcat.data.recording.spectral_shape`
     spreads: NDArray[Any]  # (kept window,) the distance of each shape to its own neighbours
     neighbours: int
-    rate: float  # of false alarms among windows; more than asked for where few windows were held out
+    rate: float  # of false alarms among windows; more than requested where few windows were held out
     distance_limit: float
     shape_limit: float
     recording_limit: float  # the share of unfamiliar windows that recordings of the target stay within
@@ -120,10 +120,10 @@ def fit_familiarity(
 
 
 def familiarity_record(fitted: Familiarity, scores: Floats, recording: Integers, source: Booleans) -> dict[str, Any]:
-    """What a record says of a familiarity: limits, measured false alarms, and how strange the source looks.
+    """The entry of a record about a familiarity: limits, measured false alarms, and how strange the source looks.
 
     scores (score, window) are those of the held-out target windows: every second window sets limits for the others.
-    source (window,) says which *source* windows look unfamiliar; their share tells whether a change as large as that
+    source (window,) says which *source* windows look unfamiliar; their share says whether a change as large as that
     between the domains would be noticed. Neither needs a label.
     """
     order = np.argsort(recording, kind="stable")  # every recording on both sides

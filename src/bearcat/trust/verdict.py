@@ -1,7 +1,7 @@
-"""What a record says of a run without target labels, what a person should make of it, and how true it was.
+"""Estimates of a run without target labels, a verdict in words, and a comparison with the labels where there are any.
 
 `estimates` is the record's entry of that name and depends on no target label; `check_estimates` compares it with the
-labels, where there are any.
+labels.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def estimates(
 def verdict(
     accuracy: Mapping[str, Estimate], failed: bool = False, collapsed: bool = False, calibrated: bool = True
 ) -> str:
-    """Two or three sentences for somebody who has to decide."""
+    """Two or three sentences for a user who has to decide."""
     if failed:
         return "Do not use this model: its training broke down."
     if collapsed:

@@ -1,7 +1,7 @@
 """Case Western Reserve University: 4 motor loads × 10 classes, by the data centre's own file numbers.
 
 Drive-end bearing faults at 12 kHz. The four normal recordings are published at 48 kHz; they are recognised by their
-length and brought down to 12 kHz behind an anti-alias filter, so that no class can be told by its rate.
+length and resampled to 12 kHz after an anti-alias filter, so that no class can be recognised by its rate.
 
 >>> CWRU(root=Path("data/cwru")).catalogue().domains
 ('load0', 'load1', 'load2', 'load3')

@@ -1,4 +1,4 @@
-"""Anybody's own recordings: a tree of folders, or a manifest.
+"""A user's own recordings: a tree of folders, or a manifest.
 
     ROOT/<domain>/<label>/file      labelled
     ROOT/<domain>/file              unlabelled
@@ -137,7 +137,7 @@ def with_channel(catalogue: Catalogue, channel: str | None) -> Catalogue:
 class Folder:
     """The settings of the dataset; `root` is a folder of domains, or holds a manifest.
 
-    What a manifest says of a recording, or the name of its domain says of the speed, goes before these settings.
+    A value in a manifest, or a speed in the name of a domain, takes precedence over these settings.
     """
 
     root: Path
@@ -178,7 +178,7 @@ class Folder:
         )
 
     def _complete(self, row: ManifestRow) -> ManifestRow:
-        """The row, with what the domain's name and these settings say where it is silent."""
+        """The row, with missing values filled from the domain's name and these settings."""
         bearing = None if self.bearing is None else find_bearing(self.bearing)
         return replace(
             row,
@@ -225,7 +225,7 @@ def _read_tree(root: Path, problems: list[Problem], notes: list[str]) -> list[Ma
 
 
 def _read_manifest(root: Path, problems: list[Problem]) -> list[ManifestRow]:
-    """A row for each of the manifest's; a wrong header stops at once, a wrong row is one problem among others."""
+    """A row for each row of the manifest; a wrong header is an error, a wrong row becomes a problem."""
     with reading(MANIFEST, "a table"):
         table = list(csv.DictReader((root / MANIFEST).read_text(encoding="utf-8-sig").splitlines()))
     header = list(table[0]) if table else []

@@ -1,6 +1,6 @@
 """HIT-SM (Harbin Institute of Technology): two rigs × 3 speeds × 7 states, 6205 bearings, 51.2 kHz.
 
-A rig that is not there is fine; a file missing in a rig that is there is not.
+A whole rig may be missing; a missing file of a rig that exists is a problem.
 
 >>> HITSM(root=Path("data/hit-sm")).catalogue().domains
 ('mfs-600', 'mfs-900', 'mfs-1200')

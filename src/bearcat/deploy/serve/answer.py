@@ -1,4 +1,4 @@
-"""Recordings and windows → answers, as the server gives them; nothing here knows of HTTP.
+"""Recordings and windows → answers, as the server gives them; independent of HTTP.
 
 >>> served, query = Served(model, alarms={"inner", "outer"}), PredictQuery(filename="monday.wav")
 >>> with Readers(count=2, most=2**29) as readers:
@@ -175,7 +175,7 @@ class Served:
 
 
 class _WindowLog:
-    """What is kept of the windows while they pass: lines where they are wanted, a timeline where it is drawn."""
+    """Collects results of windows as they arrive: lines where they are wanted, a timeline where it is drawn."""
 
     def __init__(self, served: Served, query: PredictQuery, rate: float | None, until: float) -> None:
         self.classes, self.rate, self.until = served.model.classes, rate, until
@@ -208,7 +208,7 @@ class _WindowLog:
 
 
 def answer_file(served: Served, readers: Readers, path: Path, query: PredictQuery, until: float) -> Answer:
-    """The answer to an uploaded recording; `path` is shown to nobody, its name is that in the query."""
+    """The answer to an uploaded recording; `path` is never shown; the name shown is that in the query."""
     origin, model = query.filename or path.name, served.model
     marks = query.marks()
     check_time(until)
@@ -307,7 +307,7 @@ def check_time(until: float) -> None:
 
 
 def lower_first(sentence: str) -> str:
-    """pydantic's remarks begin sentences; ours stand behind the field's name."""
+    """Lowers the first letter: pydantic's messages begin sentences, and ours follow the field's name."""
     return sentence[:1].lower() + sentence[1:]
 
 

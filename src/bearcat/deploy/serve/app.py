@@ -1,9 +1,9 @@
-"""The server's application: its addresses, who may use them, and how much it takes on at once.
+"""The server's application: its addresses, access to them, and limits on simultaneous requests.
 
 Every request of /predict takes one of `concurrency` places before a byte of its body is read (else 429), sends at most
 `max_bytes` (else 413) and is answered within `timeout` seconds (else 408), which include receiving, waiting for a
 worker and computing. Workers are threads, one for each core; onnxruntime computes without Python's lock. A place is
-free again when its worker has stopped, not when its client was told 408, so that late work cannot pile up.
+free again when its worker has stopped, not when its client was answered 408, so that late work cannot pile up.
 
 Uploaded recordings are raw bodies (application/octet-stream, the name in the address) rather than multipart forms: they
 go from the socket into a private temporary file as they come, `curl --data-binary` and fetch() send them as they are,
@@ -86,7 +86,7 @@ class Health(BaseModel):
 
 
 class ModelDescription(BaseModel):
-    """What the model takes and tells apart, and what this server takes."""
+    """What the model takes and distinguishes, and what this server accepts."""
 
     classes: list[str]
     alarms: list[str]
@@ -175,7 +175,7 @@ class PredictionService:
 
     def _leave(self, job: asyncio.Future[Answer] | None) -> None:
         if job is not None and not job.cancelled():
-            job.exception()  # so that nobody misses that of a job whose client was told 408
+            job.exception()  # retrieved, since the client of this job was answered 408 already
         self._accept(-1)
 
     async def _receive(self, request: Request, query: PredictQuery, until: float) -> Callable[[], Answer]:
@@ -296,7 +296,7 @@ REFUSALS: Responses = {
     status: {"model": Refusal, "description": description}
     for status, description in {
         401: "The token is missing or wrong.",
-        403: "Asked under a name that is not this server's.",
+        403: "The Host header names another server.",
         408: "The request took too long.",
         413: "The body, or what it unpacks to, is too large.",
         415: "The body is neither a recording nor JSON.",
@@ -339,7 +339,7 @@ def make_app(served: Served, limits: Limits, token: str | None, loopback: bool =
 
     @app.get("/model", responses=ACCESS, response_description="The model.")
     async def model() -> ModelDescription:
-        """What the model takes and tells apart, and what this server takes."""
+        """What the model takes and distinguishes, and what this server accepts."""
         return description
 
     @app.get("/health", responses={403: REFUSALS[403]}, response_description="It is there.")

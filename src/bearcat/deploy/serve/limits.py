@@ -1,4 +1,4 @@
-"""Where a server listens and how much it takes on, checked before anything heavy is loaded."""
+"""The address and the limits of a server, checked before anything heavy is loaded."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def main_page() -> HtmlPage:
 
 
 def docs_page(schema: Mapping[str, Any]) -> HtmlPage:
-    """The OpenAPI schema for people: what can be asked, with which parameters, and what comes back."""
+    """The OpenAPI schema as a page: requests, their parameters and their answers."""
     (style,) = re.findall(r"<style>(.*?)</style>", main_page().text, re.DOTALL)
     sections = "".join(
         f'<section class="card"><h2><code>{method.upper()} {escape(path)}</code></h2>'

@@ -1,4 +1,4 @@
-"""What a recording looks like, in a bounded number of points, computed while its blocks pass.
+"""Curves of a recording in a bounded number of points, computed block by block.
 
 Waveform: the lowest and highest sample of so many parts. Spectrum and envelope spectrum: root mean square over
 segments of about two seconds that overlap by half, fine enough to tell fault frequencies apart; then the highest of
@@ -95,7 +95,7 @@ def sums(parts: Doubles) -> Doubles:
 
 
 class RecordingPicture:
-    """Curves of one recording, as it was recorded. `rate` in Hz, or None where nobody knows it."""
+    """Curves of one recording, as it was recorded. `rate` in Hz, or None where it is unknown."""
 
     def __init__(self, rate: float | None) -> None:
         self.rate = rate

@@ -1,4 +1,4 @@
-"""What the settings may be. Those that cannot work are refused, by the name of the field."""
+"""The permitted values of the settings. A value that cannot work is refused by the name of its field."""
 
 from __future__ import annotations
 
