@@ -190,10 +190,10 @@ def diagnose_stream(
 
 def alarm_classes(classes: Sequence[str], named: Sequence[str] | None) -> set[str]:
     """The classes that are an alarm: those named, else all but the healthy ones."""
-    for one in named or ():
-        if one not in classes:
-            raise InputError(f"--alarm: the model has no class '{one}'{suggest(one, classes)}")
-    return set(named) if named else {one for one in classes if one.lower() not in HEALTHY_NAMES}
+    for name in named or ():
+        if name not in classes:
+            raise InputError(f"--alarm: the model has no class '{name}'{suggest(name, classes)}")
+    return set(named) if named else {name for name in classes if name.lower() not in HEALTHY_NAMES}
 
 
 def cut_stream(blocks: Iterable[Floats], length: int, step: int, batch: int) -> Iterator[tuple[int, Floats]]:
