@@ -31,6 +31,8 @@ SERVER.set_forkserver_preload(
         "bearcat.deploy.predict",
         "bearcat.report.bench_page",
         "bearcat.report.run_page",
+        "onnxscript",
+        "onnxruntime",
     ]
 )
 PYTHON = [sys.executable, "-c", "from bearcat.cli import main; main()"]
