@@ -29,16 +29,24 @@ FLAGS = (
 )  # fmt: skip
 
 
+# Their fixtures (trained and exported models, servers, drawn pages) cost more than most of their tests.
+TOGETHER = ("test_serve", "test_page", "test_adapt", "test_predict")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The long ones first, so that no worker is left with one of them when the other has nothing to do.
 
-    What one training was made for is looked at by one worker, or each would train it.
+    Tests that share costly fixtures run in one worker, or each worker would make the fixtures.
     """
     for item in items:
-        if "finished" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-finished"))
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+        if item.path.stem in TOGETHER:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+    def late(item: pytest.Item) -> tuple[bool, bool]:
+        return item.path.stem not in TOGETHER, item.get_closest_marker("slow") is None
+
+    items.sort(key=late)
 
 
 @pytest.fixture(scope="module")
