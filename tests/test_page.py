@@ -471,3 +471,15 @@ def test_a_second_report_leaves_nothing_of_the_first(tmp_path: Path):
     assert out / "tables" / "rig-time-accuracy-tests.md" in before - after
     assert not any("DANN" in path.name for path in after)
     assert (out / "tables" / "mine.md").read_text() == "kept"
+
+
+def test_kernels_of_a_part_that_a_recipe_lacks_are_no_difference(tmp_path):
+    from bearcat.report.caveats import different_versions
+
+    ran = {"source-only": {"encoder": "native"}, "DANN": {"encoder": "native", "alignment": "plain"}}
+    cells = [Cell("rig", "time", "a→b", method, 0) for method in ran]
+    results = [made_result(tmp_path / cell.method, cell, kernels=ran[cell.method]) for cell in cells]
+    assert different_versions(results) == []
+    other = made_result(tmp_path / "other", cells[1], kernels={"encoder": "plain"})
+    (caveat,) = different_versions([*results, other])
+    assert "kernels.encoder" in caveat.items[0]

@@ -141,7 +141,8 @@ def different_versions(results: Sequence[Result]) -> list[Caveat]:
     items = []
     made = [flattened(made_with(result)) for result in results]
     for name in dict.fromkeys(name for versions in made for name in versions):
-        values = Counter(versions.get(name, "unknown") for versions in made)
+        unknown = [] if name.startswith("kernels.") else ["unknown"]  # a recipe may lack the part that ran them
+        values = Counter(value for versions in made for value in ([versions[name]] if name in versions else unknown))
         if len(values) > 1:
             items.append(f"{name}: " + ", ".join(f"{value} ({count(n, 'run')})" for value, n in values.most_common()))
     text = "The runs were not all made with the same software and hardware; small differences may come from that."
