@@ -82,6 +82,12 @@ def test_path_and_domain_are_all_a_manifest_needs(tmp_path):
     assert (recording.domain, recording.label, recording.rate) == ("plant", None, None)
 
 
+def test_a_manifest_may_be_given_instead_of_its_folder(tmp_path):
+    put(tmp_path / "a.npy")
+    manifest(tmp_path, "path,domain,label\na.npy,one,inner\n")
+    assert open_dataset(str(tmp_path / "manifest.csv")) == open_dataset(str(tmp_path))
+
+
 def test_a_manifest_says_speed_bearing_machine_and_sensor(tmp_path):
     for number in range(3):
         put(tmp_path / f"{number}.csv", number)
