@@ -66,14 +66,6 @@ _GEOMETRY = {
     # The rig of Case Western Reserve University, as its Bearing Data Center lists it: fan end and drive end.
     "6203": (8, 6.75, 28.5, 0.0),
     "6205": (9, 7.94, 39.04, 0.0),
-    # Makers' tables of ball complements (SKF, NTN): inch balls on the mean of bore and outside diameter.
-    "6204": (8, 7.938, 33.5, 0.0),
-    "6206": (9, 9.525, 46.0, 0.0),
-    "6207": (9, 11.112, 53.5, 0.0),
-    "6208": (9, 11.906, 60.0, 0.0),
-    "6305": (7, 11.509, 43.5, 0.0),
-    "6306": (8, 12.303, 51.0, 0.0),
-    "NU205": (13, 7.5, 38.5, 0.0),
     # Publications of run-to-failure tests: PRONOSTIA (Nectoux et al. 2012), XJTU-SY (Wang et al. 2018), IMS (Qiu et
     # al. 2006).
     "6804": (13, 3.5, 25.6, 0.0),
