@@ -27,11 +27,11 @@ def test_supervised_is_torchs_cross_entropy_of_each_run():
 
 @pytest.mark.parametrize("average", ["batch", "selected"])
 def test_pseudo_label_loss_is_the_twins(average):
-    result = losses.pseudo_label(LOGITS, LABELS, SELECTED, average)
+    result = losses.of_selected(losses.cross_entropy(LOGITS, LABELS), SELECTED, average)
     for run in range(3):
         expected = reference.pseudo_label_loss(LOGITS[run], LABELS[run], SELECTED[run], average)
         torch.testing.assert_close(result[run], expected)
-    nothing = losses.pseudo_label(LOGITS, LABELS, torch.zeros_like(SELECTED), average)
+    nothing = losses.of_selected(losses.cross_entropy(LOGITS, LABELS), torch.zeros_like(SELECTED), average)
     assert torch.equal(nothing, torch.zeros(3))
 
 
@@ -39,7 +39,8 @@ def test_pseudo_label_loss_of_everything_is_the_supervised_loss():
     everything = torch.ones_like(SELECTED)
     for average in ("batch", "selected"):
         torch.testing.assert_close(
-            losses.pseudo_label(LOGITS, LABELS, everything, average), losses.supervised(LOGITS, LABELS)
+            losses.of_selected(losses.cross_entropy(LOGITS, LABELS), everything, average),
+            losses.supervised(LOGITS, LABELS),
         )
 
 
@@ -88,8 +89,12 @@ def test_losses_of_a_padded_batch_are_those_of_its_windows():
     present = torch.arange(12) < torch.tensor(counts)[:, None]
     for name, loss in {
         "supervised": lambda logits, mask, run: losses.supervised(logits, LABELS[run], mask),
-        "batch": lambda logits, mask, run: losses.pseudo_label(logits, LABELS[run], SELECTED[run], "batch", mask),
-        "selected": lambda logits, mask, run: losses.pseudo_label(logits, LABELS[run], SELECTED[run], "selected", mask),
+        "batch": lambda logits, mask, run: losses.of_selected(
+            losses.cross_entropy(logits, LABELS[run]), SELECTED[run], "batch", mask
+        ),
+        "selected": lambda logits, mask, run: losses.of_selected(
+            losses.cross_entropy(logits, LABELS[run]), SELECTED[run], "selected", mask
+        ),
         "confusion": lambda logits, mask, _: losses.class_confusion(logits, 2.0, mask),
         "domain": lambda logits, mask, _: losses.domain(
             logits[..., 0], logits[..., 1], None if mask is None else torch.cat([mask, mask], dim=1)

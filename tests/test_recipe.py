@@ -45,7 +45,9 @@ def test_every_number_is_the_papers():
     assert recipe.for_input("frequency").schedule.label_from == 100
     assert recipe.for_input("time").schedule.label_from == 50
     teacher = Teacher(momentum=0.999, statistics="target", dropout=True)
-    assert recipe.find(SelfTraining) == SelfTraining(1, "per-class", 0.9, "uncalibrated", "batch", teacher)
+    assert recipe.find(SelfTraining) == SelfTraining(
+        1, "per-class", 0.9, "uncalibrated", "batch", teacher=teacher, objective="cross-entropy", select="confidence"
+    )
     assert recipe.find(Sharpness) == Sharpness(radius=0.05)
     assert recipe.find(Confusion) == Confusion(weight=1, temperature=2)
     assert recipe.find(Adversarial) == Adversarial(weight=1, slope=10)

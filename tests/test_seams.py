@@ -109,7 +109,7 @@ def test_coral_is_its_formula(example):
     features = torch.randn(2, 14, 5, generator=random, dtype=torch.float64)
     present = torch.rand(2, 14, generator=random) > 0.2
     view = View(
-        8, features, features, present, torch.zeros(2, 8), None, None, None, ramp=torch.tensor([0.5])  # type: ignore[arg-type]
+        8, features, features, present, torch.zeros(2, 8), None, None, None, None, None, ramp=torch.tensor([0.5])  # type: ignore[arg-type]
     )  # fmt: skip
     for run in range(2):
         source = features[run, :8][present[run, :8]].numpy()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from bearcat.data.inputs import Input
     from bearcat.methods.recipe import Schedule
     from bearcat.models.stacked import Randomness
     from bearcat.training.batches import Batch
@@ -51,6 +52,8 @@ class View:
     labels: Tensor  # of the source
     pseudo_labels: Tensor | None  # of the target; None while nobody makes any
     selected: Tensor | None  # which of the pseudo-labels are used
+    probabilities: Tensor | None  # (run, batch, class) of the target, from which the pseudo-labels were made
+    head: nn.Module  # the student's: features → logits
     randomness: Randomness  # for modules with dropout
     ramp: Tensor  # (1,) this ingredient's `ramp` at this step
     module: nn.Module | None = None  # what the ingredient's `build` made
@@ -109,8 +112,15 @@ class Ingredient:
     def start_epoch(self, state: TrainingState) -> None:
         """Acts at the start of an epoch in which it is on."""
 
-    def start_step(self, state: TrainingState, batch: Batch) -> None:
-        """Acts before the losses of a step. On a GPU the step is recorded: nothing here may ask the device."""
+    def start_step(self, state: TrainingState, batch: Batch) -> Batch | None:  # noqa: ARG002
+        """Acts before the losses of a step; may return another batch for the ingredients behind it and for the losses.
+
+        On a GPU the step is recorded: nothing here may ask the device.
+        """
+        return None
+
+    def end_epoch(self, state: TrainingState) -> None:
+        """Acts after the steps of an epoch in which it is on, before the networks are evaluated."""
 
     def loss(self, view: View) -> Tensor | None:  # noqa: ARG002
         """Its term of the loss, (run,); None where it has none."""
@@ -122,6 +132,10 @@ class Ingredient:
 
     def in_epochs(self, before: int, after: int) -> Ingredient:  # noqa: ARG002
         """The same ingredient for a training of `after` instead of `before` epochs."""
+        return self
+
+    def for_input(self, kind: Input) -> Ingredient:  # noqa: ARG002
+        """The same ingredient for windows of this input."""
         return self
 
 

@@ -14,14 +14,12 @@ from torch.nn import functional
 
 def supervised(logits: Tensor, labels: Tensor, present: Tensor | None = None) -> Tensor:
     """Mean cross-entropy: logits (run, batch, class), labels (run, batch)."""
-    return masked_mean(_cross_entropy(logits, labels), present)
+    return masked_mean(cross_entropy(logits, labels), present)
 
 
-def pseudo_label(
-    logits: Tensor, labels: Tensor, selected: Tensor, average: str, present: Tensor | None = None
-) -> Tensor:
-    """Cross-entropy of the selected windows (run, batch) over the batch size, as the authors do, or their number."""
-    losses = torch.where(selected, _cross_entropy(logits, labels), 0)
+def of_selected(losses: Tensor, selected: Tensor, average: str, present: Tensor | None = None) -> Tensor:
+    """The mean loss (run, batch) of the selected windows: over the batch size, as the authors do, or their number."""
+    losses = torch.where(selected, losses, 0)
     if average == "batch":
         return masked_mean(losses, present)
     selected = selected if present is None else selected & present
@@ -78,6 +76,7 @@ def reverse_gradient(values: Tensor, coefficient: Tensor) -> Tensor:
     return reversed_
 
 
-def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Of each window: logits (run, batch, class), labels (run, batch) → (run, batch)."""
     losses = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
     return losses.view(labels.shape)

@@ -100,7 +100,11 @@ class Recipe:
         """With the paper's schedule for an input (a row of INPUTS)."""
         from bearcat.data.inputs import find_input
 
-        return replace(self, schedule=replace(self.schedule, label_from=find_input(text).label_from))
+        kind = find_input(text)
+        ingredients = tuple(each.for_input(kind) for each in self.ingredients)
+        return replace(
+            self, ingredients=ingredients, schedule=replace(self.schedule, label_from=kind.label_from)
+        )  # fmt: skip
 
     def in_epochs(self, epochs: int) -> Recipe:
         """The same course in fewer or more epochs."""

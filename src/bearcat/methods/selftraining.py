@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bearcat.errors import InputError, suggest
 from bearcat.methods.ingredient import Ingredient, View, per_run
+from bearcat.methods.selection import RULES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,12 +42,24 @@ class SelfTraining(Ingredient):
     tau: float = per_run(0.9)
     counts: str = "uncalibrated"  # which probabilities count for per-class thresholds; text: "calibrated"
     average: str = "batch"  # authors' code: unselected windows count zero; text: "selected"
+    # "cross-entropy" with the labels, or "squared": difference of the student's and the teacher's probabilities.
+    objective: str = "cross-entropy"
+    # "confidence" above the threshold. Or by a rule of methods/selection.py, without a threshold: "share" (the surest
+    # of each class), "cluster" (the nearest to the centre of each class), "neighbour" (like the nearest source window).
+    select: str = "confidence"
+    share: float = 0.5  # of each class, for "share" and "cluster"
+    samples: int = 1  # passes of the teacher, each with dropout of its own, whose probabilities are averaged
+    agree: bool = False  # a label counts only if all of these passes give it
     teacher: Teacher = field(default_factory=Teacher)
 
     def __post_init__(self) -> None:
         check_choice("labels.threshold", self.threshold, ("per-class", "fixed"))
         check_choice("labels.counts", self.counts, ("uncalibrated", "calibrated"))
         check_choice("labels.average", self.average, ("batch", "selected"))
+        check_choice("labels.objective", self.objective, ("cross-entropy", "squared"))
+        check_choice("labels.select", self.select, ("confidence", *RULES))
+        if self.samples < 1 or not 0 < self.share <= 1:
+            raise InputError("labels.samples must be at least 1, and labels.share above 0 and at most 1")
 
     def start(self, schedule: Schedule) -> int:
         return schedule.label_from
@@ -66,7 +79,12 @@ class SelfTraining(Ingredient):
         if state.teacher is None:
             state.teacher = copy.deepcopy(state.student).requires_grad_(False)
         tau = torch.as_tensor(self.tau).expand(state.runs)
-        if self.threshold == "fixed":
+        if self.select != "confidence":
+            limits = thresholds.fixed(torch.zeros_like(tau), state.classes)
+            supported = RULES[self.select](state, self.share)
+            padded = torch.nn.functional.pad(supported, (0, 1), value=-1)
+            state.supported = padded if state.supported is None else state.supported.copy_(padded)
+        elif self.threshold == "fixed":
             limits = thresholds.fixed(tau, state.classes)
         else:
             logits, _ = state.predict(state.teacher, state.batches.target_train)
@@ -92,24 +110,33 @@ class SelfTraining(Ingredient):
         own = self.teacher.statistics == "target"
         with torch.no_grad():
             follow(state.teacher, state.student, self.teacher.momentum, statistics=not own)
-            state.randomness.next()
             randomness = state.randomness if own and self.teacher.dropout else None
-            logits, _ = state.teacher(batch.target, own, randomness, batch.target_present)
-            logits = logits if state.calibration is None else state.calibration.apply(logits)
-            labels, selected = thresholds.select(logits.softmax(dim=-1), state.thresholds)
+            passes = []
+            for _ in range(self.samples):
+                state.randomness.next()
+                logits, _ = state.teacher(batch.target, own, randomness, batch.target_present)
+                logits = logits if state.calibration is None else state.calibration.apply(logits)
+                passes.append(logits.softmax(dim=-1))
+            probabilities = torch.stack(passes).mean(dim=0)
+            labels, selected = thresholds.select(probabilities, state.thresholds)
+            if state.supported is not None:
+                selected = selected & (labels == state.supported.gather(1, batch.target_index))
+            for each in passes if self.agree else ():
+                selected = selected & (labels == each.argmax(dim=-1))
             state.pseudo_labels.scatter_(1, batch.target_index, torch.where(selected, labels, -1))
-        state.batch_labels = labels, selected
+        state.batch_labels = labels, selected, probabilities
         state.add("pseudo_label_share", losses.masked_mean(selected.to(torch.float32), batch.target_present))
 
     def loss(self, view: View) -> Tensor:
         from bearcat.methods import losses
 
-        if view.pseudo_labels is None or view.selected is None:
+        if view.pseudo_labels is None or view.selected is None or view.probabilities is None:
             raise RuntimeError("a step of self-training begins with start_step")
-        loss = losses.pseudo_label(
-            view.target_logits, view.pseudo_labels, view.selected, self.average, view.target_present
-        )
-        return self.weight * loss
+        if self.objective == "squared":
+            each = (view.target_logits.softmax(dim=-1) - view.probabilities).square().mean(dim=-1)
+        else:
+            each = losses.cross_entropy(view.target_logits, view.pseudo_labels)
+        return self.weight * losses.of_selected(each, view.selected, self.average, view.target_present)
 
 
 def follow(teacher: Any, student: Any, momentum: float, statistics: bool) -> None:

@@ -135,6 +135,8 @@ def train(
             for padded in feed.padded:
                 recorder.run(partial(train_step, recipe, state, feed, active, padded), kind=(kind, padded))
 
+            for ingredient in active:
+                ingredient.end_epoch(state)
             state.finish_epoch()
             end = EpochEnd(
                 epoch, batches, state.student, state.teacher, state.calibration, state.thresholds,
@@ -164,7 +166,7 @@ def train_step(recipe: Recipe, state: TrainingState, feed: Feed, active: Sequenc
     batch = feed.next(any(ingredient.uses_target for ingredient in active), padded)
     state.batch_labels = None
     for ingredient in active:
-        ingredient.start_step(state, batch)
+        batch = ingredient.start_step(state, batch) or batch
     aligning = [ingredient for ingredient in active if ingredient.aligns]
     others = [ingredient for ingredient in active if not ingredient.aligns]
 
@@ -219,11 +221,12 @@ def _pass(state: TrainingState, windows: Tensor, present: Tensor | None, domains
 
 def _view(state: TrainingState, batch: Batch, outputs: tuple[Tensor, Tensor], present: Tensor | None) -> View:
     """What a pass offers to losses; after a pass of the source alone the target's part is empty."""
-    labels, selected = state.batch_labels or (None, None)
+    labels, selected, probabilities = state.batch_labels or (None, None, None)
     logits, features = outputs
     nothing = features.new_zeros(1)
     return View(
-        batch.size, logits, features, present, batch.labels, labels, selected, state.randomness, ramp=nothing
+        batch.size, logits, features, present, batch.labels, labels, selected, probabilities, state.student.head,
+        state.randomness, ramp=nothing,
     )  # fmt: skip
 
 
