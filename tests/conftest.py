@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,9 @@ import pytest
 import torch
 
 from bearcat.data.recording import Recording
+from bearcat.errors import InputError
+from bearcat.models import native
+from bearcat.settings import cache_folder
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -29,24 +33,14 @@ FLAGS = (
 )  # fmt: skip
 
 
-# Their fixtures (trained and exported models, servers, drawn pages) cost more than most of their tests.
-TOGETHER = ("test_serve", "test_page", "test_adapt", "test_predict")
+# A worker runs whole modules (their fixtures cost more than most of their tests), these first, so that no worker is
+# left with a long one when the others have nothing to do.
+LONGEST = ("test_learning", "test_serve", "test_bench", "test_examples", "test_seams", "test_adapt", "test_page")
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long ones first, so that no worker is left with one of them when the other has nothing to do.
-
-    Tests that share costly fixtures run in one worker, or each worker would make the fixtures.
-    """
-    for item in items:
-        if item.path.stem in TOGETHER:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
-
-    def late(item: pytest.Item) -> tuple[bool, bool]:
-        return item.path.stem not in TOGETHER, item.get_closest_marker("slow") is None
-
-    items.sort(key=late)
+    order = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +69,24 @@ def real_data() -> Callable[[str], Path]:
     return find
 
 
+@pytest.fixture(scope="session")
+def _kernels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The compiled CPU kernels, where there is a C compiler: two seconds that every command would spend again."""
+    with pytest.MonkeyPatch.context() as patch, suppress(InputError):
+        patch.setenv("BEARCAT_CACHE", str(tmp_path_factory.mktemp("kernels", numbered=False)))
+        native._library(torch.float32)
+        return list(cache_folder().iterdir())
+    return []
+
+
 @pytest.fixture(autouse=True)
-def _own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BEARCAT_CACHE", str(tmp_path_factory.mktemp("cache")))
+def _own_folders(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, _kernels: list[Path]
+) -> None:
+    cache = tmp_path_factory.mktemp("cache")
+    for file in _kernels:
+        (cache / file.name).hardlink_to(file)
+    monkeypatch.setenv("BEARCAT_CACHE", str(cache))
     monkeypatch.setenv("BEARCAT_DATA", str(tmp_path_factory.mktemp("data")))
 
 

@@ -194,7 +194,9 @@ def test_the_card_has_data_recipe_scores_estimates_limits_and_versions(tmp_path)
         "torch: 2.13.0", "healthy, inner, outer", "12000 Hz", "target: none",
     ):  # fmt: skip
         assert words in card
-    assert "is calibrated on held-out windows of the source" in card
+    assert "is calibrated on held-out windows of the source." in card
+    save_model(tmp_path / "shift", replace(made_model(), calibrator="CPCS"))
+    assert "windows of the target without their labels" in (tmp_path / "shift" / "README.md").read_text()
     at_bound = made_model()
     at_bound = replace(at_bound, calibration=replace(at_bound.calibration, at_bound=torch.ones(1, dtype=torch.bool)))
     save_model(tmp_path / "bound", at_bound)

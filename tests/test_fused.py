@@ -12,7 +12,7 @@ import torch
 
 from bearcat.models import Network, build_network, initialise
 from bearcat.models.networks import SHORTEST
-from bearcat.models.stacked import Randomness, dropout
+from bearcat.models.stacked import Randomness, dropped
 
 pytest.importorskip("triton")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -113,7 +113,7 @@ def test_fused_dropout_zeroes_the_units_the_plain_one_zeroes(probability):
         draws.next()
         values = torch.randn(3, 5, 200, device=DEVICE, requires_grad=True)
         found = rectified_dropout(values, probability, draws, layer, "triton")
-        expected = dropout(values.relu(), probability, draws, layer)
+        expected = dropped(values.relu(), probability, draws, layer)
         torch.testing.assert_close(found, expected)
         goal = torch.randn_like(found)
         ours, theirs = (torch.autograd.grad((result * goal).sum(), values)[0] for result in (found, expected))

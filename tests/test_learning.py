@@ -106,21 +106,14 @@ def test_source_only_meets_a_real_shift(source_only):
     assert 0.4 < source_only < 0.85
 
 
-def of_one_family(name: str) -> object:
-    """Recipes that share a training are run by one worker."""
-    family = without_calibration(name)
-    return pytest.param(name, marks=pytest.mark.xdist_group(f"learning-{family}") if family.startswith("AT") else ())
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [of_one_family(name) for name in RECIPES if name != "source-only"])
+@pytest.mark.parametrize("name", [name for name in RECIPES if name != "source-only"])
 def test_every_adaptation_recipe_ends_clearly_above_source_only(name, splits, source_only, trainer, tmp_path):
     trained = trained_as(name, splits, trainer, tmp_path)
     assert (trained.calibration is None) == (RECIPES[name].calibration is None)
     assert target_accuracy(trained, splits) > source_only + 0.05
 
 
-@pytest.mark.xdist_group("learning-AT")
 def test_until_calibration_begins_cat_is_at_to_the_bit(splits, trainer, tmp_path):
     class Enough(Exception):
         pass

@@ -8,8 +8,8 @@ from torch import nn
 
 from bearcat.errors import InputError
 from bearcat.models import DomainClassifier, Network, build_network, initialise
-from bearcat.models.networks import SHORTEST
-from bearcat.models.stacked import Randomness, dropout
+from bearcat.models.networks import SHORTEST, rectified_dropout
+from bearcat.models.stacked import RESERVED, Randomness, dropout
 from tests.reference import loop as reference
 
 
@@ -169,6 +169,14 @@ def test_dropout_is_fair_and_independent_between_draws_layers_runs_and_positions
     assert shifted.abs().max() < 0.035
     histogram = torch.histc(uniform.float(), 64, 0, 1) / uniform.numel() * 64
     assert (histogram - 1).abs().max() < 0.03
+
+
+def test_an_encoder_of_any_depth_drops_other_units_than_the_domain_classifier():
+    draws, values = Randomness(torch.tensor([1])), torch.ones(1, 8, 256)
+    draws.next()
+    ours = [rectified_dropout(values, 0.5, draws, layer, "plain") for layer in range(RESERVED)]
+    for layer in range(8):
+        assert not any(torch.equal(dropout(values, 0.5, draws, layer), other) for other in ours)
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])

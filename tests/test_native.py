@@ -13,7 +13,7 @@ from torch.nn import functional
 from bearcat.errors import InputError
 from bearcat.models import Network, build_network, fast_path, initialise, native, use_path
 from bearcat.models.networks import SHORTEST, rectified_dropout
-from bearcat.models.stacked import Randomness, dropout
+from bearcat.models.stacked import Randomness, dropped
 from tests.reference import affine
 
 pytestmark = pytest.mark.skipif(fast_path(torch.device("cpu")) != "native", reason="needs a C compiler with OpenMP")
@@ -183,7 +183,7 @@ def test_native_dropout_zeroes_the_units_the_plain_one_zeroes(probability):
     values = torch.randn(2, 7, 300)
     first, second = values.clone().requires_grad_(), values.clone().requires_grad_()
     found = rectified_dropout(first, probability, draws, 2, "native")
-    expected = dropout(second.relu(), probability, draws, 2)
+    expected = dropped(second.relu(), probability, draws, 2)
     torch.testing.assert_close(found, expected)
     found.square().sum().backward()
     expected.square().sum().backward()

@@ -24,7 +24,6 @@ from bearcat.report.typeset import Table, TableEntry
 from tests import opened
 from tests.made_records import made_result
 
-pytestmark = pytest.mark.xdist_group("page")  # one report and one browser for all of them
 ATTACK = "<script>document.title='taken'</script>"
 METHODS = ("source-only", "DANN", "CAT*-Temperature", "DANN*")
 

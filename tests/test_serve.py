@@ -45,7 +45,6 @@ from tests.test_artefact import familiar_with, made_model, raw_windows, save_mod
 from tests.test_isolated import hostile_files
 from tests.test_predict import command  # noqa: F401 (a fixture)
 
-pytestmark = pytest.mark.xdist_group("serve")  # one server for most of them
 RATE, LENGTH = 12_000, 256
 START = "from bearcat.cli import main; main()"
 TORCHLESS = f"""

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from bearcat import __version__
-from bearcat.calibration import Calibration
+from bearcat.calibration import Calibration, find_calibrator
 from bearcat.data.inputs import find_input
 from bearcat.data.prepare import Preparation
 from bearcat.errors import InputError
@@ -228,7 +228,7 @@ def model_card(metadata: Mapping[str, Any]) -> str:
         f"## What it does\nTakes windows of {preparation['length']} samples of {metadata['channels']} channel(s) at"
         f" {rate} ({preparation['input']} input, {metadata['encoder']} encoder) and distinguishes {count} classes:"
         f" {classes}."
-        f" {_calibration_sentence(metadata['calibrated'], metadata['calibration_at_bound'])}"
+        f" {_calibration_sentence(metadata)}"
         f" A recording's confidence is pooled from its windows with temperature {metadata['pooled_temperature']:.4g}"
         f"{_pooling_phrase(metadata.get('pooled_recordings'))}."
         f" {_familiarity_sentence(metadata.get('familiarity'))}",
@@ -247,15 +247,18 @@ def model_card(metadata: Mapping[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _calibration_sentence(calibrated: bool, at_bound: bool) -> str:
-    if not calibrated:
+def _calibration_sentence(metadata: Mapping[str, Any]) -> str:
+    if not metadata["calibrated"]:
         return "Its confidence is NOT calibrated: its recipe has no calibrator, or training ended before that began."
-    if at_bound:
+    if metadata["calibration_at_bound"]:
         return (
             "Its confidence is NOT calibrated: that was tried, but ended at a bound, as it does where the model is less"
             " sure than it is right on the source (it makes no mistakes there, or was trained for a short time)."
         )
-    return "Its confidence is calibrated on held-out windows of the source."
+    needs = () if metadata["calibrator"] is None else find_calibrator(metadata["calibrator"]).needs
+    target = any(name.startswith(("target", "estimates")) for name in needs)
+    also = ", and on windows of the target without their labels" if target else ""
+    return f"Its confidence is calibrated on held-out windows of the source{also}."
 
 
 def _pooling_phrase(recordings: int | None) -> str:

@@ -32,7 +32,7 @@ from bearcat.models.stacked import (
     StackedConvolution,
     StackedDense,
     StackedNorm,
-    dropout,
+    dropped,
 )
 
 FEATURES = 256
@@ -239,7 +239,7 @@ def _runs(path: str, device: torch.device) -> bool:
         draws = Randomness(torch.zeros(1, dtype=torch.int64, device=device))
         draws.next()
         values = torch.ones(1, 1, 64, device=device)
-        return torch.equal(rectified_dropout(values, 0.5, draws, 0, path), dropout(values, 0.5, draws, 0))
+        return torch.equal(rectified_dropout(values, 0.5, draws, 0, path), dropped(values, 0.5, draws, 0))
     except Exception:  # whatever it is, there is the plain path
         return False
 
@@ -294,7 +294,7 @@ def rectified_dropout(
             kernel = fused.rectified_dropout
         result: Tensor = RectifiedDropout.apply(values.contiguous(), kernel, randomness.now, layer, probability)  # type: ignore[no-untyped-call]
         return result
-    return dropout(functional.relu(values), probability, randomness, layer)
+    return dropped(functional.relu(values), probability, randomness, layer)
 
 
 def initialise(network: nn.Module, seeds: list[int], stream: int) -> None:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 MASK = 0xFFFFFFFF
+RESERVED = 4  # dropout layers of this package: 0 and 1 of the convolutional encoder, 2 and 3 of the domain classifier
 
 
 class StackedConvolution(nn.Module):
@@ -156,6 +157,11 @@ def mixed(value: Tensor) -> Tensor:
 
 
 def dropout(values: Tensor, probability: float, randomness: Randomness | None, layer: int) -> Tensor:
+    """Dropout of an encoder's layer, numbered from 0; the numbers of this package's own modules are others."""
+    return dropped(values, probability, randomness, RESERVED + layer)
+
+
+def dropped(values: Tensor, probability: float, randomness: Randomness | None, layer: int) -> Tensor:
     """Zeroes units of (run, batch, feature) and scales the rest; without randomness, or at probability 0, nothing."""
     if randomness is None or probability == 0:
         return values

@@ -202,22 +202,23 @@ def identify(specs: Sequence[RunSpec], store: Store, library: Library) -> list[R
 
 
 def outdated(specs: Sequence[RunSpec], store: Store) -> list[str]:
-    """Finished runs with the settings and seeds of these that do not count: a sentence for each reason."""
+    """Finished runs that may be taken for these and do not count: a sentence for each reason."""
     wanted, names = {digest_json([spec.to_dict(), spec.seed]) for spec in specs}, {spec.identity for spec in specs}
     reasons = Counter[str]()
     for folder in (store.path / "runs").glob("*") if specs else ():
         try:
             record = _read_json(folder / RECORD)
-            if folder.name in names or digest_json([record["settings"], record["seed"]]) not in wanted:
-                continue
-            version = record["versions"]["result"]
-        except (OSError, ValueError, KeyError, TypeError):
+            release, version = record["versions"]["bearcat"], record["versions"]["result"]
+            if release.startswith("0.1."):  # their settings are of another shape, so they are not compared
+                reasons[f"in this store {{}} of bearcat {release} and not read by this one"] += 1
+            elif folder.name not in names and digest_json([record["settings"], record["seed"]]) in wanted:
+                newer = f"of result version {version}, and this bearcat makes {RESULT_VERSION}"
+                reason = newer if version != str(RESULT_VERSION) else "of other data"
+                reasons[f"of this grid {{}} {reason}: not used, but to be trained again"] += 1
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue  # unfinished, or damaged and not requested
-        newer = f"of result version {version}, and this bearcat makes {RESULT_VERSION}"
-        reasons[newer if version != str(RESULT_VERSION) else "of other data"] += 1
     return [
-        f"{count(number, 'finished run of this grid is', 'finished runs of this grid are')} {reason}: not used, but to"
-        " be trained again"
+        f"{count(number, 'finished run')} {reason.format('is' if number == 1 else 'are')}"
         for reason, number in reasons.items()
     ]
 
