@@ -22,7 +22,7 @@ LAYERS = [
 ]
 # Inside data/: the same rule.
 DATA_LAYERS = [
-    {"bearing", "recording", "archives", "files", "formats", "torch_forms"},
+    {"bearing", "recording", "archives", "files", "formats", "torch_forms", "physics"},
     {"inputs"},
     {"catalogue", "prepare", "stream"},
     {"datasets", "cache", "survey", "tasks", "fetch", "isolated"},

@@ -14,6 +14,20 @@ from bearcat.errors import InputError, suggest
 from bearcat.settings import override, pairs
 
 
+KINEMATIC = ("FTF", "BPFO", "BPFI", "BSF")
+# Lines in an envelope spectrum that faults make: multiples of the KINEMATIC orders, and of the shaft's.
+FAULT_LINES: dict[str, tuple[int, int, int, int, int]] = {
+    **{f"{number}×BPFO": (0, number, 0, 0, 0) for number in range(1, 5)},
+    **{f"{number}×BPFI": (0, 0, number, 0, 0) for number in range(1, 5)},
+    **{f"{number}×BSF": (0, 0, 0, number, 0) for number in range(1, 5)},
+    "BPFI−1": (0, 0, 1, 0, -1),
+    "BPFI+1": (0, 0, 1, 0, 1),
+    "shaft": (0, 0, 0, 0, 1),
+    "2×shaft": (0, 0, 0, 0, 2),
+    "FTF": (1, 0, 0, 0, 0),
+}
+
+
 @dataclass(frozen=True)
 class Bearing:
     """Geometry of a rolling bearing whose outer ring stands still; rollers count as balls."""

@@ -23,6 +23,7 @@ from bearcat.errors import InputError
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
+Speed = float | NDArray[np.floating[Any]]  # rpm: a number, or one for each sample
 BANDS = 32  # of a spectral shape: wide enough for one window to say how much is in each
 LEAST_SHARE = 1e-6  # of a window's energy; what is less in a band counts as this
 
