@@ -1,6 +1,6 @@
 """An encoder in one file: dense layers. This file is the command `bearcat` with one more encoder.
 
-python examples/add_an_encoder.py adapt --recipe-set encoder=dense:widths=64,32 --out dense
+python examples/add_an_encoder.py adapt --recipe-set encoder=my-dense:widths=64,32 --out dense
 """
 
 from dataclasses import dataclass
@@ -34,6 +34,6 @@ class Dense(Encoder):
         return DenseLayers(runs, [channels * points, *self.widths], dropout)
 
 
-ENCODERS["dense"] = Dense
+ENCODERS["my-dense"] = Dense
 if __name__ == "__main__":
     main()

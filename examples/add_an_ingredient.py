@@ -1,6 +1,6 @@
 """A loss in one file: CORAL (Sun and Saenko 2016). This file is the command `bearcat` with one more recipe.
 
-python examples/add_an_ingredient.py adapt --recipe CORAL --out coral
+python examples/add_an_ingredient.py adapt --recipe my-CORAL --out coral
 """
 
 from dataclasses import dataclass
@@ -34,6 +34,6 @@ class Coral(Ingredient):
         return self.weight * view.ramp * gap.square().sum(dim=(1, 2)) / (4 * gap.shape[1] ** 2)
 
 
-RECIPES["CORAL"] = Recipe((Coral(),))
+RECIPES["my-CORAL"] = Recipe((Coral(),))
 if __name__ == "__main__":
     main()

@@ -1,6 +1,6 @@
 """An input in one file: log band energies of the spectrum. This file is the command `bearcat` with one more input.
 
-python examples/add_an_input.py adapt --input log-spectrum:bands=48 --out bands"""
+python examples/add_an_input.py adapt --input my-log-spectrum:bands=48 --out bands"""
 
 from dataclasses import dataclass
 
@@ -31,10 +31,10 @@ class LogSpectrum(TorchInput):
     def points(self, length: int) -> int:
         return self.bands
 
-    def torch_form(self, length: int) -> nn.Module:
+    def torch_form(self, length: int, rate: float | None = None) -> nn.Module:
         return LogBands(length, self.bands)
 
 
-INPUTS["log-spectrum"] = LogSpectrum
+INPUTS["my-log-spectrum"] = LogSpectrum
 if __name__ == "__main__":
     main()

@@ -213,13 +213,13 @@ def test_parts_without_fast_kernels_train_in_recorded_steps_and_say_so():
     runpy.run_path(str(examples / "add_an_encoder.py"))
     recipe = replace(
         RECIPES["CAT*-Temperature"], ingredients=(*RECIPES["CAT*-Temperature"].ingredients, coral),
-        encoder="dense:widths=32,16", schedule=replace(RAGGED, epochs=8, rate=1e-4),
+        encoder="my-dense:widths=32,16", schedule=replace(RAGGED, epochs=8, rate=1e-4),
     )  # fmt: skip
     runs = [Run(recipe, toy(seed, 80, 50), seed) for seed in range(2)]
     try:
         slow, fast = train(runs, torch.device("cpu")), train(runs, DEVICE, precision="float32")
     finally:
-        del ENCODERS["dense"], RECIPES["CORAL"]
+        del ENCODERS["my-dense"], RECIPES["my-CORAL"]
     assert fast.kernels == {"encoder": "plain", "alignment": "triton"}
     for name in ("loss_supervised", "loss_alignment", "loss_coral", "loss_labels"):
         torch.testing.assert_close(fast.history[name], slow.history[name], rtol=1e-2, atol=1e-2, equal_nan=True)

@@ -32,10 +32,10 @@ SMALL = (
     "--set", "seconds=0.8", "--set", "severities=4", "--set", "faults=inner,outer", "--window", "256", "--epochs", "4",
 )  # fmt: skip
 SEAMS = {
-    "add_an_ingredient.py": ("--recipe", "CORAL", "--input", "frequency"),
+    "add_an_ingredient.py": ("--recipe", "my-CORAL", "--input", "frequency"),
     "add_a_calibrator.py": ("--recipe", "CAT-MeanConfidence", "--input", "frequency"),
-    "add_an_input.py": ("--recipe", "DANN", "--input", "log-spectrum:bands=40"),
-    "add_an_encoder.py": ("--recipe", "DANN", "--input", "frequency", "--recipe-set", "encoder=dense:widths=64,32"),
+    "add_an_input.py": ("--recipe", "DANN", "--input", "my-log-spectrum:bands=40"),
+    "add_an_encoder.py": ("--recipe", "DANN", "--input", "frequency", "--recipe-set", "encoder=my-dense:widths=64,32"),
 }
 
 
@@ -74,13 +74,13 @@ def test_one_short_file_trains_evaluates_saves_predicts_and_exports(name, tmp_pa
     if name in ("add_an_input.py", "add_an_encoder.py"):  # the folder needs the row, and says so; the graph does not
         plain = python("bearcat", "predict", "model.onnx", "machine.npy", *predict, folder=tmp_path, status=(0, 1))
         assert json.loads(plain[plain.index("{") :])["recordings"][0]["class"] == answers[1]["class"]
-        row = {"add_an_input.py": "log-spectrum", "add_an_encoder.py": "dense"}[name]
+        row = {"add_an_input.py": "my-log-spectrum", "add_an_encoder.py": "my-dense"}[name]
         assert row in python("bearcat", "predict", "out/model", "machine.npy", folder=tmp_path, status=(2,))
 
 
 def test_the_record_names_the_kernels_of_each_part(example):
     example("add_an_encoder.py")
-    recipe = replace(RECIPES["DANN"], schedule=replace(SHORT, epochs=3), encoder="dense:widths=16")
+    recipe = replace(RECIPES["DANN"], schedule=replace(SHORT, epochs=3), encoder="my-dense:widths=16")
     trained = train([Run(recipe, toy(), seed) for seed in (0, 1)], CPU)
     assert trained.kernels["encoder"] == "plain"
     assert set(trained.kernels) == {"encoder", "alignment"}
@@ -90,7 +90,7 @@ def test_the_record_names_the_kernels_of_each_part(example):
 
 def test_a_new_ingredient_stacks_with_numbers_of_its_own(example):
     example("add_an_ingredient.py")
-    recipe = replace(RECIPES["CORAL"], schedule=replace(SHORT, epochs=5), dropout=0.0)
+    recipe = replace(RECIPES["my-CORAL"], schedule=replace(SHORT, epochs=5), dropout=0.0)
     runs = [
         Run(recipe.change("coral", weight=weight), toy(seed, dtype=np.float64), seed)
         for seed, weight in enumerate((0.5, 2.0))
@@ -134,7 +134,7 @@ def test_mean_confidence_makes_confidence_the_estimated_accuracy(example):
 def test_the_log_spectrum_does_not_know_the_gain(example):
     example("add_an_input.py")
     windows = np.random.default_rng(0).standard_normal((3, 1, 256)).astype(np.float32)
-    found = find_input("log-spectrum:bands=16")
+    found = find_input("my-log-spectrum:bands=16")
     assert found.transform(windows).shape == (3, 1, 16)
     assert found.transform(8 * windows) == pytest.approx(found.transform(windows), abs=1e-4)
 
@@ -144,7 +144,7 @@ def test_an_input_without_a_torch_form_is_not_exported_and_says_so(tmp_path, mon
     from tests.test_artefact import made_model, save_model
 
     class Closed(Waveform):
-        def torch_form(self, length):
+        def torch_form(self, length, rate=None):
             return None
 
     monkeypatch.setitem(INPUTS, "closed", Closed)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from bearcat.errors import InputError, suggest
 from bearcat.settings import override, pairs
 
-
 KINEMATIC = ("FTF", "BPFO", "BPFI", "BSF")
 # Lines in an envelope spectrum that faults make: multiples of the KINEMATIC orders, and of the shaft's.
 FAULT_LINES: dict[str, tuple[int, int, int, int, int]] = {

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bearcat.data.bearing import KINEMATIC, Bearing
+from bearcat.data.bearing import FAULT_LINES, KINEMATIC, Bearing
 from bearcat.data.recording import Floats, RecordingInfo, Speed, spectrum, standardise
 from bearcat.errors import InputError
 from bearcat.settings import find_name, from_text
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from torch import nn
 
     from bearcat.data.physics import Part
+
+WHAT = {"rate": "the sampling rate", "rpm": "the speed", "bearing": "the bearing"}
+FEWEST_ORDERS = 10.0  # up to which a spectrum of orders must reach to be of use: BPFO and BPFI of most bearings
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Input:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What of "rate", "rpm" and "bearing" a recording must say."""
+        """What of WHAT a recording must say."""
         return ()
 
     def suited(self, recordings: Sequence[RecordingInfo]) -> tuple[Input, str]:  # noqa: ARG002
@@ -47,6 +50,13 @@ class Input:
     def points(self, length: int) -> int:
         """How many points a window of so many samples becomes."""
         raise NotImplementedError(f"{type(self).__name__} does not say its points")
+
+    def check(
+        self, length: int, rate: float | None = None, rpm: Speed | None = None, bearing: Bearing | None = None
+    ) -> None:
+        """Refuses, in one sentence, recordings and windows that it cannot be made of."""
+        del length
+        check_needs(self.needs, {"rate": rate, "rpm": rpm, "bearing": bearing})
 
     def transform(
         self, windows: Floats, rate: float | None = None, rpm: Speed | None = None, bearing: Bearing | None = None
@@ -75,27 +85,36 @@ class TorchInput(Input):
     ) -> Floats:
         import torch
 
-        given = {"rate": rate, "rpm": rpm, "bearing": bearing}
-        for name in self.needs:
-            if given[name] is None:
-                raise InputError(f"{WHAT[name]} is not known, and this input needs it; give it with --{name}", name)
-        length = windows.shape[-1]
-        form = _form(self, length, rate)
+        self.check(windows.shape[-1], rate, rpm, bearing)
+        form = _form(self, windows.shape[-1], rate)
         if form is None:
             raise NotImplementedError(f"{type(self).__name__} has no torch form")
-        metadata = []
-        if "rpm" in self.needs:
-            self.check(length, rate or 0.0, float(np.mean(np.asarray(rpm))))
-            metadata.append(torch.as_tensor(np.atleast_1d(np.asarray(rpm, dtype=np.float64))))
-        if "bearing" in self.needs and bearing is not None:
-            metadata.append(torch.tensor([bearing.orders()[name] for name in KINEMATIC], dtype=torch.float64))
+        values = torch.from_numpy(np.array(windows, dtype=np.float32, order="C"))
+        metadata = [torch.from_numpy(array) for array in metadata_arrays(self.needs, rpm, bearing)]
         with torch.no_grad():
-            given = torch.from_numpy(np.array(windows, dtype=np.float32, order="C"))
-            transformed: Floats = form(given, *metadata).numpy()
+            transformed: Floats = form(values, *metadata).numpy()
         return transformed
 
-    def check(self, length: int, rate: float, rpm: float) -> None:
-        """Refuses windows that are too short for this speed, and speeds whose orders the rate cannot show."""
+
+def check_needs(needs: Sequence[str], known: dict[str, Any]) -> None:
+    """Refuses where something that is needed of rate, speed and bearing is None, or the speed is none."""
+    for name in needs:
+        if known[name] is None:
+            raise InputError(f"{WHAT[name]} is not known, but this input needs it; give it", name)
+    speed = known["rpm"]
+    if "rpm" in needs and not (np.isfinite(speed).all() and np.min(speed) > 0):
+        raise InputError(f"the speed must be a positive number of rpm, not {np.min(speed):g}", "rpm")
+
+
+def metadata_arrays(needs: Sequence[str], rpm: Speed | None, bearing: Bearing | None) -> list[np.ndarray]:
+    """What a torch form, or a graph, takes behind the windows: the speed (1,) or (window, time), the orders (4,)."""
+    found = []
+    if "rpm" in needs:
+        found.append(np.atleast_1d(np.asarray(rpm, dtype=np.float64)))
+    if "bearing" in needs and bearing is not None:
+        orders = bearing.orders()
+        found.append(np.array([orders[name] for name in KINEMATIC]))
+    return found
 
 
 @dataclass(frozen=True)
@@ -146,20 +165,44 @@ class PhysicalInput(TorchInput):
 
     label_from = 50  # the classes are apart from the start
 
+    def __post_init__(self) -> None:
+        for name in ("bands", "number"):
+            if getattr(self, name, 1) < 1:
+                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
+
     @property
     def shortest(self) -> int:
         return 2
 
+    def last_frequency(self, rpm: float, bearing: Bearing | None) -> tuple[str, float, int]:  # noqa: ARG002
+        """What it reads highest in an envelope, in words and in Hz, at a speed; and in how many bands."""
+        return "", 0.0, 1
+
     def parts(self, length: int, rate: float | None) -> list[Part]:
         raise NotImplementedError(f"{type(self).__name__} has no parts")
 
-    def torch_form(self, length: int, rate: float | None = None) -> nn.Module:
-        from bearcat.data.physics import PhysicalForm
-
+    def check(
+        self, length: int, rate: float | None = None, rpm: Speed | None = None, bearing: Bearing | None = None
+    ) -> None:
+        super().check(length, rate, rpm, bearing)
         if length < self.shortest:
             raise InputError(
                 f"a window of {length} samples is too short for this input, which needs {self.shortest}", "window"
             )
+        if "rpm" not in self.needs or rate is None:
+            return
+        fastest = float(np.max(np.asarray(rpm)))
+        what, highest, bands = self.last_frequency(fastest, bearing)
+        if highest > rate / 2 / bands:
+            raise InputError(
+                f"{what} at {fastest:g} rpm is {highest:.0f} Hz, beyond the {rate / 2 / bands:.0f} Hz that the envelope"
+                f" of one of {bands} bands shows at a rate of {rate:g} Hz; check the speed, or set fewer bands or a"
+                " lower last order", "rpm"
+            )  # fmt: skip
+
+    def torch_form(self, length: int, rate: float | None = None) -> nn.Module:
+        from bearcat.data.physics import PhysicalForm
+
         return PhysicalForm(self.parts(length, rate))
 
 
@@ -206,10 +249,10 @@ class BandKurtosis(PhysicalInput):
         return self.bands
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
-        from bearcat.data import physics
+        from bearcat.data.physics import BandKurtosis as Kurtosis
 
         del length, rate
-        return [physics.BandKurtosis(self.bands)]
+        return [Kurtosis(self.bands)]
 
 
 @dataclass(frozen=True)
@@ -222,6 +265,11 @@ class EnvelopeOrders(PhysicalInput):
     last: float = 40.0
     number: int = 160  # orders read in each band
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.first < self.last:
+            raise InputError(f"orders go from first to last, not from {self.first:g} to {self.last:g}")
+
     @property
     def needs(self) -> tuple[str, ...]:
         return "rate", "rpm"
@@ -233,14 +281,14 @@ class EnvelopeOrders(PhysicalInput):
     def points(self, length: int) -> int:  # noqa: ARG002
         return self.bands * self.number
 
-    def check(self, length: int, rate: float, rpm: float) -> None:
-        del length
-        check_orders(self.last, self.bands, rate, rpm)
+    def last_frequency(self, rpm: float, bearing: Bearing | None) -> tuple[str, float, int]:
+        del bearing
+        return f"order {self.last:g}", self.last * rpm / 60, self.bands
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
-        from bearcat.data import physics
+        from bearcat.data.physics import EnvelopeOrders as Orders
 
-        return [physics.EnvelopeOrders(length, float(rate or 1), self.bands, self.first, self.last, self.number)]
+        return [Orders(length, float(rate or 1), self.bands, self.first, self.last, self.number)]
 
 
 @dataclass(frozen=True)
@@ -260,14 +308,16 @@ class FaultOrders(PhysicalInput):
         return 16 * self.bands
 
     def points(self, length: int) -> int:  # noqa: ARG002
-        from bearcat.data.bearing import FAULT_LINES
-
         return self.bands * len(FAULT_LINES)
 
-    def parts(self, length: int, rate: float | None) -> list[Part]:
-        from bearcat.data import physics
+    def last_frequency(self, rpm: float, bearing: Bearing | None) -> tuple[str, float, int]:
+        highest = 4 * bearing.orders()["BPFI"] if bearing else 0.0
+        return "4×BPFI", highest * rpm / 60, self.bands
 
-        return [physics.FaultOrders(length, float(rate or 1), self.bands, self.smoothing)]
+    def parts(self, length: int, rate: float | None) -> list[Part]:
+        from bearcat.data.physics import FaultOrders as Faults
+
+        return [Faults(length, float(rate or 1), self.bands, self.smoothing)]
 
 
 PARTS = ("log-spectrum", "band-kurtosis", "envelope-orders", "fault-orders")
@@ -278,6 +328,7 @@ class Physics(PhysicalInput):
     """What the recordings' metadata allow of PARTS, in one vector."""
 
     use: tuple[str, ...] = ()  # of PARTS; none: chosen by the metadata of the recordings (`suited`)
+    last: float = 40.0  # order up to which envelope-orders reads
 
     def __post_init__(self) -> None:
         for name in self.use:
@@ -285,8 +336,13 @@ class Physics(PhysicalInput):
 
     @property
     def members(self) -> list[PhysicalInput]:
-        chosen = [from_text(name, INPUTS, "input") for name in self.use or PARTS[:2]]
-        return [member for member in chosen if isinstance(member, PhysicalInput)]
+        made: dict[str, PhysicalInput] = {
+            "log-spectrum": LogSpectrum(),
+            "band-kurtosis": BandKurtosis(),
+            "envelope-orders": EnvelopeOrders(last=self.last),
+            "fault-orders": FaultOrders(),
+        }
+        return [made[name] for name in self.use or PARTS[:2]]
 
     @property
     def turns(self) -> float:  # type: ignore[override]
@@ -304,10 +360,11 @@ class Physics(PhysicalInput):
     def points(self, length: int) -> int:
         return sum(member.points(length) for member in self.members)
 
-    def check(self, length: int, rate: float, rpm: float) -> None:
+    def check(
+        self, length: int, rate: float | None = None, rpm: Speed | None = None, bearing: Bearing | None = None
+    ) -> None:
         for member in self.members:
-            if "rpm" in member.needs:
-                member.check(length, rate, rpm)
+            member.check(length, rate, rpm, bearing)
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
         return [part for member in self.members for part in member.parts(length, rate)]
@@ -315,12 +372,22 @@ class Physics(PhysicalInput):
     def suited(self, recordings: Sequence[RecordingInfo]) -> tuple[Input, str]:
         if self.use:
             return self, ""
+        without = Physics(PARTS[:2])
         for name in ("rate", "rpm"):
             missing = [recording.origin for recording in recordings if getattr(recording, name) is None]
             if missing:
-                why = f"{WHAT[name]} of {missing[0]} is not known, so shaft orders are left out"
-                return Physics(PARTS[:2]), why
-        return Physics(PARTS[:3]), "rate and speed of all recordings are known"
+                return without, f"{WHAT[name]} of {missing[0]} is not known, so shaft orders are left out"
+        # Orders that the envelope of a band shows at the highest speed for its rate.
+        shown = min(
+            recording.rate / 2 / EnvelopeOrders.bands / (recording.rpm / 60)
+            for recording in recordings
+            if recording.rate and recording.rpm
+        )
+        if shown < FEWEST_ORDERS:
+            return without, f"bands' envelopes show no more than {shown:.1f} shaft orders at this rate, too few to use"
+        if shown < self.last:
+            return Physics(PARTS[:3], float(int(shown))), f"the rate shows no more than {shown:.1f} orders of the shaft"
+        return Physics(PARTS[:3], self.last), "rate and speed of all recordings are known"
 
 
 @lru_cache(maxsize=16)
@@ -329,17 +396,6 @@ def _form(chosen: Input, length: int, rate: float | None) -> nn.Module | None:
     return chosen.torch_form(length, rate)
 
 
-def check_orders(last: float, bands: int, rate: float, rpm: float) -> None:
-    """Refuses orders beyond what the envelope of a band can show."""
-    highest = rate / 2 / bands
-    if last * rpm / 60 > highest:
-        raise InputError(
-            f"order {last:g} at {rpm:g} rpm is {last * rpm / 60:.0f} Hz, beyond the {highest:.0f} Hz that the envelope"
-            f" of a band shows at {rate:g} Hz; check the speed, or set a lower last order or fewer bands", "rpm"
-        )  # fmt: skip
-
-
-WHAT = {"rate": "the sampling rate", "rpm": "the speed", "bearing": "the bearing"}
 INPUTS: dict[str, type[Input]] = {
     "time": Waveform,
     "frequency": Spectrum,

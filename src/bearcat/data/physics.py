@@ -1,9 +1,9 @@
 """Physical inputs: what carries a fault across speeds, loads and machines, of a window of vibration.
 
 Bearing faults are trains of impacts that ring a resonance. How often they come is a multiple of the shaft's speed that
-the bearing's geometry fixes; where they ring belongs to the machine. So these inputs look at the energy in frequency
-bands without the gain, at how impulsive each band is, and at the spectra of the bands' envelopes on an axis of shaft
-orders, that is, multiples of the shaft's frequency. docs/inputs.md has the formulas and what each is for.
+the bearing's geometry fixes; where they ring belongs to the machine. So these inputs measure the energy in frequency
+bands without the gain, how impulsive each band is, and the spectra of the bands' envelopes on an axis of shaft orders,
+that is, multiples of the shaft's frequency. docs/inputs.md has the formulas and what each is for.
 
 All of them are made of one FFT of the window by torch, here and in exported graphs.
 
@@ -14,15 +14,12 @@ All of them are made of one FFT of the window by torch, here and in exported gra
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from bearcat.data.bearing import FAULT_LINES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 FLOOR = 1e-12  # of a share of power, below which float32 recordings hold nothing but rounding
 LEVEL_FLOOR = 1e-6  # of a level in an envelope spectrum, in units of the envelope's mean
@@ -32,10 +29,11 @@ TOLERANCE = 0.02  # by which a fault's order may differ from the kinematic one: 
 class Part(nn.Module):
     """One physical measurement of windows that have mean 0 and deviation 1."""
 
-    def forward(self, lines: Tensor, rpm: Tensor | None, orders: Tensor | None) -> Tensor:
+    def forward(self, lines: Tensor, rpm: Tensor, orders: Tensor) -> Tensor:
         """`lines` (window, channel, bin, 2) is the FFT, real and imaginary; (window, channel, point) comes out.
 
-        `rpm` is (1,), or (window, time) where the speed is a signal; `orders` (4,) are FTF, BPFO, BPFI and BSF.
+        `rpm` is (1,), or (window, time) where the speed is a signal; `orders` (4,) are those of bearing.KINEMATIC;
+        both are empty where no part needs them.
         """
         raise NotImplementedError
 
@@ -51,9 +49,9 @@ class PhysicalForm(nn.Module):
         exact = windows.double()  # an offset may be far above the vibration
         exact = exact - exact.mean(dim=-1, keepdim=True)
         deviation = exact.square().mean(dim=-1, keepdim=True).sqrt()
-        unit = (exact / torch.where(deviation == 0, 1.0, deviation)).float()
-        lines = torch.view_as_real(torch.fft.rfft(unit))
-        return torch.cat([part(lines, rpm, orders) for part in self.parts], dim=-1)
+        lines = torch.view_as_real(torch.fft.rfft(_over(exact, deviation).float()))
+        given = [windows.new_empty(0) if tensor is None else tensor for tensor in (rpm, orders)]
+        return torch.cat([part(lines, *given) for part in self.parts], dim=-1)
 
 
 class LogBands(Part):
@@ -63,31 +61,29 @@ class LogBands(Part):
         """`lowest` is where the first band begins, as a share of half the rate."""
         super().__init__()
         self.average: Tensor
-        last = length // 2 - 1
-        first = 1 + round(lowest * (last - 1))
-        band = torch.arange(last - first + 1) * bands // (last - first + 1)
-        member = nn.functional.one_hot(band, bands).float()
-        self.first, self.last = first, last
+        self.first, self.last = max(1, math.ceil(lowest * length / 2)), length // 2 - 1  # bins
+        number = self.last - self.first + 1
+        member = nn.functional.one_hot(torch.arange(number) * bands // number, bands).float()
         self.register_buffer("average", member / member.sum(dim=0))  # (bin, band)
 
-    def forward(self, lines: Tensor, rpm: Tensor | None, orders: Tensor | None) -> Tensor:
+    def forward(self, lines: Tensor, rpm: Tensor, orders: Tensor) -> Tensor:
         del rpm, orders
         # The Hann window in the frequency domain: a bin less half of its neighbours.
         before, after = lines[..., self.first - 1 : self.last, :], lines[..., self.first + 1 : self.last + 2, :]
         tapered = lines[..., self.first : self.last + 1, :] / 2 - (before + after) / 4
         power = tapered.square().sum(dim=-1) @ self.average
-        total = power.mean(dim=-1, keepdim=True)
-        level = (power / torch.where(total == 0, 1.0, total) + FLOOR).log()
+        level = (_over(power, power.mean(dim=-1, keepdim=True)) + FLOOR).log()
         return level - level.mean(dim=-1, keepdim=True)
 
 
 def squared_envelopes(lines: Tensor, bands: int) -> Tensor:
     """Squared magnitudes of the analytic signals of equal bands: (…, bin, 2) → (…, band, time).
 
-    A band of b bins is sampled at 2b times, which its squared magnitude, a signal of twice the bandwidth, just needs.
+    Bin 0 is empty, as the window's mean is 0. A band of b bins is sampled at 2b times, which is all its squared
+    magnitude has, a signal of twice the bandwidth.
     """
     width = (lines.shape[-2] - 1) // bands
-    parts = lines[..., 1 : 1 + width * bands, :].unflatten(-2, (bands, width))
+    parts = lines[..., : width * bands, :].reshape(*lines.shape[:-2], bands, width, 2)
     padded = nn.functional.pad(parts, (0, 0, 0, width)).contiguous()
     signal = torch.view_as_real(torch.fft.ifft(torch.view_as_complex(padded)))
     return signal.square().sum(dim=-1)
@@ -100,11 +96,10 @@ class BandKurtosis(Part):
         super().__init__()
         self.bands = bands
 
-    def forward(self, lines: Tensor, rpm: Tensor | None, orders: Tensor | None) -> Tensor:
+    def forward(self, lines: Tensor, rpm: Tensor, orders: Tensor) -> Tensor:
         del rpm, orders
         power = squared_envelopes(lines, self.bands)
-        mean = power.mean(dim=-1, keepdim=True)
-        return (power / torch.where(mean == 0, 1.0, mean)).square().mean(dim=-1).clamp(min=1.0).log()
+        return _over(power, power.mean(dim=-1, keepdim=True)).square().mean(dim=-1).clamp(min=1.0).log()
 
 
 class OrderSpectrum(nn.Module):
@@ -119,7 +114,7 @@ class OrderSpectrum(nn.Module):
         self.taper: Tensor
         self.place: Tensor
         self.beyond: Tensor
-        time = torch.arange(points, dtype=torch.float64) * (length / points)
+        time = torch.arange(points, dtype=torch.float64) * (length / points)  # in samples of the window
         self.register_buffer("seconds", time / rate)
         self.register_buffer("place", time.long())
         self.register_buffer("beyond", time - time.floor())
@@ -127,7 +122,7 @@ class OrderSpectrum(nn.Module):
         self.rate = rate
 
     def forward(self, values: Tensor, rpm: Tensor, orders: Tensor) -> Tensor:
-        """Values and orders (order,) → (window, channel, band, order)."""
+        """Values and orders, (order,) or (window, 1, order) → (window, channel, band, order)."""
         if rpm.ndim == 1:
             turns, weight = rpm.double() / 60 * self.seconds, self.taper
         else:  # (window, time): turns and weights have axes (window, 1, time), for all channels
@@ -136,10 +131,10 @@ class OrderSpectrum(nn.Module):
             turns = (angle + speed[:, None, self.place] * self.beyond) / (60 * self.rate)
             weight = self.taper * speed[:, None, self.place]  # the integral is over the angle
         weight = weight * (2 / weight.sum(dim=-1, keepdim=True))
-        phase = turns[..., None] * orders.double()
-        phase = (phase - phase.floor()) * (2 * math.pi)
+        phase = turns[..., None] * orders[..., None, :].double()
+        phase = ((phase - phase.floor()) * (2 * math.pi)).float()
         tapered = values * weight[..., None, :].float()
-        real, imaginary = tapered @ phase.cos().float(), tapered @ phase.sin().float()
+        real, imaginary = tapered @ phase.cos(), tapered @ phase.sin()
         return (real.square() + imaginary.square()).sqrt()
 
 
@@ -153,25 +148,22 @@ class EnvelopeOrders(Part):
         self.register_buffer("orders", torch.linspace(first, last, number, dtype=torch.float64))
         self.spectrum = OrderSpectrum(length, 2 * (length // 2 // bands), rate)
 
-    def forward(self, lines: Tensor, rpm: Tensor | None, orders: Tensor | None) -> Tensor:
+    def forward(self, lines: Tensor, rpm: Tensor, orders: Tensor) -> Tensor:
         del orders
-        assert rpm is not None
-        envelope = squared_envelopes(lines, self.bands).sqrt()
-        mean = envelope.mean(dim=-1, keepdim=True)
-        level = self.spectrum((envelope - mean) / torch.where(mean == 0, 1.0, mean), rpm, self.orders)
+        level: Tensor = self.spectrum(_relative(squared_envelopes(lines, self.bands).sqrt()), rpm, self.orders)
         level = (level + LEVEL_FLOOR).log().flatten(-2)
         level = level - level.mean(dim=-1, keepdim=True)
-        deviation = level.square().mean(dim=-1, keepdim=True).sqrt()
-        return level / torch.where(deviation == 0, 1.0, deviation)
+        return _over(level, level.square().mean(dim=-1, keepdim=True).sqrt())
 
 
 class FaultOrders(Part):
-    """Levels of the squared envelopes' spectra at FAULT_LINES over the levels around them, in log.
+    """Levels of the squared envelopes' spectra at FAULT_LINES over the (geometric) mean of levels around, in log.
 
     The window's spectrum is divided by its own smoothed magnitude first, so that the quiet bands count like the loud.
     """
 
-    NEAR, AROUND = 9, 12  # orders tried within the tolerance, and on either side for the background
+    NEAR, AROUND = 17, 8  # orders tried within the tolerance, and on either side for the background
+    REACH = 1.5  # orders, of the background on either side
 
     def __init__(self, length: int, rate: float, bands: int, smoothing: float) -> None:
         super().__init__()
@@ -182,28 +174,43 @@ class FaultOrders(Part):
         self.away: Tensor
         self.register_buffer("lines", torch.tensor(list(FAULT_LINES.values()), dtype=torch.float64))
         self.register_buffer("spread", torch.linspace(-TOLERANCE, TOLERANCE, self.NEAR, dtype=torch.float64))
-        self.register_buffer("away", torch.linspace(0, 1.5, self.AROUND, dtype=torch.float64))
+        self.register_buffer("away", torch.linspace(0, self.REACH, self.AROUND, dtype=torch.float64))
         self.seconds = length / rate
 
-    def forward(self, lines: Tensor, rpm: Tensor | None, orders: Tensor | None) -> Tensor:
-        assert rpm is not None and orders is not None
+    def forward(self, lines: Tensor, rpm: Tensor, orders: Tensor) -> Tensor:
         magnitude = lines.square().sum(dim=-1).sqrt()
         smooth = nn.functional.avg_pool1d(
             magnitude.flatten(0, 1)[:, None], self.width, 1, self.width // 2, count_include_pad=False
         ).view(magnitude.shape)
-        white = lines / torch.where(smooth == 0, 1.0, smooth)[..., None]
-        power = squared_envelopes(white, self.bands)
-        mean = power.mean(dim=-1, keepdim=True)
+        power = squared_envelopes(_over(lines, smooth[..., None]), self.bands)
         tried = self.places(rpm, orders)
-        level = self.spectrum((power - mean) / torch.where(mean == 0, 1.0, mean), rpm, tried.flatten())
-        level = (level.unflatten(-1, tried.shape) + LEVEL_FLOOR).log()
-        over = level[..., : self.NEAR].amax(dim=-1) - level[..., self.NEAR :].mean(dim=-1)
-        return over.flatten(-2)
+        level: Tensor = self.spectrum(_relative(power), rpm, tried.flatten(-2))
+        level = (level.reshape(*level.shape[:-1], *tried.shape[-2:]) + LEVEL_FLOOR).log()
+        return (level[..., : self.NEAR].amax(dim=-1) - level[..., self.NEAR :].mean(dim=-1)).flatten(-2)
 
     def places(self, rpm: Tensor, orders: Tensor) -> Tensor:
-        """(line, NEAR + 2 · AROUND) orders: those tried near each line, then those of its background."""
+        """(line, NEAR + 2 · AROUND) orders: those tried near each line, then those of its background.
+
+        A line is four bins of a Hann window wide, and so is what the mean leaves at order 0; background that would
+        lie there lies above the line instead. A speed that is a signal gives each window its own, (window, 1, line, …).
+        """
         line = (self.lines @ torch.cat([orders.double(), orders.new_ones(1, dtype=torch.float64)]))[:, None]
-        # A line is as wide as the window is short: four bins of a Hann window.
-        turns = rpm.double().mean() / 60 * self.seconds
-        away = TOLERANCE * line + 2.5 / turns + self.away
-        return torch.cat([line * (1 + self.spread), (line - away).abs(), line + away], dim=-1)
+        turns = rpm.double().mean(dim=-1)[..., None, None] / 60 * self.seconds
+        if rpm.ndim == 2:
+            turns = turns[:, None]
+        gap = 2.5 / turns
+        away = TOLERANCE * line + gap + self.away
+        below = torch.where(line - away > gap, line - away, line + away + self.REACH)
+        near = (line * (1 + self.spread)).expand(*away.shape[:-1], self.NEAR)
+        return torch.cat([near, below, line + away], dim=-1)
+
+
+def _over(values: Tensor, scale: Tensor) -> Tensor:
+    """Values over a scale; where that is 0, as in a window without vibration, as they are."""
+    return values / torch.where(scale == 0, 1.0, scale)
+
+
+def _relative(values: Tensor) -> Tensor:
+    """How far values are from their mean over time, in units of it."""
+    mean = values.mean(dim=-1, keepdim=True)
+    return _over(values - mean, mean)

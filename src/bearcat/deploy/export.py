@@ -176,7 +176,9 @@ def _traced(model: Model) -> Any:
 
     from bearcat.deploy.model import ExportForm
 
-    form = find_input(model.preparation.input).torch_form(model.preparation.length)
+    form = find_input(model.preparation.input).torch_form(
+        model.preparation.length, model.preparation.rate or model.rate
+    )
     if form is None:
         raise InputError(
             f"the input '{model.preparation.input}' has no torch form, so its model cannot be exported;"
