@@ -83,6 +83,7 @@ def ready(size: Size) -> Iterator[Callable[[], None]]:
     runs = [Run(recipe, data, seed) for seed in range(size.runs)]
     batches = stack_data([data] * size.runs, list(range(size.runs)), size.batch, device)
     ingredients = loop.stack_ingredients(runs, device)
+    phase = loop.phase_of(recipe, ingredients, recipe.schedule.epochs)
     with matrix_products(size.precision, device):
         state = loop.new_state(recipe, batches, CLASSES)
         use_path([state.student, *state.modules.values()], size.path, size.precision)
@@ -90,7 +91,7 @@ def ready(size: Size) -> Iterator[Callable[[], None]]:
         for ingredient in ingredients:
             ingredient.start_epoch(state)
         feed, recorder = Feed(batches), Recorder(device, size.record)
-        step = partial(loop.train_step, recipe, state, feed, ingredients, False)
+        step = partial(loop.train_step, recipe, state, feed, phase, False)
         feed.fill(0, {ingredient.name: [0.5] * 3 for ingredient in ingredients})
 
         def next_step() -> None:

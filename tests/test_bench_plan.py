@@ -42,6 +42,7 @@ def written(tmp_path: Path, text: str) -> Path:
     [
         ("smoke", 3, 2, 1, 2),
         ("paper", 8, 12, 2, 5),
+        ("paper-fast", 8, 12, 2, 5),
         ("ablation-threshold", 2, 12, 1, 5),
         ("ablation-mcc-sdat", 12, 12, 1, 5),
         ("hit-sm", 8, 6, 2, 5),
@@ -88,6 +89,12 @@ def test_a_method_can_have_a_name_and_settings_of_its_own(tmp_path):
     assert (first.cell.method, first.recipe_name, tau) == ("AT, τ=0.95", "AT", 0.95)
     labels = other.to_dict()["recipe"]["ingredients"]["labels"]
     assert (labels["teacher"]["statistics"], other.recipe.dropout) == ("averaged", 0.0)
+
+
+def test_the_papers_grid_is_the_published_code_in_float32_and_the_fast_one_is_ours():
+    for name, passes, precision in (("paper", "separate", "float32"), ("paper-fast", "shared", None)):
+        recipe = plan(read_grid(GRIDS / f"{name}.toml"))[-1].recipe
+        assert (recipe.passes, recipe.precision) == (passes, precision)
 
 
 def test_domains_go_by_index_too_and_without_any_all_pairs_are_meant(tmp_path):

@@ -30,8 +30,9 @@ from bearcat.calibration import (
     brier,
     find_calibrator,
     nll_from_logits,
+    scaling,
 )  # fmt: skip
-from bearcat.calibration.shift import balanced
+from bearcat.calibration.shift import balanced, oversampled
 from bearcat.errors import InputError
 from tests.reference import calibration as reference
 
@@ -378,6 +379,83 @@ def test_the_draw_takes_each_window_equally_often_and_follows_the_seed():
     assert len(kept.unique(dim=0)) == 210  # every choice of 4 out of 10
     again, _ = balanced(torch.ones(1, 10), torch.ones(1, 4), torch.tensor([17]))
     assert torch.equal(again[0], kept[17])
+
+
+@pytest.mark.parametrize("smaller", ["source", "target"])
+def test_oversampling_repeats_windows_of_the_smaller_domain_and_scikit_learn_agrees(smaller):
+    evidence = make()
+    if smaller == "source":
+        swapped = evidence.source_train_features, evidence.target_features
+        evidence = change(evidence, target_features=swapped[0], source_train_features=swapped[1])
+    odds = CPCS(resampling="over").log_weights(evidence)
+    parts = evidence.source_train_features, evidence.target_features
+    often = oversampled(*(torch.ones(part.shape[:2]).double() for part in parts), evidence.seeds)
+    assert [weight.sum(1).tolist() for weight in often] == [[90.0] * 3] * 2
+    assert often[smaller == "target"].max() > 1
+    for run in range(3):
+        rows = [
+            part[run].repeat_interleave(weight[run].long(), dim=0) for part, weight in zip(parts, often, strict=True)
+        ]
+        model = LogisticRegression(tol=1e-10, max_iter=1000).fit(torch.cat(rows).numpy(), np.repeat([0, 1], 90))
+        likely = model.predict_proba(evidence.source_features[run].numpy())
+        np.testing.assert_allclose(odds[run].exp().numpy(), likely[:, 1] / likely[:, 0], rtol=1e-4)
+
+
+def test_oversampling_draws_each_window_equally_often_whatever_padding_stands_around():
+    few, _ = oversampled(torch.ones(2000, 4), torch.ones(2000, 10), torch.arange(2000))
+    assert (few.mean(0) - 2.5).abs().max() < 0.14  # four standard errors
+    padded = torch.cat([torch.zeros(2000, 3), torch.ones(2000, 4), torch.zeros(2000, 9)], dim=1)
+    again, _ = oversampled(padded, torch.ones(2000, 10), torch.arange(2000))
+    assert torch.equal(again[:, 3:7], few)
+    assert again.sum() == few.sum()
+
+
+@pytest.mark.parametrize("kind", [Temperature, CPCS])
+def test_without_bounds_the_search_is_scipys_from_two(kind):
+    evidence = make(hotter=0.3)  # T below 1, where the default bounds do not reach
+    found = kind(bounds=None).fit(evidence)
+    weights = CPCS().log_weights(evidence).exp() if kind is CPCS else torch.ones(3, 150)
+    for run in range(3):
+        logits, labels = evidence.source_logits[run], evidence.source_labels[run]
+
+        def loss(place: np.ndarray) -> float:
+            scaled = logits / float(place[0])  # noqa: B023
+            if kind is Temperature:
+                return nll_from_logits(scaled, labels).item()  # noqa: B023
+            return brier(scaled.softmax(-1), labels, weights[run]).item()  # noqa: B023
+
+        best = optimize.fmin(loss, [2.0], disp=False)
+        assert found.temperature[run].item() == pytest.approx(float(best[0]), rel=1e-3)
+    assert not found.at_bound.any()
+    assert (found.temperature < 1).all()
+    perfect = change(evidence, source_labels=evidence.source_logits.argmax(-1))
+    assert kind(bounds=None).fit(perfect).at_bound.all()
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_the_published_descent_is_torchs(full, monkeypatch):
+    monkeypatch.setattr(scaling, "SGD_STEPS", 200)
+    evidence = make(runs=2, windows=40)
+    found = (Matrix if full else Vector)(solver="sgd").fit(evidence)
+    for run in range(2):
+        logits, labels = evidence.source_logits[run], evidence.source_labels[run]
+        weight = (torch.eye(4) if full else torch.ones(4)).double().requires_grad_()
+        offset = torch.zeros(4, dtype=torch.float64, requires_grad=True)
+        optimiser = torch.optim.SGD([weight, offset], lr=0.01, momentum=0.9)
+        for _ in range(200):
+            optimiser.zero_grad()
+            mapped = logits @ weight.T if full else logits * weight
+            torch.nn.functional.cross_entropy(mapped + offset, labels).backward()
+            optimiser.step()
+        mine = found.matrix[run] if full else found.scale[run]
+        torch.testing.assert_close(mine, weight.detach(), rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(found.bias[run], offset.detach(), rtol=1e-9, atol=1e-12)
+
+
+def test_an_unknown_solver_or_draw_is_refused():
+    for text in ("Vector:solver=adam", "Matrix:solver=sdg", "CPCS:resampling=both"):
+        with pytest.raises(InputError, match="solver|resampling"):
+            find_calibrator(text)
 
 
 def test_cpcs_between_equal_domains_is_the_temperature_of_least_brier_score():

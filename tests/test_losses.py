@@ -174,7 +174,7 @@ def test_a_climb_goes_as_far_as_the_radius_in_every_run_and_back():
     parameters = [torch.randn(2, 3, 4), torch.randn(2, 5)]
     gradients = [torch.randn(2, 3, 4), torch.randn(2, 5)]
     start = [parameter.clone() for parameter in parameters]
-    before = Sharpness(torch.tensor([0.05, 0.0])).perturb(parameters, lambda: gradients)
+    before = Sharpness(torch.tensor([0.05, 0.0])).perturb(parameters, lambda _: gradients)
     moves = [(now - then).flatten(1) for now, then in zip(parameters, start, strict=True)]
     moved = torch.linalg.vector_norm(torch.cat(moves, dim=1), dim=1)
     torch.testing.assert_close(moved, torch.tensor([0.05, 0.0]), rtol=1e-4, atol=1e-7)

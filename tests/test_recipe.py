@@ -81,6 +81,27 @@ def test_settings_can_be_changed_by_text():
     assert (recipe.passes, recipe.schedule.batch, recipe.calibration) == ("separate", 32, "Temperature:bounds=0.5,10")
 
 
+def test_published_stands_for_every_option_of_the_published_code_and_other_settings_win():
+    cat = RECIPES["CAT*-CPCS"].with_settings({"published": "true", "labels.relabel": "false", "labels.tau": "0.8"})
+    labels = cat.find(SelfTraining)
+    assert (cat.passes, cat.doubled, cat.calibrate, cat.ece_edges, cat.precision) == (
+        "separate", True, "end", "lower", "float32",
+    )  # fmt: skip
+    assert (labels.counts_mode, labels.relabel, labels.tau, labels.teacher.early) == ("training", False, 0.8, True)
+    assert cat.find(Confusion).climbed == "labels"
+    assert cat.calibration == "CPCS:bounds=none:resampling=over"
+    assert RECIPES["source-only"].with_settings({"published": "true"}).passes == "joint"
+    vector = RECIPES["AT"].with_settings({"published": "true", "calibration": "Vector"})
+    assert vector.calibration == "Vector:solver=sgd"
+    for name, recipe in RECIPES.items():
+        assert recipe.with_settings({"published": "false"}) == recipe
+        make_recipe(name, "frequency", 30, {"published": "true"})
+    with pytest.raises(InputError, match="published"):
+        RECIPES["AT"].with_settings({"published": "yes"})
+    with pytest.raises(InputError, match="doubled"):
+        Recipe(doubled=True)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "word"),
     [
@@ -130,7 +151,7 @@ def test_rows_of_tables_are_read_from_text_and_written_back():
     other = from_text("teacher:momentum=0.5:dropout=false", table, "row")
     assert other == Teacher(momentum=0.5, dropout=False)
     spelt = spell_out("TEACHER:momentum=0.5:dropout=false", table, "row")
-    assert spelt == "teacher:momentum=0.5:statistics=target:dropout=False"
+    assert spelt == "teacher:momentum=0.5:statistics=target:dropout=False:early=False"
     assert from_text(spelt, table, "row") == other
     for text, word in (("techer", "did you mean 'teacher'"), ("teacher:momentm=1", "momentum"), ("teacher:1", "'1'")):
         with pytest.raises(InputError, match=word):

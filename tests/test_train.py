@@ -92,7 +92,9 @@ def twin_of(recipe: Recipe, data: TrainingData, seed: int, run: Run) -> referenc
         fitted = calibrator.fit(Evidence(source_logits=logits[None], source_labels=labels[None], **target))
         return lambda values: fitted.apply(values[None])[0]
 
-    labels, sharpness = recipe.find(SelfTraining), recipe.find(Sharpness)
+    labels, sharpness, confusion, alignment = (
+        recipe.find(kind) for kind in (SelfTraining, Sharpness, Confusion, Adversarial)
+    )
     settings = reference.Settings(
         epochs=schedule.epochs, batch=schedule.batch, rate=schedule.rate, weight_decay=schedule.weight_decay,
         drops=schedule.drops, align_from=schedule.align_from, label_from=schedule.label_from,
@@ -102,7 +104,11 @@ def twin_of(recipe: Recipe, data: TrainingData, seed: int, run: Run) -> referenc
         counts=labels.counts if labels else "uncalibrated", average=labels.average if labels else "batch",
         calibration=calibrate if recipe.calibration else None,
         teacher_statistics=labels.teacher.statistics if labels else "target",
-        dropout=0.0, passes=recipe.passes,
+        tau=labels.tau if labels else 0.9, dropout=0.0, passes=recipe.passes, doubled=recipe.doubled, calibrate_at=recipe.calibrate,
+        counts_mode=labels.counts_mode if labels else "evaluation", relabel=labels.relabel if labels else False,
+        early_teacher=labels.teacher.early if labels else False,
+        mcc_climbed_from_labels=confusion.climbed == "labels" if confusion else False,
+        domain_reduction=alignment.reduction if alignment else "mean", scope=sharpness.scope if sharpness else "task",
     )  # fmt: skip
     given = reference.Data(
         (torch.from_numpy(data.source_train.values), torch.from_numpy(data.source_train.labels)),
@@ -125,7 +131,7 @@ def domain_state(state: TrainingState) -> dict[str, torch.Tensor] | None:
     return None if module is None else {name: value[0].clone() for name, value in module.state_dict().items()}
 
 
-def assert_equal_to_twin(recipe: Recipe, data: TrainingData, seed: int = 3) -> None:
+def assert_equal_to_twin(recipe: Recipe, data: TrainingData, seed: int = 3) -> Trained:
     run = Run(recipe, data, seed)
     trained = train([run], CPU)
     twin = twin_of(recipe, data, seed, run)
@@ -133,7 +139,8 @@ def assert_equal_to_twin(recipe: Recipe, data: TrainingData, seed: int = 3) -> N
     names = {"supervised": "loss_supervised", "pseudo": "loss_labels", "mcc": "loss_confusion", "domain": "loss_alignment",
              "share": "pseudo_label_share"}  # fmt: skip
     for epoch in range(recipe.schedule.epochs):
-        twin.start_epoch(epoch)
+        places, present = (part[0] for part in batches.target_pass(epoch))
+        twin.start_epoch(epoch, [torch.from_numpy(row[there]) for row, there in zip(places, present, strict=True)])
         order = batches.order(epoch)
         pairs = [order.windows(0, iteration) for iteration in range(batches.iterations)]
         steps = [twin.step(torch.from_numpy(source), torch.from_numpy(target)) for source, target in pairs]
@@ -141,6 +148,7 @@ def assert_equal_to_twin(recipe: Recipe, data: TrainingData, seed: int = 3) -> N
             expected = float(sum(step[theirs] for step in steps)) / len(steps)
             found = float(trained.history[ours][epoch, 0]) if ours in trained.history else 0.0
             assert np.nan_to_num(found) == pytest.approx(expected, rel=1e-4, abs=1e-6), (epoch, ours)
+        twin.end_epoch()
     pairs = [(trained.student, twin.student)] + (
         [(trained.teacher, twin.teacher)] if trained.teacher is not None else []
     )
@@ -152,6 +160,7 @@ def assert_equal_to_twin(recipe: Recipe, data: TrainingData, seed: int = 3) -> N
             )
     if trained.teacher is not None:
         assert (trained.teacher.head.weight != trained.student.head.weight).any()
+    return trained
 
 
 @pytest.mark.parametrize("name", ["DANN*", "AT-fixed", "AT+SDAT", "CAT*-Temperature", "CAT-CPCS"])
@@ -190,6 +199,67 @@ def test_options_with_smaller_last_batches_are_the_twins(change):
 )
 def test_every_option_is_the_twins(change):
     assert_equal_to_twin(still(changed(RECIPES["CAT*-Temperature"], change)), toy(dtype=np.float64))
+
+
+# T_DA and T_PL apart, so that every phase differs, and smaller last batches.
+PHASES = replace(RAGGED, epochs=5, calibrate_from=3)
+PUBLISHED_OPTIONS: list[dict[str, Any]] = [
+    {"passes": "joint"},
+    {"passes": "separate", "doubled": True},
+    {"labels": {"counts_mode": "training"}},
+    {"labels": {"relabel": True}},
+    {"confusion": {"climbed": "labels"}},
+    {"teacher": {"early": True}},
+    {"teacher": {"early": True}, "labels": {"counts_mode": "training"}},
+    {"calibrate": "end"},
+    {"alignment": {"reduction": "sum of means"}},
+    {"sharpness": {"scope": "supervised"}},
+]
+
+
+@pytest.mark.parametrize("change", PUBLISHED_OPTIONS, ids=str)
+def test_every_option_of_the_published_code_is_the_twins_and_does_something(change):
+    data = toy(windows=25, target=25, dtype=np.float64)
+    plain = still(RECIPES["CAT*-Temperature"], PHASES, calibration="Temperature:bounds=0.05,100")
+    # Some labels are sure, and a calibration makes others so; at this age per-class thresholds let all pass.
+    plain = plain.change("labels", tau=0.5, threshold="fixed" if "calibrate" in change else "per-class")
+    with_option = changed(plain, change)
+    trained = assert_equal_to_twin(with_option, data)
+    other = train([Run(plain, data, 3)], CPU)
+    ours, theirs = trained.network.state_dict(), other.network.state_dict()
+    assert any(not torch.equal(value, theirs[name]) for name, value in ours.items()), "the option changed nothing"
+
+
+@pytest.mark.parametrize("name", ["source-only", "DANN*", "AT", "CAT*-Vector", "CAT+MCC-CPCS", "CAT*-Temperature"])
+def test_all_of_the_published_code_together_is_the_twins(name, monkeypatch):
+    monkeypatch.setattr("bearcat.calibration.scaling.SGD_STEPS", 50)
+    recipe = still(RECIPES[name], PHASES).with_settings({"published": "true"})
+    assert_equal_to_twin(recipe, toy(windows=25, target=25, dtype=np.float64))
+
+
+def test_counting_in_training_mode_does_not_depend_on_neighbours_with_more_batches():
+    recipe = replace(RECIPES["AT*"], schedule=PHASES).with_settings({"published": "true", "labels.tau": "0.4"})
+    runs = [Run(recipe, toy(number, 25, target, dtype=np.float64), number) for number, target in ((0, 17), (1, 40))]
+    together, alone = train(runs, CPU), train(runs[:1], CPU)
+    for key, value in alone.network.state_dict().items():
+        torch.testing.assert_close(together.network.state_dict()[key][0], value[0], rtol=1e-6, atol=1e-9, msg=key)
+
+
+def test_calibrating_at_an_epochs_end_begins_an_epoch_later_and_goes_on_after_a_resume(tmp_path):
+    run = Run(live(RECIPES["CAT*-Temperature"], calibrate="end"), toy(), 5)
+    path = tmp_path / "checkpoint.safetensors"
+
+    def interrupt(end):
+        if end.epoch == 9:
+            raise Interrupted
+
+    whole = train([run], CPU)
+    first = [train([Run(live(RECIPES["CAT*-Temperature"]), toy(), 5)], CPU), whole]
+    begins = [int(trained.history["temperature"].isfinite().any(dim=1).long().argmax()) for trained in first]
+    assert begins == [7, 8]
+    with pytest.raises(Interrupted):
+        train([run], CPU, progress=interrupt, checkpoint=path, checkpoint_seconds=0)
+    same_weights(train([run], CPU, checkpoint=path, checkpoint_seconds=0), whole)
 
 
 def test_float32_follows_float64():

@@ -64,7 +64,16 @@ class Settings:
     teacher_statistics: Literal["target", "averaged"] = "target"
     teacher_dropout: bool = True
     dropout: float = 0.5
-    passes: Literal["shared", "separate"] = "shared"
+    passes: Literal["shared", "separate", "joint"] = "shared"
+    # What the published code does where the default is something else (docs/method.md).
+    doubled: bool = False  # the source batch, concatenated with itself, for the supervised loss
+    counts_mode: Literal["evaluation", "training"] = "evaluation"  # of the teacher that counts for the thresholds
+    relabel: bool = False  # pseudo-labels are made anew for the second pass of SAM
+    mcc_climbed_from_labels: bool = False  # MCC is in SAM's first pass only from T_PL on
+    early_teacher: bool = False  # it counts from epoch 0 on, untrained; its parameters are overwritten at T_PL
+    calibrate_at: Literal["start", "end"] = "start"  # "end": fitted when an epoch ends, used in the next
+    domain_reduction: Literal["mean", "sum of means"] = "mean"
+    scope: Literal["task", "supervised"] = "task"  # of SAM's first pass
 
     def __post_init__(self) -> None:
         allowed = {
@@ -72,7 +81,11 @@ class Settings:
             "counts": ("uncalibrated", "calibrated"),
             "average": ("batch", "selected"),
             "teacher_statistics": ("target", "averaged"),
-            "passes": ("shared", "separate"),
+            "passes": ("shared", "separate", "joint"),
+            "counts_mode": ("evaluation", "training"),
+            "calibrate_at": ("start", "end"),
+            "domain_reduction": ("mean", "sum of means"),
+            "scope": ("task", "supervised"),
         }
         for name, values in allowed.items():
             if getattr(self, name) not in values:
@@ -197,10 +210,18 @@ def pseudo_label_loss(logits: Tensor, labels: Tensor, selected: Tensor, average:
     return total / selected.sum().clamp(min=1)  # none selected: 0 / 1
 
 
-def domain_loss(domain: nn.Module, features: Tensor, is_source: Tensor, coefficient: float) -> Tensor:
-    """Binary cross-entropy through gradient reversal; features (n, 256), is_source (n,) of 1 and 0."""
-    reversed_features = Reversal.apply(features, coefficient)
-    return functional.binary_cross_entropy_with_logits(domain(reversed_features), is_source)
+def domain_loss(
+    domain: nn.Module, features: Tensor, is_source: Tensor, coefficient: float, reduction: str = "mean"
+) -> Tensor:
+    """Binary cross-entropy through gradient reversal; features (n, 256), is_source (n,) of 1 and 0.
+
+    The mean over the joint batch, or the mean over source windows plus the mean over target windows.
+    """
+    logits = domain(Reversal.apply(features, coefficient))
+    if reduction == "mean":
+        return functional.binary_cross_entropy_with_logits(logits, is_source)
+    likely = torch.sigmoid(logits)
+    return -torch.log(likely[is_source == 1]).mean() - torch.log(1 - likely[is_source == 0]).mean()
 
 
 def reversal_coefficient(progress: float) -> float:
@@ -331,6 +352,8 @@ class Twin:
         self.domain_optimiser = self._adam(self.domain)
 
         self.teacher: nn.ModuleDict | None = None
+        if settings.teacher and settings.early_teacher:
+            self.teacher = copy.deepcopy(self.student).requires_grad_(False)
         self.thresholds = torch.full((data.classes,), settings.tau, dtype=values.dtype, device=self.device)
         self.calibrate: Calibration | None = None
         self.pseudo_labels: tuple[Tensor, Tensor] | None = None  # of the last step: labels (n,), selected (n,)
@@ -368,7 +391,8 @@ class Twin:
 
     @property
     def needs_target(self) -> bool:
-        return self.aligning or self.confusing or self.labelling
+        joint = self.settings.passes == "joint" and self.epoch >= self.settings.align_from
+        return joint or self.aligning or self.confusing or self.labelling
 
     @property
     def progress(self) -> float:
@@ -378,24 +402,45 @@ class Twin:
 
     # Once per epoch.
 
-    def start_epoch(self, epoch: int) -> None:
-        """Learning rate, a teacher if its time has come, its calibration, then its thresholds, in this order."""
+    def start_epoch(self, epoch: int, counted: Iterable[Tensor] | None = None) -> None:
+        """Learning rate, a teacher if its time has come, its calibration, then its thresholds, in this order.
+
+        `counted` are the target batches, as indices, on which a teacher in training mode counts; by default in order.
+        """
         settings = self.settings
         self.epoch = epoch
         passed = sum(epoch >= drop for drop in settings.drops)
         for optimiser in (self.student_optimiser, self.domain_optimiser):
             for group in optimiser.param_groups:
                 group["lr"] = settings.rate * settings.drop_factor**passed
-        if not self.labelling:
-            return
-        if self.teacher is None:
+        if settings.teacher and epoch == settings.label_from and self.teacher is not None:
+            for mine, theirs in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
+                mine.copy_(theirs)  # an early teacher keeps its own statistics
+        if self.labelling and self.teacher is None:
             self.teacher = copy.deepcopy(self.student).requires_grad_(False)
-        self.fit_calibration()
+        if self.teacher is None:
+            return
+        if settings.calibrate_at == "start":
+            self.fit_calibration()
         if settings.threshold == "per class":
-            logits = self.predict(self.teacher, self.data.target_train)
+            if settings.counts_mode == "training":
+                batches = self.data.target_train.split(settings.batch)
+                if counted is not None:
+                    batches = tuple(self.data.target_train[index] for index in counted)
+                with torch.no_grad():
+                    self.set_training_mode(self.teacher)
+                    passed = [self.teacher["head"](self.teacher["encoder"](batch.to(self.device))) for batch in batches]
+                logits = torch.cat(passed)
+            else:
+                logits = self.predict(self.teacher, self.data.target_train)
             if settings.counts == "calibrated" and self.calibrate is not None:
                 logits = self.calibrate(logits)
             self.thresholds = class_thresholds(functional.softmax(logits, dim=1), settings.tau)
+
+    def end_epoch(self) -> None:
+        """With calibrate_at="end" the calibration is fitted now, and used from the next epoch on."""
+        if self.settings.calibrate_at == "end":
+            self.fit_calibration()
 
     def fit_calibration(self) -> None:
         """Fit the calibration to the teacher on the source test split, if calibration is on in this epoch."""
@@ -448,10 +493,13 @@ class Twin:
         found: dict[str, Tensor] = {}
 
         def task_loss() -> Tensor:
-            return total(self.losses(source, labels, target, with_domain=False))
+            return total(self.losses(source, labels, target, first=True))
 
         def total_loss() -> Tensor:
-            found.update(self.losses(source, labels, target, with_domain=True))
+            if settings.radius and settings.relabel and self.labelling:
+                assert target is not None
+                self.pseudo_labels = self.label(target)
+            found.update(self.losses(source, labels, target, first=False))
             return total(found)
 
         optimisers = [self.student_optimiser, self.domain_optimiser] if self.aligning else [self.student_optimiser]
@@ -490,11 +538,7 @@ class Twin:
         """The teacher's label for each target window (n,) and whether it is confident enough (n,)."""
         assert self.teacher is not None
         if self.settings.teacher_statistics == "target":
-            self.teacher.train()  # statistics of this batch, which also enter the teacher's own running statistics
-            if not self.settings.teacher_dropout:
-                for module in self.teacher.modules():
-                    if isinstance(module, nn.Dropout):
-                        module.eval()
+            self.set_training_mode(self.teacher)
         else:
             self.teacher.eval()
         logits = self.teacher["head"](self.teacher["encoder"](target))
@@ -503,36 +547,67 @@ class Twin:
         confidences, labels = functional.softmax(logits, dim=1).max(dim=1)
         return labels, confidences >= self.thresholds[labels]
 
-    def losses(self, source: Tensor, labels: Tensor, target: Tensor | None, with_domain: bool) -> dict[str, Tensor]:
+    def set_training_mode(self, teacher: nn.ModuleDict) -> None:
+        """Statistics of the batch, which also enter the teacher's own running statistics, and live dropout."""
+        teacher.train()
+        if not self.settings.teacher_dropout:
+            for module in teacher.modules():
+                if isinstance(module, nn.Dropout):
+                    module.eval()
+
+    def losses(self, source: Tensor, labels: Tensor, target: Tensor | None, first: bool) -> dict[str, Tensor]:
         """The losses of this phase, by name, from fresh forward passes of the student in training mode.
+
+        `first` means SAM's first pass, whose loss is climbed: it has no domain loss, with scope="supervised" nothing
+        but the supervised loss, and MCC perhaps only from T_PL on.
 
         passes="shared": source, then target; the domain loss reads the features of those two passes. The target goes
         through only if a loss asked for reads it.
         passes="separate": source, for the supervised loss; target, for pseudo-labels and MCC, if one of them is on;
         source and target joined, source first, for the domain loss, if it is on and asked for. Each updates the
-        running statistics in this order.
+        running statistics in this order. With `doubled` the first of them is of the source batch twice.
+        passes="joint": source and target joined, once, and every loss reads that; without a target the source alone.
         """
         settings, encoder, head = self.settings, self.student["encoder"], self.student["head"]
-        shared = settings.passes == "shared"
         found: dict[str, Tensor] = {}
+        narrow = first and settings.scope == "supervised"
+        with_pseudo = self.pseudo_labels is not None and not narrow
+        with_mcc = self.confusing and not narrow
+        if first and settings.mcc_climbed_from_labels and self.epoch < settings.label_from:
+            with_mcc = False
+        with_domain = self.aligning and not first
 
-        source_features = encoder(source)
+        joined_features = target_features = None
+        if settings.passes == "joint" and target is not None:
+            joined_features = encoder(torch.cat([source, target]))
+            source_features, target_features = joined_features[: len(source)], joined_features[len(source) :]
+        elif settings.doubled:
+            source_features = encoder(torch.cat([source, source]))
+            labels = torch.cat([labels, labels])
+        else:
+            source_features = encoder(source)
         found["supervised"] = functional.cross_entropy(head(source_features), labels)
         if target is None:
             return found
 
-        if (shared and with_domain) or self.labelling or self.confusing:
+        shared = settings.passes == "shared"
+        if target_features is None and (with_pseudo or with_mcc or (shared and with_domain)):
             target_features = encoder(target)
-            target_logits = head(target_features)
-        if self.pseudo_labels is not None:
-            found["pseudo"] = pseudo_label_loss(target_logits, *self.pseudo_labels, settings.average)
-        if self.confusing:
-            found["mcc"] = mcc_loss(target_logits, settings.mcc_temperature)
-
-        if self.aligning and with_domain:
-            joined = torch.cat([source_features, target_features]) if shared else encoder(torch.cat([source, target]))
+        if with_pseudo:
+            assert self.pseudo_labels is not None
+            found["pseudo"] = pseudo_label_loss(head(target_features), *self.pseudo_labels, settings.average)
+        if with_mcc:
+            found["mcc"] = mcc_loss(head(target_features), settings.mcc_temperature)
+        if with_domain:
+            if shared:
+                joined_features = torch.cat([source_features, target_features])
+            if settings.passes == "separate":
+                joined_features = encoder(torch.cat([source, target]))
             is_source = torch.cat([source.new_ones(len(source)), target.new_zeros(len(target))])
-            found["domain"] = domain_loss(self.domain, joined, is_source, reversal_coefficient(self.progress))
+            coefficient = reversal_coefficient(self.progress)
+            found["domain"] = domain_loss(
+                self.domain, joined_features, is_source, coefficient, settings.domain_reduction
+            )
         return found
 
     # A whole epoch, and the end.
@@ -540,7 +615,9 @@ class Twin:
     def run_epoch(self, epoch: int, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
         """Every pair of source and target indices in turn; the mean of what the steps report."""
         self.start_epoch(epoch)
-        return means([self.step(source, target) for source, target in batches])
+        reports = [self.step(source, target) for source, target in batches]
+        self.end_epoch()
+        return means(reports)
 
     def scores(self) -> dict[str, dict[str, float]]:
         """Accuracy and ECE of the teacher (of the student where there is none) as it is, and calibrated, per domain.
@@ -662,6 +739,7 @@ def train(
             for source, labels in source_loader:
                 target = next(target_batches)[0] if twin.needs_target else None
                 reports.append(twin.step_on(source, labels, target))
+            twin.end_epoch()
             if after_epoch is not None:
                 after_epoch(epoch, twin, means(reports))
         return twin.scores()

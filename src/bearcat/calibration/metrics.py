@@ -31,15 +31,21 @@ class ReliabilityBins(Generic[Array]):
 
 
 def ece(
-    probabilities: Array, labels: AnyArray, weight: AnyArray | None = None, bins: int = 10, adaptive: bool = False
-) -> Array:
+    probabilities: Array, labels: AnyArray, weight: AnyArray | None = None, bins: int = 10, adaptive: bool = False,
+    edges: str = "upper",
+) -> Array:  # fmt: skip
     """Expected calibration error of the predicted class: |accuracy − confidence| averaged over bins by their mass.
 
     `adaptive`: bins of equal mass; windows of equal confidence stay together, so that their order does not matter.
+    `edges`: which of its edges a bin holds; "lower" is the published code's min(⌊confidence · bins⌋, bins − 1).
     """
+    if edges not in ("upper", "lower"):
+        raise InputError(f"edges must be 'upper' or 'lower', not '{edges}'")
     sample = read(probabilities, labels, weight)
     confidence, hit = _predictions(sample)
-    return like(probabilities, _calibration_error(confidence, hit, sample.weight, bins, adaptive), sample.stacked)
+    return like(
+        probabilities, _calibration_error(confidence, hit, sample.weight, bins, adaptive, edges), sample.stacked
+    )
 
 
 def classwise_ece(
@@ -124,9 +130,11 @@ def _mean(values: Tensor, sample: Sample) -> Tensor:
     return (values * sample.weight).sum(1) / sample.weight.sum(1)
 
 
-def _calibration_error(confidence: Tensor, hit: Tensor, weight: Tensor, bins: int, adaptive: bool) -> Tensor:
+def _calibration_error(
+    confidence: Tensor, hit: Tensor, weight: Tensor, bins: int, adaptive: bool, edges: str = "upper"
+) -> Tensor:
     """All (…, window) → (…): the bins' masses cancel, so that no bin is divided by."""
-    place = _place(confidence, _edges(confidence, weight, bins, adaptive))
+    place = _place(confidence, _edges(confidence, weight, bins, adaptive), edges)
     gap = _per_bin(weight * (confidence.double() - hit), place, bins)
     return gap.abs().sum(-1) / weight.sum(-1)
 
@@ -147,9 +155,9 @@ def _edges(confidence: Tensor, weight: Tensor, bins: int, adaptive: bool) -> Ten
     return edges
 
 
-def _place(confidence: Tensor, edges: Tensor) -> Tensor:
-    """The bin (…, window) of each confidence: how many inner edges lie strictly below it."""
-    return torch.searchsorted(edges[..., 1:-1].contiguous(), confidence.contiguous())
+def _place(confidence: Tensor, edges: Tensor, held: str = "upper") -> Tensor:
+    """The bin (…, window) of each confidence: how many inner edges lie below it, strictly where bins hold the upper."""
+    return torch.searchsorted(edges[..., 1:-1].contiguous(), confidence.contiguous(), right=held == "lower")
 
 
 def _per_bin(values: Tensor, place: Tensor, bins: int) -> Tensor:

@@ -10,16 +10,24 @@ Calibration of all runs, each as if it were fitted alone. Fits are in float64 on
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
 from torch import Tensor
 
 from bearcat.calibration.arrays import Sample
 from bearcat.calibration.evidence import Calibration, Evidence
 from bearcat.calibration.newton import minimise
-from bearcat.errors import InputError
+from bearcat.errors import InputError, suggest
+
+Loss = Callable[[Tensor, Tensor, Tensor], float]  # of logits (window, class), labels and shares (window,)
+SGD_STEPS, SGD_RATE, SGD_MOMENTUM = 5000, 0.01, 0.9  # of the published code's vector and matrix scaling
 
 
 @dataclass(frozen=True)
@@ -40,9 +48,12 @@ class Temperature:
     A perfectly classified source has no best temperature: the NLL falls as T goes to 0, and the fit ends at the lower
     bound, which `at_bound` records. If logits hold no information (no windows, or all classes alike) T is 1, or the
     bound nearest to it.
+
+    Without bounds it is what the published code finds: Nelder and Mead's search from T = 2, which stops somewhere on
+    the way where there is no best temperature; `at_bound` records that too.
     """
 
-    bounds: tuple[float, float] = (1.0, 100.0)  # docs/method.md, for use inside self-training
+    bounds: tuple[float, float] | None = (1.0, 100.0)  # docs/method.md, for use inside self-training
     needs: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
@@ -50,7 +61,8 @@ class Temperature:
 
     def fit(self, evidence: Evidence) -> Calibration:
         sample = evidence.source()
-        return from_temperature(*_least_nll(sample, *self.bounds), classes=sample.scores.shape[2])
+        found = _least_nll(sample, *self.bounds) if self.bounds else searched(sample, _mean_nll)
+        return from_temperature(*found, classes=sample.scores.shape[2])
 
 
 @dataclass(frozen=True)
@@ -63,10 +75,12 @@ class Vector:
     # 4e-4 and offsets by 3e-3, a hundredth of what drawing the labels anew does (0.05 and 0.3; for Matrix 1e-4 of 0.03
     # and 7e-3 of 0.4). Separable logits of margin m stop where m · exp(−m · factor) ≈ ridge · (factor − 1).
     ridge: float = 1e-4
+    solver: str = "newton"  # or "sgd": 5000 steps of gradient descent without a ridge, as the published code does
     needs: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         check_positive("ridge", self.ridge)
+        check_solver(self.solver)
 
     def fit(self, evidence: Evidence) -> Calibration:
         sample = evidence.source()
@@ -74,7 +88,7 @@ class Vector:
         inputs = torch.stack([logits, torch.ones_like(logits)], dim=-1)  # (run, window, class, 2)
         offset = torch.arange(2, dtype=inputs.dtype, device=inputs.device)  # 0, 1 made there: copies make a GPU wait
         anchor = (1 - offset).expand(logits.shape[0], logits.shape[2], 2)
-        solution = _softmax_regression(inputs, sample, anchor, self.ridge, common=offset)
+        solution = _softmax_regression(inputs, sample, anchor, self.ridge, common=offset, solver=self.solver)
         return replace(_unbounded(sample), scale=solution[..., 0], bias=solution[..., 1])
 
 
@@ -83,10 +97,12 @@ class Matrix:
     """A full matrix and an offset per class, of least mean NLL + ridge/2 · (|matrix − identity|² + |offset|²)."""
 
     ridge: float = 1e-4  # as in Vector
+    solver: str = "newton"  # as in Vector
     needs: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         check_positive("ridge", self.ridge)
+        check_solver(self.solver)
 
     def fit(self, evidence: Evidence) -> Calibration:
         sample = evidence.source()
@@ -94,7 +110,8 @@ class Matrix:
         runs, _, classes = logits.shape
         inputs = torch.cat([logits, torch.ones_like(logits[..., :1])], dim=-1)[:, :, None]  # for every class the same
         anchor = torch.eye(classes, classes + 1, dtype=logits.dtype, device=logits.device).repeat(runs, 1, 1)
-        solution = _softmax_regression(inputs, sample, anchor, self.ridge, common=torch.ones_like(anchor[0, 0]))
+        common = torch.ones_like(anchor[0, 0])
+        solution = _softmax_regression(inputs, sample, anchor, self.ridge, common, self.solver)
         return replace(_unbounded(sample), matrix=solution[..., :-1], bias=solution[..., -1])
 
 
@@ -103,9 +120,16 @@ def check_positive(name: str, value: float) -> None:
         raise InputError(f"{name} must be a positive number, not {value}")
 
 
-def check_bounds(bounds: tuple[float, float]) -> None:
+def check_solver(name: str) -> None:
+    if name not in ("newton", "sgd"):
+        raise InputError(f"solver is '{name}'{suggest(name, ('newton', 'sgd'))}")
+
+
+def check_bounds(bounds: tuple[float, float] | None) -> None:
+    if bounds is None:
+        return
     if len(bounds) != 2 or not (0 < bounds[0] < bounds[1] < math.inf):
-        raise InputError(f"bounds must be two positive temperatures, the lower one first, not {bounds}")
+        raise InputError(f"bounds must be two positive temperatures, the lower one first, or none, not {bounds}")
 
 
 def from_temperature(scale: Tensor, at_bound: Tensor, classes: int) -> Calibration:
@@ -123,6 +147,30 @@ def centred(sample: Sample) -> Tensor:
 def says_nothing(logits: Tensor, shares: Tensor) -> Tensor:
     """Runs (run,) whose centred logits have all classes alike in every window that counts, if any does."""
     return ((logits.amin(-1) == 0) | (shares == 0)).all(1)
+
+
+def searched(sample: Sample, loss: Loss) -> tuple[Tensor, Tensor]:
+    """Scale 1/T (run,) by Nelder and Mead's search for T from 2, run by run, and whether there is no best T.
+
+    There is no best T where every window that counts is right, so that the loss falls as T goes to 0, or none counts.
+    """
+    found, degenerate = [], []
+    for logits, labels, shares in zip(centred(sample).cpu(), sample.labels.cpu(), sample.shares().cpu(), strict=True):
+        counting = shares > 0
+        logits, labels, shares = logits[counting], labels[counting], shares[counting]
+        best = minimize(partial(_at, loss, logits, labels, shares), [2.0], method="Nelder-Mead")
+        found.append(1 / float(best.x[0]))
+        degenerate.append(bool((logits.gather(-1, labels[:, None]) == 0).all()))
+    device = sample.scores.device
+    return torch.tensor(found, dtype=torch.float64, device=device), torch.tensor(degenerate, device=device)
+
+
+def _at(loss: Loss, logits: Tensor, labels: Tensor, shares: Tensor, place: NDArray[np.float64]) -> float:
+    return loss(logits / float(place[0]), labels, shares)
+
+
+def _mean_nll(logits: Tensor, labels: Tensor, shares: Tensor) -> float:
+    return float(-(shares * logits.log_softmax(-1).gather(-1, labels[:, None])[:, 0]).sum())
 
 
 def _unbounded(sample: Sample) -> Calibration:
@@ -162,7 +210,9 @@ def _least_nll(sample: Sample, lower: float, upper: float) -> tuple[Tensor, Tens
     return scale, (scale == least) | (scale == most)
 
 
-def _softmax_regression(inputs: Tensor, sample: Sample, anchor: Tensor, ridge: float, common: Tensor) -> Tensor:
+def _softmax_regression(
+    inputs: Tensor, sample: Sample, anchor: Tensor, ridge: float, common: Tensor, solver: str
+) -> Tensor:
     """Parameters (run, class, input) of least mean NLL of softmax(Σ parameters · inputs) + ridge/2 · |… − anchor|².
 
     inputs (run, window, class, input), or with a class axis of 1 where all classes have the same; anchor (run, class,
@@ -170,7 +220,7 @@ def _softmax_regression(inputs: Tensor, sample: Sample, anchor: Tensor, ridge: f
     all classes changes no probability.
 
     Newton starts from the anchor over the best T ≥ 1: where windows are wrong by huge margins the anchor itself is so
-    saturated that it has no curvature.
+    saturated that it has no curvature. The published code's gradient descent starts from the anchor and has no ridge.
     """
     (runs, _, _, width), classes = inputs.shape, anchor.shape[1]
     shares = sample.shares()
@@ -211,6 +261,15 @@ def _softmax_regression(inputs: Tensor, sample: Sample, anchor: Tensor, ridge: f
         blocks.diagonal(dim1=2, dim2=4).add_((common * curvature)[:, None, None])
         return (gradient + ridge * (parameters - anchor)).flatten(1), hessian
 
+    if solver == "sgd":
+        parameters, velocity = anchor.clone(), torch.zeros_like(anchor)
+        for _ in range(SGD_STEPS):
+            scores = inputs[:, :, 0] @ parameters.mT if shared else (parameters[:, None] * inputs).sum(-1)
+            error = shares[..., None] * (scores.softmax(-1) - hit)
+            velocity = SGD_MOMENTUM * velocity
+            velocity += error.mT @ inputs[:, :, 0] if shared else (error[..., None] * inputs).sum(1)
+            parameters = parameters - SGD_RATE * velocity
+        return parameters
     scale = _least_nll(sample, 1.0, 1e6)[0][:, None, None]
     start = scale * anchor + (1 - scale) * common * anchor.mean(1, keepdim=True)
     return minimise(start.flatten(1), objective, derivatives).view(runs, classes, width)

@@ -19,16 +19,26 @@ from torch import Tensor
 from bearcat.calibration.arrays import Sample, as_tensor, read_features
 from bearcat.calibration.evidence import Calibration, Evidence
 from bearcat.calibration.newton import minimise
-from bearcat.calibration.scaling import centred, check_bounds, check_positive, from_temperature, says_nothing
-from bearcat.errors import InputError
+from bearcat.calibration.scaling import (
+    centred,
+    check_bounds,
+    check_positive,
+    from_temperature,
+    says_nothing,
+    searched,
+)
+from bearcat.errors import InputError, suggest
 
 
 @dataclass(frozen=True)
 class CPCS:
     """Covariate-shift-aware temperature. Features are not rescaled: Newton's method does not need it."""
 
-    bounds: tuple[float, float] = (1.0, 100.0)  # as for Temperature
+    bounds: tuple[float, float] | None = (1.0, 100.0)  # as for Temperature
     ridge: float = 1.0  # of the domain regression: ridge/2 · |w|² + Σ loss, scikit-learn's C = 1
+    # How the domains become equally large: "under" leaves windows of the larger out, "over" draws from the smaller,
+    # with replacement, as many as the larger has (authors' code).
+    resampling: str = "under"
     needs: ClassVar[tuple[str, ...]] = (
         "source_features", "source_train_features", "source_train_weight", "target_features", "target_weight", "seeds",
     )  # fmt: skip
@@ -36,6 +46,8 @@ class CPCS:
     def __post_init__(self) -> None:
         check_bounds(self.bounds)
         check_positive("ridge", self.ridge)
+        if self.resampling not in DRAWS:
+            raise InputError(f"resampling is '{self.resampling}'{suggest(self.resampling, DRAWS)}")
 
     def fit(self, evidence: Evidence) -> Calibration:
         sample = evidence.source()
@@ -46,7 +58,8 @@ class CPCS:
         odds = odds - odds.masked_fill(sample.weight == 0, -torch.inf).amax(1, keepdim=True)
         odds = torch.where(sample.weight > 0, odds, -torch.inf)
         weighted = replace(sample, weight=sample.weight * odds.exp())
-        return from_temperature(*_least_brier(weighted, *self.bounds), classes=sample.scores.shape[2])
+        found = _least_brier(weighted, *self.bounds) if self.bounds else searched(weighted, _mean_brier)
+        return from_temperature(*found, classes=sample.scores.shape[2])
 
     def log_weights(self, evidence: Evidence) -> Tensor:
         """log p(target | x) − log p(source | x) of the source test windows, (run, window)."""
@@ -55,7 +68,8 @@ class CPCS:
         target = read_features(evidence.target_features, evidence.target_weight, "target_features")
         if not inputs.shape[::2] == source[0].shape[::2] == target[0].shape[::2]:
             raise InputError("source_features, source_train_features and target_features must agree in runs and width")
-        source_kept, target_kept = balanced(source[1], target[1], _seeds(evidence, len(inputs), inputs.device))
+        seeds = _seeds(evidence, len(inputs), inputs.device)
+        source_kept, target_kept = DRAWS[self.resampling](source[1], target[1], seeds)
         weights = _domain_regression(source[0], source_kept, target[0], target_kept, self.ridge)
         return (inputs * weights[:, None, :-1]).sum(-1) + weights[:, -1:]
 
@@ -74,6 +88,33 @@ def balanced(source_weight: Tensor, target_weight: Tensor, seeds: Tensor) -> tup
         return torch.where(rank < fewest, weight, 0.0)
 
     return draw(source_weight, 0), draw(target_weight, 1)
+
+
+def oversampled(source_weight: Tensor, target_weight: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights (run, window) after drawing from the smaller domain, with replacement, as many windows as the larger has.
+
+    A window counts as often as it is drawn; draws depend on the run's seed and the numbers of windows alone.
+    """
+    counts = [(weight > 0).sum(1, keepdim=True) for weight in (source_weight, target_weight)]
+    most = torch.maximum(*counts)
+
+    def draw(weight: Tensor, count: Tensor, stream: int) -> Tensor:
+        longest = max(source_weight.shape[1], target_weight.shape[1])
+        drawn = _random_integers(2 * seeds + stream, longest) % count.clamp(min=1)
+        place = (weight == 0).long().argsort(stable=True, dim=1).gather(1, drawn)  # the drawn-th window that counts
+        wanted = torch.arange(longest, device=weight.device) < most
+        often = torch.zeros_like(weight).scatter_add_(1, place, wanted.to(weight))
+        return torch.where(count < most, weight * often, weight)
+
+    return draw(source_weight, counts[0], 0), draw(target_weight, counts[1], 1)
+
+
+DRAWS = {"under": balanced, "over": oversampled}
+
+
+def _mean_brier(logits: Tensor, labels: Tensor, shares: Tensor) -> float:
+    hit = torch.nn.functional.one_hot(labels, logits.shape[-1])
+    return float((shares * (logits.softmax(-1) - hit).square().sum(-1)).sum())
 
 
 def _seeds(evidence: Evidence, runs: int, device: torch.device) -> Tensor:

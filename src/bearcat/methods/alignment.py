@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bearcat.methods.ingredient import Ingredient, View, per_run
+from bearcat.methods.ingredient import Ingredient, View, check_choice, per_run
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -21,6 +21,10 @@ class Adversarial(Ingredient):
     stream = 21
     weight: float = per_run(1.0)  # of the reversed gradient
     slope: float = 10.0
+    reduction: str = "mean"  # authors' code: over all windows of both domains; text: "sum of means", twice as much
+
+    def __post_init__(self) -> None:
+        check_choice("alignment.reduction", self.reduction, ("mean", "sum of means"))
 
     def ramp(self, progress: float) -> float:
         return reversal_coefficient(progress, self.slope)
@@ -36,7 +40,7 @@ class Adversarial(Ingredient):
         classifier: Any = view.module
         features = losses.reverse_gradient(view.features, self.weight * view.ramp)
         logits = classifier(features, view.randomness)
-        return losses.domain(logits[:, : view.size], logits[:, view.size :], view.present)
+        return losses.domain(logits[:, : view.size], logits[:, view.size :], view.present, self.reduction)
 
 
 def reversal_coefficient(progress: float, slope: float) -> float:

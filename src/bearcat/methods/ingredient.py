@@ -21,6 +21,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from bearcat.errors import InputError, suggest
+
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
@@ -35,6 +37,12 @@ if TYPE_CHECKING:
 def per_run(default: float) -> Any:
     """A field whose number may differ between the runs of a stack; in a stack it is a tensor (run,)."""
     return field(default=default, metadata={"per_run": True})
+
+
+def check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
+    """Refuses a value that is none of the known ones."""
+    if value not in known:
+        raise InputError(f"setting '{name}' is '{value}'{suggest(value, known)}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +106,10 @@ class Ingredient:
         """The first epoch in which it is on."""
         return schedule.align_from
 
+    def climbed_from(self, schedule: Schedule) -> int | None:
+        """The first epoch in which SDAT climbs its loss; None: in none."""
+        return None if self.aligns else self.start(schedule)
+
     def ramp(self, progress: float) -> float:
         """The number `view.ramp` has at a step; progress runs from 0 at `start` towards 1 at the end of training.
 
@@ -122,12 +134,18 @@ class Ingredient:
     def end_epoch(self, state: TrainingState) -> None:
         """Acts after the steps of an epoch in which it is on, before the networks are evaluated."""
 
+    def before_descent(self, state: TrainingState, batch: Batch, perturbed: bool) -> None:
+        """Acts before the losses that the weights descend; `perturbed`: others were taken before, to climb."""
+
     def loss(self, view: View) -> Tensor | None:  # noqa: ARG002
         """Its term of the loss, (run,); None where it has none."""
         return None
 
-    def perturb(self, weights: Sequence[Tensor], gradients: Callable[[], Sequence[Tensor]]) -> list[Tensor] | None:  # noqa: ARG002
-        """Moves the weights to where the step's gradient is taken; returns what they were, None where it does not."""
+    def perturb(self, weights: Sequence[Tensor], gradients: Callable[[str], Sequence[Tensor]]) -> list[Tensor] | None:  # noqa: ARG002
+        """Moves the weights to where the step's gradient is taken; returns what they were, None where it does not.
+
+        `gradients(scope)` are those of the supervised loss alone ("supervised") or with all that are climbed ("task").
+        """
         return None
 
     def in_epochs(self, before: int, after: int) -> Ingredient:  # noqa: ARG002

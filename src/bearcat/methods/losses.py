@@ -45,10 +45,19 @@ def class_confusion(logits: Tensor, temperature: float, present: Tensor | None =
     return 1 - (share * probabilities).sum(dim=(1, 2)) / logits.shape[-1]
 
 
-def domain(source_logits: Tensor, target_logits: Tensor, present: Tensor | None = None) -> Tensor:
-    """Binary cross-entropy of the domain classifier, source 1 and target 0, over all windows of both (run, batch)."""
-    losses = torch.cat([functional.softplus(-source_logits), functional.softplus(target_logits)], dim=1)
-    return masked_mean(losses, present)
+def domain(
+    source_logits: Tensor, target_logits: Tensor, present: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """Binary cross-entropy of the domain classifier, source 1 and target 0, (run, batch) each.
+
+    The mean over all windows of both, or the "sum of means" of each.
+    """
+    parts = functional.softplus(-source_logits), functional.softplus(target_logits)
+    if reduction == "mean":
+        return masked_mean(torch.cat(parts, dim=1), present)
+    size = source_logits.shape[1]
+    masks = (None, None) if present is None else (present[:, :size], present[:, size:])
+    return masked_mean(parts[0], masks[0]) + masked_mean(parts[1], masks[1])
 
 
 def masked_mean(values: Tensor, present: Tensor | None) -> Tensor:

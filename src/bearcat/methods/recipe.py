@@ -16,8 +16,8 @@ from typing import Any
 from bearcat.errors import InputError, suggest
 from bearcat.methods.alignment import Adversarial
 from bearcat.methods.confusion import Confusion
-from bearcat.methods.ingredient import Ingredient, stack_key
-from bearcat.methods.selftraining import SelfTraining, check_choice
+from bearcat.methods.ingredient import Ingredient, check_choice, stack_key
+from bearcat.methods.selftraining import SelfTraining
 from bearcat.methods.sharpness import Sharpness
 from bearcat.settings import find_name, override, to_plain
 
@@ -70,14 +70,23 @@ class Recipe:
     schedule: Schedule = field(default_factory=Schedule)
     dropout: float = 0.5
     # "shared": source and target pass once through the student, each with its own batch statistics, and alignment reads
-    # those features. "separate": the authors' way, alignment reads a joint pass of both domains of its own.
+    # those features. "separate": alignment reads a joint pass of both domains (authors' code with a teacher).
+    # "joint": from T_DA on both domains pass once, as one batch, and every loss reads that (authors' code without one).
     passes: str = "shared"
+    doubled: bool = False  # the supervised loss reads the source batch twice, with two draws of dropout (authors' code)
+    calibrate: str = "start"  # of each epoch; authors' code: at its "end", and used in the next one
+    ece_edges: str = "upper"  # bins (lower, upper] of the scores' ECE; authors' code: [lower, upper), "lower"
+    precision: str | None = None  # of this recipe on a GPU, unless the run asks for another
     # Classes of the source are drawn equally often and counted equally by the calibrator, however many windows each
     # has. Not in the paper, whose classes are of one size.
     balance: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("passes", self.passes, ("shared", "separate"))
+        check_choice("passes", self.passes, ("shared", "separate", "joint"))
+        check_choice("calibrate", self.calibrate, ("start", "end"))
+        check_choice("ece_edges", self.ece_edges, ("upper", "lower"))
+        if self.doubled and self.passes != "separate":
+            raise InputError("setting 'doubled' needs passes of its own for the source; add passes=separate")
         names = [ingredient.name for ingredient in self.ingredients]
         for name in names:
             if names.count(name) > 1:
@@ -126,8 +135,23 @@ class Recipe:
         """The recipe with some settings changed: {"labels.tau": "0.95", "encoder": "dense", "schedule.batch": "32"}."""
         recipe = self
         for name, text in texts.items():
-            recipe = recipe._with_setting(name, text)
+            if name != "published":
+                recipe = recipe._with_setting(name, text)
+        if find_name(texts.get("published", "false"), ("true", "false"), "value of 'published'") == "true":
+            missing = {name: text for name, text in recipe.published_settings().items() if name not in texts}
+            recipe = recipe.with_settings(missing)
         return recipe
+
+    def published_settings(self) -> dict[str, str]:
+        """Settings under which this recipe does what the published code does; `published=true` stands for them."""
+        teacher = self.find(SelfTraining) is not None
+        calibrator = (self.calibration or "").partition(":")[0]
+        parts = {each.name for each in self.ingredients} | ({"teacher"} if teacher else set())
+        return (
+            ({"passes": "separate", "doubled": "true"} if teacher else {"passes": "joint"})
+            | {name: text for name, text in PUBLISHED.items() if name.partition(".")[0] in parts or "." not in name}
+            | {f"calibration.{name}": text for name, text in PUBLISHED_CALIBRATORS.get(calibrator, {}).items()}
+        )
 
     def _with_setting(self, name: str, text: str) -> Recipe:
         part, dot, setting = name.partition(".")
@@ -158,6 +182,20 @@ class Recipe:
 def _own_fields() -> list[str]:
     return [field.name for field in fields(Recipe) if field.name != "ingredients"]
 
+
+# What the published code does, part by part (docs/method.md), besides its passes; some are our defaults too.
+PUBLISHED = {
+    "labels.average": "batch", "labels.counts": "uncalibrated", "labels.counts_mode": "training",
+    "labels.relabel": "true", "teacher.statistics": "target", "teacher.dropout": "true", "teacher.early": "true",
+    "confusion.climbed": "labels", "sharpness.scope": "task", "alignment.reduction": "mean",
+    "calibrate": "end", "ece_edges": "lower", "precision": "float32",
+}  # fmt: skip
+PUBLISHED_CALIBRATORS = {
+    "Temperature": {"bounds": "none"},
+    "CPCS": {"bounds": "none", "resampling": "over"},
+    "Vector": {"solver": "sgd"},
+    "Matrix": {"solver": "sgd"},
+}
 
 QUICK_EPOCHS = 40  # for demos and first looks; the paper's 300 otherwise
 

@@ -6,8 +6,8 @@ import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from bearcat.errors import InputError, suggest
-from bearcat.methods.ingredient import Ingredient, View, per_run
+from bearcat.errors import InputError
+from bearcat.methods.ingredient import Ingredient, View, check_choice, per_run
 from bearcat.methods.selection import RULES
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ class Teacher:
     # "averaged": statistics are averaged too, and labels made with them, in evaluation mode.
     statistics: str = "target"
     dropout: bool = True  # live while labelling; only with statistics "target"
+    # Statistics are its own from the first epoch on: until T_PL an untrained copy of the student counts for per-class
+    # thresholds, in training mode if `labels.counts_mode` says so; then its parameters are overwritten (authors' code).
+    early: bool = False
 
     def __post_init__(self) -> None:
         check_choice("teacher.statistics", self.statistics, ("target", "averaged"))
@@ -51,6 +54,8 @@ class SelfTraining(Ingredient):
     samples: int = 1  # passes of the teacher, each with dropout of its own, whose probabilities are averaged
     agree: bool = False  # a label counts only if all of these passes give it
     teacher: Teacher = field(default_factory=Teacher)
+    counts_mode: str = "evaluation"  # of the teacher; authors' code: "training", target batch by target batch
+    relabel: bool = False  # under SDAT, labels are made anew for the second pass (authors' code)
 
     def __post_init__(self) -> None:
         check_choice("labels.threshold", self.threshold, ("per-class", "fixed"))
@@ -60,6 +65,7 @@ class SelfTraining(Ingredient):
         check_choice("labels.select", self.select, ("confidence", *RULES))
         if self.samples < 1 or not 0 < self.share <= 1:
             raise InputError("labels.samples must be at least 1, and labels.share above 0 and at most 1")
+        check_choice("labels.counts_mode", self.counts_mode, ("evaluation", "training"))
 
     def start(self, schedule: Schedule) -> int:
         return schedule.label_from
@@ -78,6 +84,12 @@ class SelfTraining(Ingredient):
 
         if state.teacher is None:
             state.teacher = copy.deepcopy(state.student).requires_grad_(False)
+            if self.teacher.early and self.teacher.statistics == "target":
+                untrained = state.untrained()
+                for epoch in range(state.epoch if self.counts_mode == "training" and self.threshold != "fixed" else 0):
+                    state.predict_in_training(untrained, epoch, self.teacher.dropout)
+                for statistic, early in zip(state.teacher.buffers(), untrained.buffers(), strict=True):
+                    statistic.copy_(early)
         tau = torch.as_tensor(self.tau).expand(state.runs)
         if self.select != "confidence":
             limits = thresholds.fixed(torch.zeros_like(tau), state.classes)
@@ -87,10 +99,14 @@ class SelfTraining(Ingredient):
         elif self.threshold == "fixed":
             limits = thresholds.fixed(tau, state.classes)
         else:
-            logits, _ = state.predict(state.teacher, state.batches.target_train)
+            if self.counts_mode == "training":
+                logits, present = state.predict_in_training(state.teacher, state.epoch, self.teacher.dropout)
+            else:
+                logits, _ = state.predict(state.teacher, state.batches.target_train)
+                present = state.batches.target_present
             if self.counts == "calibrated" and state.calibration is not None:
                 logits = state.calibration.apply(logits)
-            counts = thresholds.confident_counts(logits.softmax(dim=-1), tau, state.batches.target_present)
+            counts = thresholds.confident_counts(logits.softmax(dim=-1), tau, present)
             limits = thresholds.per_class(counts, tau)
         if state.thresholds is None or state.pseudo_labels is None:  # a recorded step keeps using this memory
             runs, windows = state.batches.target_train.shape[:2]
@@ -101,15 +117,32 @@ class SelfTraining(Ingredient):
 
     def start_step(self, state: TrainingState, batch: Batch) -> None:
         """The teacher follows the student, then labels the target batch."""
+        if state.teacher is None:
+            raise RuntimeError("an epoch of self-training begins with start_epoch")
+        follow(state.teacher, state.student, self.teacher.momentum, statistics=self.teacher.statistics == "averaged")
+        self._label(state, batch)
+
+    def before_descent(self, state: TrainingState, batch: Batch, perturbed: bool) -> None:
         import torch
 
-        from bearcat.methods import losses, thresholds
+        from bearcat.methods import losses
+
+        if perturbed and self.relabel:
+            self._label(state, batch)
+        if state.batch_labels is None:
+            raise RuntimeError("a step of self-training begins with start_step")
+        selected = state.batch_labels[1].to(torch.float32)
+        state.add("pseudo_label_share", losses.masked_mean(selected, batch.target_present))
+
+    def _label(self, state: TrainingState, batch: Batch) -> None:
+        import torch
+
+        from bearcat.methods import thresholds
 
         if state.teacher is None or state.thresholds is None or state.pseudo_labels is None:
             raise RuntimeError("an epoch of self-training begins with start_epoch")
         own = self.teacher.statistics == "target"
         with torch.no_grad():
-            follow(state.teacher, state.student, self.teacher.momentum, statistics=not own)
             randomness = state.randomness if own and self.teacher.dropout else None
             passes = []
             for _ in range(self.samples):
@@ -125,7 +158,6 @@ class SelfTraining(Ingredient):
                 selected = selected & (labels == each.argmax(dim=-1))
             state.pseudo_labels.scatter_(1, batch.target_index, torch.where(selected, labels, -1))
         state.batch_labels = labels, selected, probabilities
-        state.add("pseudo_label_share", losses.masked_mean(selected.to(torch.float32), batch.target_present))
 
     def loss(self, view: View) -> Tensor:
         from bearcat.methods import losses
@@ -150,9 +182,3 @@ def follow(teacher: Any, student: Any, momentum: float, statistics: bool) -> Non
     with torch.no_grad():
         torch._foreach_mul_(followers, momentum)
         torch._foreach_add_(followers, leaders, alpha=1 - momentum)
-
-
-def check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
-    """Refuses a value that is none of the known ones."""
-    if value not in known:
-        raise InputError(f"setting '{name}' is '{value}'{suggest(value, known)}")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bearcat.methods.ingredient import Ingredient, per_run
+from bearcat.methods.ingredient import Ingredient, check_choice, per_run
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sharpness(Ingredient):
-    """The step's gradient is taken at w + radius·g/‖g‖, g the gradient of every loss that does not align domains.
+    """The step's gradient is taken at w + radius·g/‖g‖, g the gradient of the losses in scope.
 
     Modules of ingredients (the domain classifier) take plain steps.
     """
@@ -24,15 +24,19 @@ class Sharpness(Ingredient):
     name = "sharpness"
     uses_target = False
     radius: float = per_run(0.05)
+    scope: str = "task"  # authors' code: every loss that does not align domains; text: "supervised"
+
+    def __post_init__(self) -> None:
+        check_choice("sharpness.scope", self.scope, ("task", "supervised"))
 
     def start(self, schedule: Schedule) -> int:  # noqa: ARG002
         return 0
 
-    def perturb(self, weights: Sequence[Tensor], gradients: Callable[[], Sequence[Tensor]]) -> list[Tensor]:
+    def perturb(self, weights: Sequence[Tensor], gradients: Callable[[str], Sequence[Tensor]]) -> list[Tensor]:
         """Moves every run's weights uphill; the norm is over all weights of a run."""
         import torch
 
-        found = gradients()
+        found = gradients(self.scope)
         with torch.no_grad():
             before = [weight.detach().clone() for weight in weights]
             norms = [torch.linalg.vector_norm(gradient.flatten(1), dim=1) for gradient in found]

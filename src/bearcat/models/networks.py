@@ -319,3 +319,6 @@ def initialise(network: nn.Module, seeds: list[int], stream: int) -> None:
                     drawn = torch.rand(parameter.shape[1:], generator=generator) * (2 * bound) - bound
                     with torch.no_grad():
                         parameter[run].copy_(drawn)
+    for module in network.modules():
+        if isinstance(module, StackedNorm):
+            module.reset()

@@ -48,12 +48,19 @@ class StackedNorm(nn.Module):
 
     def __init__(self, runs: int, channels: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(runs, channels))
-        self.bias = nn.Parameter(torch.zeros(runs, channels))
+        self.weight = nn.Parameter(torch.empty(runs, channels))
+        self.bias = nn.Parameter(torch.empty(runs, channels))
         self.running_mean: Tensor
         self.running_var: Tensor
-        self.register_buffer("running_mean", torch.zeros(runs, channels))
-        self.register_buffer("running_var", torch.ones(runs, channels))
+        self.register_buffer("running_mean", torch.empty(runs, channels))
+        self.register_buffer("running_var", torch.empty(runs, channels))
+        self.reset()
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """As before the first batch."""
+        for tensor, value in ((self.weight, 1), (self.bias, 0), (self.running_mean, 0), (self.running_var, 1)):
+            tensor.fill_(value)
 
     def forward(self, values: Tensor, batch_statistics: bool, present: Tensor | None = None) -> Tensor:
         """With batch statistics the running ones are updated, as torch does in training mode.

@@ -99,7 +99,7 @@ def bytes_of_run(recipe: Recipe, data: TrainingData) -> int:
     weights = 1_700_000  # student and domain classifier; times parameters, gradients, two moments, teacher, SDAT's copy
     windows = sum(part.values.size for part in (data.source_train, data.source_test, data.target_train))
     windows += data.source_test.values.size  # about the target's test windows
-    passes = 4 if recipe.passes == "separate" else 2
+    passes = 4 + recipe.doubled if recipe.passes == "separate" else 2
     activations = find_encoder(recipe.encoder).activations(*data.target_train.values.shape[1:])
     return 4 * int(windows + 7 * weights + passes * recipe.schedule.batch * activations)
 

@@ -32,10 +32,11 @@ class Method:
     recipe_name: str
     settings: tuple[tuple[str, str], ...] = ()
 
-    def recipe(self, kind: str, epochs: int | None) -> Recipe:
+    def recipe(self, kind: str, epochs: int | None, published: bool = False) -> Recipe:
         """For this input and number of epochs; settings are those of the paper's 300 and scaled with it."""
         with naming(f"method '{self.name}'"):
-            return make_recipe(self.recipe_name, kind, epochs, dict(self.settings))
+            settings = ({"published": "true"} if published else {}) | dict(self.settings)
+            return make_recipe(self.recipe_name, kind, epochs, settings)
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Grid:
     inputs: tuple[str, ...] = ("time",)
     epochs: int | None = None
     precision: str | None = None
+    published: bool = False  # what the published code does, in every method (docs/method.md), and in float32
 
     def __post_init__(self) -> None:
         checked_precision(self.precision)
@@ -91,7 +93,7 @@ def plan(grid: Grid, root: Path | None = None, library: Library | None = None) -
         )
         for method in grid.methods
         for kind in grid.inputs
-        for recipe in [method.recipe(kind, grid.epochs)]
+        for recipe in [method.recipe(kind, grid.epochs, grid.published)]
         for task in tasks
         for seed in grid.seeds
     ]  # fmt: skip

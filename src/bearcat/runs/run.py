@@ -72,13 +72,14 @@ def run_stack(
     if unfinished:
         started = time.monotonic()
         runs = [Run(spec.recipe, split.training, spec.seed) for spec, split in zip(specs, splits, strict=True)]
-        watch = watcher([split.held_back for split in splits], device)
+        edges = specs[0].recipe.ece_edges
+        watch = watcher([split.held_back for split in splits], device, edges)
         with tracked(track, {number: folders[number] / "track" for number in unfinished}, progress) as show:
             identity = digest_json([spec.identity for spec in specs])
             trained = train(
                 runs, device, watch, show, checkpoint, checkpoint_seconds, specs[0].precision, identity=identity
             )  # fmt: skip
-        evaluations = evaluate(trained, splits, device)
+        evaluations = evaluate(trained, splits, device, edges)
         seconds = time.monotonic() - started
         for number in unfinished:
             spec, split, folder, evaluation = specs[number], splits[number], folders[number], evaluations[number]
@@ -93,8 +94,10 @@ def run_stack(
     return [read_record(folder) for folder in folders]
 
 
-def evaluate(trained: Trained, splits: Sequence[SplitTask], device: torch.device) -> list[Evaluation]:
-    """What the final networks say of the test windows, for each run of the stack."""
+def evaluate(
+    trained: Trained, splits: Sequence[SplitTask], device: torch.device, edges: str = "upper"
+) -> list[Evaluation]:
+    """What the final networks say of the test windows, for each run of the stack; `edges` are those of ECE's bins."""
     values = padded_stack([np.asarray(split.held_back.target_test.values) for split in splits], 0, device)
     labels = {
         "source": trained.batches.source_test_labels,
@@ -111,7 +114,7 @@ def evaluate(trained: Trained, splits: Sequence[SplitTask], device: torch.device
         trained.network, stack, trained.batches, [split.held_back for split in splits],
         [spectral_shapes(split) for split in splits], trained.finite, outputs["source"], outputs["target"],
     )  # fmt: skip
-    scored = {domain: scores(plain[domain], stack, labels[domain]) for domain in labels}
+    scored = {domain: scores(plain[domain], stack, labels[domain], edges) for domain in labels}
     source = calibrated["source"].double().log_softmax(dim=-1).cpu().numpy()
     target, uncalibrated = (each["target"].softmax(dim=-1).cpu().numpy() for each in (calibrated, plain))
 

@@ -14,7 +14,7 @@ a rare class come several times, those of a frequent one are spread over epochs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from torch import Tensor
 from bearcat.data.tasks import UNKNOWN, TrainingData
 from bearcat.errors import InputError
 
-SOURCE, TARGET = 10, 11  # streams of randomness, besides those of the split and of the networks
+SOURCE, TARGET, COUNTED = 10, 11, 12  # streams of randomness, besides those of the split and of the networks
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,18 +79,24 @@ class Batches:
         source = self._drawn(SOURCE, epoch, self.source_windows, self.balanced)
         return EpochOrder(*source, *self._drawn(TARGET, epoch, self.target_windows))
 
+    def target_pass(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """One pass over the target's training windows, in an order of its own; a run's batches behind it are empty."""
+        return self._drawn(COUNTED, epoch, self.target_windows, once=True)
+
     def _drawn(
-        self, stream: int, epoch: int, windows: tuple[int, ...], labels: tuple[np.ndarray, ...] | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        places = np.zeros((len(windows), self.iterations, self.size), dtype=np.int64)
+        self, stream: int, epoch: int, windows: tuple[int, ...], labels: tuple[np.ndarray, ...] | None = None,
+        once: bool = False,
+    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+        total = iterations(max(windows), self.size) if once else self.iterations
+        places = np.zeros((len(windows), total, self.size), dtype=np.int64)
         present = np.zeros(places.shape, dtype=bool)
         for run, (seed, count) in enumerate(zip(self.seeds, windows, strict=True)):
             length = iterations(count, self.size)
-            for turn in range(iterations(self.iterations, length)):
+            for turn in range(1 if once else iterations(total, length)):
                 passed = np.zeros((length, self.size), dtype=np.int64)
                 random = np.random.default_rng([seed, stream, epoch, turn])
                 passed.flat[:count] = random.permutation(count) if labels is None else balanced(labels[run], random)
-                steps = slice(turn * length, min((turn + 1) * length, self.iterations))
+                steps = slice(turn * length, min((turn + 1) * length, total))
                 places[run, steps] = passed[: steps.stop - steps.start]
                 filled = np.arange(passed.size).reshape(passed.shape) < count
                 present[run, steps] = filled[: steps.stop - steps.start]
@@ -109,6 +115,14 @@ class Batch:
     labels: Tensor  # (run, size) of the source
     present: Tensor | None  # of both
     target_index: Tensor  # into the stack's target windows, the number behind the last where padded
+
+    def doubled(self) -> Batch:
+        """With the source windows twice."""
+        present = self.present
+        if self.source_present is not None and present is not None:
+            present = torch.cat([self.source_present, present], dim=1)
+        both, labels = torch.cat([self.source, self.both], dim=1), torch.cat([self.labels, self.labels], dim=1)
+        return replace(self, both=both, size=2 * self.size, labels=labels, present=present)
 
     @property
     def source(self) -> Tensor:

@@ -46,8 +46,8 @@ def predict(network: Network, values: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat([logits for logits, _ in parts], dim=1), torch.cat([features for _, features in parts], dim=1)
 
 
-def scores(logits: Tensor, calibration: Calibration | None, labels: Tensor) -> dict[str, Tensor]:
-    """Accuracy and calibration of each run (run,); windows without a known class do not count."""
+def scores(logits: Tensor, calibration: Calibration | None, labels: Tensor, edges: str = "upper") -> dict[str, Tensor]:
+    """Accuracy and calibration of each run (run,); windows without a known class do not count. `edges` as in `ece`."""
     weight = (labels != UNKNOWN).to(logits.dtype)
     known = labels.clamp(min=0)
     plain = logits.softmax(dim=-1)
@@ -55,10 +55,10 @@ def scores(logits: Tensor, calibration: Calibration | None, labels: Tensor) -> d
     return {
         "accuracy": accuracy(calibrated, known, weight),
         "balanced_accuracy": balanced_accuracy(calibrated, labels),
-        "ece": ece(calibrated, known, weight),
-        "ece_uncalibrated": ece(plain, known, weight),
-        "ece15": ece(calibrated, known, weight, bins=15),
-        "ece15_uncalibrated": ece(plain, known, weight, bins=15),
+        "ece": ece(calibrated, known, weight, edges=edges),
+        "ece_uncalibrated": ece(plain, known, weight, edges=edges),
+        "ece15": ece(calibrated, known, weight, bins=15, edges=edges),
+        "ece15_uncalibrated": ece(plain, known, weight, bins=15, edges=edges),
         "nll": nll(calibrated, known, weight),
         "brier": brier(calibrated, known, weight),
     }
@@ -104,7 +104,9 @@ def mixval(network: Network, values: Tensor, predicted: Tensor, present: Tensor)
     return torch.stack(shares).nanmean(dim=0)  # one kind of pair may be missing
 
 
-def watcher(held_back: Sequence[HeldBack], device: torch.device) -> Callable[[EpochEnd], dict[str, Tensor]]:
+def watcher(
+    held_back: Sequence[HeldBack], device: torch.device, edges: str = "upper"
+) -> Callable[[EpochEnd], dict[str, Tensor]]:
     """Returns what evaluates the networks after every epoch: source and target scores of student and teacher,
     validators of both on target training windows, and the accuracy of pseudo-labels.
     """
@@ -121,7 +123,7 @@ def watcher(held_back: Sequence[HeldBack], device: torch.device) -> Callable[[Ep
                 ("source", end.batches.source_test, end.batches.source_test_labels),
                 ("target", target, target_labels),
             ):
-                found = scores(predict(network, values)[0], calibration, labels)
+                found = scores(predict(network, values)[0], calibration, labels, edges)
                 for score in ("accuracy", "ece", "ece_uncalibrated"):
                     measured[f"{domain}_{score}_{name}"] = found[score]
             # Target training windows stand in random order, so the first are a sample.

@@ -33,11 +33,11 @@ from bearcat.storage import digest, digest_json
 from bearcat.training.batches import Batch, Batches, Feed, data_key, stack_data
 from bearcat.training.calibrate import check_calibrator, fit_calibration, refill
 from bearcat.training.evaluate import EpochEnd
-from bearcat.training.state import TrainingState
+from bearcat.training.state import STUDENT, TrainingState
 from bearcat.training.stepping import Recorder, descend, matrix_products, parameters_of, put_back, set_rate
 
 RESULT_VERSION = 6  # raise it whenever the same settings, seed and data give another result
-STUDENT, DROPOUT = 20, 22  # streams of randomness; modules of ingredients have their own (Ingredient.stream)
+DROPOUT = 22  # a stream of randomness; modules of ingredients have their own (Ingredient.stream)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +66,29 @@ class Trained:
     def network(self) -> Network:
         """The one whose predictions are reported: the teacher, or the student of methods without one."""
         return self.student if self.teacher is None else self.teacher
+
+
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """What is on in an epoch."""
+
+    active: list[Ingredient]
+    climbed: list[Ingredient]  # those whose losses SDAT climbs
+    with_target: bool  # whether a batch has target windows
+
+    @property
+    def kind(self) -> Hashable:
+        return *(each.name for each in self.active), "climbed", *(each.name for each in self.climbed), self.with_target
+
+
+def phase_of(recipe: Recipe, ingredients: Sequence[Ingredient], epoch: int) -> Phase:
+    """Which of the ingredients are on in this epoch."""
+    schedule = recipe.schedule
+    active = [each for each in ingredients if epoch >= each.start(schedule)]
+    begins = [each.climbed_from(schedule) for each in active]
+    climbed = [each for each, begin in zip(active, begins, strict=True) if begin is not None and epoch >= begin]
+    joint = recipe.passes == "joint" and epoch >= schedule.align_from
+    return Phase(active, climbed, joint or any(each.uses_target for each in active))
 
 
 def stack_key(run: Run) -> Hashable:
@@ -105,7 +128,7 @@ def train(
         single = batches.source_train.dtype == torch.float32  # Triton's kernels are for nothing else
         path = fast_path(device) if single or device.type == "cpu" else "plain"
     use_path([state.student, *state.modules.values()], path, "float32")
-    precision = choose_precision(precision, path_of(state.student.encoder), device)
+    precision = choose_precision(precision or recipe.precision, path_of(state.student.encoder), device)
     use_path([state.student, *state.modules.values()], path, precision)
     ingredients = stack_ingredients(runs, device)
     if checkpoint is not None:
@@ -113,31 +136,39 @@ def train(
         identity = digest_json([identity, precision])
         if checkpoint.exists():
             state.resume(checkpoint, identity)
+
+    def calibrate() -> None:
+        state.calibration = refill(state.calibration, fit_calibration(recipe, state))
+
+    late = recipe.calibrate == "end"
+    calibrate_from = schedule.epochs if recipe.calibration is None else schedule.calibrate_from
     with matrix_products(precision, device):
         saved_at = time.monotonic()
         feed, recorder = Feed(batches), Recorder(device)
         for epoch in range(state.epoch, schedule.epochs):
             for optimiser in state.optimisers.values():
                 set_rate(optimiser, schedule.learning_rate(epoch))
-            if recipe.calibration is not None and epoch >= schedule.calibrate_from:
-                state.calibration = refill(state.calibration, fit_calibration(recipe, state))
-            active = [ingredient for ingredient in ingredients if epoch >= ingredient.start(schedule)]
-            for ingredient in active:
+            if epoch >= calibrate_from + late and not (late and state.calibration):  # late: after a resume
+                calibrate()
+            phase = phase_of(recipe, ingredients, epoch)
+            for ingredient in phase.active:
                 ingredient.start_epoch(state)
-            names = {ingredient.name for ingredient in active}
+            names = {ingredient.name for ingredient in phase.active}
             ramping = [ingredient for ingredient in recipe.ingredients if ingredient.name in names]
             feed.fill(epoch, {each.name: _ramp(each, recipe, epoch, batches.iterations) for each in ramping})
             for total in state.totals.values():
                 total.zero_()
 
-            # Steps of a kind are recorded once: the same ingredients, with or without a calibration.
-            kind = (*(ingredient.name for ingredient in active), state.calibration is not None)
+            # Steps of a kind are recorded once: the same phase, with or without a calibration.
+            kind = phase.kind, state.calibration is not None
             for padded in feed.padded:
-                recorder.run(partial(train_step, recipe, state, feed, active, padded), kind=(kind, padded))
+                recorder.run(partial(train_step, recipe, state, feed, phase, padded), kind=(kind, padded))
 
-            for ingredient in active:
+            for ingredient in phase.active:
                 ingredient.end_epoch(state)
             state.finish_epoch()
+            if late and epoch >= calibrate_from:
+                calibrate()
             end = EpochEnd(
                 epoch, batches, state.student, state.teacher, state.calibration, state.thresholds,
                 None if state.pseudo_labels is None else state.pseudo_labels[:, :-1], state.history,
@@ -152,8 +183,7 @@ def train(
             if progress is not None:
                 progress(end)
 
-        final = recipe.calibration is not None and schedule.epochs > schedule.calibrate_from
-        calibration = fit_calibration(recipe, state) if final else None
+        calibration = fit_calibration(recipe, state) if schedule.epochs > calibrate_from else None
     history = {name: torch.stack(values) for name, values in state.history.items()}
     kernels = {name: path_of(module) for name, module in {"encoder": state.student.encoder, **state.modules}.items()}
     return Trained(
@@ -161,37 +191,36 @@ def train(
     )  # fmt: skip
 
 
-def train_step(recipe: Recipe, state: TrainingState, feed: Feed, active: Sequence[Ingredient], padded: bool) -> None:
+def train_step(recipe: Recipe, state: TrainingState, feed: Feed, phase: Phase, padded: bool) -> None:
     """One iteration of every run: ingredients prepare, perturb the weights and add losses; the student descends."""
-    batch = feed.next(any(ingredient.uses_target for ingredient in active), padded)
+    batch = feed.next(phase.with_target, padded)
     state.batch_labels = None
-    for ingredient in active:
+    given = []  # the batch that each ingredient was shown: one of them may hand on another
+    for ingredient in phase.active:
+        given.append(batch)
         batch = ingredient.start_step(state, batch) or batch
-    aligning = [ingredient for ingredient in active if ingredient.aligns]
-    others = [ingredient for ingredient in active if not ingredient.aligns]
-
-    def task_losses(with_alignment: bool) -> tuple[dict[str, Tensor], View]:
-        """Losses that do not align domains, (run,) each, and what alignment reads."""
-        wanted = [*others, *aligning] if with_alignment and recipe.passes == "shared" else others
-        if any(ingredient.uses_target for ingredient in wanted):
-            view = _view(state, batch, _pass(state, batch.both, batch.present, domains=2), batch.present)
-        else:
-            present = batch.source_present
-            view = _view(state, batch, _pass(state, batch.source, present), present)
-        found = {"loss_supervised": losses.supervised(view.source_logits, batch.labels, batch.source_present)}
-        return found | _losses(others, view, state, feed), view
-
     weights = list(state.student.parameters())
 
-    def task_gradients() -> tuple[Tensor, ...]:
-        return torch.autograd.grad(_total(task_losses(with_alignment=False)[0]), weights)
+    def task_losses(ingredients: Sequence[Ingredient]) -> dict[str, Tensor]:
+        """The supervised loss and those of ingredients, (run,) each, of one pass."""
+        view = _task_pass(recipe, state, batch, any(ingredient.uses_target for ingredient in ingredients))
+        found = {"loss_supervised": losses.supervised(view.source_logits, view.labels, view.source_present)}
+        return found | _losses(ingredients, view, state, feed)
 
-    before = [ingredient.perturb(weights, task_gradients) for ingredient in active]
-    found, view = task_losses(with_alignment=True)
+    def climbed_gradients(scope: str) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(_total(task_losses(phase.climbed if scope == "task" else [])), weights)
+
+    before = [ingredient.perturb(weights, climbed_gradients) for ingredient in phase.active]
+    perturbed = any(earlier is not None for earlier in before)
+    for ingredient, shown in zip(phase.active, given, strict=True):
+        ingredient.before_descent(state, shown, perturbed)
+    aligning = [ingredient for ingredient in phase.active if ingredient.aligns]
+    others = [ingredient for ingredient in phase.active if not ingredient.aligns]
+    found = task_losses(others if recipe.passes == "separate" else [*others, *aligning])
     if aligning and recipe.passes == "separate":
-        view = _view(state, batch, _pass(state, batch.both, batch.present), batch.present)
-    found |= _losses(aligning, view, state, feed)
-    names = ["student", *(ingredient.name for ingredient in active if ingredient.name in state.modules)]
+        joint = _view(state, batch, _pass(state, batch.both, batch.present), batch.present)
+        found |= _losses(aligning, joint, state, feed)
+    names = ["student", *(ingredient.name for ingredient in phase.active if ingredient.name in state.modules)]
     optimisers = [state.optimisers[name] for name in names]
     gradients = torch.autograd.grad(_total(found), parameters_of(optimisers))
     for earlier in reversed(before):
@@ -200,6 +229,21 @@ def train_step(recipe: Recipe, state: TrainingState, feed: Feed, active: Sequenc
     descend(optimisers, gradients)
     for name, value in found.items():
         state.add(name, value)
+
+
+def _task_pass(recipe: Recipe, state: TrainingState, batch: Batch, with_target: bool) -> View:
+    """What losses other than of alignment read (docs/method.md, Passes)."""
+    if recipe.passes == "joint":
+        return _view(state, batch, _pass(state, batch.both, batch.present), batch.present)
+    batch = batch.doubled() if recipe.doubled else batch
+    if not with_target:
+        return _view(state, batch, _pass(state, batch.source, batch.source_present), batch.source_present)
+    if not recipe.doubled:
+        return _view(state, batch, _pass(state, batch.both, batch.present, domains=2), batch.present)
+    source = _pass(state, batch.source, batch.source_present)
+    target = _pass(state, batch.target, batch.target_present)
+    logits, features = (torch.cat(pair, dim=1) for pair in zip(source, target, strict=True))
+    return _view(state, batch, (logits, features), batch.present)
 
 
 def _losses(ingredients: Sequence[Ingredient], view: View, state: TrainingState, feed: Feed) -> dict[str, Tensor]:

@@ -12,11 +12,13 @@ from torch import Tensor, nn
 
 from bearcat.calibration import Calibration
 from bearcat.errors import InputError
-from bearcat.models import Network
-from bearcat.models.stacked import Randomness
+from bearcat.models import Network, initialise
+from bearcat.models.stacked import Randomness, mixed
 from bearcat.storage import load_tensors, save_tensors
-from bearcat.training.batches import Batches
+from bearcat.training.batches import Batches, gather
 from bearcat.training.evaluate import predict
+
+STUDENT = 20  # the stream of randomness of the student's initial weights
 
 
 @dataclass(eq=False)
@@ -56,6 +58,34 @@ class TrainingState:
     def predict(self, network: Network, windows: Tensor) -> tuple[Tensor, Tensor]:
         """Logits and features of windows in evaluation mode."""
         return predict(network, windows)
+
+    @torch.no_grad()
+    def predict_in_training(self, network: Network, epoch: int, live: bool) -> tuple[Tensor, Tensor]:
+        """Logits of the target's training windows and which are there, batch by batch in an order of the epoch.
+
+        The network is in training mode: with batch statistics, which move its own, and `live` dropout, whose draws are
+        a function of the epoch, so that longer neighbours in the stack change nothing.
+        """
+        order = [torch.from_numpy(part).to(self.finite.device) for part in self.batches.target_pass(epoch)]
+        draws = Randomness(mixed(self.randomness.key + 1))
+        draws.draw.fill_(epoch << 20)
+        found = []
+        for index, present in zip(order[0].unbind(1), order[1].unbind(1), strict=True):
+            draws.next()
+            done = ~present.any(dim=1)  # runs of fewer batches: whatever goes through moves no statistics
+            before = [statistic.clone() for statistic in network.buffers()]
+            mask = None if bool(present.all()) else present | done[:, None]
+            windows = gather(self.batches.target_train, index)
+            found.append(network(windows, True, draws if live else None, mask)[0])
+            for statistic, earlier in zip(network.buffers(), before, strict=True):
+                statistic[done] = earlier[done]
+        return torch.cat(found, dim=1), order[1].flatten(1)
+
+    def untrained(self) -> Network:
+        """The student as it was before the first step."""
+        network = copy.deepcopy(self.student).requires_grad_(False)
+        initialise(network, list(self.batches.seeds), STUDENT)
+        return network
 
     def add(self, name: str, value: Tensor) -> None:
         """Counts a step's number (run,) into the epoch's mean."""
