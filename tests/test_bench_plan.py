@@ -48,6 +48,7 @@ def written(tmp_path: Path, text: str) -> Path:
         ("hit-sm", 8, 6, 2, 5),
         ("cwru", 8, 12, 2, 5),
         ("cwru-published", 2, 12, 2, 5),
+        ("published", 12, 2, 1, 5),
     ],
 )
 def test_the_grids_have_the_promised_cells_without_reading_data(tmp_path, name, methods, tasks, inputs, seeds):
