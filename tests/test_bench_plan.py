@@ -63,6 +63,8 @@ def test_the_paper_is_960_runs_and_every_grid_is_tested():
     assert {path.stem for path in GRIDS.glob("*.toml")} == {
         "smoke", "paper", "ablation-threshold", "ablation-mcc-sdat", "hit-sm", "cwru",
         "cwru-published",
+        "paper-fast",
+        "published",
     }  # fmt: skip
 
 
