@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -23,18 +24,25 @@ from bearcat.data.bearing import FAULT_LINES
 
 FLOOR = 1e-12  # of a share of power, below which float32 recordings hold nothing but rounding
 LEVEL_FLOOR = 1e-6  # of a level in an envelope spectrum, in units of the envelope's mean
+OVERSAMPLED = 2  # an envelope has kinks, whose overtones would fold back
+FEWEST = 256  # times at which an envelope is sampled, so that what is filtered away is far from the orders
+BLOCK = 1 << 18  # samples worked on at once, which bounds the memory; measured with benchmarks/prepare_speed.py
 TOLERANCE = 0.02  # by which a fault's order may differ from the kinematic one: slip, and a speed that is a little off
 
 
 class Part(nn.Module):
     """One physical measurement of windows that have mean 0 and deviation 1."""
 
-    def forward(self, lines: Tensor, rpm: Tensor, orders: Tensor) -> Tensor:
-        """`lines` (window, channel, bin, 2) is the FFT, real and imaginary; (window, channel, point) comes out.
+    def basis(self, rpm: Tensor, orders: Tensor) -> Tensor:  # noqa: ARG002
+        """What depends on speed and bearing alone, so that it is made once for many windows.
 
         `rpm` is (1,), or (window, time) where the speed is a signal; `orders` (4,) are those of bearing.KINEMATIC;
         both are empty where no part needs them.
         """
+        return rpm
+
+    def forward(self, lines: Tensor, basis: Tensor) -> Tensor:
+        """`lines` (window, channel, bin, 2) is the FFT, real and imaginary; (window, channel, point) comes out."""
         raise NotImplementedError
 
 
@@ -46,12 +54,26 @@ class PhysicalForm(nn.Module):
         self.parts = nn.ModuleList(parts)
 
     def forward(self, windows: Tensor, rpm: Tensor | None = None, orders: Tensor | None = None) -> Tensor:
+        speed, bearing = (torch.empty(0) if tensor is None else tensor for tensor in (rpm, orders))
+        if torch.compiler.is_compiling():  # for a graph, which takes all windows at once
+            return self.measure(windows, self.bases(speed, bearing))
+        size = max(1, BLOCK // windows.shape[1:].numel())
+        if speed.ndim == 2:
+            pairs = zip(torch.split(windows, max(1, size // 8)), torch.split(speed, max(1, size // 8)), strict=True)
+            return torch.cat([self.measure(block, self.bases(speeds, bearing)) for block, speeds in pairs])
+        bases = self.bases(speed, bearing)
+        return torch.cat([self.measure(block, bases) for block in torch.split(windows, size)])
+
+    def bases(self, rpm: Tensor, orders: Tensor) -> list[Tensor]:
+        """One for each part."""
+        return [cast("Part", part).basis(rpm, orders) for part in self.parts]
+
+    def measure(self, windows: Tensor, bases: Sequence[Tensor]) -> Tensor:
         exact = windows.double()  # an offset may be far above the vibration
         exact = exact - exact.mean(dim=-1, keepdim=True)
         deviation = exact.square().mean(dim=-1, keepdim=True).sqrt()
         lines = torch.view_as_real(torch.fft.rfft(_over(exact, deviation).float()))
-        given = [windows.new_empty(0) if tensor is None else tensor for tensor in (rpm, orders)]
-        return torch.cat([part(lines, *given) for part in self.parts], dim=-1)
+        return torch.cat([part(lines, basis) for part, basis in zip(self.parts, bases, strict=True)], dim=-1)
 
 
 class LogBands(Part):
@@ -60,33 +82,32 @@ class LogBands(Part):
     def __init__(self, length: int, bands: int, lowest: float) -> None:
         """`lowest` is where the first band begins, as a share of half the rate."""
         super().__init__()
-        self.average: Tensor
+        self.edges: Tensor
         self.first, self.last = max(1, math.ceil(lowest * length / 2)), length // 2 - 1  # bins
         number = self.last - self.first + 1
-        member = nn.functional.one_hot(torch.arange(number) * bands // number, bands).float()
-        self.register_buffer("average", member / member.sum(dim=0))  # (bin, band)
+        self.register_buffer("edges", torch.tensor([-(-band * number // bands) for band in range(bands + 1)]))
 
-    def forward(self, lines: Tensor, rpm: Tensor, orders: Tensor) -> Tensor:
-        del rpm, orders
+    def forward(self, lines: Tensor, basis: Tensor) -> Tensor:
+        del basis
         # The Hann window in the frequency domain: a bin less half of its neighbours.
         before, after = lines[..., self.first - 1 : self.last, :], lines[..., self.first + 1 : self.last + 2, :]
         tapered = lines[..., self.first : self.last + 1, :] / 2 - (before + after) / 4
-        power = tapered.square().sum(dim=-1) @ self.average
-        level = (_over(power, power.mean(dim=-1, keepdim=True)) + FLOOR).log()
+        total = nn.functional.pad(_squared(tapered).double().cumsum(dim=-1), (1, 0))
+        power = (total[..., self.edges[1:]] - total[..., self.edges[:-1]]) / (self.edges[1:] - self.edges[:-1])
+        level = (_over(power, power.mean(dim=-1, keepdim=True)) + FLOOR).log().float()
         return level - level.mean(dim=-1, keepdim=True)
 
 
-def squared_envelopes(lines: Tensor, bands: int) -> Tensor:
+def squared_envelopes(lines: Tensor, bands: int, oversampled: int = 1) -> Tensor:
     """Squared magnitudes of the analytic signals of equal bands: (…, bin, 2) → (…, band, time).
 
     Bin 0 is empty, as the window's mean is 0. A band of b bins is sampled at 2b times, which is all its squared
-    magnitude has, a signal of twice the bandwidth.
+    magnitude has, a signal of twice the bandwidth; its root has more.
     """
     width = (lines.shape[-2] - 1) // bands
     parts = lines[..., : width * bands, :].reshape(*lines.shape[:-2], bands, width, 2)
-    padded = nn.functional.pad(parts, (0, 0, 0, width)).contiguous()
-    signal = torch.view_as_real(torch.fft.ifft(torch.view_as_complex(padded)))
-    return signal.square().sum(dim=-1)
+    padded = nn.functional.pad(parts, (0, 0, 0, (2 * oversampled - 1) * width)).contiguous()
+    return _squared(torch.view_as_real(torch.fft.ifft(torch.view_as_complex(padded))))
 
 
 class BandKurtosis(Part):
@@ -96,8 +117,8 @@ class BandKurtosis(Part):
         super().__init__()
         self.bands = bands
 
-    def forward(self, lines: Tensor, rpm: Tensor, orders: Tensor) -> Tensor:
-        del rpm, orders
+    def forward(self, lines: Tensor, basis: Tensor) -> Tensor:
+        del basis
         power = squared_envelopes(lines, self.bands)
         return _over(power, power.mean(dim=-1, keepdim=True)).square().mean(dim=-1).clamp(min=1.0).log()
 
@@ -110,32 +131,38 @@ class OrderSpectrum(nn.Module):
 
     def __init__(self, length: int, points: int, rate: float) -> None:
         super().__init__()
-        self.seconds: Tensor
-        self.taper: Tensor
-        self.place: Tensor
-        self.beyond: Tensor
-        time = torch.arange(points, dtype=torch.float64) * (length / points)  # in samples of the window
-        self.register_buffer("seconds", time / rate)
-        self.register_buffer("place", time.long())
-        self.register_buffer("beyond", time - time.floor())
-        self.register_buffer("taper", torch.hann_window(points, dtype=torch.float64))
-        self.rate = rate
+        self.length, self.points, self.rate = length, points, rate
 
-    def forward(self, values: Tensor, rpm: Tensor, orders: Tensor) -> Tensor:
-        """Values and orders, (order,) or (window, 1, order) → (window, channel, band, order)."""
+    def basis(self, rpm: Tensor, orders: Tensor) -> Tensor:
+        """Orders, (order,) or (window, 1, order) → cosines and sines (time, 2 · order) or (window, 1, time, 2 · order).
+
+        They are tapered by a Hann window whose sum is 2, at the fewest times that the highest order needs.
+        """
+        points = self.points
+        if not torch.compiler.is_compiling():
+            turns = float(rpm.max()) / 60 * self.length / self.rate
+            points = min(points, max(FEWEST, 2 ** math.ceil(math.log2(4 * turns * float(orders.max())))))
+        time = torch.arange(points, dtype=torch.float64) * (self.length / points)  # in samples of the window
+        weight = torch.hann_window(points, dtype=torch.float64)
         if rpm.ndim == 1:
-            turns, weight = rpm.double() / 60 * self.seconds, self.taper
-        else:  # (window, time): turns and weights have axes (window, 1, time), for all channels
-            speed = rpm.double()
-            angle = (speed.cumsum(dim=-1) - speed)[:, None, self.place]  # up to the sample at or before each time
-            turns = (angle + speed[:, None, self.place] * self.beyond) / (60 * self.rate)
-            weight = self.taper * speed[:, None, self.place]  # the integral is over the angle
-        weight = weight * (2 / weight.sum(dim=-1, keepdim=True))
-        phase = turns[..., None] * orders[..., None, :].double()
+            angle = rpm.double() * time
+        else:  # (window, time): angles and weights have axes (window, 1, time), for all channels
+            speed = rpm.double()[:, None]
+            place = time.long()
+            angle = (speed.cumsum(dim=-1) - speed)[..., place] + speed[..., place] * (time - place)
+            weight = weight * speed[..., place]  # the integral is over the angle
+        weight = (weight * (2 / weight.sum(dim=-1, keepdim=True)))[..., None].float()
+        phase = angle[..., None] / (60 * self.rate) * orders[..., None, :].double()
         phase = ((phase - phase.floor()) * (2 * math.pi)).float()
-        tapered = values * weight[..., None, :].float()
-        real, imaginary = tapered @ phase.cos(), tapered @ phase.sin()
-        return (real.square() + imaginary.square()).sqrt()
+        return torch.cat([phase.cos() * weight, phase.sin() * weight], dim=-1)
+
+    def forward(self, values: Tensor, basis: Tensor) -> Tensor:
+        """(window, channel, band, time) → (window, channel, band, order)."""
+        points, half = basis.shape[-2], basis.shape[-1] // 2
+        if points < self.points:
+            values = torch.fft.irfft(torch.fft.rfft(values)[..., : points // 2 + 1], n=points) * (points / self.points)
+        product = values @ basis
+        return (product[..., :half].square() + product[..., half:].square()).sqrt()
 
 
 class EnvelopeOrders(Part):
@@ -146,12 +173,15 @@ class EnvelopeOrders(Part):
         self.orders: Tensor
         self.bands = bands
         self.register_buffer("orders", torch.linspace(first, last, number, dtype=torch.float64))
-        self.spectrum = OrderSpectrum(length, 2 * (length // 2 // bands), rate)
+        self.spectrum = OrderSpectrum(length, 2 * OVERSAMPLED * (length // 2 // bands), rate)
 
-    def forward(self, lines: Tensor, rpm: Tensor, orders: Tensor) -> Tensor:
+    def basis(self, rpm: Tensor, orders: Tensor) -> Tensor:
         del orders
-        level: Tensor = self.spectrum(_relative(squared_envelopes(lines, self.bands).sqrt()), rpm, self.orders)
-        level = (level + LEVEL_FLOOR).log().flatten(-2)
+        return self.spectrum.basis(rpm, self.orders)
+
+    def forward(self, lines: Tensor, basis: Tensor) -> Tensor:
+        envelope = squared_envelopes(lines, self.bands, OVERSAMPLED).sqrt()
+        level: Tensor = (self.spectrum(_relative(envelope), basis) + LEVEL_FLOOR).log().flatten(-2)
         level = level - level.mean(dim=-1, keepdim=True)
         return _over(level, level.square().mean(dim=-1, keepdim=True).sqrt())
 
@@ -177,37 +207,45 @@ class FaultOrders(Part):
         self.register_buffer("away", torch.linspace(0, self.REACH, self.AROUND, dtype=torch.float64))
         self.seconds = length / rate
 
-    def forward(self, lines: Tensor, rpm: Tensor, orders: Tensor) -> Tensor:
-        magnitude = lines.square().sum(dim=-1).sqrt()
+    def basis(self, rpm: Tensor, orders: Tensor) -> Tensor:
+        """Of all orders that are tried: first those near the lines, then those of their backgrounds.
+
+        A line is four bins of a Hann window wide, and so is what the mean leaves at order 0; background that would
+        lie there lies above the line instead. Where the speed is a signal, each window has its own.
+        """
+        line = (self.lines @ torch.cat([orders.double(), orders.new_ones(1, dtype=torch.float64)]))[:, None]
+        turns = rpm.double().mean(dim=-1)[..., None, None] / 60 * self.seconds
+        gap = 2.5 / (turns if rpm.ndim == 1 else turns[:, None])
+        away = TOLERANCE * line + gap + self.away
+        below = torch.where(line - away > gap, line - away, line + away + self.REACH)
+        near = (line * (1 + self.spread)).expand(*away.shape[:-1], self.NEAR)
+        tried = torch.cat([near.flatten(-2), torch.cat([below, line + away], dim=-1).flatten(-2)], dim=-1)
+        return self.spectrum.basis(rpm, tried)
+
+    def forward(self, lines: Tensor, basis: Tensor) -> Tensor:
+        magnitude = _squared(lines).sqrt()
         smooth = nn.functional.avg_pool1d(
             magnitude.flatten(0, 1)[:, None], self.width, 1, self.width // 2, count_include_pad=False
         ).view(magnitude.shape)
         power = squared_envelopes(_over(lines, smooth[..., None]), self.bands)
-        tried = self.places(rpm, orders)
-        level: Tensor = self.spectrum(_relative(power), rpm, tried.flatten(-2))
-        level = (level.reshape(*level.shape[:-1], *tried.shape[-2:]) + LEVEL_FLOOR).log()
-        return (level[..., : self.NEAR].amax(dim=-1) - level[..., self.NEAR :].mean(dim=-1)).flatten(-2)
+        level: Tensor = (self.spectrum(_relative(power), basis) + LEVEL_FLOOR).log()
+        number = len(self.lines)
+        near, around = level[..., : number * self.NEAR], level[..., number * self.NEAR :]
+        highest = near.reshape(*near.shape[:-1], number, self.NEAR).amax(dim=-1)
+        background = around.reshape(*around.shape[:-1], number, 2 * self.AROUND).mean(dim=-1)
+        return (highest - background).flatten(-2)
 
-    def places(self, rpm: Tensor, orders: Tensor) -> Tensor:
-        """(line, NEAR + 2 · AROUND) orders: those tried near each line, then those of its background.
 
-        A line is four bins of a Hann window wide, and so is what the mean leaves at order 0; background that would
-        lie there lies above the line instead. A speed that is a signal gives each window its own, (window, 1, line, …).
-        """
-        line = (self.lines @ torch.cat([orders.double(), orders.new_ones(1, dtype=torch.float64)]))[:, None]
-        turns = rpm.double().mean(dim=-1)[..., None, None] / 60 * self.seconds
-        if rpm.ndim == 2:
-            turns = turns[:, None]
-        gap = 2.5 / turns
-        away = TOLERANCE * line + gap + self.away
-        below = torch.where(line - away > gap, line - away, line + away + self.REACH)
-        near = (line * (1 + self.spread)).expand(*away.shape[:-1], self.NEAR)
-        return torch.cat([near, below, line + away], dim=-1)
+def _squared(values: Tensor) -> Tensor:
+    """Squared magnitudes of complex numbers (…, 2)."""
+    squared: Tensor = values[..., 0].square() + values[..., 1].square()
+    return squared
 
 
 def _over(values: Tensor, scale: Tensor) -> Tensor:
     """Values over a scale; where that is 0, as in a window without vibration, as they are."""
-    return values / torch.where(scale == 0, 1.0, scale)
+    divided: Tensor = values / torch.where(scale == 0, 1.0, scale)
+    return divided
 
 
 def _relative(values: Tensor) -> Tensor:

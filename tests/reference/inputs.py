@@ -1,0 +1,100 @@
+"""Physical inputs the plain way: a window, a band and an order at a time, by SciPy, in float64.
+
+A window x of n samples at a rate, first brought to mean 0 and deviation 1. X is its FFT. Band j of b has the bins from
+j·w to (j + 1)·w, w = ⌊⌊n/2⌋/b⌋; its envelope is the magnitude of the analytic signal of x restricted to these bins.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy import signal
+
+
+def unit(window: np.ndarray) -> np.ndarray:
+    window = np.asarray(window, dtype=np.float64)
+    centred = window - window.mean()
+    return centred / centred.std() if centred.std() > 0 else centred
+
+
+def log_spectrum(window: np.ndarray, bands: int, lowest: float = 0.0, rate: float = 2.0) -> np.ndarray:
+    """Log of the mean of |FFT(Hann·x)|² over the bins of each band, over the mean of all bands, less the mean."""
+    n = len(window)
+    power = abs(np.fft.fft(unit(window) * signal.get_window("hann", n))) ** 2
+    bins = [k for k in range(1, n // 2) if k * rate / n >= lowest]
+    members: list[list[float]] = [[] for _ in range(bands)]
+    for number, k in enumerate(bins):
+        members[number * bands // len(bins)].append(power[k])
+    means = np.array([np.mean(member) for member in members])
+    levels = np.log(means / means.mean() + 1e-12)
+    return levels - levels.mean()
+
+
+def band_envelopes(window: np.ndarray, bands: int) -> list[np.ndarray]:
+    """The envelope (time,) of each band, by SciPy's Hilbert transform at full length."""
+    n, lines = len(window), np.fft.rfft(window)
+    width = n // 2 // bands
+    found = []
+    for band in range(bands):
+        alone = np.zeros_like(lines)
+        alone[band * width : (band + 1) * width] = lines[band * width : (band + 1) * width]
+        found.append(abs(signal.hilbert(np.fft.irfft(alone, n))))
+    return found
+
+
+def band_kurtosis(window: np.ndarray, bands: int) -> np.ndarray:
+    """Log of mean(e⁴)/mean(e²)²."""
+    return np.array([math.log((e**4).mean() / (e**2).mean() ** 2) for e in band_envelopes(unit(window), bands)])
+
+
+def turns(n: int, rate: float, rpm: float | np.ndarray) -> np.ndarray:
+    """The angle of the shaft at each sample, in turns: what it has turned in all intervals before."""
+    speed = np.broadcast_to(rpm, n) / 60
+    return np.concatenate([[0.0], np.cumsum(speed[:-1])]) / rate
+
+
+def level(values: np.ndarray, rate: float, rpm: float | np.ndarray, order: float) -> float:
+    """Twice the magnitude of ∫ h·v·e^(−2πi·order·angle) d angle over ∫ h d angle, h a Hann window."""
+    n = len(values)
+    weights = signal.get_window("hann", n) * np.broadcast_to(rpm, n)
+    rotation = np.exp(-2j * np.pi * order * turns(n, rate, rpm))
+    return float(2 * abs((weights * values * rotation).sum()) / weights.sum())
+
+
+def envelope_orders(
+    window: np.ndarray, rate: float, rpm: float | np.ndarray, bands: int, first: float, last: float, number: int
+) -> np.ndarray:
+    """Log of the level of each band's envelope over its mean, less 1, at each order; standardised over all of them."""
+    levels = []
+    for e in band_envelopes(unit(window), bands):
+        for order in np.linspace(first, last, number):
+            levels.append(math.log(level(e / e.mean() - 1, rate, rpm, order) + 1e-6))
+    return (np.array(levels) - np.mean(levels)) / np.std(levels)
+
+
+def fault_orders(
+    window: np.ndarray, rate: float, rpm: float | np.ndarray, orders: dict[str, float], bands: int, smoothing: float
+) -> np.ndarray:
+    """Log of the highest level of the whitened squared envelope within 2 % of a line, less the mean log around it."""
+    n = len(window)
+    lines = np.fft.rfft(unit(window))
+    reach = round(smoothing * n / rate / 2)
+    smooth = [abs(lines[max(0, k - reach) : k + reach + 1]).mean() for k in range(len(lines))]
+    white = np.fft.irfft(lines / np.array(smooth), n)
+    multiples = [number * orders[name] for name in ("BPFO", "BPFI", "BSF") for number in (1, 2, 3, 4)]
+    wanted = [*multiples, orders["BPFI"] - 1, orders["BPFI"] + 1, 1.0, 2.0, orders["FTF"]]
+    gap = 2.5 / (np.mean(rpm) / 60 * n / rate)
+    found = []
+    for e in band_envelopes(white, bands):
+        power = e**2 / (e**2).mean() - 1
+        log_level = lambda order, power=power: math.log(level(power, rate, rpm, order) + 1e-6)  # noqa: E731
+        for line in wanted:
+            highest = max(log_level(line * (1 + share)) for share in np.linspace(-0.02, 0.02, 17))
+            around = []
+            for beyond in np.linspace(0, 1.5, 8):
+                away = 0.02 * line + gap + beyond
+                below = line - away if line - away > gap else line + away + 1.5
+                around += [log_level(below), log_level(line + away)]
+            found.append(highest - np.mean(around))
+    return np.array(found)

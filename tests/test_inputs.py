@@ -1,0 +1,228 @@
+"""Physical inputs: they equal slow twins, and stay the same where physics says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bearcat.data.bearing import BEARINGS, FAULT_LINES
+from bearcat.data.datasets.simulate.settings import Condition, Settings
+from bearcat.data.datasets.simulate.vibration import Defect, simulate
+from bearcat.data.inputs import INPUTS, PARTS, Physics, find_input
+from bearcat.data.recording import RecordingInfo
+from bearcat.errors import InputError
+from tests.reference import inputs as twin
+
+RATE, BEARING = 8000.0, BEARINGS["6203"]
+ALL = f"physics:use={','.join(PARTS)}"
+QUIET = Settings(seconds=4.0, slip_jitter=0.0, speed_fluctuation=0.0, speed_spread=0.0)
+
+
+def impacts(length: int, rate: float, order: float, rpm: np.ndarray | float, seed: int = 0) -> np.ndarray:
+    """(length,) a resonance that rings whenever the shaft has turned by 1/order, and noise."""
+    random = np.random.default_rng(seed)
+    angle = twin.turns(length, rate, rpm) * order
+    strikes = np.diff(np.floor(angle), prepend=-1.0)
+    seconds = np.arange(200) / rate
+    ring = np.exp(-seconds * 800) * np.sin(2 * np.pi * 0.3 * rate * seconds)
+    return np.convolve(strikes, ring)[:length] + 0.02 * random.standard_normal(length)
+
+
+def some(length: int = 1200, number: int = 3, channels: int = 2) -> np.ndarray:
+    """(window, channel, time) of unlike impacts."""
+    made = [impacts(length, RATE, 3.05 + seed % 3, 900.0, seed) for seed in range(number * channels)]
+    return np.array(made, dtype=np.float32).reshape(number, channels, length)
+
+
+def transformed(name: str, windows: np.ndarray, rate: float = RATE, rpm: object = 900.0) -> np.ndarray:
+    return find_input(name).transform(windows, rate, rpm, BEARING)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("length", [640, 511])
+def test_each_input_is_its_slow_twin(length):
+    windows = some(length, 2, 1)
+    ramp = np.linspace(700, 1100, 2 * length).reshape(2, length)
+    orders = BEARING.orders()
+    speeds = [(900.0, [900.0, 900.0]), (ramp, ramp)]
+    twins = {
+        "log-spectrum:bands=30": lambda x, _: twin.log_spectrum(x, 30),
+        "log-spectrum:bands=20:lowest=1000": lambda x, _: twin.log_spectrum(x, 20, 1000, RATE),
+        "band-kurtosis": lambda x, _: twin.band_kurtosis(x, 16),
+        "envelope-orders:last=12:number=24": lambda x, rpm: twin.envelope_orders(x, RATE, rpm, 4, 0.5, 12, 24),
+        "fault-orders": lambda x, rpm: twin.fault_orders(x, RATE, rpm, orders, 3, 400),
+    }
+    for name, slow in twins.items():
+        for rpm, each in speeds if "orders" in name else speeds[:1]:
+            fast = transformed(name, windows, rpm=rpm)
+            assert fast.shape == (2, 1, find_input(name).points(length))
+            exact = np.array([[slow(x, speed) for x in window] for window, speed in zip(windows, each, strict=True)])
+            # Levels close to 0 have large logarithms; the envelope itself, a root, is sampled, so not exact.
+            assert np.quantile(abs(fast - exact), 0.95) < (0.1 if "envelope" in name else 5e-3), name
+            assert np.corrcoef(fast.ravel(), exact.ravel())[0, 1] > 0.999, name
+
+
+def test_physics_is_its_parts_one_behind_the_other():
+    windows = some()
+    whole = transformed(ALL.replace("use=", "last=20:use="), windows)
+    parts = [transformed(name + (":last=20" if name == "envelope-orders" else ""), windows) for name in PARTS]
+    np.testing.assert_array_equal(whole, np.concatenate(parts, axis=-1))
+
+
+@settings(max_examples=15, deadline=None)
+@given(gain=st.floats(1e-4, 1e4), sign=st.sampled_from([-1.0, 1.0]), offset=st.floats(-30, 30))
+def test_gain_and_offset_change_nothing(gain, sign, offset):
+    windows = some(600, 1).astype(np.float64)
+    changed = sign * gain * (windows + offset * windows.std())
+    for name in (*PARTS[1:], "log-spectrum"):
+        text = f"{name}:last=20" if name == "envelope-orders" else name
+        np.testing.assert_allclose(transformed(text, changed), transformed(text, windows), atol=5e-3, err_msg=name)
+
+
+def test_a_window_without_vibration_gives_zeros_beside_good_neighbours():
+    windows = some()
+    windows[1] = 7.0
+    found = transformed(ALL.replace("use=", "last=20:use="), windows)
+    assert np.abs(found[1]).max() < 1e-4
+    np.testing.assert_allclose(found[0], transformed(ALL.replace("use=", "last=20:use="), windows[:1])[0], atol=1e-4)
+
+
+def test_kurtosis_knows_sines_noise_and_impacts():
+    time = np.arange(16384) / RATE
+    random = np.random.default_rng(0)
+    sine, noise = np.sin(2 * np.pi * 2100 * time), random.standard_normal(time.size)
+    struck = noise * 0.02 + impacts(time.size, RATE, 3.0, 900.0)
+    windows = np.array([sine, noise, struck], dtype=np.float32)[:, None]
+    quiet, noisy, impulsive = transformed("band-kurtosis:bands=4", windows)[:, 0]
+    assert quiet[2] == pytest.approx(0, abs=0.01)
+    assert noisy == pytest.approx(np.log(2), abs=0.05)
+    assert impulsive[2] > 1
+
+
+def peaks(found: np.ndarray, first: float = 0.5, last: float = 20.0) -> np.ndarray:
+    """Mean spectrum over windows and bands (order,), and the axis it is on."""
+    return found[:, 0].reshape(len(found), 4, -1).mean(axis=(0, 1))
+
+
+@pytest.mark.parametrize(("part", "line"), [("outer", "BPFO"), ("inner", "BPFI")])
+def test_a_simulated_fault_shows_at_the_same_orders_at_any_speed_and_rate(part, line):
+    spectra, axis = [], np.linspace(0.5, 20, 391)
+    for rpm, rate in ((600.0, 16000.0), (1200.0, 16000.0), (600.0, 12800.0)):
+        made = simulate(replace(QUIET, rate=rate), Condition(rpm, 0.7, 1000.0), (Defect(part, 2.0),), f"{rpm} {rate}")
+        windows = made[: made.size // 8 * 8].reshape(8, 1, -1).astype(np.float32)
+        found = find_input("envelope-orders:last=20:number=391").transform(windows, rate, rpm)
+        spectra.append(peaks(found))
+    order = QUIET.bearing.orders()[line]
+    for spectrum in spectra:
+        for multiple in (1, 2, 3):
+            near = abs(axis - multiple * order) < 0.3
+            between = abs(axis - (multiple + 0.5) * order) < 0.3
+            assert abs(axis[near][spectrum[near].argmax()] - multiple * order) < 0.07
+            assert spectrum[near].max() > spectrum[between].max() + 0.5
+    for other in spectra[1:]:
+        assert np.corrcoef(spectra[0], other)[0, 1] > 0.5
+
+
+def test_fault_orders_point_to_the_part_that_is_damaged():
+    names = list(FAULT_LINES)
+    for part, own, other in (("outer", "BPFO", "BPFI"), ("inner", "BPFI", "BPFO")):
+        for rpm in (600.0, 1500.0):
+            made = simulate(QUIET, Condition(rpm, 0.7, 1000.0), (Defect(part, 2.0),), f"{part} {rpm}")
+            windows = made.reshape(8, 1, -1).astype(np.float32)
+            level = find_input("fault-orders").transform(windows, QUIET.rate, rpm, QUIET.bearing)
+            level = level.reshape(8, 3, -1).mean(axis=(0, 1))
+            assert level[names.index(f"1×{own}")] > level[names.index(f"1×{other}")] + 0.5
+
+
+def test_a_speed_signal_that_does_not_change_is_its_number():
+    windows = some()
+    signal = np.full((3, windows.shape[-1]), 900.0)
+    for name in ("envelope-orders:last=20", "fault-orders"):
+        np.testing.assert_allclose(transformed(name, windows, rpm=signal), transformed(name, windows), atol=2e-3)
+
+
+def test_a_run_up_keeps_its_lines_sharp_with_a_speed_signal_only():
+    length, order = 16384, 3.05
+    speed = np.linspace(600, 1200, length)
+    windows = impacts(length, RATE, order, speed).astype(np.float32)[None, None]
+    axis = np.linspace(0.5, 12, 231)
+    line, beside = abs(axis - order).argmin(), (abs(axis - order) > 0.4) & (abs(axis - order) < 1)
+    sharp, smeared = (
+        transformed("envelope-orders:last=12:number=231", windows, rpm=rpm)[0, 0].reshape(4, -1)[2]
+        for rpm in (speed[None], 900.0)
+    )
+    assert sharp[line] > sharp[beside].max() + 1.5
+    assert smeared[line] < smeared[beside].max() + 0.5
+
+
+@pytest.mark.parametrize("name", [name for name in INPUTS if name != "physics"] + [ALL])
+def test_windows_do_not_depend_on_their_neighbours(name):
+    windows = some()
+
+    chosen = name.replace("use=", "last=20:use=") if "physics" in name else name
+    chosen = "envelope-orders:last=20" if chosen == "envelope-orders" else chosen
+    together = transformed(chosen, windows)
+    np.testing.assert_allclose(transformed(chosen, windows[1:2])[0], together[1], atol=2e-3)
+
+
+def known(**metadata: object) -> RecordingInfo:
+    return RecordingInfo(domain="a", origin="a/1.wav", **metadata)  # type: ignore[arg-type]
+
+
+def test_physics_uses_what_the_metadata_allow():
+    both = known(rate=51200.0, rpm=900.0)
+    chosen, why = Physics().suited([both, both])
+    assert chosen == Physics(PARTS[:3])
+    assert "speed" in why
+    chosen, why = Physics().suited([both, replace(both, rpm=None, origin="b/2.wav")])
+    assert chosen == Physics(PARTS[:2])
+    assert "the speed of b/2.wav is not known" in why
+    assert Physics().suited([both, known(rpm=900.0)])[0] == Physics(PARTS[:2])
+    fast, _ = Physics().suited([known(rate=12000.0, rpm=3000.0)])
+    assert fast == Physics(PARTS[:3], last=30.0)
+    fast.check(4096, 12000.0, 3000.0)
+    assert Physics().suited([known(rate=2000.0, rpm=6000.0)])[0] == Physics(PARTS[:2])
+    asked = Physics(("fault-orders",))
+    assert asked.suited([both]) == (asked, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "metadata", "field", "word"),
+    [
+        ("envelope-orders", 1024, (None, 900.0), "rate", "not known"),
+        ("envelope-orders", 1024, (RATE, None), "rpm", "not known"),
+        ("envelope-orders", 1024, (RATE, 0.0), "rpm", "positive"),
+        ("envelope-orders", 1024, (RATE, -900.0), "rpm", "positive"),
+        ("envelope-orders", 1024, (RATE, float("nan")), "rpm", "positive"),
+        ("envelope-orders", 1024, (RATE, np.array([[900.0, 0.0]])), "rpm", "positive"),
+        ("envelope-orders", 1024, (RATE, 6000.0), "rpm", "order 40"),
+        ("fault-orders", 1024, (RATE, 900.0), "bearing", "not known"),
+        ("fault-orders", 1024, (RATE, 60000.0, BEARING), "rpm", "BPFI"),
+        ("log-spectrum", 256, (), "window", "516"),
+        ("band-kurtosis", 100, (), "window", "128"),
+        ("log-spectrum:lowest=5000", 1024, (RATE,), "input", "5000 Hz"),
+        (ALL, 256, (RATE, 900.0, BEARING), "window", "516"),
+        ("physics:use=log-spectrum,fault-orders", 1024, (RATE, 900.0), "bearing", "not known"),
+    ],
+)  # fmt: skip
+def test_what_an_input_cannot_be_made_of_is_refused_by_name(name, length, metadata, field, word):
+    with pytest.raises(InputError, match=word) as caught:
+        find_input(name).transform(some(length), *metadata)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("band-kurtosis:bands=0", "bands"),
+        ("envelope-orders:number=0", "number"),
+        ("envelope-orders:first=50", "first"),
+        ("physics:use=envelope-order", "envelope-orders"),
+    ],
+)
+def test_settings_that_make_no_input_are_refused(text, word):
+    with pytest.raises(InputError, match=word):
+        find_input(text)
