@@ -112,7 +112,7 @@ def test_hostile_files_are_one_sentence_each_and_the_next_file_is_read(readers, 
         assert len(str(raised.value)) < 500
         if name.startswith("zeros") or name == "line.csv":
             assert isinstance(raised.value, TooLargeError), name
-        pids.add(readers._idle.queue[0].process.pid)
+        pids.add(readers._idle[True].queue[0].process.pid)
     assert len(pids) == 1, "no file ends the reader itself"
     assert np.array_equal(samples_of(readers, honest, "a"), np.arange(400_000, dtype=np.float32))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -273,11 +274,56 @@ def test_a_damaged_or_foreign_library_is_not_loaded_but_made_again(tmp_path, mon
         whole = library.read_bytes()
         put(whole[: len(whole) // 2])
         assert compiled().read_bytes()[: len(whole) // 2] == whole[: len(whole) // 2]
-        assert native._whole(library)
+        native._loaded(library)
         library.parent.chmod(0o777)
         put(b"of somebody else")
         native._library.cache_clear()
         native._library(torch.float32)  # compiled for itself, elsewhere
+        assert library.read_bytes() == b"of somebody else"
+    finally:
+        monkeypatch.undo()
+        native._library.cache_clear()
+
+
+def test_a_library_that_others_could_replace_is_not_kept_and_a_link_is_not_followed(tmp_path, monkeypatch):
+    shared = tmp_path / "shared"
+    (shared / "cache").mkdir(parents=True, mode=0o700)
+    monkeypatch.setenv("BEARCAT_CACHE", str(shared / "cache"))
+    try:
+        shared.chmod(0o777)  # the folder above, not the cache itself
+        native._library.cache_clear()
+        native._library(torch.float32)
+        assert not list((shared / "cache").glob("*.so"))
+        shared.chmod(0o1777)  # as /tmp: nobody can move what belongs to another
+        native._library.cache_clear()
+        native._library(torch.float32)
+        (library,) = (shared / "cache").glob("*.so")
+        moved = library.rename(library.with_name("elsewhere"))
+        library.symlink_to(moved)
+        with pytest.raises(OSError, match="symbolic"):
+            native._loaded(library)
+    finally:
+        monkeypatch.undo()
+        native._library.cache_clear()
+
+
+def test_the_file_that_was_compared_is_the_one_that_is_loaded(tmp_path, monkeypatch):
+    """Whoever swaps it in between swaps nothing."""
+    monkeypatch.setenv("BEARCAT_CACHE", str(tmp_path / "cache"))
+    digest = hashlib.file_digest
+
+    def compare_then_swap(stream, name):
+        found = digest(stream, name)
+        library.unlink()
+        library.write_bytes(b"of somebody else")
+        return found
+
+    try:
+        native._library.cache_clear()
+        native._library(torch.float32)
+        (library,) = (tmp_path / "cache").glob("*.so")
+        monkeypatch.setattr(native.hashlib, "file_digest", compare_then_swap)
+        assert native._loaded(library).multiply
         assert library.read_bytes() == b"of somebody else"
     finally:
         monkeypatch.undo()

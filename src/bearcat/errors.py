@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from itertools import islice
+
+MOST_NAMES, LISTED, LONGEST_NAME = 1000, 50, 80  # compared with a wrong one, listed instead; characters shown of one
 
 
 class InputError(ValueError):
@@ -30,11 +33,12 @@ class InputError(ValueError):
 
 def suggest(name: str, known: Iterable[str]) -> str:
     """The tail of an error about an unknown name: the nearest known one, else the whole list."""
-    known = list(known)
-    lowered = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
+    known = list(islice(known, MOST_NAMES))  # names may come from a file, and comparing them takes time
+    lowered = {name.lower(): name for name in known if len(name) <= LONGEST_NAME}
+    close = difflib.get_close_matches(name[: 2 * LONGEST_NAME].lower(), lowered, n=1, cutoff=0.6)
     if close:
         return f"; did you mean '{lowered[close[0]]}'?"
     if not known:
         return ""
-    return f"; choose from {', '.join(known)}"
+    listed = [name[:LONGEST_NAME] for name in known[:LISTED]] + ["…"] * (len(known) > LISTED)
+    return f"; choose from {', '.join(listed)}"

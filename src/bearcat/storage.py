@@ -32,9 +32,26 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-    except BaseException:
+    except BaseException as error:
         draft.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = str(path)  # a full disk does not say whose
         raise
+
+
+def read_regular(path: Path) -> bytes:
+    """The content of a file; InputError where it is a pipe or a device, whose reading might never end."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: is no regular file; copy its content into one")
+    return path.read_bytes()
+
+
+def read_json(path: Path) -> Any:
+    """The value in a file; ValueError where it is not JSON, or nested too deeply."""
+    try:
+        return json.loads(read_regular(path))
+    except RecursionError as error:
+        raise ValueError(f"{path}: is nested too deeply") from error
 
 
 def digest(content: bytes) -> str:

@@ -1,11 +1,14 @@
 """The command line: parse, call, print. Bad input is one sentence on standard error and exit status 2.
 
+Status 1 is an alarm of `predict` and nothing else; what nobody expected is status 70, with a traceback to report.
+
 Commands are functions, a module for each group of them. This module orders them and handles all errors.
 Nothing heavy is imported until a command needs it.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -17,6 +20,7 @@ from bearcat.cli.train import adapt, recipes
 from bearcat.errors import InputError
 
 INTERRUPTED = 130  # the exit status after Ctrl-C
+BUG = 70  # after an error in bearcat itself; EX_SOFTWARE of sysexits.h
 
 app = typer.Typer(
     name="bearcat", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -35,6 +39,19 @@ def main() -> None:
     except InputError as error:
         print(f"bearcat: {error.for_command_line}", file=sys.stderr)
         sys.exit(2)
+    except OSError as error:  # such as a full disk
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        print(f"bearcat: {error.filename or 'a file'}: {reason}; put that right and run it again", file=sys.stderr)
+        sys.exit(2)
+    except MemoryError:
+        print("bearcat: this needs more memory than there is; use fewer or shorter recordings", file=sys.stderr)
+        sys.exit(2)
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+        print("bearcat: this is a bug in bearcat; please report it with the lines above", file=sys.stderr)
+        sys.exit(BUG)
     except (KeyboardInterrupt, SystemExit) as stop:
         if isinstance(stop, SystemExit) and stop.code != INTERRUPTED:  # what typer makes of Ctrl-C inside a command
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import contextmanager
 from math import exp, inf
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from bearcat.deploy.predict import WindowPredictions
+
+CLOSED_PIPE = 141  # 128 + SIGPIPE
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model's folder, or a file that ends in .onnx.")]
 Alarm = Annotated[
@@ -72,7 +75,7 @@ def predict(
         nothing = "the model does not know what is familiar, so an unfamiliar recording is no alarm"
         _print_note(f"{nothing}; one made by bearcat adapt does")
     alarmed, failed = 0, 0
-    with _PRINTERS[form](by) as put:
+    with _to_pipe(), _PRINTERS[form](by) as put:
 
         def put_windows(windows: WindowPredictions) -> None:
             for number, start in enumerate(windows.starts.tolist()):
@@ -108,6 +111,17 @@ def predict(
                 })  # fmt: skip
     if alarmed or failed:
         raise typer.Exit(1 if alarmed else 2)
+
+
+@contextmanager
+def _to_pipe() -> Iterator[None]:
+    """Ends with the shell's status of a closed pipe, where the program that reads us has ended; typer would say 1."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end
+        raise typer.Exit(CLOSED_PIPE) from error
 
 
 def _print_note(sentence: str) -> None:
@@ -216,6 +230,8 @@ def serve(
     from bearcat.deploy.serve.limits import Address, Limits
     from bearcat.deploy.serve.run import serve as run
 
+    if token is None and "BEARCAT_TOKEN" in os.environ:  # empty, as a secret that was not found often is
+        raise InputError("BEARCAT_TOKEN: is set, but empty; give it a token, or unset it to serve without")
     address = Address(host, port)
     if token is None and not address.loopback:
         _print_note(f"everyone who can reach {host} may send requests; set BEARCAT_TOKEN to restrict that")

@@ -41,10 +41,11 @@ Track = Annotated[str | None, typer.Option(help="Write every epoch's numbers for
 
 
 def console(to_error: bool = False) -> Console:
-    """Where tables and bars go; a pipe gets the width a table wants."""
+    """Where tables and bars go; a pipe gets the width a table wants. Names of files are text, not markup."""
     from rich.console import Console
 
-    return Console(stderr=to_error, width=None if sys.stdout.isatty() or to_error else 110)
+    width = None if sys.stdout.isatty() or to_error else 110
+    return Console(stderr=to_error, width=width, markup=False, emoji=False)
 
 
 def dataset_named(

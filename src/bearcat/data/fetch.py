@@ -32,7 +32,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 import bearcat.data.archives as archives
 from bearcat.data.catalogue import About, Download
 from bearcat.errors import InputError
-from bearcat.storage import digest_file, write_atomically
+from bearcat.storage import digest_file, read_json, write_atomically
 
 RECORDS = "downloads.json"
 RECORDS_LIMIT = 64 * 2**20  # bytes
@@ -255,7 +255,7 @@ def _read_state(transfer: _Transfer) -> tuple[dict[str, Any], int]:
     Without a version the file may have changed in between, and only a known checksum would tell.
     """
     try:
-        state = json.loads(transfer.state_file.read_text(encoding="utf-8"))
+        state = read_json(transfer.state_file)
         have, total = transfer.part.stat().st_size, state["total"]
         whole = total is None or have <= total
         usable = state["address"] == transfer.address and whole and (state["version"] or transfer.known)
@@ -366,7 +366,7 @@ def _read_records(root: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > RECORDS_LIMIT:
             raise ValueError("too long")
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         records = {"licence": content["licence"] and dict(content["licence"]), "files": dict(content["files"])}
         if any(not isinstance(record["sha256"], str) for record in records["files"].values()):
             raise ValueError("a checksum is no text")

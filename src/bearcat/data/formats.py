@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from itertools import islice
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Literal, Protocol, cast
+from typing import IO, Any, BinaryIO, ClassVar, Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ BLOCK = 2**18  # samples read at once
 TEXT_BLOCK = 2**18  # bytes of text read at once
 LONGEST_LINE = 2**16  # bytes; a row of text with more columns than that is no recording
 SOME_NAMES = 30  # of channels, listed in a sentence
+LARGEST_CHUNK = 2**24  # bytes; one of an HDF5 dataset is unpacked whole, and may be longer than a short dataset
 MOST_CHUNKS = 10_000  # of a wav file, before its samples
 PROBED = 2**12  # rows of a parquet file that show which of its columns are times or sample numbers
 RATE_NAMES = {"rate", "fs", "sr", "samplerate", "samplingrate", "samplingfrequency", "samplefrequency", "fsamp"}
@@ -131,6 +132,8 @@ def open_signals(path: Path, origin: str | None = None) -> Iterator[SignalFile]:
     if suffix not in FORMATS:
         raise InputError(f"{origin}: unknown format '{path.suffix}'; use one of {', '.join(FORMATS)}")
     with reading(origin, f"a {suffix} file"), ExitStack() as stack:
+        if path.exists() and not path.is_file():  # opening a pipe would wait for a writer
+            raise InputError(f"{origin}: is no regular file; copy its content into one")
         file = stack.enter_context(path.open("rb"))
         if path.stat().st_size == 0:
             raise InputError(f"{origin}: is empty (0 bytes); record or copy it again")
@@ -225,7 +228,19 @@ def _open_npz(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
     for member in archive.zip.infolist():
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others unpack far more at once
             raise ValueError(f"'{member.filename}' is compressed in a way that numpy does not write")
+        with archive.zip.open(member) as content:
+            _check_announced(content, member)
     return _from_arrays(origin, {name: np.asarray(array) for name, array in archive.items()})
+
+
+def _check_announced(content: IO[bytes], member: zipfile.ZipInfo) -> None:
+    """Refuses an array that announces more than its member holds, before memory is taken for it."""
+    lib = np.lib.format
+    with suppress(ValueError):  # a text, or an array of objects, which numpy refuses to read
+        version = lib.read_magic(content)
+        shape, _, dtype = (lib.read_array_header_1_0 if version == (1, 0) else lib.read_array_header_2_0)(content)
+        if prod(shape) * dtype.itemsize > member.file_size:
+            raise EOFError(f"'{member.filename}' announces more samples than it holds")
 
 
 def _open_mat(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
@@ -246,6 +261,13 @@ def read_mat(file: BinaryIO, origin: str) -> dict[str, Any]:
             warnings.simplefilter("ignore")  # such as a variable stored twice, of which the last one counts
             variables: dict[str, Any] = loadmat(file, struct_as_record=False, squeeze_me=True)  # type: ignore[arg-type]
         return {name: value for name, value in variables.items() if not name.startswith("__")}
+
+
+def mat_arrays(path: str, origin: str) -> tuple[dict[str, Any], dict[str, Samples]]:
+    """The numeric variables of a MATLAB file as arrays (the form that bearcat.data.isolated.read_arrays wants)."""
+    with reading(origin, "a MATLAB file"), Path(path).open("rb") as file:
+        variables = {name: np.asarray(value) for name, value in read_mat(file, origin).items()}
+    return {}, {name: value for name, value in variables.items() if value.dtype.kind in "fiub"}
 
 
 def _is_hdf5(file: BinaryIO) -> bool:
@@ -272,6 +294,8 @@ def _numeric_nodes(tree: Any, origin: str) -> dict[str, Any]:
         if isinstance(node, h5py.Dataset) and node.dtype.kind in "fiu" and node.shape and not name.startswith("#"):
             if node.is_virtual or node.external:
                 raise InputError(f"{origin}: '{name}' is kept in another file; save the samples in this one")
+            if node.chunks and prod(node.chunks) > max(prod(node.shape), LARGEST_CHUNK // node.dtype.itemsize):
+                raise TooLargeError(f"{origin}: '{name}' has chunks larger than itself; save it again without chunks")
             found[name.replace("/", ".")] = node
 
     tree.visititems(visit)
@@ -323,7 +347,7 @@ def _open_wav(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
         file.seek(start + size + size % 2)
     else:
         raise ValueError("too many chunks before its samples")
-    stored = WAV_SAMPLES.get((code, width // max(channels, 1)))
+    stored = WAV_SAMPLES.get((code, width // channels)) if channels else None
     if stored is None or width % channels:
         raise ValueError(f"{channels} channels in {width} bytes, of the kind {code}, are not supported")
     count = (long_size if kind == b"RF64" else size) // width

@@ -1,30 +1,38 @@
 """Untrusted files, read in a child process with limits of memory, time and file size.
 
-The parsers of compressed formats can be made to crash, or to unpack a few kilobytes to many gigabytes. Here each file
-is read by a process that may crash: any failure becomes one sentence about the file. A reader is started
-once; for every file it forks a process that sets its limits, reads the file and ends, so that no file can harm the
-next. Messages are JSON and raw samples, nothing that could be executed. Formats that hold their samples as they are
-(wav, npy, text) are read in this process, where they cannot do harm and cost less.
+The parsers of compressed formats can be made to crash, or to unpack a few kilobytes to many gigabytes. Here a file is
+read by a process that may crash: any failure becomes one sentence about the file. A reader is started once and used
+again. Of a risky format it forks a process for every file, which sets its limits, reads the file and ends, so that no
+file can harm the next. Formats that hold their samples as they are (wav, npy, text) need no fork, which costs more
+than reading them. Messages are JSON and raw samples, nothing that could be executed.
 
->>> with Readers(count=2, most=2**29) as readers:
+A server has `Readers` with fixed limits, for every upload. `open_stream`, `read_signals` and `read_arrays` are for
+files of the user's own: risky formats go to a reader, the others are read in this process.
+
+>>> with Readers(count=2, most=2**29, plain=2) as readers:
 ...     with readers.open_stream(Path("monday.mat"), None, "monday.mat", until=time.monotonic() + 30) as stream:
 ...         loudest = max(abs(block).max() for block in stream.blocks)
 """
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import json
+import math
 import os
 import queue
+import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -32,16 +40,26 @@ from typing import Any
 
 import numpy as np
 
-from bearcat.data.formats import BLOCK, TooLargeError
+import bearcat.data.formats as formats
+import bearcat.data.stream as streams
+from bearcat.data.formats import BLOCK, Samples, Signals, TooLargeError
 from bearcat.data.recording import Floats
-from bearcat.data.stream import Stream, open_stream
+from bearcat.data.stream import Stream
 from bearcat.errors import InputError
 
-# What is not read in this process, and the libraries a reader loads for it; pyarrow uses pandas where it is installed.
+Arrays = tuple[dict[str, Any], Mapping[str, Samples]]  # plain values for JSON, and arrays of numbers
+
+# Formats whose parsers can be broken, and the libraries a reader loads for them; pyarrow uses pandas where it is.
 RISKY = {".npz": (), ".mat": ("scipy.io", "h5py"), ".parquet": ("pyarrow.parquet", "pandas")}
 MARGIN = 2**26  # bytes that reading may take beyond twice the samples
 GRACE = 5.0  # seconds after its time in which a reader must have ended a process
-START = "import sys; sys.path[:] = sys.argv[3:]; from bearcat.data.isolated import work; work(*map(int, sys.argv[1:3]))"
+DAY = 86_400.0  # seconds; the time for a file of the user's own, whose blocks may be used slowly
+CPU_SECONDS = 600.0  # of computing for one file, whoever asks
+AHEAD = 3  # messages sent before the first is asked for: all there are of a short recording
+START = (
+    "import sys; sys.path[:] = sys.argv[5:]; from bearcat.data.isolated import work;"
+    " work(*map(int, sys.argv[1:4]), sys.argv[4])"
+)
 # One thread and one pool of memory: each further one reserves address space, which is what is limited.
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -50,41 +68,140 @@ ENVIRONMENT = {
 HEAD, DATA, DONE, FAIL, GONE, NEXT, STOP = b"head", b"data", b"done", b"fail", b"gone", b"next", b"stop"
 
 
-class Readers:
-    """A few processes that read files, each file with at most `most` bytes of samples."""
+def is_risky(path: Path) -> bool:
+    """Whether the file's format is one whose parser can be broken."""
+    return path.suffix.lower() in RISKY
 
-    def __init__(self, count: int, most: int) -> None:
-        self.most = most
-        self._idle: queue.LifoQueue[_Reader] = queue.LifoQueue()
-        for _ in range(count):
-            self._idle.put(reader := _Reader(2 * most + MARGIN))
-        if sys.platform != "win32":
-            reader.start()  # the one used first: loading the libraries takes a second
+
+def open_stream(path: Path, channel: str | None = None, origin: str | None = None) -> Stream:
+    """A file of the user's own as bearcat.data.stream opens it, by a reader where its format is risky."""
+    origin = str(path) if origin is None else origin
+    if not is_risky(path) or path.is_dir() or sys.platform == "win32":
+        return streams.open_stream(path, channel, origin)
+
+    def read() -> Iterator[Any]:
+        with _own_readers(os.getpid()).open_stream(path, channel, origin, time.monotonic() + DAY) as stream:
+            yield stream.rate, stream.size
+            yield from stream.blocks
+
+    blocks = read()
+    rate, size = next(blocks)
+    return Stream(origin, rate, blocks, size)
+
+
+def read_signals(path: Path, origin: str | None = None) -> Signals:
+    """All channels of a file of the user's own, by a reader where its format is risky."""
+    origin = str(path) if origin is None else origin
+    if not is_risky(path):
+        return formats.read_signals(path, origin)
+    metadata, channels = read_arrays(_signals, path, origin)
+    return Signals(origin, channels, metadata["rate"])
+
+
+def read_arrays(function: Callable[..., Arrays], path: Path, origin: str, *arguments: str) -> Arrays:
+    """What `function(path, origin, *arguments)` makes of a file of the user's own, called in a reader.
+
+    The function is one of a module's own, so that the reader can import it.
+    """
+    if sys.platform == "win32":  # neither fork nor limits of memory
+        return function(str(path), origin, *arguments)
+    readers = _own_readers(os.getpid())
+    return readers.read_arrays(function, path, origin, *arguments, until=time.monotonic() + DAY)
+
+
+@cache
+def _own_readers(_: int) -> Readers:
+    """For files of the user's own; a process forked from this one needs its own."""
+    readers = Readers(None)
+    atexit.register(readers.end)
+    return readers
+
+
+def _signals(path: str, origin: str) -> Arrays:
+    found = formats.read_signals(Path(path), origin)
+    return {"rate": found.rate}, found.channels
+
+
+class Readers:
+    """Processes that read files: `count` for risky formats (None: as many as are used at once), `plain` for others.
+
+    Where `plain` is 0, those are read in this process. A file may have `most` bytes of samples; None limits a reader
+    to half of this machine's memory instead. `folder` is removed by the readers should this process be killed.
+    """
+
+    def __init__(self, count: int | None, most: int | None = None, plain: int = 0, folder: Path | None = None) -> None:
+        self.most, self.plain, self.grows = most, plain, count is None
+        self.memory = 2 * most + MARGIN if most is not None else _machine_memory() // 2
+        self.folder = folder
+        self._idle: dict[bool, queue.LifoQueue[_Reader]] = {True: queue.LifoQueue(), False: queue.LifoQueue()}
+        for risky, number in ((True, count or 0), (False, plain)):
+            for _ in range(number):
+                self._idle[risky].put(reader := self._new(risky))
+            if number and sys.platform != "win32":
+                reader.start()  # the one used first: loading the libraries takes a second
 
     def __enter__(self) -> Readers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        while not self._idle.empty():
-            self._idle.get_nowait().end()
+        self.end()
+
+    def end(self) -> None:
+        for idle in self._idle.values():
+            while not idle.empty():
+                idle.get_nowait().end()
 
     @contextmanager
     def open_stream(self, path: Path, channel: str | None, origin: str, until: float) -> Iterator[Stream]:
         """The file's channel as bearcat.data.stream opens it; TimeoutError where that lasts beyond `until`."""
-        if path.suffix.lower() not in RISKY:
-            yield open_stream(path, channel, origin)
+        if not (self.plain or is_risky(path)):
+            yield streams.open_stream(path, channel, origin)
             return
-        try:
-            reader = self._idle.get(timeout=max(until - time.monotonic(), 0.001))
-        except queue.Empty:
-            raise TimeoutError("all readers of files are busy") from None
-        try:
-            head = reader.open(path, channel, origin, until)
+        with self._reader(is_risky(path), until) as reader:
+            head = reader.open({"path": str(path), "channel": channel}, origin, until)
             self._check_size(head["size"], origin)
             yield Stream(origin, head["rate"], self._blocks(reader, origin), head["size"])
+
+    def read_arrays(
+        self, function: Callable[..., Arrays], path: Path, origin: str, *arguments: str, until: float
+    ) -> Arrays:
+        """What `function(path, origin, *arguments)` returns in a reader."""
+        with self._reader(True, until) as reader:
+            called = [function.__module__, function.__qualname__, *arguments]
+            head = reader.open({"path": str(path), "call": called}, origin, until)
+            arrays = {}
+            for name, kind, shape in head["arrays"]:
+                dtype = np.dtype(kind)
+                if dtype.kind not in "fiub" or math.prod(shape) * dtype.itemsize > self.memory:
+                    raise InputError(
+                        f"{origin}: cannot be read (its reader broke down); the file is damaged or hostile"
+                    )
+                arrays[name] = np.empty(shape, dtype)
+            for array in arrays.values():
+                left = array.reshape(-1).view(np.uint8)
+                while left.size:
+                    part = np.frombuffer(reader.ask(NEXT), dtype=np.uint8, offset=4)[: left.size]
+                    left[: part.size] = part
+                    left = left[part.size :]
+            return head["metadata"], arrays
+
+    @contextmanager
+    def _reader(self, risky: bool, until: float) -> Iterator[_Reader]:
+        idle = self._idle[risky]
+        try:
+            reader = idle.get(block=not self.grows, timeout=max(until - time.monotonic(), 0.001))
+        except queue.Empty:
+            if not self.grows:
+                raise TimeoutError("all readers of files are busy") from None
+            reader = self._new(risky)
+        try:
+            yield reader
         finally:
             reader.leave()
-            self._idle.put(reader)
+            idle.put(reader)
+
+    def _new(self, risky: bool) -> _Reader:
+        return _Reader(self.memory, risky, self.folder)
 
     def _blocks(self, reader: _Reader, origin: str) -> Iterator[Floats]:
         size = 0
@@ -95,7 +212,7 @@ class Readers:
             yield block
 
     def _check_size(self, size: int, origin: str) -> None:
-        if size > self.most:
+        if self.most is not None and size > self.most:
             raise TooLargeError(
                 f"{origin}: unpacks to more than {self.most / 2**20:.0f} MiB; cut it into shorter recordings"
             )
@@ -104,17 +221,19 @@ class Readers:
 class _Reader:
     """A process that runs `work`, and the connection to it; started when it is needed, and again when it has died."""
 
-    def __init__(self, memory: int) -> None:
-        self.memory = memory
+    def __init__(self, memory: int, forks: bool, folder: Path | None) -> None:
+        self.memory, self.forks, self.folder = memory, forks, folder
         self.process: subprocess.Popen[bytes] | None = None
-        self.origin, self.until, self.reading = "", 0.0, False  # of the file being read
+        self.origin, self.until = "", 0.0  # of the file being read
+        self.reading = self.ending = False  # a file; and its last message has come, but not yet that it is gone
 
     def start(self) -> None:
         if sys.platform == "win32":  # neither fork nor limits of memory
             raise InputError(f"{self.origin}: cannot be read safely on Windows; convert it to wav, or use WSL")
         self.end()
         self.connection, theirs = Pipe()
-        words = [str(theirs.fileno()), str(self.memory), *sys.path]
+        self.socket = socket.socket(fileno=os.dup(self.connection.fileno()))
+        words = [str(theirs.fileno()), str(self.memory), str(int(self.forks)), str(self.folder or ""), *sys.path]
         with theirs:
             self.process = subprocess.Popen(  # noqa: S603 (our own interpreter, code and path)
                 [sys.executable, "-I", "-c", START, *words], pass_fds=[theirs.fileno()],
@@ -122,24 +241,26 @@ class _Reader:
                 start_new_session=True, env=os.environ | ENVIRONMENT,
             )  # fmt: skip
 
-    def open(self, path: Path, channel: str | None, origin: str, until: float) -> Any:
-        """Rate and size of the file's channel."""
+    def open(self, order: dict[str, Any], origin: str, until: float) -> Any:
+        """The head of what is read: rate and size of a file's channel, or kinds and shapes of arrays."""
         self.origin, self.until = origin, until
+        self._finish()
         if self.process is None or self.process.poll() is not None:
             self.start()
         self.reading = True
-        seconds = max(until - time.monotonic(), 0.001)
-        order = {"path": str(path), "channel": channel, "origin": origin, "seconds": seconds}
+        self._wait_at_most(until - time.monotonic() + GRACE)
+        order |= {"origin": origin, "seconds": max(until - time.monotonic(), 0.001)}
         return json.loads(self.ask(json.dumps(order).encode())[4:])
 
     def ask(self, message: bytes) -> bytes:
-        """The reply to a message; InputError where the file is refused or its process died of it."""
+        """The next reply, after sending a message; InputError where the file is refused or its process died of it."""
         try:
             self.connection.send_bytes(message)
-            reply = self._receive(self.until - time.monotonic() + GRACE)
+            reply = self.connection.recv_bytes(4 * BLOCK + 4)
         except (EOFError, OSError):
             self.end()
             reply = GONE
+        self.ending = reply.startswith((DONE, FAIL))
         if reply.startswith(FAIL):
             problem = json.loads(reply[4:])
             raise (TooLargeError if problem["large"] else InputError)(problem["sentence"], problem["field"])
@@ -151,80 +272,127 @@ class _Reader:
         return reply
 
     def leave(self) -> None:
-        """Waits until the file's process has ended."""
+        """Stops reading; whoever opens the next file waits until this one's process has ended."""
+        if self.reading and not self.ending:
+            with suppress(OSError):
+                self.connection.send_bytes(STOP)
+            self._finish()
+
+    def _finish(self) -> None:
         if self.reading:
             try:
-                self.connection.send_bytes(STOP)
-                while self._receive(GRACE) != GONE:
+                self._wait_at_most(GRACE)
+                while self.connection.recv_bytes(4 * BLOCK + 4) != GONE:
                     pass
                 self.reading = False
             except (EOFError, OSError):
                 self.end()
 
+    def _wait_at_most(self, seconds: float) -> None:
+        """For any bytes; an OSError follows. It covers a process that ends inside a message."""
+        whole = math.ceil(min(max(seconds, 1), DAY))
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", whole, 0))
+
     def end(self) -> None:
         self.reading = False
         if self.process is not None:
-            self._kill()
-            self.process.wait()
-            self.connection.close()
-            self.process = None
-
-    def _receive(self, seconds: float) -> bytes:
-        if not self.connection.poll(max(seconds, 0)):
-            raise EOFError
-        watchdog = threading.Timer(max(seconds, 0) + GRACE, self._kill)  # for a process that ends inside a message
-        watchdog.start()
-        try:
-            return self.connection.recv_bytes(4 * BLOCK + 4)
-        finally:
-            watchdog.cancel()
-
-    def _kill(self) -> None:
-        if self.process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)  # with the process of a file
+            self.process.wait()
+            self.connection.close()
+            self.socket.close()
+            self.process = None
 
 
-def work(descriptor: int, memory: int) -> None:
-    """What a reader does: it forks a process for every file until its parent is gone."""
-    gc.disable()  # a process ends with its file; searching for cycles would copy the memory that it shares
+def work(descriptor: int, memory: int, forks: int, folder: str) -> None:
+    """What a reader does until its parent is gone: it reads files, or forks a process for each."""
     connection = Connection(descriptor)
-    while True:
-        message = connection.recv_bytes()  # EOFError ends the reader when its parent is gone
-        if message in (NEXT, STOP):  # for a process that has just ended
-            continue
-        order = json.loads(message)
-        for library in RISKY[Path(order["path"]).suffix.lower()]:  # once, and not by each process
-            with suppress(ImportError):
-                importlib.import_module(library)
-        child = os.fork()
-        if child == 0:
-            with suppress(BaseException):
-                _read(connection, order, memory)
-            os._exit(0)
-        os.waitpid(child, 0)
-        connection.send_bytes(GONE)
+    if forks:
+        gc.disable()  # a process ends with its file; searching for cycles would copy the memory that it shares
+    else:
+        _limit(memory)
+    with suppress(EOFError, OSError):
+        while True:
+            message = connection.recv_bytes()
+            if message in (NEXT, STOP):  # for a file that has just ended
+                continue
+            order = json.loads(message)
+            if forks:
+                _fork(connection, order, memory)
+            else:
+                _read(connection, order)
+            connection.send_bytes(GONE)
+    if folder:  # the parent was killed, for one that ends as it should kills us
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _read(connection: Connection[Any, Any], order: dict[str, Any], memory: int) -> None:
-    _limit(memory)
+def _fork(connection: Connection[Any, Any], order: dict[str, Any], memory: int) -> None:
+    for library in RISKY.get(Path(order["path"]).suffix.lower(), ()):  # once, and not by each process
+        with suppress(ImportError):
+            importlib.import_module(library)
+    child = os.fork()
+    if child == 0:
+        with suppress(BaseException):
+            _limit(memory)
+            _read(connection, order)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def _read(connection: Connection[Any, Any], order: dict[str, Any]) -> None:
     signal.setitimer(signal.ITIMER_REAL, order["seconds"])  # SIGALRM ends the process
-    for reply in _replies(order):
+    signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+    ahead = AHEAD
+    for reply in _arrays(order) if "call" in order else _blocks(order):
         connection.send_bytes(reply)
-        if reply.startswith((DONE, FAIL)) or connection.recv_bytes() == STOP:
-            return
+        ahead -= 1
+        if reply.startswith((DONE, FAIL)) or (ahead <= 0 and connection.recv_bytes() == STOP):
+            break
+    signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _replies(order: dict[str, Any]) -> Iterator[bytes]:
+def _replies(function: Callable[[dict[str, Any]], Iterator[bytes]]) -> Callable[[dict[str, Any]], Iterator[bytes]]:
+    """Ends the replies, with the sentence where there is one."""
+
+    def replies(order: dict[str, Any]) -> Iterator[bytes]:
+        try:
+            yield from function(order)
+            yield DONE
+        except InputError as error:
+            problem = {"sentence": str(error), "field": error.field, "large": isinstance(error, TooLargeError)}
+            yield FAIL + json.dumps(problem).encode()
+
+    return replies
+
+
+@_replies
+def _blocks(order: dict[str, Any]) -> Iterator[bytes]:
+    stream = streams.open_stream(Path(order["path"]), order["channel"], order["origin"])
+    yield HEAD + json.dumps({"rate": stream.rate, "size": stream.size}).encode()
+    for block in stream.blocks:
+        yield DATA + block.tobytes()
+
+
+@_replies
+def _arrays(order: dict[str, Any]) -> Iterator[bytes]:
+    module, name, *arguments = order["call"]
+    with formats.reading(order["origin"], "a file"):
+        function = getattr(importlib.import_module(module), name)
+        metadata, arrays = function(order["path"], order["origin"], *arguments)
+    kinds = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
+    yield HEAD + json.dumps({"metadata": metadata, "arrays": kinds}).encode()
+    for array in arrays.values():
+        content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        for start in range(0, content.size, 4 * BLOCK):
+            yield DATA + content[start : start + 4 * BLOCK].tobytes()
+
+
+def _machine_memory() -> int:
+    """Bytes; 8 GiB where the system does not say."""
     try:
-        stream = open_stream(Path(order["path"]), order["channel"], order["origin"])
-        yield HEAD + json.dumps({"rate": stream.rate, "size": stream.size}).encode()
-        for block in stream.blocks:
-            yield DATA + block.tobytes()
-        yield DONE
-    except InputError as error:
-        problem = {"sentence": str(error), "field": error.field, "large": isinstance(error, TooLargeError)}
-        yield FAIL + json.dumps(problem).encode()
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 2**33
 
 
 def _limit(memory: int) -> None:

@@ -25,6 +25,7 @@ Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 Speed = float | NDArray[np.floating[Any]]  # rpm: a number, or one for each sample
 BANDS = 32  # of a spectral shape: wide enough for one window to say how much is in each
+RATIOS = (1 / 1000, 100)  # of the rate wanted to a recording's own; others are mistakes, and could take any memory
 LEAST_SHARE = 1e-6  # of a window's energy; what is less in a band counts as this
 
 
@@ -217,11 +218,13 @@ def resample(recording: Recording, rate: float) -> Recording:
 
     if recording.rate is None or recording.rate == rate:
         return replace(recording, rate=rate)
-    # Rates of 1e6 : 1e6+1 would ask for a filter of 1e7 taps.
-    ratio = Fraction(rate / recording.rate).limit_denominator(1000)
-    if ratio == 0:
-        raise InputError(
-            f"{recording.origin}: {recording.rate:g} Hz cannot be brought to {rate:g} Hz; choose a higher rate"
-        )
+    ratio = rate_ratio(recording.origin, recording.rate, rate)
     resampled = processing.resample_poly(recording.signal, ratio.numerator, ratio.denominator)
     return replace(recording, signal=resampled.astype(np.float32), rate=rate)
+
+
+def rate_ratio(origin: str, rate: float, wanted: float) -> Fraction:
+    """What to resample by, with a denominator of 1000 at most: 1e6 : 1e6+1 would ask for a filter of 1e7 taps."""
+    if not RATIOS[0] <= wanted / rate <= RATIOS[1]:
+        raise InputError(f"{origin}: {rate:g} Hz cannot be brought to {wanted:g} Hz; check the rate", "rate")
+    return Fraction(wanted / rate).limit_denominator(1000)

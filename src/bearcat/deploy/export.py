@@ -29,6 +29,7 @@ from bearcat import __version__
 from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import find_input
 from bearcat.data.prepare import Preparation
+from bearcat.deploy.metadata import ONNX, check_metadata
 from bearcat.errors import InputError
 from bearcat.storage import write_atomically
 from bearcat.trust.familiarity import Familiarity
@@ -126,6 +127,8 @@ def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
         )
     try:
         metadata = {name: json.loads(text) for name, text in texts.items() if name in METADATA}
+        check_metadata(metadata, str(path), ONNX)
+        _check_graph(session, metadata)
         return OnnxModel(
             session=session,
             classes=tuple(metadata["classes"]),
@@ -137,8 +140,22 @@ def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
             input=metadata["preparation"].pop("input"),
             familiarity=_decode_familiarity(metadata["familiarity"], session),
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except InputError as error:
+        raise error if str(error).startswith(f"{path}") else InputError(f"{path}: {error}") from error
+    except Exception as error:  # damaged files raise nearly every kind
         raise InputError(f"{path}: has damaged metadata ({type(error).__name__}); export the model again") from error
+
+
+def _check_graph(session: Any, metadata: Mapping[str, Any]) -> None:
+    """ValueError where the graph takes or gives something else than its metadata say."""
+    taken = {node.name: node.shape[1:] for node in session.get_inputs()}
+    given = {node.name: node.shape[1:] for node in session.get_outputs()}
+    classes = [len(metadata["classes"])]
+    expected = dict.fromkeys(("probabilities", "log_probabilities", "logits"), classes)
+    if taken != {"windows": [metadata["channels"], metadata["preparation"]["length"]]}:
+        raise ValueError("the graph takes other windows")
+    if {name: given.get(name) for name in expected} != expected or len(given.get("features", ())) != 1:
+        raise ValueError("the graph gives other outputs")
 
 
 def export_onnx(model: Model, path: Path) -> Path:

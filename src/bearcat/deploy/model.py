@@ -30,9 +30,19 @@ from bearcat import __version__
 from bearcat.calibration import Calibration, find_calibrator
 from bearcat.data.inputs import find_input
 from bearcat.data.prepare import Preparation
+from bearcat.deploy.metadata import FOLDER, check_metadata
 from bearcat.errors import InputError
 from bearcat.models import Network, build_network
-from bearcat.storage import digest, digest_file, digest_json, load_tensors, save_tensors, write_atomically
+from bearcat.storage import (
+    digest,
+    digest_file,
+    digest_json,
+    load_tensors,
+    read_json,
+    read_regular,
+    save_tensors,
+    write_atomically,
+)
 from bearcat.trust.familiarity import Familiarity
 from bearcat.trust.pooling import Outputs
 
@@ -162,8 +172,8 @@ def load_model(folder: Path) -> Model:
     """The model in this folder, checked against its checksums; one sentence where anything is missing or damaged."""
     folder = Path(folder)
     try:
-        metadata = json.loads((folder / METADATA).read_text(encoding="utf-8"))
-        weights = (folder / WEIGHTS).read_bytes()
+        metadata = read_json(folder / METADATA)
+        weights = read_regular(folder / WEIGHTS)
         if metadata["format"] != FORMAT:
             newer = metadata["format"] > FORMAT
             raise InputError(
@@ -176,6 +186,7 @@ def load_model(folder: Path) -> Model:
             raise InputError(
                 f"{folder}: is a damaged model folder, {METADATA} was changed; copy or train the model again"
             )
+        check_metadata(metadata, str(folder), FOLDER)
         tensors, _ = load_tensors(folder / WEIGHTS)
         preparation = Preparation(**metadata["preparation"])
         network = build_network(
@@ -208,7 +219,7 @@ def load_model(folder: Path) -> Model:
     except InputError as error:
         inside = str(error).startswith(f"{folder}")  # a row that is not in INPUTS or ENCODERS is named without it
         raise error if inside else InputError(f"{folder}: {error}") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+    except Exception as error:  # damaged files raise nearly every kind
         raise InputError(
             f"{folder}: is a damaged model folder ({type(error).__name__}); train the model again"
         ) from error

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from math import ceil
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
-from bearcat.data.formats import FORMATS
+from bearcat.data.formats import BLOCK, FORMATS
+from bearcat.data.isolated import open_stream as open_stream  # so that all one needs to predict comes from here
 from bearcat.data.prepare import Preparation
-from bearcat.data.recording import Floats, Integers, spectral_shape
+from bearcat.data.recording import Floats, Integers, rate_ratio, spectral_shape
 from bearcat.data.stream import Stream
-from bearcat.data.stream import open_stream as open_stream  # so that all one needs to predict comes from here
 from bearcat.errors import InputError, suggest
 from bearcat.trust.accuracy import Booleans
 from bearcat.trust.familiarity import Familiarity
@@ -117,9 +116,7 @@ def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> t
         raise InputError(
             f"{stream.origin}: does not say its sampling rate, and the model is for {wanted:g} Hz; give it", "rate"
         )
-    ratio = Fraction(wanted / own).limit_denominator(1000)  # as bearcat.data.resample
-    if ratio == 0:
-        raise InputError(f"{stream.origin}: {own:g} Hz cannot be brought to the model's {wanted:g} Hz; check the rate")
+    ratio = rate_ratio(stream.origin, own, wanted)
     sentence = f"{stream.origin}: resampled from {own:g} Hz to the model's {wanted:g} Hz"
     if own < wanted:
         sentence += f"; the model was trained on frequencies above {own / 2:g} Hz, which this recording has not"
@@ -220,16 +217,24 @@ def resampled(blocks: Iterable[Floats], up: int, down: int) -> Iterator[Floats]:
     """
     from scipy import signal as processing
 
-    reach = ceil(10 * max(up, down) / up) + 1
+    if up == down:
+        yield from blocks
+        return
+    most = max(up, down)
+    taps: Any = processing.firwin(20 * most + 1, 1 / most, window=("kaiser", 5.0)).astype(
+        np.float32
+    )  # as resample_poly
+    reach, step = ceil(10 * most / up) + 1, max(BLOCK * down // up, 1)
     held, base, done = np.empty(0, dtype=np.float32), 0, 0  # base: of the input; done: of the output
 
     def made(until: int) -> Floats:
         first = base // down * up
-        piece = processing.resample_poly(held, up, down)[done - first : until - first]
+        piece = processing.resample_poly(held, up, down, window=taps)[done - first : until - first]
         return np.asarray(piece, dtype=np.float32)
 
-    for block in blocks:
-        held = np.concatenate([held, block])
+    pieces = (block[start : start + step] for block in blocks for start in range(0, block.size, step))
+    for piece in pieces:  # of which none becomes more than a block
+        held = np.concatenate([held, piece])
         until = (base + held.size - reach) * up // down
         if until > done:
             yield made(until)

@@ -18,6 +18,7 @@ import hashlib
 import mmap
 import os
 import shlex
+import stat
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -350,40 +351,58 @@ def _library(dtype: torch.dtype) -> Any:
         ) from error
     words = [SOURCE.read_bytes(), known, C_NAMES[dtype].encode(), " ".join(FLAGS).encode()]
     name = f"native-{hashlib.sha256(b'|'.join(words)).hexdigest()[:24]}.so"
-    kept, real = cache_folder() / name, C_NAMES[dtype]
+    kept, real = cache_folder().absolute() / name, C_NAMES[dtype]
     try:
         kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _ours(kept.parent):  # another writer could make us run anything
-            raise PermissionError(kept.parent)
-        if not (_ours(kept) and _whole(kept)):
-            with tempfile.TemporaryDirectory(dir=kept.parent) as folder:  # others may be doing the same
-                made = _compiled(compiler, real, Path(folder))
-                digest = made.with_suffix(".sha256")
-                digest.write_text(hashlib.sha256(made.read_bytes()).hexdigest(), encoding="ascii")
-                made.replace(kept)
-                digest.replace(kept.with_suffix(".sha256"))
-        return _opened(kept)
-    except OSError:  # a folder that cannot be written, or is not ours alone: every process compiles for itself
+        _check_private(kept.parent)
+        with suppress(OSError, ValueError):  # there is none, or it is not whole
+            return _loaded(kept)
+        with tempfile.TemporaryDirectory(dir=kept.parent) as folder:  # others may be doing the same
+            made = _compiled(compiler, real, Path(folder))
+            digest = made.with_suffix(".sha256")
+            digest.write_text(hashlib.sha256(made.read_bytes()).hexdigest(), encoding="ascii")
+            made.replace(kept)
+            digest.replace(kept.with_suffix(".sha256"))
+        return _loaded(kept)
+    except (OSError, ValueError):  # a folder that others can write, or we cannot: every process compiles for itself
         with tempfile.TemporaryDirectory() as folder:
-            return _opened(_compiled(compiler, real, Path(folder)))
+            _check_private(Path(folder))
+            made = _compiled(compiler, real, Path(folder))
+            made.with_suffix(".sha256").write_text(hashlib.sha256(made.read_bytes()).hexdigest(), encoding="ascii")
+            return _loaded(made)
 
 
-def _ours(path: Path) -> bool:
-    """Whether the path exists and only its owner, the current user, can write it."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return False
-    return not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
+def _check_private(folder: Path) -> None:
+    """PermissionError where anyone but us and root could put another file in a file's place, here or further up."""
+    if not hasattr(os, "getuid"):
+        return
+    resolved = folder.resolve(strict=True)
+    for place in (resolved, *resolved.parents):
+        found = place.stat()
+        others = 0o002 if found.st_gid == os.getuid() else 0o022  # a group of the user's own number has one member
+        shared = found.st_mode & others and not (found.st_mode & stat.S_ISVTX and place != resolved)
+        if shared or found.st_uid not in ((os.getuid(),) if place == resolved else (os.getuid(), 0)):
+            raise PermissionError(f"{place} can be written by others")
 
 
-def _whole(library: Path) -> bool:
-    """Whether the library is complete. A power cut may leave half a file, and loading that would crash the process."""
-    try:
-        recorded = library.with_suffix(".sha256").read_text(encoding="ascii")
-    except (OSError, ValueError):
-        return False
-    return recorded == hashlib.sha256(library.read_bytes()).hexdigest()
+def _loaded(path: Path) -> Any:
+    """The library, opened once: the bytes compared with the checksum beside it are those that are loaded.
+
+    A power cut may leave half a file, and loading that would crash the process.
+    """
+    file = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0))
+    found, opened = os.fstat(file), Path(f"/proc/self/fd/{file}")
+    recorded = path.with_suffix(".sha256").read_text(encoding="ascii")
+    with os.fdopen(os.dup(file), "rb") as stream:
+        whole = recorded == hashlib.file_digest(stream, "sha256").hexdigest()
+    if not (whole and stat.S_ISREG(found.st_mode) and not found.st_mode & 0o022):
+        os.close(file)
+        raise ValueError(f"{path} is not what was compiled")
+    # The file stays open: the loader knows libraries by name, and would take the next one of the same number for this.
+    library = ctypes.CDLL(str(opened if opened.exists() else path))
+    for name in ("forward", "begin_backward", "backward", "multiply", "rectified_dropout"):
+        getattr(library, name).restype = None
+    return library
 
 
 def _compiled(compiler: list[str], real: str, folder: Path) -> Path:
@@ -396,10 +415,3 @@ def _compiled(compiler: list[str], real: str, folder: Path) -> Path:
 
 def _called(command: list[str]) -> bytes:
     return subprocess.run(command, input=b"", capture_output=True, check=True).stdout  # noqa: S603
-
-
-def _opened(path: Path) -> Any:
-    library = ctypes.CDLL(str(path))
-    for name in ("forward", "begin_backward", "backward", "multiply", "rectified_dropout"):
-        getattr(library, name).restype = None
-    return library

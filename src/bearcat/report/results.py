@@ -27,6 +27,7 @@ from bearcat.data.datasets.paderborn import CONDITIONS
 from bearcat.data.inputs import INPUTS
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES
+from bearcat.storage import read_json
 
 Floats = NDArray[np.float64]
 
@@ -159,7 +160,7 @@ def read_result(folder: Path, method: str | None = None) -> Result:
     """The run in this folder; `method` is what the comparison calls it, else its recipe's name."""
     path = folder / "record.json"
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = read_json(path)
         settings = record["settings"]
         task = f"{'+'.join(settings['source'])}→{settings['target']}"
         kind, method = settings["preparation"]["input"], method or settings["recipe"]["name"]

@@ -23,6 +23,8 @@ from bearcat.runs.spec import Library, RunSpec, make_recipe
 from bearcat.settings import override
 from bearcat.training.loop import checked_precision
 
+MOST_SEEDS = 10_000
+
 
 @dataclass(frozen=True)
 class Method:
@@ -70,7 +72,7 @@ def read_grid(path: Path) -> Grid:
     except FileNotFoundError as error:
         near = suggest(path.stem, sorted(other.stem for other in path.parent.glob("*.toml")))
         raise InputError(f"{path}: there is no such file{near}") from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"{path}: cannot be read as TOML ({error})") from error
     with naming(path):
         return _grid(table, path.stem)
@@ -195,6 +197,8 @@ def _tasks_listed(place: str, tasks: Any) -> tuple[Task, ...] | None:
 
 def _seeds(place: str, seeds: Any) -> tuple[int, ...]:
     """A number of seeds, counted from 0, or a list of them."""
+    if type(seeds) is int and seeds > MOST_SEEDS:
+        raise InputError(f"'{place}' must be {MOST_SEEDS} at most, not {seeds}")
     numbers = list(range(seeds)) if type(seeds) is int and seeds >= 0 else seeds
     if not isinstance(numbers, list) or not all(type(seed) is int and seed >= 0 for seed in numbers):
         raise InputError(f"'{place}' must be a number of seeds or a list of whole numbers from 0 on, not {seeds!r}")

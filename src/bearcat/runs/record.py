@@ -25,7 +25,7 @@ from bearcat.calibration import Calibration
 from bearcat.data import SplitTask
 from bearcat.errors import InputError
 from bearcat.runs.spec import RunSpec
-from bearcat.storage import digest, write_atomically
+from bearcat.storage import digest, read_json, write_atomically
 from bearcat.training.estimates import RunEstimates
 from bearcat.training.loop import RESULT_VERSION, Trained
 
@@ -67,7 +67,7 @@ def claim(folder: Path, spec: RunSpec) -> None:
 def _owner(note: Path) -> str | None:
     """The identity in run.json; None where it is damaged, which is no loss while nothing is finished."""
     try:
-        return str(json.loads(note.read_text(encoding="utf-8"))["identity"])
+        return str(read_json(note)["identity"])
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -156,7 +156,7 @@ def read_record(folder: Path) -> dict[str, Any]:
     ValueError says which file is damaged; FileNotFoundError, that there is no record.
     """
     try:
-        record: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        record: dict[str, Any] = read_json(folder / RECORD)
         checksums = record.pop("checksums")
         intact = checksums[RECORD] == digest(_text(record))
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -36,7 +36,7 @@ from bearcat.report.results import Missing, Result
 from bearcat.report.wording import count
 from bearcat.runs.record import CURVES, PREDICTIONS, RECORD, read_record
 from bearcat.runs.spec import Library, RunSpec
-from bearcat.storage import digest_json, write_atomically
+from bearcat.storage import digest_json, read_json, write_atomically
 from bearcat.training.loop import RESULT_VERSION
 
 VERSION = 1  # of the layout
@@ -75,7 +75,7 @@ class Store:
         if not ours and (owner := self.owner(run)):
             return RunState("running", owner)
         try:
-            return RunState("failed", str(_read_json(folder / FAILURE)["sentence"]))
+            return RunState("failed", str(read_json(folder / FAILURE)["sentence"]))
         except FileNotFoundError:
             return RunState("missing")
         except (OSError, ValueError, KeyError, TypeError):
@@ -141,7 +141,7 @@ class Store:
         """The members of every stack that was begun and not finished; a damaged one is removed."""
         for folder in sorted((self.path / "stacks").glob("*")):
             try:
-                yield [str(run) for run in _read_json(folder / MEMBERS)["members"]]
+                yield [str(run) for run in read_json(folder / MEMBERS)["members"]]
             except FileNotFoundError:
                 continue  # another process makes or removes it just now
             except (ValueError, KeyError, TypeError):
@@ -150,14 +150,14 @@ class Store:
     def identity(self) -> str:
         """Distinguishes this store from another at the same path of another machine; "" where it has no identity."""
         try:
-            return str(_read_json(self.path / ABOUT).get("identity", ""))
+            return str(read_json(self.path / ABOUT).get("identity", ""))
         except (OSError, ValueError, AttributeError):
             return ""
 
     def fingerprints(self) -> dict[str, str]:
         """The fingerprints of data that `remember` has kept."""
         try:
-            return dict(_read_json(self.path / DATA))
+            return dict(read_json(self.path / DATA))
         except (OSError, ValueError, TypeError):
             return {}
 
@@ -174,7 +174,7 @@ def open_store(path: Path, create: bool = False) -> Store:
     about = path / ABOUT
     try:
         if about.exists():
-            version = _read_json(about)["version"]
+            version = read_json(about)["version"]
             if version > VERSION:
                 raise InputError(f"{path}: was written by a newer bearcat (store version {version}); upgrade bearcat")
         elif path.exists() and (not path.is_dir() or {part.name for part in path.iterdir()} - {*FOLDERS, ABOUT, DATA}):
@@ -207,7 +207,7 @@ def outdated(specs: Sequence[RunSpec], store: Store) -> list[str]:
     reasons = Counter[str]()
     for folder in (store.path / "runs").glob("*") if specs else ():
         try:
-            record = _read_json(folder / RECORD)
+            record = read_json(folder / RECORD)
             release, version = record["versions"]["bearcat"], record["versions"]["result"]
             if release.startswith("0.1."):  # their settings are of another shape, so they are not compared
                 reasons[f"in this store {{}} of bearcat {release} and not read by this one"] += 1
@@ -247,7 +247,3 @@ def _alone(path: Path) -> Iterator[None]:
 
 def _lock_file(path: Path, name: str) -> FileIO:
     return FileIO(os.open(path / "locks" / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o644), "r+")
-
-
-def _read_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))

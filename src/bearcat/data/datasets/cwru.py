@@ -19,7 +19,8 @@ import numpy as np
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.catalogue import About, Catalogue, Download, Entry, Problem
 from bearcat.data.files import found_files
-from bearcat.data.formats import read_mat, reading
+from bearcat.data.formats import mat_arrays
+from bearcat.data.isolated import read_arrays
 from bearcat.data.recording import Recording, resample
 from bearcat.errors import InputError, suggest
 
@@ -86,8 +87,7 @@ class CWRU:
 
         def read() -> Recording:
             variable = f"X{number:03d}_{self.channel}_time"
-            with reading(origin, "a MATLAB file"), path.open("rb") as file:
-                variables = read_mat(file, origin)
+            _, variables = read_arrays(mat_arrays, path, origin)
             if variable not in variables:
                 raise InputError(
                     f"{origin}: has no variable '{variable}', only {', '.join(variables) or 'nothing'};"

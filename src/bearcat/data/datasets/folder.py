@@ -25,7 +25,8 @@ from typing import ClassVar
 from bearcat.data.bearing import find_bearing
 from bearcat.data.catalogue import About, Catalogue, Download, Entry, Problem
 from bearcat.data.files import checked_root, inside
-from bearcat.data.formats import FORMATS, Samples, Signals, read_signals, reading
+from bearcat.data.formats import FORMATS, Samples, Signals, reading
+from bearcat.data.isolated import read_signals
 from bearcat.data.recording import Recording, RecordingInfo
 from bearcat.errors import InputError, suggest
 from bearcat.storage import digest_file

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.parse import quote
 
-import numpy as np
-
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.catalogue import About, Catalogue, Download, Entry, Problem
 from bearcat.data.files import checked_root
-from bearcat.data.formats import read_mat, reading
+from bearcat.data.formats import mat_arrays
+from bearcat.data.isolated import read_arrays
 from bearcat.data.recording import Recording
 from bearcat.errors import InputError
 
@@ -79,10 +78,9 @@ class HITSM:
         domain, origin = f"{rig}-{speed}", path.relative_to(self.root).as_posix()
 
         def read() -> Recording:
-            with reading(origin, "a MATLAB file"), path.open("rb") as file:
-                variables = read_mat(file, origin)
+            _, variables = read_arrays(mat_arrays, path, origin)
             # Each file has one variable, whose name differs from file to file.
-            signals = {k: v for k, v in variables.items() if isinstance(v, np.ndarray) and v.ndim == 1 and v.size > 1}
+            signals = {name: values for name, values in variables.items() if values.ndim == 1 and values.size > 1}
             if len(signals) != 1:
                 raise InputError(
                     f"{origin}: should hold one signal, but holds {', '.join(signals) or 'none'}; fetch it again"

@@ -9,7 +9,7 @@ below the root: in `KA04/`, in `N15_M07_F10/`, in one flat folder, or still insi
 
 from __future__ import annotations
 
-import io
+import tempfile
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path, PurePosixPath
@@ -22,6 +22,7 @@ from bearcat.data.bearing import BEARINGS
 from bearcat.data.catalogue import About, Catalogue, Download, Entry, Problem
 from bearcat.data.files import checked_root, found_files
 from bearcat.data.formats import read_mat, reading
+from bearcat.data.isolated import Arrays, read_arrays
 from bearcat.data.recording import Recording
 from bearcat.errors import InputError, suggest
 
@@ -111,11 +112,16 @@ class Paderborn:
         label, origin = self._label(bearing), path.relative_to(self.root).as_posix() + (f"/{member}" if member else "")
 
         def read() -> Recording:
-            with reading(origin, "a MATLAB file"):
-                content = path.read_bytes() if member is None else read_member(path, member, limit=MEMBER_LIMIT)
-            signal = _channel(read_mat(io.BytesIO(content), origin), name.removesuffix(".mat"), self.channel, origin)
+            wanted = name.removesuffix(".mat"), self.channel
+            if member is None:
+                _, arrays = read_arrays(_read_channel, path, origin, *wanted)
+            else:
+                with reading(origin, "a MATLAB file"), tempfile.NamedTemporaryFile(suffix=".mat") as file:
+                    file.write(read_member(path, member, limit=MEMBER_LIMIT))
+                    file.flush()
+                    _, arrays = read_arrays(_read_channel, Path(file.name), origin, *wanted)
             recording = Recording(
-                signal=signal, rate=RATE, label=label, domain=condition, channel=self.channel, origin=origin
+                signal=arrays["signal"], rate=RATE, label=label, domain=condition, channel=self.channel, origin=origin
             )
             speed = 100.0 * int(condition[1:3])  # N15: 1500 rpm
             return replace(recording, rpm=speed, bearing=BEARINGS["6203"], machine="Paderborn test rig")
@@ -140,6 +146,11 @@ def _contents(archives: list[Path]) -> dict[str, list[tuple[Path, str]]]:
         for member in members(path):
             found.setdefault(PurePosixPath(member.name).name, []).append((path, member.name))
     return found
+
+
+def _read_channel(path: str, origin: str, stem: str, channel: str) -> Arrays:
+    with Path(path).open("rb") as file:
+        return {}, {"signal": _channel(read_mat(file, origin), stem, channel, origin)}
 
 
 def _channel(variables: dict[str, Any], stem: str, channel: str, origin: str) -> Any:

@@ -2,7 +2,7 @@
 
 >>> served, query = Served(model, alarms={"inner", "outer"}), PredictQuery(filename="monday.wav")
 >>> with Readers(count=2, most=2**29) as readers:
-...     answer = answer_file(served, readers, Path("private/1.wav"), query, until=time.monotonic() + 30)
+...     answer = answer_file(served, readers, Path("private/1.wav"), query, Deadline(time.monotonic() + 30))
 >>> answer.label, answer.confidence, answer.familiar
 """
 
@@ -26,6 +26,7 @@ from bearcat.deploy.serve.picture import Folded, Mark, RecordingPicture, marks_o
 from bearcat.errors import InputError
 from bearcat.trust.pooling import Diagnosis, Tally, diagnose, tally
 
+FEW_WINDOWS = 1000  # of JSON, whose first mistake is named, however short they are
 MOST_WINDOWS = 20_000  # listed one by one
 MOST_RATE = 1e9  # Hz
 Rate = Annotated[float, Field(gt=0, le=MOST_RATE, allow_inf_nan=False)]
@@ -174,16 +175,27 @@ class Served:
     made_by: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass
+class Deadline:
+    """Until when a request's work may go on, by time.monotonic(); moved to the past when its client has gone."""
+
+    until: float
+
+    def check(self) -> None:
+        if time.monotonic() > self.until:
+            raise TimeoutError
+
+
 class _WindowLog:
     """Collects results of windows as they arrive: lines where they are wanted, a timeline where it is drawn."""
 
-    def __init__(self, served: Served, query: PredictQuery, rate: float | None, until: float) -> None:
-        self.classes, self.rate, self.until = served.model.classes, rate, until
+    def __init__(self, served: Served, query: PredictQuery, rate: float | None, deadline: Deadline) -> None:
+        self.classes, self.rate, self.deadline = served.model.classes, rate, deadline
         self.lines: list[WindowAnswer] | None = [] if query.by == "window" else None
         self.timeline = Folded(len(self.classes) + 2, sums) if query.picture else None
 
     def add(self, windows: WindowPredictions) -> None:
-        check_time(self.until)
+        self.deadline.check()
         best = windows.log_probabilities.argmax(axis=1)
         confidence = np.minimum(np.exp(windows.log_probabilities.max(axis=1).astype(np.float64)), 1.0)
         unfamiliar = windows.unfamiliar
@@ -207,18 +219,18 @@ class _WindowLog:
         ]  # fmt: skip
 
 
-def answer_file(served: Served, readers: Readers, path: Path, query: PredictQuery, until: float) -> Answer:
+def answer_file(served: Served, readers: Readers, path: Path, query: PredictQuery, deadline: Deadline) -> Answer:
     """The answer to an uploaded recording; `path` is never shown; the name shown is that in the query."""
     origin, model = query.filename or path.name, served.model
     marks = query.marks()
-    check_time(until)
-    with readers.open_stream(path, query.channel, origin, until) as stream:
+    deadline.check()
+    with readers.open_stream(path, query.channel, origin, deadline.until) as stream:
         own_rate = stream.rate or query.rate
         picture = RecordingPicture(own_rate) if query.picture else None
-        blocks = _timed(stream.blocks, until)
+        blocks = _timed(stream.blocks, deadline)
         stream = replace(stream, blocks=blocks if picture is None else picture.observe(blocks))
         stream, note = at_rate_of(model, stream, query.rate)
-        log = _WindowLog(served, query, stream.rate, until)
+        log = _WindowLog(served, query, stream.rate, deadline)
         diagnosis = diagnose_stream(model, stream, BATCH, log.add, query.speed_rpm, query.bearing())
     notes = [note] if note else []
     if own_rate is None and marks:
@@ -232,11 +244,11 @@ def answer_file(served: Served, readers: Readers, path: Path, query: PredictQuer
     return answer
 
 
-def answer_windows(served: Served, body: bytes, query: PredictQuery, until: float) -> Answer:
+def answer_windows(served: Served, body: bytes, query: PredictQuery, deadline: Deadline) -> Answer:
     """The answer to windows given as JSON; they are taken to be of one recording, a step of the model's apart."""
-    check_time(until)
+    deadline.check()
     windows, rate = read_windows(served.model, body)
-    log, model = _WindowLog(served, query, rate, until), served.model
+    log, model = _WindowLog(served, query, rate, deadline), served.model
     nothing = None if model.familiarity is None else 0
     counted = Tally(np.zeros(len(model.classes)), np.zeros(len(model.classes), dtype=np.int64), nothing)
     for start in range(0, len(windows), BATCH):
@@ -252,6 +264,7 @@ def answer_windows(served: Served, body: bytes, query: PredictQuery, until: floa
 
 def read_windows(model: Predictor, body: bytes) -> tuple[Floats, float | None]:
     """JSON → windows (window, channel, sample) float32 and their rate; InputError names what does not fit."""
+    _check_count(model, body)
     try:
         given = from_json(body, allow_inf_nan=False)
     except ValueError as error:
@@ -279,6 +292,14 @@ def read_windows(model: Predictor, body: bytes) -> tuple[Floats, float | None]:
     return values, wanted if rate is None else float(rate)
 
 
+def _check_count(model: Predictor, body: bytes) -> None:
+    """Refuses what cannot be windows before it is built: each list or object takes many times its bytes."""
+    most = max(FEW_WINDOWS, len(body) // (2 * model.channels * model.preparation.length))  # a digit and a comma each
+    many_lists = body.count(b"[") > (1 + model.channels) * most + 1
+    if many_lists or body.count(b"{") + body.count(b'"') > FEW_WINDOWS:
+        raise field_error("body", f"cannot hold so many windows of {model.preparation.length} samples")
+
+
 def _check_windows(windows: list[Any], channels: int, length: int) -> None:
     """Names the first place that does not fit; pydantic would describe each, in hundreds of times its bytes."""
     deep = isinstance(windows[0], list) and isinstance(next(iter(windows[0]), None), list)
@@ -301,19 +322,14 @@ def _is_number(value: Any) -> bool:
     return type(value) is float or (type(value) is int and abs(value) < 2**1000)
 
 
-def check_time(until: float) -> None:
-    if time.monotonic() > until:
-        raise TimeoutError
-
-
 def lower_first(sentence: str) -> str:
     """Lowers the first letter: pydantic's messages begin sentences, and ours follow the field's name."""
     return sentence[:1].lower() + sentence[1:]
 
 
-def _timed(blocks: Iterable[Floats], until: float) -> Iterator[Floats]:
+def _timed(blocks: Iterable[Floats], deadline: Deadline) -> Iterator[Floats]:
     for block in blocks:
-        check_time(until)
+        deadline.check()
         yield block
 
 

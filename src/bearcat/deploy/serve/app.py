@@ -44,6 +44,7 @@ from bearcat.data.formats import FORMATS, TooLargeError
 from bearcat.data.isolated import Readers
 from bearcat.deploy.serve.answer import (
     Answer,
+    Deadline,
     GivenWindows,
     PredictQuery,
     Served,
@@ -59,7 +60,7 @@ from bearcat.errors import InputError
 
 MOST_JSON = 2**24  # bytes; numbers as text become Python objects before they are an array
 EXPANSION = 8  # a recording may unpack to so many times max_bytes
-READERS = 2  # child processes that read compressed formats; each may take twice what a recording unpacks to
+READERS = 2  # child processes that read risky formats; each may take twice what a recording unpacks to
 NOT_A_NAME = "must be a plain file name, without / or \\"  # pydantic would show the regular expression
 OPEN_PATHS = {"/health", "/"}  # without a token: the page holds nothing, and what it asks for carries the token
 PATHS = {"/", "/predict", "/model", "/health", "/metrics", "/docs", "/openapi.json"}
@@ -108,12 +109,8 @@ class ModelDescription(BaseModel):
     bearcat: str
 
 
-class RefusalError(HTTPException):
-    """An answer that is a Refusal."""
-
-    def __init__(self, status: int, reason: str, field: str | None = None, **headers: str) -> None:
-        super().__init__(status, reason, {name.replace("_", "-"): value for name, value in headers.items()})
-        self.field = field
+class UnsupportedBodyError(Exception):
+    """The body is neither a recording nor windows."""
 
 
 class PredictionService:
@@ -129,56 +126,82 @@ class PredictionService:
         cores = min(os.cpu_count() or 1, self.limits.concurrency)
         with (
             tempfile.TemporaryDirectory(prefix="bearcat-", ignore_cleanup_errors=True) as folder,
-            Readers(min(cores, READERS), EXPANSION * self.limits.max_bytes) as self.readers,
+            Readers(min(cores, READERS), EXPANSION * self.limits.max_bytes, cores, Path(folder)) as self.readers,
             ThreadPoolExecutor(cores, thread_name_prefix="bearcat") as self.workers,
         ):
             self.folder = Path(folder)  # of uploads, readable for this user alone
             yield
 
-    async def answer(self, request: Request, query: PredictQuery) -> bytes:
-        """The answer as JSON, or RefusalError; the place is kept until nothing of the request runs any more."""
+    async def answer(self, request: Request, query: PredictQuery) -> Response:
+        """The answer as JSON, or a refusal; the place is kept until nothing of the request runs any more.
+
+        Refusals are values here: an exception in a future refers to frames that refer to the future, with all the
+        request has sent.
+        """
         if self.accepted >= self.limits.concurrency:
             busy = f"the server is busy with {self.limits.concurrency} requests; try again in a second"
-            raise RefusalError(429, busy, Retry_After="1")
+            return _refuse(429, busy, headers={"Retry-After": "1"})
         self._accept(1)
-        job: asyncio.Future[Answer] | None = None
-        until = time.monotonic() + self.limits.timeout
+        job: asyncio.Future[Answer | Response] | None = None
+        deadline = Deadline(time.monotonic() + self.limits.timeout)
         try:
             async with asyncio.timeout(self.limits.timeout):
-                work = await self._receive(request, query, until)
+                work = partial(self._worked, await self._receive(request, query, deadline), query)
                 job = asyncio.get_running_loop().run_in_executor(self.workers, work)
-                answer = await asyncio.shield(job)
-        except TimeoutError as error:
-            slow = "the answer took" if job else "the request's body took"
-            reason = f"{slow} longer than {self.limits.timeout:g} s; send less at once"
-            raise RefusalError(408, reason, Connection="close") from error
-        except TooLargeError as error:
-            raise RefusalError(413, str(error), "file") from error
-        except InputError as error:
-            raise RefusalError(422, str(error), error.field or ("file" if query.filename else "body")) from error
-        except ClientDisconnect as error:
-            raise RefusalError(499, "the client went away") from error
+                await _first_of(job, request)
+            answer = job.result()
+        except Exception as error:
+            deadline.until = 0
+            if (refusal := self._refusal_of(error, query, job is not None)) is None:
+                raise
+            return refusal
         finally:
             if job is None or job.done():
                 self._leave(job)
             else:
                 job.add_done_callback(self._leave)
+            del job
+        if isinstance(answer, Response):
+            return answer
         self.metrics.recordings.labels(**{"class": answer.label}).inc()
         self.metrics.windows.inc(answer.windows)
         self.metrics.alarms.inc(answer.alarm)
         self.metrics.unfamiliar.inc(answer.familiar is False)
-        return answer.model_dump_json(by_alias=True).encode()
+        return Response(answer.model_dump_json(by_alias=True), media_type="application/json")
+
+    def _worked(self, work: Callable[[], Answer], query: PredictQuery) -> Answer | Response:
+        try:
+            return work()
+        except Exception as error:
+            if (refusal := self._refusal_of(error, query, True)) is None:
+                raise
+            return refusal
+
+    def _refusal_of(self, error: Exception, query: PredictQuery, received: bool) -> Response | None:
+        if isinstance(error, TimeoutError):
+            slow = "the answer took" if received else "the request's body took"
+            reason = f"{slow} longer than {self.limits.timeout:g} s; send less at once"
+            return _refuse(408, reason, headers={"Connection": "close"})
+        if isinstance(error, TooLargeError):
+            return _refuse(413, str(error), error.field or "file")
+        if isinstance(error, InputError):
+            return _refuse(422, str(error), error.field or ("file" if query.filename else "body"))
+        if isinstance(error, ClientDisconnect):
+            return _refuse(499, "the client went away")
+        if isinstance(error, UnsupportedBodyError):
+            return _refuse(415, str(error), "content-type")
+        return None
 
     def _accept(self, change: int) -> None:
         self.accepted += change
         self.metrics.accepted.set(self.accepted)
 
-    def _leave(self, job: asyncio.Future[Answer] | None) -> None:
+    def _leave(self, job: asyncio.Future[Answer | Response] | None) -> None:
         if job is not None and not job.cancelled():
             job.exception()  # retrieved, since the client of this job was answered 408 already
         self._accept(-1)
 
-    async def _receive(self, request: Request, query: PredictQuery, until: float) -> Callable[[], Answer]:
+    async def _receive(self, request: Request, query: PredictQuery, deadline: Deadline) -> Callable[[], Answer]:
         """The body, checked as far as can be without reading it, and what is to be done with it."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json":
@@ -187,11 +210,11 @@ class PredictionService:
             content = bytearray()
             async for chunk in self._bounded(request, min(self.limits.max_bytes, MOST_JSON)):
                 content += chunk
-            return partial(answer_windows, self.served, bytes(content), query, until)
+            return partial(answer_windows, self.served, bytes(content), query, deadline)
         if kind != "application/octet-stream":
             wanted = "a recording as application/octet-stream (its name in the address, ?filename=…)"
-            raise RefusalError(415, f"send {wanted}, or windows as application/json", "content-type")
-        return partial(self._answer_upload, await self._store_upload(request, query), query, until)
+            raise UnsupportedBodyError(f"send {wanted}, or windows as application/json")
+        return partial(self._answer_upload, await self._store_upload(request, query), query, deadline)
 
     async def _store_upload(self, request: Request, query: PredictQuery) -> Path:
         if query.filename is None:
@@ -210,25 +233,35 @@ class PredictionService:
             raise
         return path
 
-    def _answer_upload(self, path: Path, query: PredictQuery, until: float) -> Answer:
+    def _answer_upload(self, path: Path, query: PredictQuery, deadline: Deadline) -> Answer:
         try:
-            return answer_file(self.served, self.readers, path, query, until)
+            return answer_file(self.served, self.readers, path, query, deadline)
         finally:
             path.unlink(missing_ok=True)
 
     async def _bounded(self, request: Request, most: int) -> AsyncIterator[bytes]:
         """The body's chunks; 413 as soon as it is known to be longer than `most`."""
-        refusal = RefusalError(
-            413, f"the body is longer than {most} bytes; send less at once, or cut the recording", "body"
-        )
-        if int(request.headers.get("content-length", 0)) > most:
-            raise refusal
-        size = 0
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > most:
-                raise refusal
-            yield chunk
+        size = int(request.headers.get("content-length", 0))
+        stream, received = request.stream(), 0
+        while size <= most and (chunk := await anext(stream, None)) is not None:
+            received += len(chunk)
+            size = max(size, received)
+            if size <= most:
+                yield chunk
+        if size > most:
+            sentence = f"the body is longer than {most} bytes; send less at once, or cut the recording"
+            raise TooLargeError(sentence, "body")
+
+
+async def _first_of(job: asyncio.Future[Any], request: Request) -> None:
+    """Waits until the job is done; ClientDisconnect where the client goes away before."""
+    gone = asyncio.ensure_future(request.receive())  # the body is complete: nothing else can come
+    try:
+        await asyncio.wait([job, gone], return_when=asyncio.FIRST_COMPLETED)
+        if not job.done():
+            raise ClientDisconnect
+    finally:
+        gone.cancel()
 
 
 class AccessMiddleware:
@@ -335,7 +368,7 @@ def make_app(served: Served, limits: Limits, token: str | None, loopback: bool =
     @app.post("/predict", responses=ANSWERS, openapi_extra=PREDICT_BODY)
     async def predict(request: Request, query: Annotated[PredictQuery, Query()]) -> Response:
         """Diagnose a recording, or windows as recorded."""
-        return Response(await service.answer(request, query), media_type="application/json")
+        return await service.answer(request, query)
 
     @app.get("/model", responses=ACCESS, response_description="The model.")
     async def model() -> ModelDescription:
@@ -378,8 +411,7 @@ def make_app(served: Served, limits: Limits, token: str | None, loopback: bool =
             404: "there is nothing at this address; /docs lists what there is",
             405: f"this address does not take {request.method}; /docs says what it takes",
         }.get(error.status_code, error.detail)
-        field = error.field if isinstance(error, RefusalError) else None
-        return _refuse(error.status_code, reason, field, dict(error.headers or {}))
+        return _refuse(error.status_code, reason, headers=dict(error.headers or {}))
 
     @app.exception_handler(Exception)
     async def failed(_: Request, __: Exception) -> Response:  # logged with its traceback by uvicorn

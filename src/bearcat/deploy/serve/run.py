@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -22,6 +23,13 @@ try:
 
     from bearcat.deploy.serve.answer import Served
     from bearcat.deploy.serve.app import make_app
+    from bearcat.deploy.serve.connections import (
+        BACKLOG,
+        HEAD_SECONDS,
+        OncePerMinute,
+        bounded_protocol,
+        most_connections,
+    )
 except ImportError as error:
     raise InputError("serving needs an extra; pip install 'bearcat[serve]'") from error
 
@@ -43,10 +51,14 @@ def serve(
         warn(model.refusal)
     served = Served(model, alarm_classes(model.classes, alarms), model.metadata["made_by"])
     app = make_app(served, limits, token, address.loopback)
+    protocol = bounded_protocol(most_connections(limits.concurrency), min(HEAD_SECONDS, limits.timeout))
     config = uvicorn.Config(
-        app, http="h11", ws="none", loop="asyncio", lifespan="on", log_level="warning", access_log=False,
+        app, http=protocol, ws="none", loop="asyncio", lifespan="on", log_level="warning", access_log=False,
         server_header=False, proxy_headers=False, timeout_graceful_shutdown=int(limits.timeout) + GRACE,
+        backlog=BACKLOG,
     )  # fmt: skip
+    for name in ("uvicorn.error", "asyncio"):
+        logging.getLogger(name).addFilter(OncePerMinute())
     with listening(address) as listener:
         host, port = listener.getsockname()[:2]
         say(f"http://{f'[{host}]' if ':' in host else host}:{port}")
