@@ -60,7 +60,9 @@ def honest_files(samples: int = 1024) -> dict[str, bytes]:
         keep(f"{packing}.parquet", lambda file, t=table, p=packing: parquet.write_table(t, file, compression=p))
     rows = [f"{number / 12_000:.6f},{value:.5g}" for number, value in enumerate(values)]
     files["table.csv"] = "\n".join(["time,a", *rows]).encode()
-    files["german.txt"] = "\n".join(row.replace(",", ";").replace(".", ",") for row in rows).encode()
+    files["german.txt"] = (
+        "\n".join(f"{number};{value:.5f}" for number, value in enumerate(values)).replace(".", ",").encode()
+    )
     files["bare.tsv"] = "\n".join(f"{value:.5g}" for value in values).encode()
     return files
 
@@ -109,10 +111,15 @@ def mutations(seed: int) -> Iterator[tuple[str, bytes]]:
     files, chance = honest_files(), random.Random(seed)
     by_format: dict[str, list[str]] = {}
     for name in files:
-        by_format.setdefault(Path(name).suffix, []).append(name)
-    for suffix in itertools.cycle(by_format):
-        name = chance.choice(by_format[suffix])
-        yield name, mutated(files[name], chance, [files[other] for other in by_format[suffix]])
+        by_format.setdefault(format_of(name), []).append(name)
+    for names in itertools.cycle(by_format.values()):
+        name = chance.choice(names)
+        yield name, mutated(files[name], chance, [files[other] for other in names])
+
+
+def format_of(name: str) -> str:
+    """csv, tsv and txt have one reader."""
+    return "text" if name.endswith(("csv", "tsv", "txt")) else name.rpartition(".")[2]
 
 
 def resident(process: int) -> int:
@@ -124,7 +131,7 @@ def children(process: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 
-def attack(count: int, seed: int, clients: int) -> int:
+def attack(count: int, seed: int, clients: int, seconds: float) -> int:
     """Sends so many mutations of each format; 0 where every one was answered, none by 500, in bounded memory."""
     from bearcat.deploy.export import export_onnx
     from tests.test_artefact import familiar_with, made_model, raw_windows
@@ -135,7 +142,8 @@ def attack(count: int, seed: int, clients: int) -> int:
         model = made_model(recipe="CAT*-Temperature", task="a → b")
         export_onnx(familiar_with(model, raw_windows(model, 600)), folder / "model.onnx")
         server = Server(folder, folder / "model.onnx")
-        formats = len({Path(name).suffix for name in honest_files()})
+        formats = len({format_of(name) for name in honest_files()})
+        end = time.monotonic() + seconds
         source, lock, left = mutations(seed), threading.Lock(), [count * formats]
         statuses: dict[str, Counter[str]] = {}
         highest, slowest = {"server": 0, "readers": 0}, [0.0, ""]
@@ -144,7 +152,7 @@ def attack(count: int, seed: int, clients: int) -> int:
             connection = http.client.HTTPConnection(server.place.hostname, server.place.port, timeout=90)
             while True:
                 with lock:
-                    if not left[0]:
+                    if not left[0] or time.monotonic() > end:
                         break
                     left[0] -= 1
                     name, content = next(source)
@@ -159,7 +167,7 @@ def attack(count: int, seed: int, clients: int) -> int:
                     connection.close()
                     status = type(error).__name__
                 with lock:
-                    statuses.setdefault(Path(name).suffix, Counter())[status] += 1
+                    statuses.setdefault(format_of(name), Counter())[status] += 1
                     slowest[:] = max(slowest, [time.perf_counter() - start, name])
                     if status not in ("200", "413", "422", "408"):
                         kept = Path(tempfile.gettempdir()) / f"fuzz-{status}-{left[0]}-{name}"
@@ -183,12 +191,12 @@ def attack(count: int, seed: int, clients: int) -> int:
                     except (OSError, IndexError):  # it has just ended
                         pass
         died = server.process.poll() is not None
-        seconds = time.monotonic() - start
+        took = time.monotonic() - start
         logged = server.logged()
         if not died:
             server.stop()
         total = sum(sum(found.values()) for found in statuses.values())
-        print(json.dumps({"statuses": statuses, "seconds": round(seconds), "requests": total, "died": died}, indent=1))
+        print(json.dumps({"statuses": statuses, "seconds": round(took), "requests": total, "died": died}, indent=1))
         print(f"highest resident memory: server {highest['server'] / 2**20:.0f} MiB, one process of a reader "
               f"{highest['readers'] / 2**20:.0f} MiB; slowest answer {slowest[0]:.2f} s ({slowest[1]})")  # fmt: skip
         print(f"log: {len(logged)} characters\n{logged[:2000]}")
@@ -201,6 +209,7 @@ if __name__ == "__main__":
     parser.add_argument("--mutations", type=int, default=10_000, help="of each format")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4)))
     parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=3600.0, help="after which no more are sent")
     chosen = parser.parse_args()
     print(f"seed {chosen.seed}", flush=True)
-    sys.exit(attack(chosen.mutations, chosen.seed, chosen.clients))
+    sys.exit(attack(chosen.mutations, chosen.seed, chosen.clients, chosen.seconds))

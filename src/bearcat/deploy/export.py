@@ -141,7 +141,9 @@ def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
             familiarity=_decode_familiarity(metadata["familiarity"], session),
         )
     except InputError as error:
-        raise error if str(error).startswith(f"{path}") else InputError(f"{path}: {error}") from error
+        if str(error).startswith(f"{path}"):
+            raise
+        raise InputError(f"{path}: has damaged metadata ({error}); export the model again") from error
     except Exception as error:  # damaged files raise nearly every kind
         raise InputError(f"{path}: has damaged metadata ({type(error).__name__}); export the model again") from error
 
