@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check bench browser clean
+.PHONY: demo test check bench browser fuzz clean
 
 # Simulated bearings: adapts to another operating condition, with source-only beside it, and draws the shift.
 demo: .venv/demo
@@ -25,6 +25,10 @@ browser:
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get; then \
 		apt-get update -qq && apt-get install -y -qq chromium || echo "Chromium could not be installed; tests in a browser are skipped"; \
 	else echo "No Chromium here and no right to install it; tests in a browser are skipped"; fi >&2
+
+# Mutated files through a server: some fifteen minutes on two cores (docs/security.md).
+fuzz: .venv/dev
+	$(BIN)/python -m tests.fuzz --mutations 10000
 
 # Small, a few minutes on two cores. The scripts' --help tells how to measure more, or on a GPU.
 bench: .venv/dev

@@ -55,7 +55,7 @@ MARGIN = 2**26  # bytes that reading may take beyond twice the samples
 GRACE = 5.0  # seconds after its time in which a reader must have ended a process
 DAY = 86_400.0  # seconds; the time for a file of the user's own, whose blocks may be used slowly
 CPU_SECONDS = 600.0  # of computing for one file, whoever asks
-AHEAD = 3  # messages sent before the first is asked for: all there are of a short recording
+AHEAD = 4  # messages sent without being asked for: more than there are of a short recording
 START = (
     "import sys; sys.path[:] = sys.argv[5:]; from bearcat.data.isolated import work;"
     " work(*map(int, sys.argv[1:4]), sys.argv[4])"
@@ -225,6 +225,7 @@ class _Reader:
         self.memory, self.forks, self.folder = memory, forks, folder
         self.process: subprocess.Popen[bytes] | None = None
         self.origin, self.until = "", 0.0  # of the file being read
+        self.replies = 0  # that have come
         self.reading = self.ending = False  # a file; and its last message has come, but not yet that it is gone
 
     def start(self) -> None:
@@ -247,16 +248,18 @@ class _Reader:
         self._finish()
         if self.process is None or self.process.poll() is not None:
             self.start()
-        self.reading = True
+        self.reading, self.replies = True, 0
         self._wait_at_most(until - time.monotonic() + GRACE)
         order |= {"origin": origin, "seconds": max(until - time.monotonic(), 0.001)}
         return json.loads(self.ask(json.dumps(order).encode())[4:])
 
     def ask(self, message: bytes) -> bytes:
-        """The next reply, after sending a message; InputError where the file is refused or its process died of it."""
+        """The next reply to a message; InputError where the file is refused or its process died of it."""
         try:
-            self.connection.send_bytes(message)
+            if message != NEXT or self.replies >= AHEAD - 1:
+                self.connection.send_bytes(message)
             reply = self.connection.recv_bytes(4 * BLOCK + 4)
+            self.replies += 1
         except (EOFError, OSError):
             self.end()
             reply = GONE

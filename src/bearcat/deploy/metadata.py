@@ -76,8 +76,8 @@ def check_metadata(metadata: Any, place: str, names: Iterable[str]) -> None:
         value = metadata
         for key in name.split("."):
             if not isinstance(value, dict) or key not in value:
-                raise InputError(f"{place}: its metadata lack '{name}'; copy the model again")
+                raise InputError(f"{place}: has damaged metadata ('{name}' is missing); copy the model again")
             value = value[key]
         check, expected = FIELDS[name]
         if not check(value):
-            raise InputError(f"{place}: '{name}' of its metadata must be {expected}; copy the model again")
+            raise InputError(f"{place}: has damaged metadata ('{name}' must be {expected}); copy the model again")
