@@ -47,7 +47,8 @@ def written(tmp_path: Path, text: str) -> Path:
         ("ablation-mcc-sdat", 12, 12, 1, 5),
         ("hit-sm", 8, 6, 2, 5),
         ("cwru", 8, 12, 2, 5),
-        ("cwru-published", 2, 12, 2, 5),
+        ("udtl-cwru", 7, 12, 1, 5),
+        ("alignments-hit-sm", 22, 6, 2, 5),
         ("published", 12, 2, 1, 5),
     ],
 )
@@ -62,9 +63,7 @@ def test_the_paper_is_960_runs_and_every_grid_is_tested():
     assert len(plan(read_grid(GRIDS / "paper.toml"))) == 960
     assert {path.stem for path in GRIDS.glob("*.toml")} == {
         "smoke", "paper", "ablation-threshold", "ablation-mcc-sdat", "hit-sm", "cwru",
-        "cwru-published",
-        "paper-fast",
-        "published",
+        "paper-fast", "published", "udtl-cwru", "alignments-hit-sm",
     }  # fmt: skip
 
 

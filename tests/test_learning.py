@@ -42,8 +42,9 @@ def splits() -> list[SplitTask]:
 
 
 def runs_of(recipe: Recipe, splits: list[SplitTask]) -> list[Run]:
-    recipe = replace(recipe, schedule=SCHEDULE)
-    if recipe.find(SelfTraining) is not None:  # a memory of ten steps, for a course of 54
+    recipe = replace(recipe.for_input("frequency"), schedule=SCHEDULE)
+    labels = recipe.find(SelfTraining)
+    if labels is not None and labels.teacher.momentum > 0:  # a memory of ten steps, for a course of 54
         recipe = recipe.change("labels", teacher=Teacher(momentum=0.9))
     return [Run(recipe, split.training, seed) for seed, split in enumerate(splits)]
 

@@ -10,7 +10,7 @@ import pytest
 from bearcat.errors import InputError
 from bearcat.methods.alignment import Adversarial
 from bearcat.methods.confusion import Confusion
-from bearcat.methods.recipe import RECIPES, Recipe, Schedule, find_recipe
+from bearcat.methods.recipe import GROUPS, RECIPES, Recipe, Schedule, find_recipe
 from bearcat.methods.selftraining import SelfTraining, Teacher
 from bearcat.methods.sharpness import Sharpness
 from bearcat.runs.spec import make_recipe
@@ -32,7 +32,7 @@ def test_the_table_of_methods_is_the_papers():
     for sign, mcc, sdat in (("", False, False), ("+MCC", True, False), ("+SDAT", False, True), ("*", True, True)):
         expected |= {f"CAT{sign}-{kind}": (True, mcc, sdat, "per-class", kind) for kind in calibrators}
     found = {}
-    for name, recipe in RECIPES.items():
+    for name, recipe in GROUPS["paper"].items():
         parts = (recipe.find(kind) is not None for kind in (Adversarial, Confusion, Sharpness))
         labels = recipe.find(SelfTraining)
         found[name] = (*parts, labels and labels.threshold, recipe.calibration)

@@ -17,7 +17,7 @@ from bearcat.data.tasks import HeldBack, Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
 from bearcat.methods.alignment import Adversarial
 from bearcat.methods.confusion import Confusion
-from bearcat.methods.recipe import RECIPES, Recipe, Schedule
+from bearcat.methods.recipe import GROUPS, RECIPES, Recipe, Schedule
 from bearcat.methods.selftraining import SelfTraining, Teacher
 from bearcat.methods.sharpness import Sharpness
 from bearcat.training.batches import stack_data
@@ -172,7 +172,7 @@ def test_every_step_is_the_twins(name):
 RAGGED = replace(SHORT, epochs=4, align_from=1, label_from=2, calibrate_from=3, drops=(2, 3))
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", GROUPS["paper"])
 def test_epochs_of_several_batches_with_smaller_last_ones_are_the_twins_for_every_recipe(name):
     """In float64, twelve steps of all phases. The twin takes the smaller batches as they are; here they are padded."""
     assert_equal_to_twin(still(RECIPES[name], RAGGED), toy(windows=41, target=25, dtype=np.float64))

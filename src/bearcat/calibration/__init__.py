@@ -22,11 +22,12 @@ from bearcat.calibration.metrics import (
 )
 from bearcat.calibration.scaling import Identity, Matrix, Temperature, Vector
 from bearcat.calibration.shift import CPCS
+from bearcat.calibration.transcal import TransCal
 from bearcat.settings import from_text
 
 __all__ = [
     "CALIBRATORS", "CPCS", "Calibration", "Calibrator", "Evidence", "Identity", "Matrix", "ReliabilityBins",
-    "Temperature", "Vector", "accuracy", "brier", "classwise_ece", "ece", "find_calibrator", "nll",
+    "Temperature", "TransCal", "Vector", "accuracy", "brier", "classwise_ece", "ece", "find_calibrator", "nll",
     "nll_from_logits", "reliability_bins",
 ]  # fmt: skip
 
@@ -36,6 +37,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "Vector": Vector,
     "Matrix": Matrix,
     "CPCS": CPCS,
+    "TransCal": TransCal,
 }
 
 

@@ -199,25 +199,30 @@ def print_trust(name: str, record: Mapping[str, Any]) -> None:
 
 
 def recipes() -> None:
-    """The methods bearcat can run, by their ingredients."""
+    """The methods bearcat can run, by where they come from and by their ingredients."""
     from rich.table import Table
 
-    from bearcat.methods.recipe import RECIPES
+    from bearcat.methods.recipe import GROUPS, RECIPES
     from bearcat.methods.selftraining import SelfTraining
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    columns = {"alignment": "alignment", "MCC": "confusion", "SDAT": "sharpness", "self-training": "labels"}
-    added = {ingredient.name for recipe in RECIPES.values() for ingredient in recipe.ingredients}
-    columns |= {name: name for name in sorted(added - set(columns.values()))}
-    for column in ("recipe", *columns, "threshold", "calibration"):
-        table.add_column(column)
-    for name, recipe in RECIPES.items():
-        ingredients = {ingredient.name: ingredient for ingredient in recipe.ingredients}
-        labels = recipe.find(SelfTraining)
-        table.add_row(
-            name,
-            *("✓" if part in ingredients else "–" for part in columns.values()),
-            labels.threshold if labels else "–",
-            recipe.calibration or "–",
-        )
-    console().print(table)
+    known = {name for group in GROUPS.values() for name in group}
+    added = {name: recipe for name, recipe in RECIPES.items() if name not in known}
+    short = {"alignment": "adversarial", "confusion": "MCC", "sharpness": "SDAT", "labels": "self-training"}
+    for title, group in (GROUPS | {"added": added}).items():
+        if not group:
+            continue
+        names = dict.fromkeys(ingredient.name for recipe in group.values() for ingredient in recipe.ingredients)
+        titles = [short.get(name, name) for name in names]
+        table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+        for column in ("recipe", *titles, "threshold", "calibration"):
+            table.add_column(column)
+        for name, recipe in group.items():
+            ingredients = {ingredient.name for ingredient in recipe.ingredients}
+            labels = recipe.find(SelfTraining)
+            table.add_row(
+                name,
+                *("✓" if part in ingredients else "–" for part in names),
+                labels.threshold if labels else "–",
+                recipe.calibration or "–",
+            )
+        console().print(table)

@@ -1,6 +1,6 @@
 """Methods are values: a recipe lists its ingredients, its calibrator, its encoder and when things happen.
 
-The table everyone opens first is RECIPES, at the end. There is one training loop and it never asks for a recipe's name.
+The table everyone opens first is GROUPS, at the end. There is one training loop and it never asks for a recipe's name.
 Defaults are the paper's, and where its text and the published code differ, the code's, with the other as an option
 (docs/method.md names both). Nothing here imports torch.
 
@@ -14,11 +14,20 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from bearcat.errors import InputError, suggest
+from bearcat.methods.adabn import TargetStatistics
 from bearcat.methods.alignment import Adversarial
+from bearcat.methods.conditional import ConditionalAdversarial
 from bearcat.methods.confusion import Confusion
 from bearcat.methods.ingredient import Ingredient, check_choice, stack_key
-from bearcat.methods.selftraining import SelfTraining
+from bearcat.methods.matching import CovarianceMatching, JointMatching, KernelMatching
+from bearcat.methods.mcd import ClassifierDiscrepancy
+from bearcat.methods.selftraining import SelfTraining, Teacher
 from bearcat.methods.sharpness import Sharpness
+from bearcat.methods.transport import Transport
+from bearcat.methods.triplet import Triplet
+from bearcat.methods.uniformity import Uniformity
+from bearcat.methods.views import StrongView, WeakView
+from bearcat.methods.wasserstein import Wasserstein
 from bearcat.settings import find_name, override, to_plain
 
 
@@ -207,20 +216,50 @@ _STARS: dict[str, tuple[Ingredient, ...]] = {
 }
 _DANN = (Adversarial(),)
 _AT = (SelfTraining(), Adversarial())
+_VIEWS = (WeakView(), SelfTraining(), StrongView(), Adversarial())
+_OF_STUDENT = Teacher(momentum=0.0)  # the student itself, with statistics of the target
 
-# The methods of the paper. The asterisk means MCC and SDAT.
-RECIPES: dict[str, Recipe] = {
-    "source-only": Recipe(),
-    "DANN": Recipe(_DANN),
-    "DANN*": Recipe((*_DANN, *_STARS["*"])),
-    "AT-fixed": Recipe((SelfTraining(threshold="fixed"), Adversarial())),
-    **{f"AT{sign}": Recipe((*_AT, *more)) for sign, more in _STARS.items()},
-    **{
-        f"CAT{sign}-{kind}": Recipe((*_AT, *more), calibration=kind)
-        for sign, more in _STARS.items()
-        for kind in ("Temperature", "Vector", "Matrix", "CPCS")
+# Every method, by where it comes from. The asterisk means MCC and SDAT.
+GROUPS: dict[str, dict[str, Recipe]] = {
+    "paper": {
+        "source-only": Recipe(),
+        "DANN": Recipe(_DANN),
+        "DANN*": Recipe((*_DANN, *_STARS["*"])),
+        "AT-fixed": Recipe((SelfTraining(threshold="fixed"), Adversarial())),
+        **{f"AT{sign}": Recipe((*_AT, *more)) for sign, more in _STARS.items()},
+        **{
+            f"CAT{sign}-{kind}": Recipe((*_AT, *more), calibration=kind)
+            for sign, more in _STARS.items()
+            for kind in ("Temperature", "Vector", "Matrix", "CPCS")
+        },
     },
-}
+    "Table 1": {  # the other self-training systems that the paper compares
+        "PCG-CNN": Recipe((
+            SelfTraining(3.0, "fixed", 0.96, objective="squared", teacher=Teacher(momentum=0.99)), Uniformity(),
+        )),
+        "DTL-IPLL": Recipe((SelfTraining(samples=2, agree=True, teacher=_OF_STUDENT), KernelMatching())),
+        "Wang": Recipe((SelfTraining(teacher=_OF_STUDENT), Wasserstein(), Triplet())),
+    },
+    "alignments": {
+        "MK-MMD": Recipe((KernelMatching(),)),
+        "JMMD": Recipe((JointMatching(),)),
+        "CORAL": Recipe((CovarianceMatching(),)),
+        "CDAN": Recipe((ConditionalAdversarial(),)),
+        "CDAN+E": Recipe((ConditionalAdversarial(entropy=True),)),
+        "AdaBN": Recipe((TargetStatistics(),)),
+        "MCD": Recipe((ClassifierDiscrepancy(),)),
+        "DeepJDOT": Recipe((Transport(),)),
+    },
+    "ours": {
+        "AT-views": Recipe(_VIEWS),
+        "AT*-views": Recipe((*_VIEWS, *_STARS["*"])),
+        "CAT-views": Recipe(_VIEWS, calibration="Temperature"),
+        "CAT*-views": Recipe((*_VIEWS, *_STARS["*"]), calibration="Temperature"),
+        "CAT-TransCal": Recipe(_AT, calibration="TransCal"),
+        "CAT*-TransCal": Recipe((*_AT, *_STARS["*"]), calibration="TransCal"),
+    },
+}  # fmt: skip
+RECIPES: dict[str, Recipe] = {name: recipe for group in GROUPS.values() for name, recipe in group.items()}
 DEFAULT_RECIPE = "CAT*-Temperature"
 
 

@@ -152,6 +152,10 @@ class Randomness:
             self._positions[count] = mixed(torch.arange(count, device=self.key.device) * 0x9E3779B1 + 0x165667B1)
         return mixed(self._positions[count][None] ^ (self.now ^ (layer + 1) * 0x05EBCA77)[:, None])
 
+    def uniform(self, layer: int, count: int) -> Tensor:
+        """(run, count) numbers from 0 to below 1, in float64."""
+        return self.bits(layer, count).double() / 2**32
+
 
 def mixed(value: Tensor) -> Tensor:
     """A 32-bit finaliser on int64 tensors (xor-shift and multiply, twice): every input bit moves every output bit."""

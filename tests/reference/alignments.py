@@ -1,0 +1,110 @@
+"""Alignments, selection rules, views and TransCal the plain way: numpy, loops, one run, every window present."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.special import log_softmax, softmax
+
+
+def squared(first: np.ndarray, second: np.ndarray) -> float:
+    return float(((first - second) ** 2).sum())
+
+
+def kernel_discrepancy(source: list[np.ndarray], target: list[np.ndarray], widths: list[list[float] | None]) -> float:
+    """mean k(s, s') + mean k(t, t') − 2 mean k(s, t), k the product over layers of sums of Gaussians.
+
+    Widths of None are the mean squared distance of pairs times ¼, ½, 1, 2, 4.
+    """
+    kernels = []
+    for one, other, given in zip(source, target, widths, strict=True):
+        both = np.concatenate([one, other])
+        pairs = [squared(x, y) for i, x in enumerate(both) for j, y in enumerate(both) if i != j]
+        chosen = given or [float(np.mean(pairs)) * 2.0**power for power in (-2, -1, 0, 1, 2)]
+        kernels.append([[sum(np.exp(-squared(x, y) / width) for width in chosen) for y in both] for x in both])
+    kernel = np.prod(np.array(kernels), axis=0)
+    count = len(source[0])
+    return float(kernel[:count, :count].mean() + kernel[count:, count:].mean() - 2 * kernel[:count, count:].mean())
+
+
+def coral(source: np.ndarray, target: np.ndarray) -> float:
+    gap = np.cov(source.T) - np.cov(target.T)
+    return float((gap**2).sum() / (4 * source.shape[1] ** 2))
+
+
+def least_transport(cost: np.ndarray) -> float:
+    """The least mean cost of moving equal weights of rows to equal weights of columns, by linear programming."""
+    rows, columns = cost.shape
+    sums = [np.kron(np.eye(rows), np.ones(columns)), np.kron(np.ones(rows), np.eye(columns))]
+    totals = np.concatenate([np.full(rows, 1 / rows), np.full(columns, 1 / columns)])
+    return float(linprog(cost.ravel(), A_eq=np.concatenate(sums), b_eq=totals).fun)
+
+
+def joint_cost(
+    source: np.ndarray, labels: np.ndarray, target: np.ndarray, logits: np.ndarray, features: float, of_labels: float
+) -> np.ndarray:
+    surprise = -log_softmax(logits, axis=1)
+    return np.array(
+        [
+            [features * squared(x, y) + of_labels * surprise[j, label] for j, y in enumerate(target)]
+            for x, label in zip(source, labels, strict=True)
+        ]
+    )
+
+
+def triplet(features: np.ndarray, labels: list[int], counts: list[bool], margin: float) -> float:
+    found = []
+    places = [place for place, count in enumerate(counts) if count]
+    for anchor in places:
+        away = {other: np.sqrt(squared(features[anchor], features[other])) for other in places if other != anchor}
+        same = [length for other, length in away.items() if labels[other] == labels[anchor]]
+        different = [length for other, length in away.items() if labels[other] != labels[anchor]]
+        if same and different:
+            found.append(max(0.0, max(same) - min(different) + margin))
+    return float(np.mean(found)) if found else 0.0
+
+
+def uniformity(logits: np.ndarray) -> float:
+    mean = softmax(logits, axis=1).mean(axis=0)
+    share = 1 / len(mean)
+    return float(np.mean([-share * np.log(p) - (1 - share) * np.log(1 - p) for p in mean]))
+
+
+def best_share(scores: np.ndarray, labels: np.ndarray, share: float) -> list[int]:
+    found = [-1] * len(labels)
+    for label in set(labels.tolist()):
+        members = sorted(np.flatnonzero(labels == label), key=lambda place: -scores[place])
+        for place in members[: int(np.ceil(share * len(members)))]:
+            found[place] = label
+    return found
+
+
+def transcal_accuracy(right: np.ndarray, weights: np.ndarray, source_confidence: float, power: float) -> float:
+    """The estimated target accuracy: right (window,) of 1 and 0, importance weights (window,)."""
+    weight, error = weights**power, 1 - right
+    weighted = weight * error
+    first = -np.cov(weighted, weight)[0, 1] / np.var(weight, ddof=1)
+    controlled = weighted + first * (weight - 1)
+    second = -np.cov(controlled, right)[0, 1] / np.var(right, ddof=1)
+    return float(1 - (weighted.mean() + first * (weight.mean() - 1) + second * (right.mean() - source_confidence)))
+
+
+def moved(window: np.ndarray, start: int, speed: float) -> np.ndarray:
+    length, found = len(window), []
+    for point in range(length):
+        place = (start + speed * point) % length
+        before = int(place)
+        part = place - before
+        found.append((1 - part) * window[before] + part * window[(before + 1) % length])
+    return np.array(found)
+
+
+def band_stopped(window: np.ndarray, first: int, width: int) -> np.ndarray:
+    """The window less its projection on the sines and cosines of these lines."""
+    time, result = np.arange(len(window)), window.astype(float).copy()
+    for line in range(first, first + width):
+        waves = [np.cos(2 * np.pi * line * time / len(window)), np.sin(2 * np.pi * line * time / len(window))]
+        for wave in waves:
+            if (wave**2).sum() > 1e-9:
+                result -= wave * (wave @ window) / (wave**2).sum()
+    return result

@@ -1,0 +1,486 @@
+"""Table 1, alignments, selection rules and views: their formulas by plain twins, and what must hold of each recipe."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import softmax
+
+from bearcat.calibration import CALIBRATORS, Evidence, TransCal
+from bearcat.errors import InputError
+from bearcat.methods import distances, losses, perturbations, selection
+from bearcat.methods.adabn import TargetStatistics
+from bearcat.methods.conditional import ConditionalAdversarial
+from bearcat.methods.ingredient import View, stacked
+from bearcat.methods.matching import CovarianceMatching, JointMatching, KernelMatching
+from bearcat.methods.mcd import ClassifierDiscrepancy
+from bearcat.methods.recipe import GROUPS, RECIPES
+from bearcat.methods.selftraining import SelfTraining
+from bearcat.methods.transport import Transport
+from bearcat.methods.triplet import Triplet
+from bearcat.methods.uniformity import Uniformity
+from bearcat.methods.views import StrongView, WeakView
+from bearcat.methods.wasserstein import Wasserstein
+from bearcat.models.stacked import Randomness, StackedDense
+from bearcat.training.batches import stack_data
+from bearcat.training.loop import Run, new_state, train
+from tests.reference import alignments as reference
+from tests.test_train import CPU, RAGGED, live, same_weights, still, toy
+
+RANDOM = np.random.default_rng(0)
+SIZE, COUNTS = 8, (6, 5)  # places of a domain, windows of which are there
+NEW = [*GROUPS["Table 1"], *GROUPS["alignments"], "CAT*-views", "CAT*-TransCal"]  # every new ingredient and calibrator
+
+
+def draws(runs: int = 2) -> Randomness:
+    randomness = Randomness(torch.arange(runs))
+    randomness.next()
+    return randomness
+
+
+@pytest.fixture(scope="module")
+def view() -> View:
+    """Two runs of 8 places a domain, of which the first 6 and 5 hold a window; padding is far away."""
+    features = torch.from_numpy(RANDOM.standard_normal((2, 2 * SIZE, 4)))
+    logits = torch.from_numpy(2 * RANDOM.standard_normal((2, 2 * SIZE, 3)))
+    present = torch.tensor([place < count for count in COUNTS for place in range(SIZE)]).expand(2, -1)
+    features, logits = (torch.where(present[..., None], values, 7.0) for values in (features, logits))
+    labels = torch.from_numpy(RANDOM.integers(0, 3, (2, SIZE)))
+    pseudo = torch.from_numpy(RANDOM.integers(0, 3, (2, SIZE)))
+    selected = torch.tensor([True, False] * 4).expand(2, -1)
+    head = StackedDense(2, 4, 3).double()
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.copy_(torch.from_numpy(RANDOM.standard_normal(tuple(parameter.shape))))
+    ramp = torch.tensor([0.5], dtype=torch.float64)
+    return View(
+        SIZE, logits, features, present, labels, pseudo, selected, logits[:, SIZE:].softmax(-1), head, draws(), ramp
+    )
+
+
+def parts(values: torch.Tensor, run: int) -> tuple[np.ndarray, np.ndarray]:
+    """A run's source and target windows that are there."""
+    array = values[run].detach().numpy()
+    return array[: COUNTS[0]], array[SIZE : SIZE + COUNTS[1]]
+
+
+def of_stack(*ingredients: Any) -> Any:
+    return stacked(ingredients, CPU)
+
+
+def test_moment_matching_is_the_twins(view):
+    for run in range(2):
+        (source, target), logits = parts(view.features, run), parts(view.logits, run)
+        likely = [softmax(part, axis=1) for part in logits]
+        for kind, expected in (
+            (KernelMatching, reference.kernel_discrepancy([source], [target], [None])),
+            (JointMatching, reference.kernel_discrepancy([source, likely[0]], [target, likely[1]], [None, [1.68]])),
+            (CovarianceMatching, reference.coral(source, target)),
+        ):
+            found = of_stack(kind(weight=1.0), kind(weight=3.0)).loss(view)
+            assert float(found[run]) == pytest.approx((0.5, 1.5)[run] * expected, rel=1e-6), kind
+
+
+def test_domains_that_are_alike_are_at_no_distance(view):
+    alike = replace(view, features=view.source_features.repeat(1, 2, 1), logits=view.source_logits.repeat(1, 2, 1),
+                    present=view.source_present.repeat(1, 2))  # fmt: skip
+    for kind in (KernelMatching, JointMatching, CovarianceMatching):
+        assert torch.allclose(kind().distance(alike), torch.zeros(2, dtype=torch.float64), atol=1e-12)
+        assert (kind().distance(view) > 1e-3).all()
+
+
+def test_transport_costs_what_linear_programming_says(view):
+    sharp = of_stack(*[Transport(features=0.1, labels=0.7, smoothing=0.002, rounds=2000)] * 2)
+    smooth = of_stack(*[Transport(features=0.1, labels=0.7)] * 2)
+    for run in range(2):
+        (source, target), (_, logits) = parts(view.features, run), parts(view.logits, run)
+        labels = view.labels[run, : COUNTS[0]].numpy()
+        least = reference.least_transport(reference.joint_cost(source, labels, target, logits, 0.1, 0.7))
+        assert float(sharp.distance(view)[run]) == pytest.approx(least, rel=0.01)
+        assert float(smooth.distance(view)[run]) == pytest.approx(least, rel=0.2)
+
+
+def test_a_transport_plan_keeps_both_margins():
+    cost = torch.from_numpy(RANDOM.random((2, 5, 7)))
+    rows, columns = (torch.from_numpy(RANDOM.dirichlet(np.ones(count), 2)) for count in (5, 7))
+    plan = distances.transport_plan(cost, rows, columns, 0.1, 100)
+    torch.testing.assert_close(plan.sum(dim=2), rows, rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(plan.sum(dim=1), columns, rtol=1e-3, atol=1e-6)
+
+
+def test_triplets_are_the_twins(view):
+    found = of_stack(Triplet(1.0, 0.4), Triplet(2.0, 0.4)).loss(view)
+    for run in range(2):
+        labels = [*view.labels[run].tolist(), *view.pseudo_labels[run].tolist()]
+        counts = (torch.cat([torch.ones(SIZE, dtype=torch.bool), view.selected[run]]) & view.present[run]).tolist()
+        expected = reference.triplet(view.features[run].numpy(), labels, counts, 0.4)
+        assert float(found[run]) == pytest.approx((run + 1) * expected)
+
+
+def test_uniformity_is_the_twins_and_least_for_equal_shares(view):
+    for run in range(2):
+        expected = reference.uniformity(parts(view.logits, run)[1])
+        assert float(Uniformity(1.0).loss(view)[run]) == pytest.approx(expected)
+    even = Uniformity(1.0).loss(replace(view, logits=torch.zeros_like(view.logits)))
+    assert (even < Uniformity(1.0).loss(view)).all()
+
+
+def test_cdan_reads_the_outer_product_and_entropy_weights_sure_windows(view):
+    reads = []
+
+    class Classifier(torch.nn.Module):
+        def forward(self, joint, randomness):
+            reads.append(joint)
+            return joint.sum(dim=-1)
+
+    asked = replace(view, module=Classifier())
+    plain = of_stack(*[ConditionalAdversarial()] * 2).loss(asked)
+    weighted = of_stack(*[ConditionalAdversarial(entropy=True)] * 2).loss(asked)
+    for run in range(2):
+        means, entropies = [], []
+        for truth, features, logits in zip((1, 0), parts(view.features, run), parts(view.logits, run), strict=True):
+            likely = softmax(logits, axis=1)
+            joint = np.array([np.outer(p, f).ravel() for p, f in zip(likely, features, strict=True)])
+            place = slice(0, COUNTS[0]) if truth else slice(SIZE, SIZE + COUNTS[1])
+            np.testing.assert_allclose(reads[0][run, place].detach().numpy(), joint)
+            chance = 1 / (1 + np.exp(-joint.sum(axis=1)))
+            means.append(-np.log(chance if truth else 1 - chance))
+            entropies.append(1 + np.exp((likely * np.log(likely)).sum(axis=1)))
+        assert float(plain[run]) == pytest.approx(np.concatenate(means).mean())
+        expected = np.mean([np.average(each, weights=sure) for each, sure in zip(means, entropies, strict=True)])
+        assert float(weighted[run]) == pytest.approx(expected)
+
+
+def test_heads_part_on_the_target_and_the_encoder_joins_them(view):
+    second = StackedDense(2, 4, 3).double()
+    with torch.no_grad():
+        for parameter in second.parameters():
+            parameter.normal_(generator=torch.Generator().manual_seed(1))
+    features = view.features.clone().requires_grad_()
+    loss = of_stack(*[ClassifierDiscrepancy()] * 2).loss(replace(view, features=features, module=second))
+    for run in range(2):
+        outputs = [head(view.features)[run].softmax(-1).detach().numpy() for head in (view.head, second)]
+        gap = np.abs(outputs[0] - outputs[1])[SIZE : SIZE + COUNTS[1]].mean()
+        right = outputs[1][np.arange(COUNTS[0]), view.labels[run, : COUNTS[0]]]
+        assert float(loss[run]) == pytest.approx(-np.log(right).mean() - gap)
+    (of_features,) = torch.autograd.grad(loss.sum(), features, retain_graph=True)
+    plain = features.detach()[:, SIZE:].requires_grad_()
+    gap = losses.masked_mean(
+        (view.head(plain).softmax(-1) - second(plain).softmax(-1)).abs().mean(-1), view.target_present
+    )
+    (towards,) = torch.autograd.grad(gap.sum(), plain)
+    torch.testing.assert_close(of_features[:, SIZE:], 0.5 * towards)  # the ramp's half; downhill in the discrepancy
+
+
+def test_the_critic_is_scored_by_means_and_its_slope(view):
+    critic = torch.nn.Linear(4, 1).double()
+    asked = replace(view, module=_Squeezed(critic))
+    found = of_stack(*[Wasserstein(penalty=10.0)] * 2).loss(asked)
+    slope = float((critic.weight.norm() - 1) ** 2)  # of a linear critic, everywhere
+    for run in range(2):
+        source, target = (critic(torch.from_numpy(part)).detach().numpy().mean() for part in parts(view.features, run))
+        assert float(found[run]) == pytest.approx(target - source + 10 * slope, rel=1e-5)
+
+
+class _Squeezed(torch.nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, features, randomness):
+        return self.layer(features)[..., 0]
+
+
+def test_the_gradient_penalty_teaches_the_critic():
+    weight = torch.tensor([[3.0, 4.0]], dtype=torch.float64, requires_grad=True)
+    values = torch.zeros(1, 2, 2, dtype=torch.float64, requires_grad=True)
+    penalty = distances.gradient_penalty(values, (values * weight).sum(-1), None)
+    assert penalty.item() == pytest.approx(16)
+    (gradient,) = torch.autograd.grad(penalty.sum(), weight)
+    torch.testing.assert_close(gradient, torch.tensor([[8 * 0.6, 8 * 0.8]], dtype=torch.float64))
+
+
+# --- what holds of the recipes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_runs_of_unequal_sizes_stack_and_each_equals_itself_alone(name):
+    """With dropout, padding and weights of their own."""
+    recipe = replace(RECIPES[name], schedule=RAGGED)
+    runs = []
+    for number, (windows, target) in enumerate([(33, 17), (48, 25)]):
+        own = recipe
+        for part in recipe.ingredients:
+            if "weight" in part.__dataclass_fields__:
+                own = own.change(part.name, weight=part.weight * (1 + number))
+        runs.append(Run(own, toy(number, windows, target, dtype=np.float64), 10 + number))
+    together = train(runs, CPU)
+    assert together.finite.all()
+    for number, run in enumerate(runs):
+        alone = train([run], CPU)
+        for key, value in alone.history.items():
+            torch.testing.assert_close(
+                together.history[key][:, number], value[:, 0], rtol=1e-4, atol=1e-6, equal_nan=True, msg=key
+            )
+        for key, value in alone.network.state_dict().items():
+            torch.testing.assert_close(
+                together.network.state_dict()[key][number], value[0], rtol=1e-5, atol=1e-8, msg=key
+            )
+
+
+@pytest.mark.parametrize("name", ["MK-MMD", "JMMD", "CORAL", "CDAN", "DeepJDOT"])
+def test_an_alignment_of_weight_zero_is_source_only(name):
+    """In what is learnt; running statistics see the target."""
+    recipe = still(RECIPES[name], RAGGED)
+    recipe = recipe.change(recipe.ingredients[0].name, weight=0.0)
+    trained, source = (train([Run(each, toy(), 0)], CPU) for each in (recipe, still(RECIPES["source-only"], RAGGED)))
+    for (key, found), (_, expected) in zip(
+        trained.student.named_parameters(), source.student.named_parameters(), strict=True
+    ):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7, msg=key)
+
+
+def test_adabn_is_source_only_with_the_targets_statistics():
+    data = toy(target=32, dtype=np.float64)
+    adapted, source = (train([Run(live(RECIPES[name]), data, 0)], CPU) for name in ("AdaBN", "source-only"))
+    for (key, found), (_, expected) in zip(
+        adapted.network.named_parameters(), source.student.named_parameters(), strict=True
+    ):
+        assert torch.equal(found, expected), key
+    assert torch.equal(adapted.student.encoder.norms[0].running_mean, source.student.encoder.norms[0].running_mean)
+    state = new_state(live(RECIPES["AdaBN"]), stack_data([data], [0], 16, CPU), 3)
+    for epoch in range(80):  # two batches of 16 take turns, each with a momentum of 0.1
+        state.epoch = epoch
+        TargetStatistics().end_epoch(state)
+    first = state.student.encoder.convolutions[0]
+    with torch.no_grad():
+        convolved = torch.nn.functional.conv1d(
+            torch.from_numpy(data.target_train.values), first.weight[0], first.bias[0]
+        )
+    means = convolved[:16].mean(dim=(0, 2)), convolved[16:].mean(dim=(0, 2))
+    expected = (0.09 * means[0] + 0.1 * means[1]) / 0.19
+    torch.testing.assert_close(state.teacher.encoder.norms[0].running_mean[0], expected, rtol=1e-2, atol=1e-3)
+    assert not torch.equal(state.teacher.encoder.norms[0].running_mean, state.student.encoder.norms[0].running_mean)
+
+
+def test_two_passes_without_dropout_decide_as_one():
+    twice = still(RECIPES["DTL-IPLL"].change("labels", teacher=replace(SelfTraining().teacher, statistics="averaged")))
+    once = twice.change("labels", samples=1, agree=False)
+    same_weights(*(train([Run(recipe, toy(dtype=np.float64), 0)], CPU) for recipe in (twice, once)), rtol=1e-9, atol=0)
+
+
+def test_deciding_twice_uses_fewer_labels():
+    recipe = live(RECIPES["AT"].change("labels", samples=2, threshold="fixed", tau=0.0))
+    strict = recipe.change("labels", agree=True)
+    free, agreed = (train([Run(each, toy(), 0)], CPU).history["pseudo_label_share"] for each in (recipe, strict))
+    assert (free[4:] == 1).all()
+    assert (agreed[4:] < 1).any()
+
+
+def test_the_consistency_loss_is_the_squared_difference_of_probabilities(view):
+    chosen = of_stack(*[SelfTraining(3.0, objective="squared", average="selected")] * 2)
+    asked = replace(view, probabilities=view.source_logits.softmax(-1))
+    for run in range(2):
+        places = [place for place in range(COUNTS[1]) if view.selected[run, place]]
+        student = softmax(view.logits[run, SIZE:].numpy(), axis=1)[places]
+        teacher = softmax(view.logits[run, :SIZE].numpy(), axis=1)[places]
+        assert float(chosen.loss(asked)[run]) == pytest.approx(3 * ((student - teacher) ** 2).mean())
+    own = replace(view, probabilities=view.target_logits.softmax(-1))
+    assert torch.equal(chosen.loss(own), torch.zeros(2, dtype=torch.float64))
+
+
+# --- selection --------------------------------------------------------------------------------------------------------
+
+
+def test_a_share_of_each_class_is_the_twins():
+    scores, labels = RANDOM.random((2, 30)), RANDOM.integers(0, 4, (2, 30))
+    present = torch.arange(30) < torch.tensor([30, 19])[:, None]
+    found = selection.best_of_each_class(torch.from_numpy(scores), torch.from_numpy(labels), 0.4, 4, present)
+    for run, count in enumerate((30, 19)):
+        assert found[run, :count].tolist() == reference.best_share(scores[run, :count], labels[run, :count], 0.4)
+        assert (found[run, count:] == -1).all()
+
+
+def test_rules_look_at_confidence_centres_and_neighbours():
+    """Against the definitions, on the features of an untrained network."""
+    data = toy(windows=20, target=24, dtype=np.float64)
+    state = new_state(live(RECIPES["AT"]), stack_data([data], [0], 16, CPU), 3)
+    logits, features = (each[0].numpy() for each in state.predict(state.student, state.batches.target_train))
+    source = state.predict(state.student, state.batches.source_train)[1][0].numpy()
+    labels = logits.argmax(axis=1)
+    features, source = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (features, source))
+    sure = softmax(logits, axis=1).max(axis=1)
+    assert selection.surest(state, 0.3)[0].tolist() == reference.best_share(sure, labels, 0.3)
+    centres = {label: features[labels == label].sum(axis=0) for label in set(labels.tolist())}
+    nearness = np.array(
+        [
+            feature @ centres[label] / np.linalg.norm(centres[label])
+            for feature, label in zip(features, labels, strict=True)
+        ]
+    )
+    assert selection.nearest_to_centre(state, 0.3)[0].tolist() == reference.best_share(nearness, labels, 0.3)
+    neighbours = [data.source_train.labels[np.argmin([reference.squared(x, y) for y in source])] for x in features]
+    assert selection.of_nearest_neighbour(state, 0.3)[0].tolist() == neighbours
+
+
+@pytest.mark.parametrize("rule", selection.RULES)
+def test_a_rule_selects_only_what_it_supports_and_trains(rule):
+    recipe = replace(RECIPES["AT"].change("labels", select=rule, share=0.25), schedule=RAGGED)
+    runs = [Run(recipe, toy(number, 41, target), number) for number, target in enumerate((25, 40))]
+    together, alone = train(runs, CPU), train(runs[1:], CPU)
+    shares = together.history["pseudo_label_share"][RAGGED.label_from :]
+    assert (shares <= (1.0 if rule == "neighbour" else 0.4)).all()
+    torch.testing.assert_close(shares[:, 1], alone.history["pseudo_label_share"][RAGGED.label_from :, 0])
+    assert (together.history["threshold_0"][RAGGED.label_from :] == 0).all()
+
+
+def test_a_share_of_one_is_every_label_that_both_passes_give():
+    everything = live(RECIPES["AT"].change("labels", select="share", share=1.0), dropout=0.0)
+    fixed = live(RECIPES["AT"].change("labels", threshold="fixed", tau=0.0), dropout=0.0)
+    teacher = replace(SelfTraining().teacher, statistics="averaged")
+    recipes = [recipe.change("labels", teacher=replace(teacher, momentum=1.0)) for recipe in (everything, fixed)]
+    same_weights(*(train([Run(recipe, toy(), 0)], CPU) for recipe in recipes))
+
+
+def test_impossible_selections_are_refused():
+    for change in ({"select": "luck"}, {"samples": 0}, {"share": 0.0}):
+        with pytest.raises(InputError, match="labels"):
+            RECIPES["AT"].change("labels", **change)
+
+
+# --- views ------------------------------------------------------------------------------------------------------------
+
+
+def test_views_without_any_change_are_at():
+    """With the dropout that their draws make, so without dropout."""
+    nothing = {"resample": 0.0, "shift": 0.0, "stop": 0.0, "scale": 0.0, "snr": 0.0, "mask": 0.0}
+    recipe = RECIPES["AT-views"].change("strong", **nothing).change("weak", **nothing)
+    same_weights(*(train([Run(still(each), toy(), 0)], CPU) for each in (recipe, RECIPES["AT"])))
+    with pytest.raises(InputError, match=r"strong\.mask"):
+        StrongView(mask=2.0)
+
+
+def test_the_teacher_is_shown_the_weak_view_and_the_student_the_strong_one():
+    state = new_state(live(RECIPES["AT-views"]), stack_data([toy()], [0], 16, CPU), 3)
+    batch = _batch(state)
+    weak = WeakView().start_step(state, batch)
+    strong = StrongView().start_step(state, weak)
+    assert torch.equal(strong.source, batch.source)
+    level = (weak.target - batch.target).square().mean() / batch.target.square().mean()
+    assert 10 * np.log10(float(level)) == pytest.approx(-30, abs=0.5)
+    assert not torch.allclose(strong.target, batch.target, atol=0.3)
+    names = [ingredient.name for ingredient in RECIPES["CAT*-views"].ingredients]
+    assert names.index("weak") < names.index("labels") < names.index("strong")
+    on_spectra = RECIPES["AT-views"].for_input("frequency").find(StrongView)
+    assert RECIPES["AT-views"].for_input("time") == RECIPES["AT-views"]
+    assert any(
+        isinstance(each, StrongView) and (each.shift, each.stop, each.mask) == (0, 0, 0.1)
+        for each in RECIPES["AT-views"].for_input("frequency").ingredients
+    )
+    assert on_spectra is not None
+
+
+def _batch(state):
+    from bearcat.training.batches import Feed
+
+    feed = Feed(state.batches)
+    feed.fill(0, {})
+    return feed.next(with_target=True, padded=False)
+
+
+def test_perturbations_are_the_twins():
+    windows = torch.from_numpy(RANDOM.standard_normal((2, 3, 1, 40)))
+    randomness = draws()
+    uniform = {layer: randomness.uniform(layer, 3).numpy() for layer in range(7)}
+    assert all(0 <= value < 1 for values in uniform.values() for value in values.flat)
+    moved = perturbations.moved(windows, randomness, 0.02, 1.0)
+    stopped = perturbations.band_stopped(windows, randomness, 0.2)  # 4 of 21 lines
+    scaled = perturbations.scaled(windows, randomness, 0.2)
+    masked = perturbations.masked(windows, randomness, 0.25)
+    for run in range(2):
+        for place in range(3):
+            window = windows[run, place, 0].numpy()
+            start, speed = int(uniform[0][run, place] * 40), 1 + 0.02 * (2 * uniform[1][run, place] - 1)
+            np.testing.assert_allclose(moved[run, place, 0], reference.moved(window, start, speed))
+            expected = reference.band_stopped(window, int(uniform[2][run, place] * 18), 4)
+            np.testing.assert_allclose(stopped[run, place, 0], expected, atol=1e-9)
+            np.testing.assert_allclose(scaled[run, place, 0], window * (0.8 + 0.4 * uniform[3][run, place]))
+            first = int(uniform[6][run, place] * 31)
+            expected = np.where((np.arange(40) >= first) & (np.arange(40) < first + 10), 0, window)
+            np.testing.assert_allclose(masked[run, place, 0], expected)
+
+
+def test_noise_is_gaussian_of_the_wanted_power():
+    windows = torch.from_numpy(RANDOM.standard_normal((2, 50, 1, 400))) * 3
+    noise = (perturbations.noisy(windows, draws(), 6.0) - windows) / windows.square().mean(
+        dim=(2, 3), keepdim=True
+    ).sqrt()
+    values = noise[0].flatten().numpy() * 10 ** (6 / 20)
+    assert values.std() == pytest.approx(1, abs=0.03)
+    assert abs(values.mean()) < 0.03
+    assert np.mean(np.abs(values) < 1) == pytest.approx(0.683, abs=0.01)
+    assert not torch.equal(noise[0], noise[1])
+
+
+# --- TransCal ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def evidence() -> dict[str, torch.Tensor]:
+    """Two runs: source logits that are right in nine of ten windows, and a target that is less sure."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(4, (2, 120), generator=generator)
+    logits = torch.randn(2, 120, 4, generator=generator).double() + 4 * torch.nn.functional.one_hot(labels, 4)
+    labels = torch.where(torch.rand(2, 120, generator=generator) < 0.1, (labels + 1) % 4, labels)
+    shift = 0.7 * torch.randn(2, 90, 5, generator=generator).double() + 0.4
+    return {
+        "source_logits": logits, "source_labels": labels, "source_features": logits[..., :3] @ torch.ones(3, 5).double(),
+        "source_train_features": logits[..., :3] @ torch.ones(3, 5).double() + 0.1, "target_features": shift,
+        "target_logits": 3 * torch.randn(2, 90, 4, generator=generator).double(),
+    }  # fmt: skip
+
+
+def test_transcal_makes_confidence_the_estimated_accuracy_of_the_twin(evidence):
+    from bearcat.calibration import CPCS, Temperature
+    from bearcat.calibration.transcal import estimated_accuracy
+
+    given = Evidence(**evidence)
+    sample, odds = given.source(), CPCS().log_weights(given)
+    sure = Temperature((0.05, 100.0)).fit(given).probabilities(sample.scores).amax(dim=-1).mean(dim=1)
+    powers = torch.linspace(0, 1, 5, dtype=torch.float64)
+    found = estimated_accuracy(sample, odds, sure, powers)
+    fitted = TransCal().fit(given)
+    confidence = fitted.probabilities(evidence["target_logits"]).amax(dim=-1).mean(dim=1)
+    for run in range(2):
+        right = (evidence["source_logits"][run].argmax(-1) == evidence["source_labels"][run]).double().numpy()
+        weights = odds[run].exp().numpy()
+        for power, value in zip(powers.tolist()[1:], found[run].tolist()[1:], strict=True):
+            expected = reference.transcal_accuracy(right, weights, float(sure[run]), power)
+            assert value == pytest.approx(expected, rel=1e-6, abs=1e-9)
+        reachable = [
+            reference.transcal_accuracy(right, weights, float(sure[run]), power) for power in np.linspace(0.025, 1, 40)
+        ]
+        if not fitted.at_bound[run]:
+            assert min(abs(float(confidence[run]) - value) for value in reachable) < 1e-5
+    assert (fitted.temperature >= 1).all()
+    assert not fitted.at_bound.all()
+
+
+def test_transcal_of_a_perfect_source_or_an_unsure_target_stays_within_its_bounds(evidence):
+    perfect = evidence | {"source_labels": evidence["source_logits"].argmax(-1)}
+    assert torch.equal(TransCal().fit(Evidence(**perfect)).temperature, torch.ones(2, dtype=torch.float64))
+    sure = evidence | {"target_logits": 1e6 * evidence["target_logits"]}
+    fitted = TransCal(bounds=(1.0, 50.0)).fit(Evidence(**sure))
+    assert ((fitted.temperature >= 1) & (fitted.temperature <= 50)).all()
+
+
+def test_transcal_of_a_stack_is_that_of_each_run(evidence):
+    together = TransCal().fit(Evidence(**evidence))
+    for run in range(2):
+        alone = TransCal().fit(Evidence(**{name: value[run : run + 1] for name, value in evidence.items()}))
+        torch.testing.assert_close(alone.temperature[0], together.temperature[run])
+    assert CALIBRATORS["TransCal"] is TransCal
