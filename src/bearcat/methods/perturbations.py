@@ -34,7 +34,8 @@ def band_stopped(windows: Tensor, draws: Randomness, share: float) -> Tensor:
     """Without the lines of a band of this share of the spectrum."""
     lines = torch.fft.rfft(windows)
     inside = _interval(_drawn(draws, 2, windows), lines.shape[-1], share)
-    return torch.fft.irfft(lines * ~inside, n=windows.shape[-1])
+    stopped: Tensor = torch.fft.irfft(lines * ~inside, n=windows.shape[-1])
+    return stopped
 
 
 def scaled(windows: Tensor, draws: Randomness, share: float) -> Tensor:
