@@ -117,7 +117,9 @@ def test_triplets_are_the_twins(view):
     for run in range(2):
         labels = [*view.labels[run].tolist(), *view.pseudo_labels[run].tolist()]
         counts = (torch.cat([torch.ones(SIZE, dtype=torch.bool), view.selected[run]]) & view.present[run]).tolist()
-        expected = reference.triplet(view.features[run].numpy(), labels, counts, 0.4)
+        features = view.features[run].numpy()
+        features = features / np.linalg.norm(features, axis=1, keepdims=True)
+        expected = reference.triplet(features, labels, counts, 0.4)
         assert float(found[run]) == pytest.approx((run + 1) * expected)
 
 

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Triplet(Ingredient):
-    """Batch-hard, on the features of source windows and of target windows whose pseudo-label is used."""
+    """Batch-hard, on the features of source windows and of target windows whose pseudo-label is used.
+
+    Features are brought to length 1: with their own lengths the loss was lowered by shrinking them, until all features
+    were 0 and nothing was learnt (LOG.md).
+    """
 
     name = "triplet"
     weight: float = per_run(1.0)
@@ -34,4 +38,5 @@ class Triplet(Ingredient):
         labels = torch.cat([view.labels, view.pseudo_labels], dim=1)
         counts = torch.cat([torch.ones_like(view.labels, dtype=torch.bool), view.selected], dim=1)
         counts = counts if view.present is None else counts & view.present
-        return self.weight * distances.hardest_triplets(view.features, labels, counts, self.margin)
+        features = torch.nn.functional.normalize(view.features, dim=-1)
+        return self.weight * distances.hardest_triplets(features, labels, counts, self.margin)
