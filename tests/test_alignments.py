@@ -152,9 +152,9 @@ def test_cdan_reads_the_outer_product_and_entropy_weights_sure_windows(view):
             chance = 1 / (1 + np.exp(-joint.sum(axis=1)))
             means.append(-np.log(chance if truth else 1 - chance))
             entropies.append(1 + np.exp((likely * np.log(likely)).sum(axis=1)))
-        assert float(plain[run]) == pytest.approx(np.concatenate(means).mean())
+        assert plain[run].item() == pytest.approx(np.concatenate(means).mean())
         expected = np.mean([np.average(each, weights=sure) for each, sure in zip(means, entropies, strict=True)])
-        assert float(weighted[run]) == pytest.approx(expected)
+        assert weighted[run].item() == pytest.approx(expected)
 
 
 def test_heads_part_on_the_target_and_the_encoder_joins_them(view):
@@ -168,7 +168,7 @@ def test_heads_part_on_the_target_and_the_encoder_joins_them(view):
         outputs = [head(view.features)[run].softmax(-1).detach().numpy() for head in (view.head, second)]
         gap = np.abs(outputs[0] - outputs[1])[SIZE : SIZE + COUNTS[1]].mean()
         right = outputs[1][np.arange(COUNTS[0]), view.labels[run, : COUNTS[0]]]
-        assert float(loss[run]) == pytest.approx(-np.log(right).mean() - gap)
+        assert loss[run].item() == pytest.approx(-np.log(right).mean() - gap)
     (of_features,) = torch.autograd.grad(loss.sum(), features, retain_graph=True)
     plain = features.detach()[:, SIZE:].requires_grad_()
     gap = losses.masked_mean(
@@ -182,10 +182,10 @@ def test_the_critic_is_scored_by_means_and_its_slope(view):
     critic = torch.nn.Linear(4, 1).double()
     asked = replace(view, module=_Squeezed(critic))
     found = of_stack(*[Wasserstein(penalty=10.0)] * 2).loss(asked)
-    slope = float((critic.weight.norm() - 1) ** 2)  # of a linear critic, everywhere
+    slope = ((critic.weight.norm() - 1) ** 2).item()  # of a linear critic, everywhere
     for run in range(2):
         source, target = (critic(torch.from_numpy(part)).detach().numpy().mean() for part in parts(view.features, run))
-        assert float(found[run]) == pytest.approx(target - source + 10 * slope, rel=1e-5)
+        assert found[run].item() == pytest.approx(target - source + 10 * slope, rel=1e-5)
 
 
 class _Squeezed(torch.nn.Module):
