@@ -30,6 +30,23 @@ def test_the_orders_are_those_of_the_data_sheet(designation, published):
     assert BEARINGS[designation].orders() == pytest.approx(published, rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("designation", "cage", "outer", "inner"),
+    [
+        ("6004", 0.398, 3.578, 5.422), ("6203", 0.382, 3.053, 4.947), ("6204", 0.382, 3.052, 4.948),
+        ("6206", 0.396, 3.568, 5.432), ("6207", 0.396, 3.565, 5.435), ("6208", 0.394, 3.547, 5.453),
+        ("6209", 0.402, 3.621, 5.379), ("6210", 0.409, 4.093, 5.907), ("6211", 0.408, 4.078, 5.922),
+        ("6212", 0.407, 4.066, 5.934), ("6303", 0.364, 2.545, 4.455), ("6304", 0.368, 2.574, 4.426),
+        ("6307", 0.376, 3.006, 4.994), ("6308", 0.378, 3.023, 4.977), ("6309", 0.380, 3.037, 4.963),
+        ("6310", 0.381, 3.047, 4.953), ("6311", 0.382, 3.057, 4.943), ("6312", 0.383, 3.064, 4.936),
+        ("6314", 0.385, 3.076, 4.924), ("6315", 0.385, 3.081, 4.919), ("6316", 0.386, 3.086, 4.914),
+    ],
+)  # fmt: skip
+def test_the_orders_are_those_of_timkens_catalogue(designation, cage, outer, inner):
+    orders = BEARINGS[designation].orders()
+    assert (orders["FTF"], orders["BPFO"], orders["BPFI"]) == pytest.approx((cage, outer, inner), abs=6e-4)
+
+
 def test_the_contact_moves_as_far_along_either_race():
     bearing = BEARINGS["6203"]
     cage = bearing.orders()["FTF"]

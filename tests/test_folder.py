@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bearcat.data import Bearing, Folder, Preparation, load, open_dataset
+from bearcat.data import Bearing, Folder, Preparation, load, open_dataset, prepare, resample
+from bearcat.data.choose import measure
 from bearcat.data.datasets import folder as folder_module
+from bearcat.data.datasets.folder import folder_entries
+from bearcat.data.inputs import find_input
+from bearcat.data.recording import cut
 from bearcat.data.survey import UNLABELLED, survey
 from bearcat.errors import InputError
 from tests.test_formats import ordinary_user
@@ -121,10 +126,53 @@ def test_speed_and_bearing_are_part_of_a_recordings_identity(tmp_path):
     assert len({folder.catalogue().entries[0].identity for folder in folders}) == 3
 
 
-@pytest.mark.parametrize("settings", [{"rpm": "-1"}, {"rpm": "fast"}, {"bearing": "nonsense"}])
+@pytest.mark.parametrize("settings", [{"rpm": "-1"}, {"rpm": "0"}, {"rpm": "inf"}, {"bearing": "nonsense"}])
 def test_a_speed_or_bearing_that_cannot_be_is_refused_at_once(tmp_path, settings):
     with pytest.raises(InputError, match=next(iter(settings))):
         open_dataset(str(tmp_path), settings=settings)
+
+
+def test_the_speed_may_be_a_channel_of_the_same_file(tmp_path):
+    signal, speed = np.arange(1000, dtype=np.float32), np.linspace(600, 1200, 1000, dtype=np.float32)
+    np.savez(tmp_path / "run-up.npz", vibration=signal, n=speed)
+    np.savez(tmp_path / "slow.npz", vibration=2 * signal, n=speed[::10])
+    manifest(tmp_path, "path,domain,start,stop,rpm\nrun-up.npz,a,,400,n\nrun-up.npz,a,400,,n\nslow.npz,b,,,n\n")
+    catalogue = Folder(root=tmp_path).catalogue()
+    first, second, slow = load(catalogue)
+    assert (first.channel, first.rpm_channel, first.signal.size) == ("vibration", "n", 400)
+    np.testing.assert_allclose(np.concatenate([first.speed, second.speed]), speed)
+    np.testing.assert_allclose(slow.speed, speed, atol=6)
+    assert first.rpm == pytest.approx(speed[:400].mean())
+    assert measure(folder_entries(catalogue)[0]).rpm == pytest.approx(first.rpm)
+    assert list(measure(folder_entries(catalogue)[0]).channels) == ["vibration"]
+    again = resample(replace(first, rate=1000.0), 2000.0)
+    np.testing.assert_allclose(again.speed[::2], first.speed, atol=1e-2)
+    chosen = Preparation("envelope-orders:last=5:number=8:bands=1", 100, 50, None)
+    windows = prepare([replace(first, rate=1000.0)], chosen)
+    speeds = np.lib.stride_tricks.sliding_window_view(first.speed, 100)[::50]
+    expected = find_input(chosen.input).transform(cut(first, 100, 50), 1000.0, speeds)
+    np.testing.assert_allclose(windows.values, expected, atol=1e-5)
+    assert windows.recordings[0].rpm_channel == "n"
+    assert abs(windows.values - prepare([replace(first, rate=1000.0, speed=None)], chosen).values).max() > 0.01
+    named = load(Folder(root=tmp_path, rpm="n").catalogue())
+    assert named[0].rpm == first.rpm
+
+
+@pytest.mark.parametrize(
+    ("values", "rpm", "word"),
+    [
+        (np.zeros(50), "n", "positive number of rpm.*sample 0.*start and stop"),
+        (np.r_[np.ones(49), -1], "n", "sample 49"),
+        (np.r_[np.nan, np.ones(49)], "n", "positive"),
+        (np.ones(50), "m", "neither a number nor a channel.*'n'"),
+    ],
+)
+def test_a_speed_signal_that_is_none_is_refused_by_name(tmp_path, values, rpm, word):
+    np.savez(tmp_path / "x.npz", vibration=np.arange(50.0), n=values)
+    manifest(tmp_path, f"path,domain,rpm\nx.npz,a,{rpm}\n")
+    with pytest.raises(InputError, match=f"x.npz: .*{word}") as caught:
+        load(Folder(root=tmp_path).catalogue())
+    assert caught.value.field == "rpm"
 
 
 def counted_reads(monkeypatch) -> Counter[str]:
@@ -188,7 +236,8 @@ def test_a_file_that_changed_since_it_was_measured_is_decoded_again(tmp_path):
         ("x.csv,a,,-5", "row 2: 'rate' .*negative"),
         ("x.csv,a,,,,7.5", "row 2: 'start' .*whole"),
         ("x.csv,a,,,,10,5", r"row 2: 'stop' \(5\) .*'start' \(10\)"),
-        ("x.csv,a,,,,,,fast", "row 2: 'rpm' must be a number"),
+        ("x.csv,a,,,,,,0", "row 2: 'rpm' must be above 0"),
+        ("x.csv,a,,,,,,-900", "row 2: 'rpm' .*negative"),
         ("x.csv,a,,,,,,,nonsense", "row 2: bearing 'nonsense'"),
         ("x.csv,a\nx.csv,b", r"x\.csv: holds the same samples as x\.csv; keep one"),
         ("x.csv,a,l,,,0,100\nx.csv,a,m,,,50,150", r"x\.csv\[50:150\]: holds the same samples as x\.csv\[0:100\]"),

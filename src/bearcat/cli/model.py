@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bearcat.cli.options import Bearing, Channel, Rpm, console
+from bearcat.cli.options import Bearing, Channel, console
 from bearcat.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,7 +36,10 @@ def predict(
     by: Annotated[str, typer.Option(help="A line for each recording or each window.")] = "recording",
     form: Annotated[str, typer.Option("--format", help="table, csv or json.")] = "table",
     rate: Annotated[float | None, typer.Option(min=1e-9, help="In Hz, of files that do not say their rate.")] = None,
-    rpm: Rpm = None,
+    rpm: Annotated[
+        float | None,
+        typer.Option(help="Speed of the shaft, where no file says its own: a number, as files are streamed."),
+    ] = None,
     bearing: Bearing = None,
     channel: Channel = None,
     alarm: Alarm = None,

@@ -25,7 +25,13 @@ Rate = Annotated[
         help="Resample everything to this rate in Hz; files that do not say their rate are taken to be at it."
     ),
 ]
-Rpm = Annotated[float | None, typer.Option(help="Speed of the shaft, of recordings that do not say their own.")]
+Rpm = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RPM",
+        help="Speed of the shaft, of recordings that do not say their own: a number, or the channel that holds it.",
+    ),
+]
 Bearing = Annotated[
     str | None,
     typer.Option(
@@ -53,12 +59,12 @@ def dataset_named(
     root: Path | None,
     channel: str | None,
     settings: Sequence[str] | None,
-    rpm: float | None = None,
+    rpm: str | None = None,
     bearing: str | None = None,
 ) -> Dataset:
     """The dataset, with the settings that were given as NAME=VALUE or as options of their own."""
     from bearcat.data import open_dataset
     from bearcat.settings import pairs
 
-    options = {"channel": channel, "rpm": None if rpm is None else str(rpm), "bearing": bearing}
+    options = {"channel": channel, "rpm": rpm, "bearing": bearing}
     return open_dataset(name, root, pairs(settings or ()) | {k: v for k, v in options.items() if v is not None})

@@ -84,6 +84,31 @@ _GEOMETRY = {
     "6804": (13, 3.5, 25.6, 0.0),
     "UER204": (8, 7.92, 34.55, 0.0),
     "ZA2115": (16, 8.407, 71.501, 15.17),
+    # Deep-groove types of the series 60, 62 and 63 (Timken's 9100K, 200K and 300K). Timken's catalogue of ball bearing
+    # housed units lists their FTF, BPFO and BPFI (page A-13), which give the number of balls and the ratio of the
+    # diameters; the pitch is the mean of bore and outer diameter (ISO 15), and the ball that follows is an inch size to
+    # 0.1 %. Types for which it is not (6005, 6006, 6202, 6205, 6305, 6306) are left out. Other makers' bearings of the
+    # same type may have other balls: their data sheet counts, and balls=…,ball=…,pitch=… takes it.
+    "6004": (9, 6.35, 31.0, 0.0),
+    "6204": (8, 7.938, 33.5, 0.0),
+    "6206": (9, 9.525, 46.0, 0.0),
+    "6207": (9, 11.112, 53.5, 0.0),
+    "6208": (9, 12.7, 60.0, 0.0),
+    "6209": (9, 12.7, 65.0, 0.0),
+    "6210": (10, 12.7, 70.0, 0.0),
+    "6211": (10, 14.288, 77.5, 0.0),
+    "6212": (10, 15.875, 85.0, 0.0),
+    "6303": (7, 8.731, 32.0, 0.0),
+    "6304": (7, 9.525, 36.0, 0.0),
+    "6307": (8, 14.288, 57.5, 0.0),
+    "6308": (8, 15.875, 65.0, 0.0),
+    "6309": (8, 17.462, 72.5, 0.0),
+    "6310": (8, 19.05, 80.0, 0.0),
+    "6311": (8, 20.638, 87.5, 0.0),
+    "6312": (8, 22.225, 95.0, 0.0),
+    "6314": (8, 25.4, 110.0, 0.0),
+    "6315": (8, 26.988, 117.5, 0.0),
+    "6316": (8, 28.575, 125.0, 0.0),
 }
 BEARINGS = {name: Bearing(*numbers, designation=name) for name, numbers in _GEOMETRY.items()}
 

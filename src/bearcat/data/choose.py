@@ -116,7 +116,7 @@ def measure(entry: FolderEntry) -> Measurement:
     """Reads a recording and measures each of its channels."""
     signals = entry.signals()
     channels = {name: _measure_channel(np.asarray(samples)) for name, samples in signals.channels.items()}
-    return Measurement(channels=channels, **vars(replace(entry.row.info(), rate=signals.rate)))
+    return Measurement(channels=channels, **vars(entry.row.metadata(signals)))
 
 
 def _measure_channel(samples: Floats) -> ChannelMeasurement:

@@ -101,6 +101,7 @@ class Signals:
     origin: str
     channels: Mapping[str, Samples]
     rate: float | None
+    speed: Samples | None = None  # in rpm, where a channel holds it
 
     def pick(self, channel: str | None) -> tuple[str, Samples]:
         """The channel of this name; without a name, the only one there is."""

@@ -163,6 +163,7 @@ class Spectrum(Input):
 class PhysicalInput(TorchInput):
     """An input that is a part of the physical vector (data.physics); `shortest`: samples that a window must have."""
 
+    version = 2
     label_from = 50  # the classes are apart from the start
 
     def __post_init__(self) -> None:

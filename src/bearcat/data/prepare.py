@@ -13,12 +13,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from bearcat.data.inputs import INPUTS, find_input
-from bearcat.data.recording import Floats, Recording, RecordingInfo, Windows, cut, resample, spectral_shape
+from bearcat.data.recording import (
+    Floats,
+    Recording,
+    RecordingInfo,
+    Speed,
+    Windows,
+    cut,
+    cut_samples,
+    resample,
+    spectral_shape,
+)
 from bearcat.errors import InputError
 from bearcat.settings import spell_out
 
-# Windows worked on at once: about a recording of the paper; smaller chunks make the threads wait for each other.
-CHUNK = 256
+# Windows worked on at once: about a recording of the paper; smaller chunks make the threads wait for each other. And
+# samples, which bound the memory where windows are long.
+CHUNK, CHUNK_SAMPLES = 256, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -53,25 +64,39 @@ def prepare(recordings: Sequence[Recording], preparation: Preparation) -> Window
         recordings = [resample(recording, preparation.rate) for recording in recordings]
     if sentence := different_rates({recording.rate: recording.origin for recording in reversed(recordings)}):
         raise InputError(sentence)
+    chosen = find_input(preparation.input)
+    for recording in recordings:
+        try:
+            chosen.check(preparation.length, recording.rate, recording.rpm, recording.bearing)
+        except InputError as error:
+            raise InputError(f"{recording.origin}: {error}", error.field) from error
     parts = [cut(recording, preparation.length, preparation.step) for recording in recordings]
     counts = [len(part) for part in parts]
     values = np.empty((sum(counts), 1, preparation.points), dtype=np.float32)
     bands = spectral_shape(np.zeros((1, 1, preparation.length), dtype=np.float32)).shape[1]
     shapes = np.empty((sum(counts), bands), dtype=np.float32)
-    ends, workers, chosen = np.cumsum(counts), min(8, os.cpu_count() or 1), find_input(preparation.input)
+    ends, workers = np.cumsum(counts), min(8, os.cpu_count() or 1)
+    size = max(1, min(CHUNK, CHUNK_SAMPLES // preparation.length))
 
     def work(first: int) -> None:  # numpy lets go of the interpreter, so threads help
         for number in range(first, len(parts), workers):
             recording, part, place = recordings[number], parts[number], ends[number] - counts[number]
-            for start in range(0, len(part), CHUNK):
-                chunk = part[start : start + CHUNK]
+            for start in range(0, len(part), size):
+                chunk, rpm = part[start : start + size], speed_of(recording, preparation, slice(start, start + size))
                 rows = slice(place + start, place + start + len(chunk))
-                values[rows] = chosen.transform(chunk, recording.rate, recording.rpm, recording.bearing)
+                values[rows] = chosen.transform(chunk, recording.rate, rpm, recording.bearing)
                 shapes[rows] = spectral_shape(chunk)
 
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(work, range(workers)))
     return assemble(values, shapes, counts, preparation, tuple(recording.info() for recording in recordings))
+
+
+def speed_of(recording: Recording, preparation: Preparation, windows: slice) -> Speed | None:
+    """The speed in these windows: a number, or (window, time) where it was recorded."""
+    if recording.speed is None:
+        return recording.rpm
+    return cut_samples(recording.speed, preparation.length, preparation.step)[windows]
 
 
 def assemble(

@@ -38,7 +38,8 @@ class RecordingInfo:
     rate: float | None = None  # samples per second; None: the file does not say
     channel: str | None = None  # None: not chosen yet
     origin: str  # the file, as a person would name it inside the dataset's folder
-    rpm: float | None = None  # the speed of the shaft
+    rpm: float | None = None  # the speed of the shaft; its mean, where it was recorded
+    rpm_channel: str | None = None  # the channel of the file that holds the speed in rpm, where there is one
     bearing: Bearing | None = None
     machine: str | None = None
     sensor: str | None = None
@@ -59,9 +60,13 @@ class RecordingInfo:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Recording(RecordingInfo):
-    """One channel of one measurement. `signal` is float32 of shape (time,), finite and not empty."""
+    """One channel of one measurement. `signal` is float32 of shape (time,), finite and not empty.
+
+    `speed` (time,) is in rpm, where it was recorded with the signal; `rpm` is its mean then.
+    """
 
     signal: Floats
+    speed: Floats | None = None
 
     def __post_init__(self) -> None:
         signal = np.asarray(self.signal)
@@ -77,10 +82,26 @@ class Recording(RecordingInfo):
                 f"{self.origin}: {bad.size} of {signal.size} samples are NaN or infinite, the first at sample {bad[0]};"
                 " cut them out or interpolate them"
             )
+        if self.speed is not None:
+            self._check_speed(self.speed, signal.size)
+            object.__setattr__(self, "rpm", float(np.mean(self.speed, dtype=np.float64)))
         for name, value, unit in (("sampling rate", self.rate, "hertz"), ("speed", self.rpm, "rpm")):
             if value is not None and not (np.isfinite(value) and value > 0):
                 raise InputError(f"{self.origin}: the {name} must be a positive number of {unit}, not {value:g}")
         object.__setattr__(self, "signal", signal)
+
+    def _check_speed(self, speed: Floats, samples: int) -> None:
+        if speed.shape != (samples,):
+            raise InputError(
+                f"{self.origin}: the speed has {speed.size} values for {samples} samples; give one for each"
+            )
+        with np.errstate(invalid="ignore"):
+            bad = np.flatnonzero(~(np.isfinite(speed) & (speed > 0)))
+        if bad.size:
+            raise InputError(
+                f"{self.origin}: the speed must be a positive number of rpm, but is {speed[bad[0]]:g} at sample"
+                f" {bad[0]}; leave that part out with start and stop, or give a number", "rpm"
+            )  # fmt: skip
 
     @property
     def seconds(self) -> float | None:
@@ -150,9 +171,14 @@ def cut(recording: Recording, length: int = 1024, stride: int | None = None) -> 
             f"{recording.origin}: {recording.signal.size} samples are fewer than one window of {length};"
             " use a shorter window or leave the recording out"
         )
+    return cut_samples(recording.signal, length, stride)[:, None]
+
+
+def cut_samples(samples: Floats, length: int, stride: int) -> Floats:
+    """Views (window, time) of samples (time,)."""
     if stride == length:  # the same views as below, forty times sooner
-        return recording.signal[: recording.signal.size // length * length].reshape(-1, 1, length)
-    return np.lib.stride_tricks.sliding_window_view(recording.signal, length)[::stride, None]
+        return samples[: samples.size // length * length].reshape(-1, length)
+    return np.lib.stride_tricks.sliding_window_view(samples, length)[::stride]
 
 
 def standardise(values: Floats) -> Floats:
@@ -219,8 +245,15 @@ def resample(recording: Recording, rate: float) -> Recording:
     if recording.rate is None or recording.rate == rate:
         return replace(recording, rate=rate)
     ratio = rate_ratio(recording.origin, recording.rate, rate)
-    resampled = processing.resample_poly(recording.signal, ratio.numerator, ratio.denominator)
-    return replace(recording, signal=resampled.astype(np.float32), rate=rate)
+    resampled = processing.resample_poly(recording.signal, ratio.numerator, ratio.denominator).astype(np.float32)
+    speed = None if recording.speed is None else stretch(recording.speed, resampled.size)
+    return replace(recording, signal=resampled, speed=speed, rate=rate)
+
+
+def stretch(values: Floats, size: int) -> Floats:
+    """A slowly changing signal of the same duration at so many samples, by straight lines."""
+    places = np.linspace(0, values.size, size, endpoint=False)
+    return np.interp(places, np.arange(values.size), values).astype(np.float32)
 
 
 def rate_ratio(origin: str, rate: float, wanted: float) -> Fraction:

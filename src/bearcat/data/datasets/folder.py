@@ -22,12 +22,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
+
 from bearcat.data.bearing import find_bearing
 from bearcat.data.catalogue import About, Catalogue, Download, Entry, Problem
 from bearcat.data.files import checked_root, inside
 from bearcat.data.formats import FORMATS, Samples, Signals, reading
 from bearcat.data.isolated import read_signals
-from bearcat.data.recording import Recording, RecordingInfo
+from bearcat.data.recording import Floats, Recording, RecordingInfo, stretch
 from bearcat.errors import InputError, suggest
 from bearcat.storage import digest_file
 
@@ -53,6 +55,11 @@ class ManifestRow(RecordingInfo):
                 f" correct them in {MANIFEST}"
             )
         return samples[self.start : self.stop]
+
+    def metadata(self, found: Signals) -> RecordingInfo:
+        """What is known once the file was read: its rate, and the mean of a recorded speed."""
+        rpm = self.rpm if found.speed is None else float(np.mean(found.speed, dtype=np.float64))
+        return replace(self.info(), rate=found.rate, rpm=rpm)
 
 
 class FileReader:
@@ -109,19 +116,37 @@ class FolderEntry(Entry):
 def _entry(row: ManifestRow, reader: FileReader) -> FolderEntry:
     def signals() -> Signals:
         found = reader.signals(row)
-        channels = found.channels if row.channel is None else dict([found.pick(row.channel)])
-        return Signals(
-            row.origin, {name: row.part(samples) for name, samples in channels.items()}, row.rate or found.rate
-        )
+        channels = dict(found.channels)
+        speed = None if row.rpm_channel is None else _speed(row, channels)
+        if row.channel is not None:
+            channels = dict([found.pick(row.channel)])
+        parts = {name: row.part(samples) for name, samples in channels.items()}
+        return Signals(row.origin, parts, row.rate or found.rate, speed)
 
     def read() -> Recording:
         found = signals()
         channel, samples = found.pick(None)
         reader.release(row)
-        return Recording(signal=samples, **vars(replace(row.info(), rate=found.rate, channel=channel)))
+        speed = None if found.speed is None else stretch(found.speed, samples.size)
+        return Recording(signal=samples, speed=speed, **vars(replace(row.metadata(found), channel=channel)))
 
     identity = f"folder-2 {row.info()} {row.start} {row.stop}"
     return FolderEntry(row.domain, row.label, row.origin, row.path, identity, read, signals, row, reader)
+
+
+def _speed(row: ManifestRow, channels: dict[str, Samples]) -> Floats:
+    """The speed's part of this recording; the channel is taken out, as it is no vibration.
+
+    It may have been sampled at another rate than the longest channel, over the same time.
+    """
+    if row.rpm_channel not in channels:
+        raise InputError(
+            f"{row.origin}: the speed '{row.rpm_channel}' is neither a number nor a channel of this file"
+            f"{suggest(str(row.rpm_channel), channels)}", "rpm"
+        )  # fmt: skip
+    samples = np.asarray(channels.pop(row.rpm_channel), dtype=np.float32)
+    longest = max((len(other) for other in channels.values()), default=samples.size)
+    return row.part(samples if samples.size == longest else stretch(samples, longest))
 
 
 def folder_entries(catalogue: Catalogue) -> list[FolderEntry]:
@@ -143,14 +168,16 @@ class Folder:
 
     root: Path
     channel: str | None = None  # for files with several channels
-    rpm: float | None = None
+    rpm: str | float | None = None  # a number, or the name of a channel that holds the speed in rpm
     bearing: str | None = None  # as `find_bearing` reads it
 
     about: ClassVar[About] = About("your own recordings: ROOT/<domain>/<label>/file, or ROOT/manifest.csv", "yours")
 
     def __post_init__(self) -> None:
-        if self.rpm is not None and not 0 < self.rpm < math.inf:
-            raise InputError(f"rpm must be a positive number, not {self.rpm:g}")
+        with suppress(ValueError, TypeError):
+            object.__setattr__(self, "rpm", float(self.rpm))  # type: ignore[arg-type]
+        if isinstance(self.rpm, float) and not 0 < self.rpm < math.inf:
+            raise InputError(f"the speed must be a positive number of rpm, not {self.rpm:g}", "rpm")
         if self.bearing is not None:
             find_bearing(self.bearing)
 
@@ -181,12 +208,11 @@ class Folder:
     def _complete(self, row: ManifestRow) -> ManifestRow:
         """The row, with missing values filled from the domain's name and these settings."""
         bearing = None if self.bearing is None else find_bearing(self.bearing)
-        return replace(
-            row,
-            channel=row.channel or self.channel,
-            rpm=row.rpm or speed_in_name(row.domain) or self.rpm,
-            bearing=row.bearing or bearing,
-        )
+        row = replace(row, channel=row.channel or self.channel, bearing=row.bearing or bearing)
+        if row.rpm or row.rpm_channel:
+            return row
+        rpm = speed_in_name(row.domain) or self.rpm
+        return replace(row, rpm_channel=rpm) if isinstance(rpm, str) else replace(row, rpm=rpm)
 
 
 def speed_in_name(domain: str) -> float | None:
@@ -262,20 +288,34 @@ def _read_row(root: Path, texts: dict[str, str | None]) -> ManifestRow:
     start, stop = _number(texts, "start", whole=True) or 0, _number(texts, "stop", whole=True)
     if stop is not None and stop <= start:
         raise InputError(f"'stop' ({stop:g}) must be greater than 'start' ({start:g})")
-    bearing = texts.get("bearing")
+    bearing, rpm_channel = texts.get("bearing"), texts.get("rpm")
+    rpm = _number(texts, "rpm") if _is_number(rpm_channel) else None
+    if rpm is not None:
+        rpm_channel = None
+        if rpm == 0:
+            raise InputError("'rpm' must be above 0; leave it empty where the speed is not known")
     row = ManifestRow(path=path, origin=name, domain=domain, start=int(start), stop=None if stop is None else int(stop))
     part = f"[{row.start}:{'' if row.stop is None else row.stop}]" if row.start or row.stop else ""
     return replace(
         row,
         origin=name + (f"#{channel}" if channel else "") + part,
         rate=_number(texts, "rate"),
-        rpm=_number(texts, "rpm") or None,
+        rpm=rpm,
+        rpm_channel=rpm_channel,
         bearing=None if bearing is None else find_bearing(bearing),
         channel=channel,
         label=texts.get("label"),
         machine=texts.get("machine"),
         sensor=texts.get("sensor"),
     )
+
+
+def _is_number(text: str | None) -> bool:
+    try:
+        float(text or "")
+    except ValueError:
+        return False
+    return True
 
 
 def _number(texts: dict[str, str | None], column: str, whole: bool = False) -> float | None:
