@@ -19,6 +19,7 @@ from packaging.requirements import Requirement
 import bearcat
 from bearcat.calibration import Evidence, Matrix, Vector
 from bearcat.data import Simulated, load, open_dataset
+from bearcat.data.bearing import BEARINGS
 from bearcat.data.recording import cut, spectral_shape, spectrum, standardise
 from bearcat.deploy.export import export_onnx, load_onnx
 from bearcat.deploy.predict import predict_windows
@@ -281,3 +282,18 @@ def test_the_examples_of_the_documentation_run(tmp_path):
         name, confidence = result.stdout.split()[:2]
         assert name == model.classes[diagnosis.index]
         assert float(confidence) == pytest.approx(diagnosis.confidence, abs=1e-5)
+
+
+def test_a_graph_takes_the_speed_and_the_orders_that_its_input_needs(tmp_path):
+    use = "log-spectrum,band-kurtosis,envelope-orders,fault-orders"
+    model = made_model(f"physics:use={use}:last=20", 1000, None, sharp=1.0)
+    exported = load_onnx(export_onnx(model, tmp_path / "model.onnx"), threads=1)
+    assert [given.name for given in exported.session.get_inputs()] == ["windows", "rpm", "orders"]
+    windows = raw_windows(model, 5)
+    for rpm, bearing in ((900.0, BEARINGS["6205"]), (1500.0, BEARINGS["6203"])):
+        expected, found = model.outputs(windows, rpm, bearing), exported.outputs(windows, rpm, bearing)
+        np.testing.assert_allclose(found.log_probabilities, expected.log_probabilities, atol=5e-3)
+        assert np.median(abs(found.features - expected.features)) < 1e-3
+    for given, word in (((), "speed"), ((60000.0, BEARINGS["6205"]), "rpm"), ((900.0,), "bearing")):
+        with pytest.raises(InputError, match=word):
+            exported.predict(windows, *given)

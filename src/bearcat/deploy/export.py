@@ -1,6 +1,7 @@
 """A model as one ONNX graph, from windows as recorded to calibrated probabilities; and a reader that needs no torch.
 
     windows (window, channel, sample) float32
+    rpm (1,), orders (4,) float32, where its input needs the speed and the bearing (FTF, BPFO, BPFI and BSF)
       → the model's input (its torch form) → network = features, logits
       → calibration → log_probabilities, probabilities
 
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 
 from bearcat import __version__
 from bearcat.data.bearing import Bearing
-from bearcat.data.inputs import find_input
+from bearcat.data.inputs import INPUTS, check_needs, find_input, metadata_arrays
 from bearcat.data.prepare import Preparation
 from bearcat.deploy.metadata import ONNX, check_metadata
 from bearcat.errors import InputError
@@ -43,7 +44,8 @@ OPSET = 18
 BATCH = 16  # windows a call: more do not fit a core's cache (benchmarks/predict_speed.py)
 
 METADATA = ("classes", "preparation", "rate", "channels", "calibrated", "pooled_temperature", "refusal", "familiarity",
-            "made_by")  # fmt: skip
+            "needs", "made_by")  # fmt: skip
+BEHIND = {"rpm": "rpm", "bearing": "orders"}  # what a recording says → the graph's input behind the windows
 
 Array = NDArray[Any]
 
@@ -60,6 +62,7 @@ class OnnxModel:
     pooled_temperature: float
     metadata: dict[str, Any]
     input: str = "time"  # for people: it is inside the graph, and whoever runs that needs no row of INPUTS
+    needs: tuple[str, ...] = ()  # of "rate", "rpm" and "bearing", what its input needs
     familiarity: Familiarity | None = None
 
     @property
@@ -73,31 +76,35 @@ class OnnxModel:
         refusal: str | None = self.metadata["refusal"]
         return refusal
 
-    def predict(self, windows: Array) -> Array:
+    def predict(self, windows: Array, rpm: float | None = None, bearing: Bearing | None = None) -> Array:
         """(window, channel, sample) windows as recorded → calibrated probabilities (window, class)."""
-        return self.run(windows, ["probabilities"])[0]
+        return self.run(windows, ["probabilities"], rpm, bearing)[0]
 
-    def log_probabilities(self, windows: Array) -> Array:
+    def log_probabilities(self, windows: Array, rpm: float | None = None, bearing: Bearing | None = None) -> Array:
         """The same windows → calibrated log-probabilities (window, class)."""
-        return self.run(windows, ["log_probabilities"])[0]
+        return self.run(windows, ["log_probabilities"], rpm, bearing)[0]
 
     def outputs(self, windows: Array, rpm: float | None = None, bearing: Bearing | None = None) -> Outputs:
-        """The same windows → calibrated log-probabilities, logits before calibration, and features.
+        """The same windows → calibrated log-probabilities, logits before calibration, and features."""
+        return Outputs(*self.run(windows, ["log_probabilities", "logits", "features"], rpm, bearing))
 
-        Speed and bearing are not used: an input that uses them has no torch form, and so cannot be exported.
-        """
-        del rpm, bearing
-        return Outputs(*self.run(windows, ["log_probabilities", "logits", "features"]))
-
-    def run(self, windows: Array, outputs: Sequence[str]) -> list[Array]:
+    def run(
+        self, windows: Array, outputs: Sequence[str], rpm: float | None = None, bearing: Bearing | None = None
+    ) -> list[Array]:
         """These of the graph's outputs: probabilities, log_probabilities, logits (before calibration), features."""
+        rate = self.preparation.rate or self.rate
+        check_needs(self.needs, {"rate": rate, "rpm": rpm, "bearing": bearing})
+        if self.input.split(":")[0] in INPUTS:
+            find_input(self.input).check(self.preparation.length, rate, rpm, bearing)
         given = np.ascontiguousarray(windows, dtype=np.float32)
         if given.ndim != 3 or given.shape[1:] != (self.channels, self.preparation.length):
             raise InputError(
                 f"windows must have the shape (window, {self.channels}, {self.preparation.length}), not {given.shape}"
             )
         starts = range(0, max(len(given), 1), BATCH)
-        parts = [self.session.run(list(outputs), {"windows": given[start : start + BATCH]}) for start in starts]
+        arrays = [array.astype(np.float32) for array in metadata_arrays(self.needs, rpm, bearing)]
+        behind = dict(zip((BEHIND[name] for name in self.needs if name in BEHIND), arrays, strict=True))
+        parts = [self.session.run(list(outputs), {"windows": given[at : at + BATCH]} | behind) for at in starts]
         return [np.concatenate(part) for part in zip(*parts, strict=True)]
 
 
@@ -138,6 +145,7 @@ def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
             pooled_temperature=metadata["pooled_temperature"],
             metadata={name: metadata[name] for name in ("calibrated", "refusal", "made_by")},
             input=metadata["preparation"].pop("input"),
+            needs=tuple(metadata.get("needs", ())),
             familiarity=_decode_familiarity(metadata["familiarity"], session),
         )
     except InputError as error:
@@ -178,6 +186,7 @@ def export_onnx(model: Model, path: Path) -> Path:
         "pooled_temperature": model.pooled_temperature,
         "refusal": model.refusal,
         "familiarity": _encode_familiarity(model.familiarity),
+        "needs": find_input(model.preparation.input).needs,
         "made_by": made_by,
     }
     program.model.metadata_props.update({key: json.dumps(value, ensure_ascii=False) for key, value in metadata.items()})
@@ -203,7 +212,11 @@ def _traced(model: Model) -> Any:
             f"the input '{model.preparation.input}' has no torch form, so its model cannot be exported;"
             " use the model's folder"
         )
-    example = torch.zeros(2, model.channels, model.preparation.length)
+    needs = find_input(model.preparation.input).needs
+    names = [name for needed, name in BEHIND.items() if needed in needs]
+    examples = {"rpm": torch.full((1,), 900.0), "orders": torch.tensor([0.4, 3.6, 5.4, 2.4])}
+    behind = tuple(examples[name] for name in names)
+    windows = torch.zeros(2, model.channels, model.preparation.length)
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript")]
     levels = [logger.level for logger in loggers]
     try:
@@ -213,13 +226,13 @@ def _traced(model: Model) -> Any:
             warnings.simplefilter("ignore")
             return torch.onnx.export(
                 ExportForm(form, model).eval(),
-                (example,),
+                (windows, *behind),
                 dynamo=True,
                 verbose=False,
                 opset_version=OPSET,
-                input_names=["windows"],
+                input_names=["windows", *names],
                 output_names=["probabilities", "log_probabilities", "logits", "features"],
-                dynamic_shapes=({0: torch.export.Dim("window")},),
+                dynamic_shapes=({0: torch.export.Dim("window")}, *(None for _ in names)),
             )
     except ImportError as error:
         raise InputError("writing ONNX needs an extra; pip install 'bearcat[export]'") from error

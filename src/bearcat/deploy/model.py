@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from bearcat import __version__
 from bearcat.calibration import Calibration, find_calibrator
-from bearcat.data.inputs import find_input
+from bearcat.data.inputs import WHAT, find_input
 from bearcat.data.prepare import Preparation
 from bearcat.deploy.metadata import FOLDER, check_metadata
 from bearcat.errors import InputError
@@ -48,6 +48,7 @@ from bearcat.trust.pooling import Outputs
 
 if TYPE_CHECKING:
     from bearcat.data.bearing import Bearing
+    from bearcat.data.recording import Speed
 
 FORMAT = 2
 BATCH = 16  # windows at once: what lies between two layers then stays in the cache (benchmarks/predict_speed.py)
@@ -91,11 +92,13 @@ class Model:
         result: np.ndarray = (self._calibrated(logits) if calibrated else logits).softmax(dim=-1).numpy()
         return result
 
-    def log_probabilities(self, windows: np.ndarray) -> np.ndarray:
+    def log_probabilities(
+        self, windows: np.ndarray, rpm: Speed | None = None, bearing: Bearing | None = None
+    ) -> np.ndarray:
         """(window, channel, sample) windows as recorded → (window, class), calibrated."""
-        return self.outputs(windows).log_probabilities
+        return self.outputs(windows, rpm, bearing).log_probabilities
 
-    def outputs(self, windows: np.ndarray, rpm: float | None = None, bearing: Bearing | None = None) -> Outputs:
+    def outputs(self, windows: np.ndarray, rpm: Speed | None = None, bearing: Bearing | None = None) -> Outputs:
         """The same windows → calibrated log-probabilities, logits before calibration, and features.
 
         They are at the model's rate; speed and bearing are for inputs that use them.
@@ -126,8 +129,10 @@ class ExportForm(nn.Module):
         self.register_buffer("factor", (matrix[0].double() * calibration.scale[0].double()).float())
         self.register_buffer("bias", calibration.bias[0].float())
 
-    def forward(self, windows: Tensor) -> tuple[Tensor, ...]:
-        logits, features = self.network(self.form(windows)[None])
+    def forward(self, windows: Tensor, first: Tensor | None = None, second: Tensor | None = None) -> tuple[Tensor, ...]:
+        """Speed and orders of the bearing follow the windows, where the input needs them."""
+        metadata = [tensor for tensor in (first, second) if tensor is not None]
+        logits, features = self.network(self.form(windows, *metadata)[None])
         calibrated = logits[0] @ self.factor.T + self.bias
         return calibrated.softmax(dim=-1), calibrated.log_softmax(dim=-1), logits[0], features[0]
 
@@ -238,7 +243,7 @@ def model_card(metadata: Mapping[str, Any]) -> str:
         " or export it with `bearcat export`.",
         f"## What it does\nTakes windows of {preparation['length']} samples of {metadata['channels']} channel(s) at"
         f" {rate} ({preparation['input']} input, {metadata['encoder']} encoder) and distinguishes {count} classes:"
-        f" {classes}."
+        f" {classes}.{_needs_sentence(preparation['input'])}"
         f" {_calibration_sentence(metadata)}"
         f" A recording's confidence is pooled from its windows with temperature {metadata['pooled_temperature']:.4g}"
         f"{_pooling_phrase(metadata.get('pooled_recordings'))}."
@@ -256,6 +261,15 @@ def model_card(metadata: Mapping[str, Any]) -> str:
         f"## Versions\n{_listed({'bearcat (saved by)': __version__} | dict(metadata.get('versions') or {}), '')}",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _needs_sentence(row: str) -> str:
+    """What a recording must say, for the card; nothing where the input is not known here."""
+    try:
+        needed = [what for name, what in WHAT.items() if name != "rate" and name in find_input(row).needs]
+    except InputError:
+        return ""
+    return f" It needs {' and '.join(needed)} of each recording." if needed else ""
 
 
 def _calibration_sentence(metadata: Mapping[str, Any]) -> str:
