@@ -75,7 +75,7 @@ def adapt(
 
     from rich.progress import track as reading
 
-    from bearcat.data import Folder, dataset_label
+    from bearcat.data import dataset_label
     from bearcat.data.choose import Requested, choose_settings, paper_settings
     from bearcat.methods.recipe import QUICK_EPOCHS, RECIPES, find_recipe
     from bearcat.runs import adapt as adapting
@@ -93,7 +93,7 @@ def adapt(
     changes = pairs(recipe_settings or ())
     changed = RECIPES[names[-1]].with_settings(changes)
     balance = changed.balance if "balance" in changes else balance
-    requested = Requested(channel, rate, window, stride, split, kind, balance)
+    requested = Requested(channel, rate, window, stride, split, kind, balance, changed.input)
     paper_settings(requested)  # refuses impossible settings before anything is read
     where, precision = chosen_device(device), checked_precision(precision)
     dataset = dataset_named(data_name, root, channel, settings, rpm, bearing)
@@ -102,23 +102,23 @@ def adapt(
     bar = partial(reading, description="reading", console=console(to_error=True), transient=True)
     dataset, catalogue, chosen = choose_settings(dataset, catalogue, task, requested, bar)
     library = Library({dataset: catalogue})
-    if isinstance(dataset, Folder):
+    if chosen.choices:
         _print_choices(chosen)
-    if epochs is None:
-        epochs = QUICK_EPOCHS if data_name == "simulated" else RECIPES[names[-1]].schedule.epochs
     out = out or Path("bearcat-out")
     records: list[tuple[str, dict[str, Any]]] = []
     for name in names:
         main = name == names[-1]
         own = {"balance": str(chosen.balance)} | (changes if main else {})
+        usual = RECIPES[name].schedule.epochs
+        length = epochs or (min(usual, QUICK_EPOCHS) if data_name == "simulated" else usual)
         spec = RunSpec(
-            dataset_label(data_name), dataset, task, name, make_recipe(name, chosen.preparation.input, epochs, own),
+            dataset_label(data_name), dataset, task, name, make_recipe(name, chosen.preparation.input, length, own),
             chosen.preparation, chosen.split, seed, precision, chosen=chosen.choices, warnings=chosen.warnings,
         )  # fmt: skip
         folder, others = (
             (out, [out / f"beside-{other}" for other, _ in records]) if main else (out / f"beside-{name}", [])
         )
-        with _training_bar(name, epochs) as progress:
+        with _training_bar(name, length) as progress:
             records.append((name, adapting.adapt(spec, folder, where, progress, others, main, track, library)))
     _print_scores(str(task).replace("→", " → "), records, chosen.warnings)
     print_trust(*records[-1])

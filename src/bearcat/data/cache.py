@@ -55,6 +55,17 @@ def cached_windows(catalogue: Catalogue, preparation: Preparation, cache: Path |
     return _open(place, preparation) or windows
 
 
+def metadata(catalogue: Catalogue, cache: Path) -> list[tuple[RecordingInfo, int]]:
+    """What is known of every recording in this catalogue, with the number of its samples; kept, so it is read once."""
+    place = cache / "metadata" / digest_json([VERSION, fingerprint(catalogue, cache)])
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return [(RecordingInfo.from_dict(info), int(samples)) for info, samples in json.loads(place.read_bytes())]
+    found = [(recording.info(), recording.signal.size) for recording in load(catalogue)]
+    with contextlib.suppress(OSError):
+        write_atomically(place, json.dumps([[info.to_dict(), samples] for info, samples in found]).encode())
+    return found
+
+
 def fingerprint(catalogue: Catalogue, cache: Path) -> str:
     """SHA-256 of everything that determines the recordings: labels, how they are read, and the files' content.
 

@@ -15,19 +15,23 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 
 import numpy as np
 
+from bearcat.data.cache import metadata
 from bearcat.data.catalogue import Catalogue, Dataset
 from bearcat.data.datasets.folder import Folder, FolderEntry, folder_entries, with_channel
+from bearcat.data.inputs import INPUTS, Input, PhysicalInput, find_input
 from bearcat.data.prepare import Preparation
 from bearcat.data.recording import Floats, RecordingInfo, count_windows
 from bearcat.data.tasks import Split, Task, classes_of
 from bearcat.errors import InputError
+from bearcat.settings import cache_folder
 
 USUAL, SHORTEST, LONGEST = 1024, 256, 4096  # samples a window: the paper's; the least for spectra; the most for speed
+LONGEST_PHYSICAL, ENOUGH_TURNS, ENOUGH_SECONDS = 1 << 16, 2.0, 0.5  # samples, turns and seconds, for physical inputs
 ENOUGH, ENOUGH_TARGET = 50, 200  # windows of the rarest source class, and of the target
 FEWEST = 10  # windows of a class below which a test share of it says nothing
 LOW_RATE = 8000.0  # Hz; impacts in rolling bearings ring at some kHz
@@ -63,6 +67,12 @@ class Requested:
     split: str | None = None
     input: str | None = None
     balance: bool | None = None
+    default_input: str = "time"  # the recipe's, where none is given
+
+    @property
+    def kind(self) -> str:
+        """The input, as it was given or as the recipe has it."""
+        return self.input or self.default_input
 
 
 @dataclass(frozen=True)
@@ -89,7 +99,7 @@ class DataSettings:
 def paper_settings(requested: Requested) -> DataSettings:
     """The paper's settings where no others are requested: for the named datasets."""
     length = requested.window or USUAL
-    preparation = Preparation(requested.input or "time", length, requested.stride, requested.rate)
+    preparation = Preparation(requested.kind, length, requested.stride, requested.rate)
     return DataSettings(preparation, Split(requested.split or "window"), requested.channel, bool(requested.balance))
 
 
@@ -100,14 +110,21 @@ def choose_settings(
     requested: Requested,
     progress: Callable[[Iterable[FolderEntry]], Iterable[FolderEntry]] = iter,
 ) -> tuple[Dataset, Catalogue, DataSettings]:
-    """The settings of a task: chosen from the recordings of a user's folder, the paper's for a named dataset.
+    """The settings of a task: chosen from the recordings of a user's folder, and of any dataset for a physical input;
+    the paper's for a named dataset otherwise.
 
     They are returned with the dataset and its catalogue, whose channel may have been chosen too.
     """
-    if not isinstance(dataset, Folder):
+    if not isinstance(dataset, Folder) and not isinstance(find_input(requested.kind), PhysicalInput):
         return dataset, catalogue, paper_settings(requested)
     part = catalogue.only((*task.sources, task.target))
     part.check()
+    if not isinstance(dataset, Folder):
+        described = [
+            Measurement(channels={str(info.channel): ChannelMeasurement(samples, 0.0)}, **vars(info))
+            for info, samples in metadata(part, cache_folder())
+        ]
+        return dataset, catalogue, choose(described, task, replace(requested, channel=None))
     settings = choose([measure(entry) for entry in progress(folder_entries(part))], task, requested)
     return replace(dataset, channel=settings.channel), with_channel(catalogue, settings.channel), settings
 
@@ -155,13 +172,38 @@ def choose(measurements: Sequence[Measurement], task: Task, requested: Requested
     chooser = _Chooser(source, target, requested)
     channel, rate = chooser.channel(), chooser.rate()
     samples = {recording.origin: _samples(recording, channel, rate) for recording in chooser.recordings}
-    preparation = chooser.window(samples, rate)
+    kind = chooser.input()
+    preparation = chooser.window(samples, rate, find_input(kind))
     counts = _counts(samples, preparation.length, preparation.step)
     split = chooser.split(counts, preparation)
-    preparation = replace(preparation, input=chooser.input())
+    preparation = replace(preparation, input=kind)
     balance = chooser.balance(counts)
     chooser.warn_of_classes(classes)
     return DataSettings(preparation, split, channel, balance, tuple(chooser.choices), tuple(chooser.warnings))
+
+
+def suited_input(text: str, recordings: Sequence[RecordingInfo]) -> tuple[str, Choice]:
+    """The input that these recordings allow, as text, and the reason where there was a choice."""
+    chosen, reason = find_input(text).suited(recordings)
+    name = next(name for name, kind in INPUTS.items() if type(chosen) is kind)
+    if not reason:
+        return text, Choice("input", text, "")
+    parts = [f"{field.name}={','.join(map(str, getattr(chosen, field.name)))}" for field in fields(chosen)]
+    return ":".join([name, *parts]), Choice("input", f"{name} ({', '.join(parts)})", reason)
+
+
+def _physical_window(rate: float | None, rpm: float | None) -> tuple[int, str]:
+    """The shortest power of two that holds enough turns of the shaft, or enough seconds, and the reason."""
+    if rate is None:
+        return LONGEST, "the rate is not known; longer windows show lower frequencies"
+    if rpm is None:
+        seconds = f"shaft speeds are not known, and {ENOUGH_SECONDS:g} s hold two turns from"
+        wanted, reason = rate * ENOUGH_SECONDS, f"{seconds} {120 / ENOUGH_SECONDS:g} rpm up"
+    else:
+        turn = rate * 60 / rpm
+        wanted, reason = ENOUGH_TURNS * turn, f"at {rpm:g} rpm a turn of the shaft takes {turn:.0f} samples"
+    length = min(1 << math.ceil(math.log2(wanted)), LONGEST_PHYSICAL)
+    return length, reason if rpm is None else f"{reason}, and this is {length / turn:.1f} of them"
 
 
 def _samples(recording: Measurement, channel: str | None, rate: float | None) -> int:
@@ -269,17 +311,21 @@ class _Chooser:
             )
         return rate
 
-    def window(self, samples: Mapping[str, int], rate: float | None) -> Preparation:
+    def window(self, samples: Mapping[str, int], rate: float | None, chosen: Input) -> Preparation:
         """The longest sensible window, and as little overlap as gives enough windows."""
         slowest = min((recording.rpm for recording in self.recordings if recording.rpm), default=None)
         wanted, reason = USUAL, "the paper's; shaft speeds, which might ask for more, are not known"
-        if slowest is not None and rate is not None:
+        least = SHORTEST
+        if isinstance(chosen, PhysicalInput):
+            wanted, reason = _physical_window(rate, slowest)
+            least = max(least, chosen.shortest)
+        elif slowest is not None and rate is not None:
             turn = rate * 60 / slowest
             wanted = min(LONGEST, max(USUAL, 1 << round(math.log2(turn))))
             share = f"this is {wanted / turn:.1f} of one"
             reason = f"at {slowest:g} rpm a turn of the shaft takes {turn:.0f} samples, and {share}"
         lengths = [self.requested.window or wanted]
-        while not self.requested.window and lengths[-1] // 2 >= SHORTEST:
+        while not self.requested.window and lengths[-1] // 2 >= least:
             lengths.append(lengths[-1] // 2)
         shortest = min(samples, key=samples.__getitem__)
         if samples[shortest] < lengths[-1]:
@@ -349,9 +395,10 @@ class _Chooser:
         return split
 
     def input(self) -> str:
-        if self.requested.input is None:
-            self.choose("input", "time", "it was the better one where both were measured (docs/add-your-data.md)")
-        return self.requested.input or "time"
+        chosen, choice = suited_input(self.requested.kind, self.recordings)
+        if self.requested.input is None or choice.reason:
+            self.choices.append(replace(choice, reason=choice.reason or "the recipe is made for it"))
+        return chosen
 
     def balance(self, counts: Mapping[str, int]) -> bool:
         """Whether to balance classes: where they are very uneven."""

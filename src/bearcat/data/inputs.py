@@ -39,6 +39,11 @@ class Input:
     turns: ClassVar[float] = 0  # of the shaft that a window should hold for this input
 
     @property
+    def depends(self) -> bool:
+        """Whether what it is depends on the metadata of the recordings (`suited`)."""
+        return False
+
+    @property
     def needs(self) -> tuple[str, ...]:
         """What of WHAT a recording must say."""
         return ()
@@ -334,6 +339,10 @@ class Physics(PhysicalInput):
     def __post_init__(self) -> None:
         for name in self.use:
             find_name(name, PARTS, "part of the physical input")
+
+    @property
+    def depends(self) -> bool:
+        return not self.use
 
     @property
     def members(self) -> list[PhysicalInput]:

@@ -75,12 +75,14 @@ class Labelled:
     """Windows with labels.
 
     values (window, channel, time) float32; labels (window,) int64, codes into the task's classes; recording (window,)
-    int64, an index into `SplitTask.source_recordings`, or empty where recordings are not known.
+    int64, an index into `SplitTask.source_recordings`, and domain (window,) int64, the number of the source domain;
+    both are empty where they are not known.
     """
 
     values: Floats
     labels: Integers
     recording: Integers = field(default_factory=_not_known)
+    domain: Integers = field(default_factory=_not_known)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -167,9 +169,10 @@ class SplitTask:
     def _training(self, take: Callable[[Windows, Integers], Floats]) -> TrainingData:
         """Arrays that own their memory: there is no way back from them to the array, or the file, they come from."""
         codes, source, number = _codes(self.source, self.classes), self.source.recording, np.argsort(self.target_order)
+        domain = np.array([self.task.sources.index(recording.domain) for recording in self.source.recordings])
 
         def labelled(index: Integers) -> Labelled:
-            return Labelled(take(self.source, index), codes[index], source[index])
+            return Labelled(take(self.source, index), codes[index], source[index], domain[source[index]])
 
         recording = number[self.target.recording[self.target_train]]
         return TrainingData(

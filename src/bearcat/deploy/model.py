@@ -32,7 +32,7 @@ from bearcat.data.inputs import WHAT, find_input
 from bearcat.data.prepare import Preparation
 from bearcat.deploy.metadata import FOLDER, check_metadata
 from bearcat.errors import InputError
-from bearcat.models import Network, build_network
+from bearcat.models import Network, restore
 from bearcat.storage import (
     digest,
     digest_file,
@@ -194,10 +194,7 @@ def load_model(folder: Path) -> Model:
         check_metadata(metadata, str(folder), FOLDER)
         tensors, _ = load_tensors(folder / WEIGHTS)
         preparation = Preparation(**metadata["preparation"])
-        network = build_network(
-            metadata["encoder"], 1, metadata["channels"], preparation.points, len(metadata["classes"])
-        ).requires_grad_(False)
-        network.load_state_dict(_part(tensors, "network."))
+        network = restore(metadata["encoder"], _part(tensors, "network."), metadata["channels"], preparation.points)
         familiarity = {name: value.numpy() for name, value in _part(tensors, "familiarity.").items()}
         return Model(
             network=network,

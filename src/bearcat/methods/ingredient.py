@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from bearcat.data.inputs import Input
+    from bearcat.data.tasks import TrainingData
     from bearcat.methods.recipe import Schedule
     from bearcat.models.stacked import Randomness
     from bearcat.training.batches import Batch
@@ -124,6 +125,13 @@ class Ingredient:
 
     def build(self, runs: int, features: int, classes: int, dropout: float) -> nn.Module | None:  # noqa: ARG002
         """A module that is trained with the losses, for a stack of runs (bearcat.models.stacked)."""
+        return None
+
+    def scale(self, data: TrainingData) -> tuple[TrainingData, nn.Module] | None:  # noqa: ARG002
+        """Changes the prepared windows before training; the module, for one run, is what the network begins with.
+
+        It has buffers alone, whose first axis is the run, and does to windows of the target what was done here.
+        """
         return None
 
     def start_epoch(self, state: TrainingState) -> None:

@@ -8,11 +8,12 @@ from bearcat.models.networks import (
     fast_path,
     initialise,
     path_of,
+    restore,
     select_run,
     use_path,
 )
 
 __all__ = [
-    "PRECISIONS", "DomainClassifier", "Network", "build_network", "fast_path", "initialise", "path_of", "select_run",
-    "use_path",
+    "PRECISIONS", "DomainClassifier", "Network", "build_network", "fast_path", "initialise", "path_of", "restore",
+    "select_run", "use_path",
 ]  # fmt: skip

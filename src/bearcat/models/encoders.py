@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from bearcat.errors import InputError
 from bearcat.settings import from_text
 
 if TYPE_CHECKING:
@@ -52,7 +53,37 @@ class CNN(Encoder):
         return 3 * (16 + 32 + 32 + 64) * points  # three tensors for each convolution's output, at its length
 
 
-ENCODERS: dict[str, type[Encoder]] = {"cnn": CNN}
+@dataclass(frozen=True)
+class Dense(Encoder):
+    """Dense layers with ReLU and dropout, for inputs whose every point has a meaning of its own."""
+
+    widths: tuple[int, ...] = (256, 128)
+
+    def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:
+        from bearcat.models.networks import DenseEncoder
+
+        if not self.widths or min(self.widths) < 1:
+            raise InputError("setting 'widths' of the encoder 'dense' needs whole numbers above 0, such as 256,128")
+        return DenseEncoder(runs, (channels * points, *self.widths), dropout)
+
+    def activations(self, channels: int, points: int) -> int:
+        return 2 * channels * points + 4 * sum(self.widths)
+
+
+@dataclass(frozen=True)
+class Linear(Encoder):
+    """Nothing but the input, so that the head makes a linear classifier of it."""
+
+    def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:
+        from bearcat.models.networks import DenseEncoder
+
+        return DenseEncoder(runs, (channels * points,), dropout)
+
+    def activations(self, channels: int, points: int) -> int:
+        return 2 * channels * points
+
+
+ENCODERS: dict[str, type[Encoder]] = {"cnn": CNN, "dense": Dense, "linear": Linear}
 
 
 def find_encoder(text: str) -> Encoder:

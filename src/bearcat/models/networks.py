@@ -13,9 +13,10 @@ from __future__ import annotations
 import copy
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
+from itertools import pairwise
 from typing import cast
 
 import numpy as np
@@ -49,10 +50,13 @@ class Accelerated(nn.Module):
 
     path = "plain"
     precision = "float32"
+    narrow = False  # whether it can keep its activations in bfloat16
 
 
 class ConvolutionalEncoder(Accelerated):
     """Four convolutions and two dense layers: windows (run, batch, channel, time) → features (run, batch, 256)."""
+
+    narrow = True
 
     def __init__(self, runs: int, channels: int, probability: float = 0.5) -> None:
         super().__init__()
@@ -158,14 +162,62 @@ def _pooled(values: Tensor) -> Tensor:
     return torch.cat([values[..., start:stop].amax(dim=-1, keepdim=True) for start, stop in edges], dim=-1)
 
 
+class DenseEncoder(Accelerated):
+    """Dense layers, or none: windows (run, batch, channel, point) → features (run, batch, last size)."""
+
+    def __init__(self, runs: int, sizes: Sequence[int], probability: float = 0.5) -> None:
+        super().__init__()
+        self.features, self.probability = sizes[-1], probability
+        self.dense = nn.ModuleList(StackedDense(runs, inputs, outputs) for inputs, outputs in pairwise(sizes))
+
+    def forward(
+        self, windows: Tensor, batch_statistics: bool, randomness: Randomness | None, present: Tensor | None = None,
+        domains: int = 1,
+    ) -> Tensor:  # fmt: skip
+        del batch_statistics, present, domains  # there is nothing to normalise
+        values = windows.flatten(2)
+        for number, dense in enumerate(self.dense):
+            values = rectified_dropout(dense(values), self.probability, randomness, number, self.path)
+        return values
+
+
+class InputScaling(nn.Module):
+    """(window − mean) · factor, point by point: what methods.standardise found, (run, channel, point) each."""
+
+    def __init__(self, mean: Tensor, factor: Tensor) -> None:
+        super().__init__()
+        self.mean: Tensor
+        self.factor: Tensor
+        self.register_buffer("mean", mean)
+        self.register_buffer("factor", factor)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        return (windows - self.mean[:, None]) * self.factor[:, None]
+
+
+class WindowScaling(nn.Module):
+    """Each window by its own mean and deviation; a deviation below `least` (run, 1) counts as 1."""
+
+    def __init__(self, least: Tensor) -> None:
+        super().__init__()
+        self.least: Tensor
+        self.register_buffer("least", least)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        centred = windows - windows.mean(dim=-1, keepdim=True)
+        deviation = centred.square().mean(dim=-1, keepdim=True).sqrt()
+        return centred / torch.where(deviation < self.least[:, :, None, None], 1.0, deviation)
+
+
 class Network(nn.Module):
     """An encoder and a head: windows (run, batch, channel, point) → logits (run, batch, class) and features.
 
-    Student and teacher are networks of one shape.
+    Student and teacher are networks of one shape. Inputs are scaled first where the method found how.
     """
 
     def __init__(self, encoder: nn.Module, runs: int, classes: int) -> None:
         super().__init__()
+        self.scaling: InputScaling | WindowScaling | None = None
         self.encoder = encoder
         self.head = StackedDense(runs, cast("int", encoder.features), classes)
 
@@ -177,6 +229,8 @@ class Network(nn.Module):
         present: Tensor | None = None,
         domains: int = 1,
     ) -> tuple[Tensor, Tensor]:
+        if self.scaling is not None:
+            windows = self.scaling(windows)
         features = self.encoder(windows, batch_statistics, randomness, present, domains)
         return self.head(features), features
 
@@ -201,9 +255,19 @@ def build_network(encoder: str, runs: int, channels: int, points: int, classes: 
 def select_run(network: Network, run: int, encoder: str, channels: int, points: int) -> Network:
     """One run of a stack as a network of its own, on the CPU, which predicts and is not trained further."""
     state = {name: value[run : run + 1].cpu() for name, value in network.state_dict().items()}
-    alone = build_network(encoder, 1, channels, points, len(state["head.bias"][0])).requires_grad_(False)
-    alone.load_state_dict(state)
-    return alone
+    return restore(encoder, state, channels, points)
+
+
+def restore(encoder: str, state: Mapping[str, Tensor], channels: int, points: int) -> Network:
+    """The network of one run with these weights and buffers, which predicts and is not trained further."""
+    network = build_network(encoder, 1, channels, points, state["head.bias"].shape[1])
+    if "scaling.mean" in state:
+        empty = torch.zeros(1, channels, points)
+        network.scaling = InputScaling(empty, empty.clone())
+    elif "scaling.least" in state:
+        network.scaling = WindowScaling(torch.zeros(1, 1))
+    network.load_state_dict(state)
+    return network.requires_grad_(False)
 
 
 class DomainClassifier(Accelerated):

@@ -19,8 +19,9 @@ from typing import Any
 
 from bearcat.calibration import find_calibrator
 from bearcat.data import Catalogue, Dataset, Preparation, Windows, cache_folder, join
-from bearcat.data.cache import cached_windows, fingerprint
-from bearcat.data.choose import Choice
+from bearcat.data.cache import cached_windows, fingerprint, metadata
+from bearcat.data.choose import Choice, suited_input
+from bearcat.data.inputs import find_input
 from bearcat.data.tasks import Split, SplitTask, Task, split_task
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Recipe
@@ -136,10 +137,21 @@ class Library:
         return replace(self._splits[key])
 
     def identified(self, spec: RunSpec) -> RunSpec:
-        """The run with the fingerprints of its data, which complete its identity."""
+        """The run with the fingerprints of its data and the input that suits them, which complete its identity."""
         if spec.fingerprints:
             return spec
+        spec = self._suited(spec)
         return replace(spec, fingerprints=tuple(self._fingerprint(spec, domain) for domain in spec.domains))
+
+    def _suited(self, spec: RunSpec) -> RunSpec:
+        """The run with the input that the metadata of its recordings allow, and why."""
+        if not find_input(spec.preparation.input).depends:
+            return spec
+        catalogue = self.catalogue(spec.dataset)
+        found = metadata(catalogue.only(spec.domains), cache_folder())
+        chosen, choice = suited_input(spec.preparation.input, [info for info, _ in found])
+        preparation = replace(spec.preparation, input=chosen)
+        return replace(spec, preparation=preparation, chosen=(*spec.chosen, choice))
 
     def _fingerprint(self, spec: RunSpec, domain: str) -> str:
         key = digest_json([spec.data_dict(), domain])

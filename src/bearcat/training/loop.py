@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -122,13 +123,16 @@ def train(
         raise InputError(
             "runs of one stack need the same ingredients and schedule; train these runs in stacks of their own"
         )
-    batches = stack_data([run.data for run in runs], [run.seed for run in runs], schedule.batch, device, recipe.balance)
+    data, scaling = _scaled(runs)
+    batches = stack_data(data, [run.seed for run in runs], schedule.batch, device, recipe.balance)
     state = new_state(recipe, batches, len(runs[0].data.classes))
+    state.student.scaling = None if scaling is None else scaling.to(device, batches.source_train.dtype)
     if path is None:
         single = batches.source_train.dtype == torch.float32  # Triton's kernels are for nothing else
         path = fast_path(device) if single or device.type == "cpu" else "plain"
     use_path([state.student, *state.modules.values()], path, "float32")
-    precision = choose_precision(precision or recipe.precision, path_of(state.student.encoder), device)
+    encoder_path = path_of(state.student.encoder) if getattr(state.student.encoder, "narrow", False) else "plain"
+    precision = choose_precision(precision or recipe.precision, encoder_path, device)
     use_path([state.student, *state.modules.values()], path, precision)
     ingredients = stack_ingredients(runs, device)
     if checkpoint is not None:
@@ -284,6 +288,24 @@ def _ramp(ingredient: Ingredient, recipe: Recipe, epoch: int, iterations: int) -
     start, end = ingredient.start(recipe.schedule), recipe.schedule.epochs
     done, steps = (epoch - start) * iterations, (end - start) * iterations
     return [ingredient.ramp((done + step) / steps) for step in range(iterations)]
+
+
+def _scaled(runs: Sequence[Run]) -> tuple[list[TrainingData], Any]:
+    """The data of a stack as its ingredients scale them, and the module that does so in the network; None for none."""
+    data, modules = [], []
+    for run in runs:
+        own = run.data
+        for ingredient in run.recipe.ingredients:
+            if (scaled := ingredient.scale(own)) is not None:
+                own, module = scaled
+                modules.append(module)
+        data.append(own)
+    if not modules:
+        return data, None
+    if len(modules) != len(runs):
+        raise InputError("a recipe scales its input by one ingredient; leave the others out")
+    buffers = zip(*(module.buffers() for module in modules), strict=True)
+    return data, type(modules[0])(*(torch.cat(list(each)) for each in buffers))
 
 
 def stack_ingredients(runs: Sequence[Run], device: torch.device) -> list[Ingredient]:
