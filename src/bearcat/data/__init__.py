@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -65,13 +66,15 @@ def _folder_of(path: Path) -> Path:
 def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str] | None = None) -> Dataset:
     """The dataset of this name, or, where the name is a folder's, the recordings in it. Settings are texts by field."""
     kind = DATASETS.get(name)
+    if kind is None and root is None and re.fullmatch(r"[\w-]+", name) and default_root(name).is_dir():
+        kind = Folder  # a folder of recordings beside those of the known datasets
     if kind is None:
         if root is not None or not (Path(name).exists() or "/" in name or os.sep in name):
             known = [dataset for dataset in DATASETS if dataset != "folder"]  # of which the path is given
             raise InputError(f"unknown dataset '{name}'{suggest(name, known)} (or give the path of your own folder)")
         kind, root = Folder, _folder_of(Path(name))
     if "root" in {field.name for field in dataclasses.fields(kind)}:  # type: ignore[arg-type]
-        if kind is Folder and root is None:
+        if name == "folder" and root is None:
             raise InputError("the dataset 'folder' needs its folder; give it with --root")
         return override(kind(root=root or default_root(name)), settings or {})  # type: ignore[call-arg]
     return override(kind(), settings or {})

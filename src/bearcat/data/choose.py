@@ -33,6 +33,7 @@ from bearcat.settings import cache_folder
 USUAL, SHORTEST, LONGEST = 1024, 256, 4096  # samples a window: the paper's; the least for spectra; the most for speed
 LONGEST_PHYSICAL, ENOUGH_TURNS, ENOUGH_SECONDS = 1 << 16, 2.0, 0.5  # samples, turns and seconds, for physical inputs
 ENOUGH, ENOUGH_TARGET = 50, 200  # windows of the rarest source class, and of the target
+ENOUGH_TARGET_PHYSICAL = 100  # long windows are worth more than many
 FEWEST = 10  # windows of a class below which a test share of it says nothing
 LOW_RATE = 8000.0  # Hz; impacts in rolling bearings ring at some kHz
 UNEVEN = 3.0  # the largest class over the smallest, beyond which classes are balanced
@@ -333,7 +334,9 @@ class _Chooser:
                 f"{shortest}: {samples[shortest]} samples are fewer than one window of {lengths[-1]};"
                 " use a shorter window or leave the recording out"
             )
-        length, stride = self._with_enough([length for length in lengths if length <= samples[shortest]], samples)
+        enough = ENOUGH_TARGET_PHYSICAL if isinstance(chosen, PhysicalInput) else ENOUGH_TARGET
+        fitting = [length for length in lengths if length <= samples[shortest]]
+        length, stride = self._with_enough(fitting, samples, enough)
         counts = _counts(samples, length, stride)
         rare, few = self._per_class(counts).most_common()[-1]
         if few < FEWEST:
@@ -353,12 +356,12 @@ class _Chooser:
         one_rate = self.requested.rate is None and len({recording.rate for recording in self.recordings}) == 1
         return Preparation(length=length, stride=None if stride == length else stride, rate=None if one_rate else rate)
 
-    def _with_enough(self, lengths: Sequence[int], samples: Mapping[str, int]) -> tuple[int, int]:
+    def _with_enough(self, lengths: Sequence[int], samples: Mapping[str, int], target: int) -> tuple[int, int]:
         """The first length and stride that give enough windows, or else the last."""
         for length in lengths:
             for stride in [self.requested.stride] if self.requested.stride else [length, length // 2, length // 4]:
                 counts = _counts(samples, length, stride)
-                if min(self._per_class(counts).values()) >= ENOUGH and self._of_target(counts) >= ENOUGH_TARGET:
+                if min(self._per_class(counts).values()) >= ENOUGH and self._of_target(counts) >= target:
                     return length, stride
         return length, stride
 

@@ -58,6 +58,7 @@ class Grid:
     epochs: int | None = None
     precision: str | None = None
     published: bool = False  # what the published code does, in every method (docs/method.md), and in float32
+    parts: tuple[Grid, ...] = ()  # a grid over several datasets: these are planned instead of the grid itself
 
     def __post_init__(self) -> None:
         checked_precision(self.precision)
@@ -80,6 +81,10 @@ def read_grid(path: Path) -> Grid:
 
 def plan(grid: Grid, root: Path | None = None, library: Library | None = None) -> list[RunSpec]:
     """Every run of the grid, method by method. The dataset is opened only where the grid leaves domains open."""
+    if grid.parts:
+        if root is not None:
+            raise InputError("the grid has several datasets, and --root is for one; set BEARCAT_DATA to their folder")
+        return [spec for part in grid.parts for spec in plan(part, None, library)]
     dataset, label = open_dataset(grid.data, root, dict(grid.settings)), dataset_label(grid.data)
     tasks = _tasks(grid, dataset, library or Library())
     sizes = {"methods": len(grid.methods), "tasks": len(tasks), "inputs": len(grid.inputs), "seeds": len(grid.seeds)}
@@ -103,11 +108,17 @@ def plan(grid: Grid, root: Path | None = None, library: Library | None = None) -
 
 def only_methods(grid: Grid, names: Sequence[str]) -> Grid:
     """The grid with these of its methods."""
-    known = [method.name for method in grid.methods]
+    known = list(dict.fromkeys(method.name for part in grid.parts or (grid,) for method in part.methods))
     for name in names:
         if name not in known:
             raise InputError(f"the grid has no method '{name}'{suggest(name, known)}")
-    return replace(grid, methods=tuple(method for method in grid.methods if method.name in names))
+    methods = tuple(method for method in grid.methods if method.name in names)
+    parts = [only_methods(part, [name for name in names if name in _named(part)]) for part in grid.parts]
+    return replace(grid, methods=methods, parts=tuple(part for part in parts if part.methods))
+
+
+def _named(grid: Grid) -> list[str]:
+    return [method.name for method in grid.methods]
 
 
 @contextmanager
@@ -135,8 +146,11 @@ def _tasks(grid: Grid, dataset: Dataset, library: Library) -> list[Task]:
     ]
 
 
-def _grid(table: dict[str, Any], name: str) -> Grid:
+def _grid(given: dict[str, Any], name: str) -> Grid:
     """Tables and lists are read by what they hold; what is left, as `override` reads settings."""
+    table = dict(given)
+    if "part" in table:
+        return _parted(table, name)
     if "data" not in table:
         raise InputError("'data' is missing; name a dataset, such as data = \"simulated\"")
     read: dict[str, Callable[[str, Any], Any]] = {
@@ -147,6 +161,19 @@ def _grid(table: dict[str, Any], name: str) -> Grid:
     methods = _methods(table.pop("methods", []), table.pop("method", []))
     parts = {key: reader(key, table.pop(key)) for key, reader in read.items() if key in table}
     return override(Grid(name, data, settings, methods, **parts), dict(_texts("", table)))
+
+
+def _parted(table: dict[str, Any], name: str) -> Grid:
+    """A grid over several datasets: what stands above the `[[part]]` tables holds for each unless it says otherwise."""
+    parts, shared = table.pop("part"), table
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts) or not parts:
+        raise InputError("'part' must be a list of tables; open each with [[part]]")
+    found = []
+    for number, part in enumerate(parts, start=1):
+        with naming(f"part {number}"):
+            found.append(_grid({key: value for key, value in shared.items() if key not in part} | part, name))
+    first = found[0]
+    return Grid(first.title, first.data, first.settings, first.methods, parts=tuple(found))
 
 
 def _data(data: Any) -> tuple[str, tuple[tuple[str, str], ...]]:

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from bearcat.calibration import Calibration, reliability_bins
 from bearcat.data import SplitTask
-from bearcat.data.tasks import UNKNOWN
+from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.deploy.model import Model, save_model
 from bearcat.models import select_run
 from bearcat.report.figures import write_reliability
@@ -42,7 +42,7 @@ from bearcat.training.batches import padded_stack
 from bearcat.training.estimates import estimate_runs, spectral_shapes
 from bearcat.training.evaluate import EpochEnd, predict, scores, watcher
 from bearcat.training.loop import Run, Trained, train
-from bearcat.trust.pooling import pooled_temperature
+from bearcat.trust.pooling import diagnose, pooled_temperature, tally
 
 EXTRAS = ("model", "picture")  # what a folder may also hold
 
@@ -126,6 +126,8 @@ def evaluate(
             truth = labels[domain][number]
             if bool((truth != UNKNOWN).any()):
                 found[domain] = {name: _number(score[number]) for name, score in scored[domain].items()}
+                if domain == "target":
+                    found[domain] |= _recording_scores(target[number, :windows], split.held_back)
                 after = None if stack is None else _bins(calibrated[domain][number], truth)
                 diagrams[domain] = {"uncalibrated": _bins(plain[domain][number], truth), "calibrated": after}
         return Evaluation(
@@ -143,6 +145,17 @@ def evaluate(
         )
 
     return [of_run(number, split) for number, split in enumerate(splits)]
+
+
+def _recording_scores(probabilities: np.ndarray, held_back: HeldBack) -> dict[str, Any]:
+    """How many recordings have test windows with known labels, and the share of them diagnosed rightly."""
+    recordings = held_back.target_test.recording
+    right = []
+    for number in np.unique(recordings[held_back.target_test_labels != UNKNOWN]):
+        members = recordings == number
+        counted = tally(np.log(np.maximum(probabilities[members], np.finfo(np.float32).tiny)), None)
+        right.append(diagnose(counted).index == held_back.target_test_labels[members][0])
+    return {"recordings": len(right), "recording_accuracy": float(np.mean(right)) if right else None}
 
 
 def _bins(logits: Tensor, labels: Tensor) -> dict[str, Any]:

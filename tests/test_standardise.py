@@ -1,0 +1,121 @@
+"""Standardising: what it does to source and target, that the model keeps it, and that a stack does as its runs do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
+from bearcat.errors import InputError
+from bearcat.methods.confusion import Confusion
+from bearcat.methods.recipe import Recipe, Schedule
+from bearcat.methods.standardise import Standardise
+from bearcat.models import select_run
+from bearcat.training.evaluate import predict
+from bearcat.training.loop import Run, train
+
+CPU = torch.device("cpu")
+SHORT = Schedule(epochs=3, batch=16, align_from=1, drops=())
+
+
+def points(seed: int = 0, windows: int = 24, domains: int = 1) -> TrainingData:
+    """Points (window, 1, 6) around a centre per class; each domain has an offset and a factor of its own."""
+    random = np.random.default_rng(seed)
+    centres = random.normal(size=(3, 6))
+
+    def make(count: int, offset: float, factor: float) -> tuple[np.ndarray, np.ndarray]:
+        labels = np.arange(count) % 3
+        values = (centres[labels] + 0.2 * random.normal(size=(count, 6))) * factor + offset
+        return values[:, None].astype(np.float32), labels.astype(np.int64)
+
+    def labelled(count: int) -> Labelled:
+        parts = [make(count, 5.0 * domain, 1.0 + domain) for domain in range(domains)]
+        domain = np.repeat(np.arange(domains), count)
+        values, labels = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return Labelled(values, labels, np.empty(0, dtype=np.int64), domain)
+
+    return TrainingData(tuple("abc"), labelled(windows), labelled(12), Unlabelled(make(windows, -3.0, 0.5)[0]))
+
+
+def recipe(standardise: Standardise) -> Recipe:
+    return Recipe((standardise, Confusion()), encoder="dense:widths=8", schedule=SHORT, dropout=0.0)
+
+
+@pytest.mark.parametrize("robust", [False, True])
+@pytest.mark.parametrize("domains", [1, 2])
+def test_each_domain_is_centred_and_scaled_by_itself(robust, domains):
+    data = points(domains=domains)
+    moved, module = Standardise("domain", robust).scale(data)
+    for part in range(domains):
+        values = moved.source_train.values[moved.source_train.domain == part]
+        scaled = module(torch.from_numpy(values)[None])[0].numpy()
+        middle = np.median(scaled, axis=0) if robust else scaled.mean(axis=0)
+        spread = np.ptp(np.percentile(scaled, [25, 75], axis=0), axis=0) / 1.349 if robust else scaled.std(axis=0)
+        np.testing.assert_allclose(middle, 0, atol=1e-4)
+        np.testing.assert_allclose(spread, 1, atol=1e-4)
+    target = module(torch.from_numpy(data.target_train.values)[None])[0].numpy()
+    np.testing.assert_allclose(np.median(target, axis=0) if robust else target.mean(axis=0), 0, atol=1e-5)
+
+
+def test_by_the_source_the_target_keeps_its_offset():
+    data = points()
+    kept, module = Standardise("source").scale(data)
+    assert kept is data
+    source = module(torch.from_numpy(data.source_train.values)[None])[0].numpy()
+    np.testing.assert_allclose(source.mean(axis=0), 0, atol=1e-5)
+    assert abs(module(torch.from_numpy(data.target_train.values)[None]).mean()) > 1
+
+
+def test_by_domain_an_offset_and_a_gain_of_the_target_change_no_prediction():
+    data, standardise = points(), Standardise("domain")
+    louder = replace(data, target_train=Unlabelled(data.target_train.values * 8 + 16))
+    plain, other = (train([Run(recipe(standardise), each, 0)], CPU) for each in (data, louder))
+    expected, _ = predict(plain.network, torch.from_numpy(data.target_train.values)[None])
+    found, _ = predict(other.network, torch.from_numpy(louder.target_train.values)[None])
+    torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2)
+
+
+def test_per_window_a_window_loses_its_own_mean_and_deviation():
+    _, module = Standardise("window").scale(points())
+    windows = torch.randn(1, 5, 1, 30) * 7 + 3
+    expected = (windows - windows.mean(-1, keepdim=True)) / windows.std(-1, keepdim=True, correction=0)
+    torch.testing.assert_close(module(windows), expected)
+    assert torch.equal(module(torch.full((1, 1, 1, 9), 4.0)), torch.zeros(1, 1, 1, 9))
+
+
+@pytest.mark.parametrize("by", ["domain", "source", "window"])
+def test_a_stack_does_as_its_runs_do_and_a_run_taken_out_of_it_too(by):
+    runs = [Run(recipe(Standardise(by)), points(seed), seed) for seed in range(2)]
+    together = train(runs, CPU)
+    for number, run in enumerate(runs):
+        alone = train([run], CPU)
+        windows = torch.from_numpy(run.data.target_train.values)
+        expected, _ = predict(alone.network, windows[None])
+        taken = select_run(together.network, number, run.recipe.encoder, 1, 6)
+        torch.testing.assert_close(taken(windows[None])[0], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_point_that_never_changes_does_no_harm():
+    data = points()
+    for part in (data.source_train, data.target_train):
+        part.values[:, :, 2] = 7.0
+    moved, module = Standardise("domain").scale(data)
+    scaled = module(torch.from_numpy(moved.source_train.values)[None])
+    assert torch.isfinite(scaled).all()
+    assert torch.allclose(scaled[..., 2], torch.zeros(()))
+
+
+def test_a_recipe_scales_by_one_ingredient_and_a_window_has_no_quartiles():
+    class Second(Standardise):
+        name = "second"
+
+    twice = Recipe((Standardise(), Second()), encoder="linear", schedule=SHORT)
+    with pytest.raises(InputError, match="one ingredient"):
+        train([Run(twice, points(), 0)], CPU)
+    with pytest.raises(InputError, match="robust"):
+        Standardise("window", robust=True)
+    with pytest.raises(InputError, match="by"):
+        Standardise("day")
