@@ -29,7 +29,7 @@ from bearcat.data.recording import Floats, Integers, Recording
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 from bearcat.deploy.model import Model, save_model
 from bearcat.errors import InputError, suggest
-from bearcat.methods.recipe import DEFAULT_RECIPE, RECIPES, Recipe, find_recipe
+from bearcat.methods.recipe import RECIPES, Recipe, find_recipe
 from bearcat.models import Network, select_run
 from bearcat.models.encoders import find_encoder
 from bearcat.training.evaluate import predict
@@ -98,7 +98,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        recipe: str | Recipe = DEFAULT_RECIPE,
+        recipe: str | Recipe = "CAT*-Temperature",
         *,
         input: str = "time",
         window: int | None = None,

@@ -70,7 +70,12 @@ def from_text(text: str, table: Mapping[str, Callable[[], Settings]], what: str)
 
 def spell_out(text: str, table: Mapping[str, Callable[[], Any]], what: str) -> str:
     """The same text with every setting, so that a later change of a default means another text."""
-    value, parts = from_text(text, table, what), [find_name(text.split(":")[0], table, what)]
+    return to_text(from_text(text, table, what), table)
+
+
+def to_text(value: Any, table: Mapping[str, Callable[[], Any]]) -> str:
+    """A value made of a row of the table as `NAME:SETTING=VALUE:…`, with every setting."""
+    parts = [next(name for name, kind in table.items() if kind is type(value))]
     for field in dataclasses.fields(value):
         setting = getattr(value, field.name)
         items = setting if isinstance(setting, tuple) else (setting,)

@@ -28,12 +28,17 @@ def adapt(
         list[str] | None, typer.Option(help="Labelled domain, by name or index; repeat for more.")
     ] = None,
     target: Annotated[str | None, typer.Option(help="The domain to adapt to.")] = None,
-    kind: Annotated[str | None, typer.Option("--input", help=f"time or frequency.  \\[default: time{OWN}]")] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option("--input", help="physics, time, frequency, … (docs/inputs.md).  \\[default: the recipe's]"),
+    ] = None,
     recipe: Annotated[str, typer.Option(help="The method; see `bearcat recipes`.")] = DEFAULT_RECIPE,
-    beside: Annotated[str | None, typer.Option(help="Train this recipe too, and show both.")] = None,
+    beside: Annotated[
+        list[str] | None, typer.Option(help="Train this recipe too, and show both; repeat for more.")
+    ] = None,
     epochs: Annotated[
         int | None,
-        typer.Option(help="Every phase is scaled to fit.  \\[default: the paper's 300; 40 for simulated data]"),
+        typer.Option(help="Every phase is scaled to fit.  \\[default: the recipe's; at most 40 for simulated data]"),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the split, the weights, the order of windows and dropout.")] = 0,
     split: Annotated[
@@ -71,6 +76,7 @@ def adapt(
 
     With no option at all: a small, easy task between two simulated operating conditions, in a minute or two.
     """
+    from dataclasses import replace
     from functools import partial
 
     from rich.progress import track as reading
@@ -84,12 +90,13 @@ def adapt(
     from bearcat.settings import pairs
     from bearcat.training.loop import checked_precision, chosen_device
 
-    if data_name == "simulated" and (kind, window, settings) == (None, None, None):
+    if data_name == "simulated" and settings is None:
         print(adapting.DEMONSTRATION_SENTENCE, file=sys.stderr)
-        kind, window, settings = adapting.DEMONSTRATION
+        settings = adapting.DEMONSTRATION
     if track is not None:
         require_tracker(track)
-    names = [find_recipe(name) for name in (beside, recipe) if name is not None]
+    names = list(dict.fromkeys(find_recipe(name) for name in [*(beside or ()), recipe]))
+    names.append(names.pop(names.index(find_recipe(recipe))))
     changes = pairs(recipe_settings or ())
     changed = RECIPES[names[-1]].with_settings(changes)
     balance = changed.balance if "balance" in changes else balance
@@ -100,14 +107,17 @@ def adapt(
     catalogue = dataset.catalogue()
     task = adapting.choose_task(catalogue, source or (), target)
     bar = partial(reading, description="reading", console=console(to_error=True), transient=True)
-    dataset, catalogue, chosen = choose_settings(dataset, catalogue, task, requested, bar)
-    library = Library({dataset: catalogue})
-    if chosen.choices:
-        _print_choices(chosen)
+    settings_of: dict[str, DataSettings] = {}  # by the input of recipes
+    for default in dict.fromkeys([changed.input, *(RECIPES[name].input for name in names[:-1])]):
+        wanted = replace(requested, default_input=default)
+        opened, scanned, settings_of[default] = choose_settings(dataset, catalogue, task, wanted, bar)
+    dataset, library = opened, Library({opened: scanned})
+    _print_choices(settings_of[changed.input])
     out = out or Path("bearcat-out")
     records: list[tuple[str, dict[str, Any]]] = []
     for name in names:
         main = name == names[-1]
+        chosen = settings_of[changed.input if main else RECIPES[name].input]
         own = {"balance": str(chosen.balance)} | (changes if main else {})
         usual = RECIPES[name].schedule.epochs
         length = epochs or (min(usual, QUICK_EPOCHS) if data_name == "simulated" else usual)
@@ -120,7 +130,7 @@ def adapt(
         )
         with _training_bar(name, length) as progress:
             records.append((name, adapting.adapt(spec, folder, where, progress, others, main, track, library)))
-    _print_scores(str(task).replace("→", " → "), records, chosen.warnings)
+    _print_scores(str(task).replace("→", " → "), records, settings_of[changed.input].warnings)
     print_trust(*records[-1])
     print(f"Results are in {out}: record.json, predictions.csv, curves.csv, reliability.png, model/")
     print(f"All of it on one page: {out / 'report.html'}")
@@ -164,17 +174,24 @@ def _print_scores(title: str, records: Sequence[tuple[str, dict[str, Any]]], pri
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for column in ("recipe", "target accuracy", "target ECE", "uncalibrated", "source accuracy", "T"):
-        table.add_column(column, justify="left" if column == "recipe" else "right")
+    texts = ("recipe", "input")
+    for column in (*texts, "target accuracy", "recordings", "target ECE", "uncalibrated", "source accuracy", "T"):
+        table.add_column(column, justify="left" if column in texts else "right")
 
     def percent(scores: dict[str, float] | None, name: str) -> str:
         return "no labels" if scores is None else f"{100 * scores[name]:.1f} %"
+
+    def recordings(scores: dict[str, Any] | None) -> str:
+        if scores is None or not scores.get("recordings"):
+            return "–"
+        return f"{round(scores['recordings'] * scores['recording_accuracy'])} of {scores['recordings']}"
 
     for name, record in records:
         target, origin, fitted = record["scores"]["target"], record["scores"]["source"], record["calibration"]
         temperature = fitted["temperature"] if fitted else None
         table.add_row(
-            name, percent(target, "accuracy"), percent(target, "ece"), percent(target, "ece_uncalibrated"),
+            name, record["settings"]["preparation"]["input"].partition(":")[0], percent(target, "accuracy"),
+            recordings(target), percent(target, "ece"), percent(target, "ece_uncalibrated"),
             percent(origin, "accuracy"), "–" if temperature is None else f"{temperature:.2f}",
         )  # fmt: skip
     console().print(table)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
@@ -28,7 +28,7 @@ from bearcat.data.prepare import Preparation
 from bearcat.data.recording import Floats, RecordingInfo, count_windows
 from bearcat.data.tasks import Split, Task, classes_of
 from bearcat.errors import InputError
-from bearcat.settings import cache_folder
+from bearcat.settings import cache_folder, to_text
 
 USUAL, SHORTEST, LONGEST = 1024, 256, 4096  # samples a window: the paper's; the least for spectra; the most for speed
 LONGEST_PHYSICAL, ENOUGH_TURNS, ENOUGH_SECONDS = 1 << 16, 2.0, 0.5  # samples, turns and seconds, for physical inputs
@@ -186,11 +186,8 @@ def choose(measurements: Sequence[Measurement], task: Task, requested: Requested
 def suited_input(text: str, recordings: Sequence[RecordingInfo]) -> tuple[str, Choice]:
     """The input that these recordings allow, as text, and the reason where there was a choice."""
     chosen, reason = find_input(text).suited(recordings)
-    name = next(name for name, kind in INPUTS.items() if type(chosen) is kind)
-    if not reason:
-        return text, Choice("input", text, "")
-    parts = [f"{field.name}={','.join(map(str, getattr(chosen, field.name)))}" for field in fields(chosen)]
-    return ":".join([name, *parts]), Choice("input", f"{name} ({', '.join(parts)})", reason)
+    text = to_text(chosen, INPUTS) if reason else text
+    return text, Choice("input", text, reason)
 
 
 def _physical_window(rate: float | None, rpm: float | None) -> tuple[int, str]:

@@ -9,6 +9,7 @@ exported graph. docs/inputs.md says what each row is for; docs/add-an-input.md a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -242,6 +243,27 @@ class LogSpectrum(PhysicalInput):
 
 
 @dataclass(frozen=True)
+class OctaveSpectrum(PhysicalInput):
+    """The same in bands that grow geometrically, for what differs at low frequencies."""
+
+    bands: int = 96
+    octaves: float = 9.0  # below half the rate
+
+    @property
+    def shortest(self) -> int:
+        return math.ceil(2**self.octaves)  # so that the lowest band has a bin
+
+    def points(self, length: int) -> int:  # noqa: ARG002
+        return self.bands
+
+    def parts(self, length: int, rate: float | None) -> list[Part]:
+        from bearcat.data.physics import OctaveBands
+
+        del rate
+        return [OctaveBands(length, self.bands, self.octaves)]
+
+
+@dataclass(frozen=True)
 class BandKurtosis(PhysicalInput):
     """How impulsive each of some equal bands is."""
 
@@ -326,7 +348,7 @@ class FaultOrders(PhysicalInput):
         return [Faults(length, float(rate or 1), self.bands, self.smoothing)]
 
 
-PARTS = ("log-spectrum", "band-kurtosis", "envelope-orders", "fault-orders")
+PARTS = ("log-spectrum", "octave-spectrum", "band-kurtosis", "envelope-orders", "fault-orders")
 
 
 @dataclass(frozen=True)
@@ -348,11 +370,12 @@ class Physics(PhysicalInput):
     def members(self) -> list[PhysicalInput]:
         made: dict[str, PhysicalInput] = {
             "log-spectrum": LogSpectrum(),
+            "octave-spectrum": OctaveSpectrum(),
             "band-kurtosis": BandKurtosis(),
             "envelope-orders": EnvelopeOrders(last=self.last),
             "fault-orders": FaultOrders(),
         }
-        return [made[name] for name in self.use or PARTS[:2]]
+        return [made[name] for name in self.use or PARTS[:3]]
 
     @property
     def turns(self) -> float:  # type: ignore[override]
@@ -382,7 +405,7 @@ class Physics(PhysicalInput):
     def suited(self, recordings: Sequence[RecordingInfo]) -> tuple[Input, str]:
         if self.use:
             return self, ""
-        without = Physics(PARTS[:2])
+        without = Physics(PARTS[:3])
         for name in ("rate", "rpm"):
             missing = [recording.origin for recording in recordings if getattr(recording, name) is None]
             if missing:
@@ -396,8 +419,8 @@ class Physics(PhysicalInput):
         if shown < FEWEST_ORDERS:
             return without, f"bands' envelopes show no more than {shown:.1f} shaft orders at this rate, too few to use"
         if shown < self.last:
-            return Physics(PARTS[:3], float(int(shown))), f"the rate shows no more than {shown:.1f} orders of the shaft"
-        return Physics(PARTS[:3], self.last), "rate and speed of all recordings are known"
+            return Physics(PARTS[:4], float(int(shown))), f"the rate shows no more than {shown:.1f} orders of the shaft"
+        return Physics(PARTS[:4], self.last), "rate and speed of all recordings are known"
 
 
 @lru_cache(maxsize=16)
@@ -410,6 +433,7 @@ INPUTS: dict[str, type[Input]] = {
     "time": Waveform,
     "frequency": Spectrum,
     "log-spectrum": LogSpectrum,
+    "octave-spectrum": OctaveSpectrum,
     "band-kurtosis": BandKurtosis,
     "envelope-orders": EnvelopeOrders,
     "fault-orders": FaultOrders,

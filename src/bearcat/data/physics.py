@@ -98,6 +98,21 @@ class LogBands(Part):
         return level - level.mean(dim=-1, keepdim=True)
 
 
+class OctaveBands(LogBands):
+    """The same in bands that grow geometrically over some octaves below half the rate, bins counted by their share.
+
+    Equal bands hide what differs at low frequencies: harmonics of shaft and supply share the first of them.
+    """
+
+    def __init__(self, length: int, bands: int, octaves: float) -> None:
+        super().__init__(length, 1, 0.0)
+        edges = torch.logspace(-octaves, 0, bands + 1, base=2, dtype=torch.float64) * (length / 2 - 0.5)
+        bins = torch.arange(self.first, self.last + 1, dtype=torch.float64)[:, None]
+        low, high = torch.maximum(bins - 0.5, edges[None, :-1]), torch.minimum(bins + 0.5, edges[None, 1:])
+        share = (high - low).clamp(min=0)
+        self.average = (share / share.sum(dim=0)).float()
+
+
 def squared_envelopes(lines: Tensor, bands: int, oversampled: int = 1) -> Tensor:
     """Squared magnitudes of the analytic signals of equal bands: (…, bin, 2) → (…, band, time).
 

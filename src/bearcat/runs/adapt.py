@@ -27,11 +27,10 @@ from bearcat.runs.run import EXTRAS, run_stack
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.training.evaluate import EpochEnd
 
-# What `bearcat adapt` does without any option: three states of a bearing, in short spectra, so that a few
-# minutes on two cores are enough. Easy on purpose, and no evidence about real machines.
-DEMONSTRATION = ("frequency", 256, ["severities=4", "faults=inner,outer"])
-DEMONSTRATION_SENTENCE = (
-    "An easy task on simulated bearings (healthy, inner, outer; spectra of 256 samples), to see it work."
+# What `bearcat adapt` does without any option: four states of a bearing, so that seconds on two cores are enough.
+DEMONSTRATION = ["severities=0.5,4", "faults=inner,outer"]
+DEMONSTRATION_SENTENCE = "Simulated bearings (healthy; inner and outer race, a small and a large defect), to see it work."
+    "Simulated bearings (healthy; inner and outer race with a small and a large defect), to see it work."
 )
 
 

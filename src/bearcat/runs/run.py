@@ -125,9 +125,10 @@ def evaluate(
         for domain in labels:
             truth = labels[domain][number]
             if bool((truth != UNKNOWN).any()):
-                found[domain] = {name: _number(score[number]) for name, score in scored[domain].items()}
+                own: dict[str, Any] = {name: _number(score[number]) for name, score in scored[domain].items()}
                 if domain == "target":
-                    found[domain] |= _recording_scores(target[number, :windows], split.held_back)
+                    own |= _recording_scores(target[number, :windows], split.held_back)
+                found[domain] = own
                 after = None if stack is None else _bins(calibrated[domain][number], truth)
                 diagrams[domain] = {"uncalibrated": _bins(plain[domain][number], truth), "calibrated": after}
         return Evaluation(
