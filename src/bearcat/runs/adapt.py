@@ -29,7 +29,7 @@ from bearcat.training.evaluate import EpochEnd
 
 # What `bearcat adapt` does without any option: four states of a bearing, so that seconds on two cores are enough.
 DEMONSTRATION = ["severities=0.5,4", "faults=inner,outer"]
-DEMONSTRATION_SENTENCE = "Simulated bearings (healthy; inner and outer race, a small and a large defect), to see it work."
+DEMONSTRATION_SENTENCE = (
     "Simulated bearings (healthy; inner and outer race with a small and a large defect), to see it work."
 )
 
