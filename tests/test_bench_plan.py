@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from bearcat.cli import main
+from bearcat.data import open_dataset
 from bearcat.errors import InputError
 from bearcat.runs.grid import Method, only_methods, plan, read_grid
 from bearcat.runs.spec import Library
@@ -63,8 +64,41 @@ def test_the_paper_is_960_runs_and_every_grid_is_tested():
     assert len(plan(read_grid(GRIDS / "paper.toml"))) == 960
     assert {path.stem for path in GRIDS.glob("*.toml")} == {
         "smoke", "paper", "ablation-threshold", "ablation-mcc-sdat", "hit-sm", "cwru",
-        "paper-fast", "published", "udtl-cwru", "alignments-hit-sm",
+        "paper-fast", "published", "udtl-cwru", "alignments-hit-sm", "physics",
     }  # fmt: skip
+
+
+def test_a_grid_may_have_parts_with_data_windows_and_methods_of_their_own(tmp_path, monkeypatch):
+    text = """
+    seeds = 2
+    inputs = ["time"]
+    methods = ["source-only", "DANN"]
+    [[part]]
+    data = "simulated"
+    domains = ["N15_M07_F10", "N09_M07_F10"]
+    [[part]]
+    data = { name = "simulated", settings = { seconds = 1 } }
+    tasks = ["N15_M07_F10:N09_M07_F10"]
+    methods = ["AT"]
+    preparation = { length = 512 }
+    """
+    path = tmp_path / "parts.toml"
+    path.write_text(text)
+    planned = plan(read_grid(path))
+    assert [(spec.recipe_name, spec.preparation.length) for spec in planned] == [
+        *[("source-only", 1024)] * 4, *[("DANN", 1024)] * 4, *[("AT", 512)] * 2,
+    ]  # fmt: skip
+    assert {spec.dataset.seconds for spec in planned} == {4.0, 1.0}
+    only = plan(only_methods(read_grid(path), ["DANN", "AT"]))
+    assert {spec.recipe_name for spec in only} == {"DANN", "AT"}
+    with pytest.raises(InputError, match="--root"):
+        plan(read_grid(path), tmp_path)
+    path.write_text("[[part]]\ndata = 'simulated'\nmethods = ['source-only']\nsedds = 1")
+    with pytest.raises(InputError, match=r"part 1: .*seeds"):
+        read_grid(path)
+    monkeypatch.setenv("BEARCAT_DATA", str(tmp_path))  # a folder of recordings beside those of the known datasets
+    (tmp_path / "pumps" / "600rpm" / "inner").mkdir(parents=True)
+    assert open_dataset("pumps").root == tmp_path / "pumps"
 
 
 def test_the_domains_of_the_grids_are_those_of_the_datasets(real_data):

@@ -24,6 +24,7 @@ from bearcat.data.choose import (
 )
 from bearcat.data.datasets import folder as folder_module
 from bearcat.data.datasets.folder import folder_entries
+from bearcat.data.inputs import find_input
 from bearcat.data.prepare import Preparation
 from bearcat.errors import InputError
 from bearcat.runs.adapt import choose_task
@@ -58,9 +59,41 @@ def test_ordinary_recordings_are_prepared_as_in_the_paper_but_for_the_split():
     chosen = choose(ordinary(), TASK, Requested())
     assert chosen.preparation == Preparation()
     assert (chosen.channel, chosen.balance, chosen.split) == (None, False, Split("block"))
-    settings = ["channel", "rate", "window", "stride", "split", "input", "balance"]
+    settings = ["channel", "rate", "input", "window", "stride", "split", "balance"]
     assert [choice.setting for choice in chosen.choices] == settings
     assert all(len(choice.reason) > 10 and "\n" not in choice.reason for choice in chosen.choices)
+
+
+@pytest.mark.parametrize(
+    ("rate", "rpm", "window", "parts"),
+    [
+        (51_200.0, 600.0, 16_384, "envelope-orders"),  # 3.2 turns
+        (51_200.0, 1200.0, 8_192, "envelope-orders"),
+        (12_000.0, 1730.0, 1_024, "envelope-orders"),  # 2.5 turns
+        (25_600.0, None, 16_384, "band-kurtosis"),  # 0.64 s
+        (None, None, 4_096, "band-kurtosis"),
+    ],
+)
+def test_a_physical_input_gets_windows_of_enough_turns_and_the_parts_its_metadata_allow(rate, rpm, window, parts):
+    chosen = choose(ordinary(rate=rate, rpm=rpm, samples=1_000_000), TASK, Requested(default_input="physics"))
+    assert chosen.preparation.length == window
+    assert find_input(chosen.preparation.input).use[-1] == parts
+    assert ("rpm" in find_input(chosen.preparation.input).needs) == (rpm is not None)
+    assert all(reason(chosen, setting).reason for setting in ("input", "window"))
+
+
+def test_a_speed_that_one_recording_lacks_leaves_orders_out_and_names_it():
+    recordings = [*ordinary(rpm=900.0), made("b", None, name="2")]
+    chosen = choose(recordings, TASK, Requested(default_input="physics"))
+    assert "envelope-orders" not in chosen.preparation.input
+    assert "b/None/2.csv" in reason(chosen, "input").reason
+
+
+def test_a_named_dataset_is_prepared_by_choice_for_a_physical_input():
+    dataset, task = open_dataset("simulated"), Task("N15_M07_F10", "N09_M07_F10")
+    _, _, chosen = choose_settings(dataset, dataset.catalogue(), task, Requested(default_input="physics"))
+    assert chosen.split.scheme == "block"
+    assert chosen.preparation.length * 900 / 60 / 16_000 >= 2  # turns of the slower condition
 
 
 def test_what_is_requested_is_not_chosen():
@@ -402,7 +435,7 @@ def plant(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_adapt_refuses_in_one_sentence_and_status_2(plant, words, sentence, tmp_path):
-    result = bearcat("adapt", "--data", plant, *words, "--out", tmp_path / "out")
+    result = bearcat("adapt", "--data", plant, *words, "--recipe", "DANN", "--out", tmp_path / "out")
     assert result.returncode == 2, result.stdout
     errors = [line for line in result.stderr.splitlines() if line.startswith("bearcat: ")]
     assert len(errors) == 1, result.stderr

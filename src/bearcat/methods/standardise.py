@@ -9,9 +9,7 @@ the source has its faults: then `by="source"`, which adapts nothing, is the safe
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from bearcat.errors import InputError
 from bearcat.methods.ingredient import Ingredient, check_choice
@@ -45,6 +43,7 @@ class Standardise(Ingredient):
 
     def scale(self, data: TrainingData) -> tuple[TrainingData, nn.Module]:
         """The model scales by the target's statistics; the source is moved so that this scales it by its own."""
+        import numpy as np
         import torch
 
         from bearcat.models.networks import InputScaling, WindowScaling
@@ -66,6 +65,8 @@ class Standardise(Ingredient):
 
     def _statistics(self, values: Floats) -> tuple[Floats, Floats]:
         """Centre and spread of each point, (channel, point); a point that never changes keeps its scale."""
+        import numpy as np
+
         if self.robust:
             low, mean, high = np.percentile(values, [25, 50, 75], axis=0)
             deviation = (high - low) / QUARTILES
@@ -75,8 +76,9 @@ class Standardise(Ingredient):
         return mean.astype(np.float32), np.where(constant, 1, deviation).astype(np.float32)
 
 
-def _members(part: Labelled, domain: int | None) -> np.ndarray:
-    return np.ones(len(part), dtype=bool) if domain is None else part.domain == domain
+def _members(part: Labelled, domain: int | None) -> Any:
+    """Which windows are of this domain; None: all."""
+    return slice(None) if domain is None else part.domain == domain
 
 
 def _moved(part: Labelled, domain: int | None, own: tuple[Floats, Floats], wanted: tuple[Floats, Floats]) -> Labelled:
