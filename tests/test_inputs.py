@@ -51,6 +51,7 @@ def test_each_input_is_its_slow_twin(length):
     twins = {
         "log-spectrum:bands=30": lambda x, _: twin.log_spectrum(x, 30),
         "log-spectrum:bands=20:lowest=1000": lambda x, _: twin.log_spectrum(x, 20, 1000, RATE),
+        "octave-spectrum:bands=24:octaves=7": lambda x, _: twin.octave_spectrum(x, 24, 7),
         "band-kurtosis": lambda x, _: twin.band_kurtosis(x, 16),
         "envelope-orders:last=12:number=24": lambda x, rpm: twin.envelope_orders(x, RATE, rpm, 4, 0.5, 12, 24),
         "fault-orders": lambda x, rpm: twin.fault_orders(x, RATE, rpm, orders, 3, 400),
@@ -175,16 +176,16 @@ def known(**metadata: object) -> RecordingInfo:
 def test_physics_uses_what_the_metadata_allow():
     both = known(rate=51200.0, rpm=900.0)
     chosen, why = Physics().suited([both, both])
-    assert chosen == Physics(PARTS[:3])
+    assert chosen == Physics(PARTS[:4])
     assert "speed" in why
     chosen, why = Physics().suited([both, replace(both, rpm=None, origin="b/2.wav")])
-    assert chosen == Physics(PARTS[:2])
+    assert chosen == Physics(PARTS[:3])
     assert "the speed of b/2.wav is not known" in why
-    assert Physics().suited([both, known(rpm=900.0)])[0] == Physics(PARTS[:2])
+    assert Physics().suited([both, known(rpm=900.0)])[0] == Physics(PARTS[:3])
     fast, _ = Physics().suited([known(rate=12000.0, rpm=3000.0)])
-    assert fast == Physics(PARTS[:3], last=30.0)
+    assert fast == Physics(PARTS[:4], last=30.0)
     fast.check(4096, 12000.0, 3000.0)
-    assert Physics().suited([known(rate=2000.0, rpm=6000.0)])[0] == Physics(PARTS[:2])
+    assert Physics().suited([known(rate=2000.0, rpm=6000.0)])[0] == Physics(PARTS[:3])
     asked = Physics(("fault-orders",))
     assert asked.suited([both]) == (asked, "")
 

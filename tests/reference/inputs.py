@@ -31,6 +31,20 @@ def log_spectrum(window: np.ndarray, bands: int, lowest: float = 0.0, rate: floa
     return levels - levels.mean()
 
 
+def octave_spectrum(window: np.ndarray, bands: int, octaves: float) -> np.ndarray:
+    """The same in bands whose edges are n/2 · 2^(−octaves·(1 − j/bands)) bins; bin k lies from k − ½ to k + ½."""
+    n = len(window)
+    power = abs(np.fft.fft(unit(window) * signal.get_window("hann", n))) ** 2
+    means = []
+    for band in range(bands):
+        low, high = (n / 2 * 2 ** (-octaves * (1 - edge / bands)) for edge in (band, band + 1))
+        low, high = max(low, 0.5), min(high, n // 2 - 0.5)
+        shares = {k: max(0.0, min(high, k + 0.5) - max(low, k - 0.5)) for k in range(1, n // 2)}
+        means.append(sum(share * power[k] for k, share in shares.items()) / (high - low))
+    levels = np.log(np.array(means) / np.mean(means) + 1e-12)
+    return levels - levels.mean()
+
+
 def band_envelopes(window: np.ndarray, bands: int) -> list[np.ndarray]:
     """The envelope (time,) of each band, by SciPy's Hilbert transform at full length."""
     n, lines = len(window), np.fft.rfft(window)

@@ -232,14 +232,14 @@ class LogSpectrum(PhysicalInput):
         return self.bands
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
-        from bearcat.data.physics import LogBands
+        from bearcat.data.physics import equal_bands
 
         share = self.lowest / (rate / 2) if self.lowest and rate else 0.0
         if not 0 <= share < 1 or (1 - share) * (length // 2 - 2) < self.bands:
             raise InputError(
                 f"{self.bands} bands above {self.lowest:g} Hz do not fit below half the rate; take fewer", "input"
             )
-        return [LogBands(length, self.bands, share)]
+        return [equal_bands(length, self.bands, share)]
 
 
 @dataclass(frozen=True)
@@ -257,10 +257,10 @@ class OctaveSpectrum(PhysicalInput):
         return self.bands
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
-        from bearcat.data.physics import OctaveBands
+        from bearcat.data.physics import octave_bands
 
         del rate
-        return [OctaveBands(length, self.bands, self.octaves)]
+        return [octave_bands(length, self.bands, self.octaves)]
 
 
 @dataclass(frozen=True)

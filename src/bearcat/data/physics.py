@@ -76,41 +76,51 @@ class PhysicalForm(nn.Module):
         return torch.cat([part(lines, basis) for part, basis in zip(self.parts, bases, strict=True)], dim=-1)
 
 
-class LogBands(Part):
-    """Logarithms of the mean power in equal bands up to half the rate, without their mean: the gain does not count."""
+class BandLevels(Part):
+    """Logarithms of the mean power in some bands, without their mean: the gain does not count.
 
-    def __init__(self, length: int, bands: int, lowest: float) -> None:
-        """`lowest` is where the first band begins, as a share of half the rate."""
+    A bin that an edge cuts counts in both bands by its shares.
+    """
+
+    def __init__(self, length: int, first: int, edges: Tensor) -> None:
+        """`edges` (band + 1,) float64 are counted in bins from the lower edge of bin `first`."""
         super().__init__()
-        self.edges: Tensor
-        self.first, self.last = max(1, math.ceil(lowest * length / 2)), length // 2 - 1  # bins
-        number = self.last - self.first + 1
-        self.register_buffer("edges", torch.tensor([-(-band * number // bands) for band in range(bands + 1)]))
+        self.place: Tensor
+        self.beyond: Tensor
+        self.width: Tensor
+        self.first, self.last = first, length // 2 - 1
+        edges = edges.clamp(0, self.last - first + 1)
+        self.register_buffer("place", edges.floor().clamp(max=self.last - first).long())
+        self.register_buffer("beyond", edges - self.place)
+        self.register_buffer("width", edges.diff())
 
     def forward(self, lines: Tensor, basis: Tensor) -> Tensor:
         del basis
         # The Hann window in the frequency domain: a bin less half of its neighbours.
         before, after = lines[..., self.first - 1 : self.last, :], lines[..., self.first + 1 : self.last + 2, :]
         tapered = lines[..., self.first : self.last + 1, :] / 2 - (before + after) / 4
-        total = nn.functional.pad(_squared(tapered).double().cumsum(dim=-1), (1, 0))
-        power = (total[..., self.edges[1:]] - total[..., self.edges[:-1]]) / (self.edges[1:] - self.edges[:-1])
-        level = (_over(power, power.mean(dim=-1, keepdim=True)) + FLOOR).log().float()
+        power = _squared(tapered).double()
+        below = nn.functional.pad(power.cumsum(dim=-1), (1, 0))[..., self.place] + power[..., self.place] * self.beyond
+        mean = (below[..., 1:] - below[..., :-1]) / self.width
+        level = (_over(mean, mean.mean(dim=-1, keepdim=True)) + FLOOR).log().float()
         return level - level.mean(dim=-1, keepdim=True)
 
 
-class OctaveBands(LogBands):
-    """The same in bands that grow geometrically over some octaves below half the rate, bins counted by their share.
+def equal_bands(length: int, bands: int, lowest: float) -> BandLevels:
+    """Bands of equal width up to half the rate, from `lowest` on, a share of it."""
+    first = max(1, math.ceil(lowest * length / 2))
+    number = length // 2 - first
+    edges = [-(-band * number // bands) for band in range(bands + 1)]  # of whole bins
+    return BandLevels(length, first, torch.tensor(edges, dtype=torch.float64))
+
+
+def octave_bands(length: int, bands: int, octaves: float) -> BandLevels:
+    """Bands that grow geometrically over so many octaves below half the rate.
 
     Equal bands hide what differs at low frequencies: harmonics of shaft and supply share the first of them.
     """
-
-    def __init__(self, length: int, bands: int, octaves: float) -> None:
-        super().__init__(length, 1, 0.0)
-        edges = torch.logspace(-octaves, 0, bands + 1, base=2, dtype=torch.float64) * (length / 2 - 0.5)
-        bins = torch.arange(self.first, self.last + 1, dtype=torch.float64)[:, None]
-        low, high = torch.maximum(bins - 0.5, edges[None, :-1]), torch.minimum(bins + 0.5, edges[None, 1:])
-        share = (high - low).clamp(min=0)
-        self.average = (share / share.sum(dim=0)).float()
+    edges = torch.logspace(-octaves, 0, bands + 1, base=2, dtype=torch.float64) * (length / 2)
+    return BandLevels(length, 1, edges - 0.5)
 
 
 def squared_envelopes(lines: Tensor, bands: int, oversampled: int = 1) -> Tensor:
