@@ -48,7 +48,7 @@ def recipe(standardise: Standardise) -> Recipe:
 @pytest.mark.parametrize("domains", [1, 2])
 def test_each_domain_is_centred_and_scaled_by_itself(robust, domains):
     data = points(domains=domains)
-    moved, module = Standardise("domain", robust).scale(data)
+    moved, module = Standardise("domain", robust).fit_scaling(data)
     for part in range(domains):
         values = moved.source_train.values[moved.source_train.domain == part]
         scaled = module(torch.from_numpy(values)[None])[0].numpy()
@@ -62,7 +62,7 @@ def test_each_domain_is_centred_and_scaled_by_itself(robust, domains):
 
 def test_by_the_source_the_target_keeps_its_offset():
     data = points()
-    kept, module = Standardise("source").scale(data)
+    kept, module = Standardise("source").fit_scaling(data)
     assert kept is data
     source = module(torch.from_numpy(data.source_train.values)[None])[0].numpy()
     np.testing.assert_allclose(source.mean(axis=0), 0, atol=1e-5)
@@ -79,7 +79,7 @@ def test_by_domain_an_offset_and_a_gain_of_the_target_change_no_prediction():
 
 
 def test_per_window_a_window_loses_its_own_mean_and_deviation():
-    _, module = Standardise("window").scale(points())
+    _, module = Standardise("window").fit_scaling(points())
     windows = torch.randn(1, 5, 1, 30) * 7 + 3
     expected = (windows - windows.mean(-1, keepdim=True)) / windows.std(-1, keepdim=True, correction=0)
     torch.testing.assert_close(module(windows), expected)
@@ -102,7 +102,7 @@ def test_a_point_that_never_changes_does_no_harm():
     data = points()
     for part in (data.source_train, data.target_train):
         part.values[:, :, 2] = 7.0
-    moved, module = Standardise("domain").scale(data)
+    moved, module = Standardise("domain").fit_scaling(data)
     scaled = module(torch.from_numpy(moved.source_train.values)[None])
     assert torch.isfinite(scaled).all()
     assert torch.allclose(scaled[..., 2], torch.zeros(()))

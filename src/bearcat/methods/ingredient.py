@@ -127,7 +127,7 @@ class Ingredient:
         """A module that is trained with the losses, for a stack of runs (bearcat.models.stacked)."""
         return None
 
-    def scale(self, data: TrainingData) -> tuple[TrainingData, nn.Module] | None:  # noqa: ARG002
+    def fit_scaling(self, data: TrainingData) -> tuple[TrainingData, nn.Module] | None:  # noqa: ARG002
         """Changes the prepared windows before training; the module, for one run, is what the network begins with.
 
         It has buffers alone, whose first axis is the run, and does to windows of the target what was done here.

@@ -41,7 +41,7 @@ class Standardise(Ingredient):
     def start(self, schedule: Schedule) -> int:  # noqa: ARG002
         return 0
 
-    def scale(self, data: TrainingData) -> tuple[TrainingData, nn.Module]:
+    def fit_scaling(self, data: TrainingData) -> tuple[TrainingData, nn.Module]:
         """The model scales by the target's statistics; the source is moved so that this scales it by its own."""
         import numpy as np
         import torch

@@ -296,7 +296,7 @@ def _scaled(runs: Sequence[Run]) -> tuple[list[TrainingData], Any]:
     for run in runs:
         own = run.data
         for ingredient in run.recipe.ingredients:
-            if (scaled := ingredient.scale(own)) is not None:
+            if (scaled := ingredient.fit_scaling(own)) is not None:
                 own, module = scaled
                 modules.append(module)
         data.append(own)
