@@ -25,7 +25,7 @@ def main() -> None:
     options.add_argument("--epochs", type=int, default=12, help="few, to see it work; 300 are the paper's")
     epochs = options.parse_args().epochs
 
-    bearing = Simulated(seconds=1.2, severities=(4.0,), faults=("inner", "outer"))
+    bearing = Simulated(seconds=0.8, severities=(4.0,), faults=("inner", "outer"))
     task, spectra = Task("N15_M07_F10", "N09_M07_F10"), Preparation(input="frequency", length=256)
     for name in ("source-only", "CAT*-Temperature"):
         recipe = make_recipe(name, "frequency", epochs)

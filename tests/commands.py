@@ -21,6 +21,9 @@ SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
     [
         "torch",
+        "torch._dynamo",  # torch.optim imports it, in two seconds
+        "torch.export._trace",
+        "torch.onnx._internal.exporter._core",
         "scipy.signal",
         "scipy.stats",
         "matplotlib.figure",

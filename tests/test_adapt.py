@@ -9,11 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from bearcat.data import Preparation, load, open_dataset, prepare
 from bearcat.deploy.model import load_model
 from bearcat.errors import InputError
 from bearcat.runs.record import read_record
+from bearcat.training.evaluate import predict
 from tests.commands import bearcat, start
 from tests.test_track import read as read_events
 
@@ -127,7 +129,8 @@ def test_the_saved_model_predicts_what_the_run_predicted(finished):
         (windows.recordings[r].origin, int(s)): n
         for n, (r, s) in enumerate(zip(windows.recording, windows.start, strict=True))
     }
-    probabilities = model.probabilities(windows.values)
+    logits, _ = predict(model.network, torch.from_numpy(np.ascontiguousarray(windows.values))[None])
+    probabilities = model.calibration.probabilities(logits)[0].numpy()
     for row in rows_of(finished / "predictions.csv"):
         row_probabilities = probabilities[places[row["recording"], int(row["start"])]]
         assert model.classes[int(row_probabilities.argmax())] == row["predicted"]

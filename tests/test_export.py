@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import venv
 from dataclasses import replace
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -31,6 +33,19 @@ from tests.test_artefact import familiar_with, made_model, raw_windows, save_mod
 PARITY = 1e-5
 
 
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """By kind of input, a model and its file; "familiar" is one of time that knows what it has seen. Exported once."""
+
+    @cache
+    def made(kind):
+        model = made_model("time" if kind == "familiar" else kind)
+        model = familiar_with(model, raw_windows(model, 1800)) if kind == "familiar" else model
+        return model, export_onnx(model, tmp_path_factory.mktemp("exported") / "model.onnx")
+
+    return made
+
+
 def assert_same(model, path, windows):
     exported = load_onnx(export_onnx(model, path), threads=1)
     expected = model.log_probabilities(windows)
@@ -39,15 +54,13 @@ def assert_same(model, path, windows):
     return exported
 
 
-@pytest.mark.parametrize(
-    ("kind", "calibration"), [("time", None), ("time", "vector"), ("frequency", "temperature"), ("frequency", "matrix")]
-)
+@pytest.mark.parametrize(("kind", "calibration"), [("time", None), ("frequency", "matrix")])
 def test_the_graph_says_what_torch_says(tmp_path, kind, calibration):
     model = made_model(kind, calibration=calibration)
     assert_same(model, tmp_path / "model.onnx", raw_windows(model))
 
 
-@pytest.mark.parametrize(("kind", "length"), [("time", 250), ("time", 301), ("frequency", 250), ("frequency", 301)])
+@pytest.mark.parametrize(("kind", "length"), [("time", 250), ("frequency", 301)])
 def test_windows_of_any_length_and_several_channels(tmp_path, kind, length):
     model = made_model(kind, length, channels=2 if length == 250 else 1)
     assert_same(model, tmp_path / "model.onnx", raw_windows(model, 8))
@@ -94,69 +107,66 @@ def trained(dataset, domains, kind, length):
 
 
 @pytest.mark.parametrize("kind", ["time", "frequency"])
-def test_preparation_inside_the_graph_is_that_of_the_slow_twin(tmp_path, kind):
+def test_preparation_inside_the_graph_is_that_of_the_slow_twin(exported, kind):
     """Windows with an offset a hundred thousand times the vibration, of all sizes, constant, and of zeros."""
-    model = made_model(kind)
+    model, path = exported(kind)
     windows = raw_windows(model, 12)
     windows[0] += 1e3 * np.abs(windows[0]).max()
     windows[1] *= 1e-30 / np.abs(windows[1]).max()
     windows[2] *= 1e30 / np.abs(windows[2]).max()
     windows[3], windows[4] = 7.3, 0.0
     expected = np.concatenate([prepared(window[0], 256, 256, kind) for window in windows])[:, None].astype(np.float32)
-    exported = load_onnx(export_onnx(model, tmp_path / "model.onnx"), threads=1)
-    assert np.abs(exported.predict(windows) - model.probabilities(expected)).max() <= PARITY
+    with torch.no_grad():
+        logits = model.network(torch.from_numpy(expected)[None])[0]
+    probabilities = model.calibration.probabilities(logits)[0].numpy()
+    assert np.abs(load_onnx(path, threads=1).predict(windows) - probabilities).max() <= PARITY
 
 
-def test_one_window_or_many_at_once_or_none_are_the_same(tmp_path):
-    model = made_model()
-    exported = load_onnx(export_onnx(model, tmp_path / "model.onnx"))
-    windows = raw_windows(model, 70)
-    single = np.concatenate([exported.predict(windows[at : at + 1]) for at in range(70)])
-    assert np.abs(exported.predict(windows) - single).max() < 1e-6
-    assert exported.predict(windows[:0]).shape == (0, 3)
-    features, logits = exported.run(windows, ["features", "logits"])
+def test_one_window_or_many_at_once_or_none_are_the_same(exported):
+    model, path = exported("time")
+    graph, windows = load_onnx(path), raw_windows(model, 70)
+    single = np.concatenate([graph.predict(windows[at : at + 1]) for at in range(70)])
+    assert np.abs(graph.predict(windows) - single).max() < 1e-6
+    assert graph.predict(windows[:0]).shape == (0, 3)
+    features, logits = graph.run(windows, ["features", "logits"])
     assert features.shape == (70, 256)
-    assert np.exp(model.calibration.apply(logits)[:, 0]) / np.exp(model.calibration.apply(logits)).sum(
-        1
-    ) == pytest.approx(exported.predict(windows)[:, 0], abs=1e-5)
+    assert model.calibration.probabilities(logits) == pytest.approx(graph.predict(windows), abs=1e-5)
 
 
-def test_what_the_model_is_travels_in_the_file(tmp_path):
-    model = replace(made_model("frequency", recipe="CAT", task="a→b"), pooled_temperature=0.7)
-    exported = load_onnx(export_onnx(model, tmp_path / "deep" / "model.onnx"))
-    assert exported.classes == model.classes
-    assert (exported.input, exported.preparation.length, exported.preparation.stride) == ("frequency", 256, None)
-    assert (exported.rate, exported.channels, exported.pooled_temperature) == (12_000.0, 1, 0.7)
-    assert exported.metadata["made_by"] == {"recipe": "CAT", "task": "a→b"}
-    assert exported.refusal is None
-    refused = made_model(refusal="Do not use this model: its training broke down.")
-    assert load_onnx(export_onnx(refused, tmp_path / "refused.onnx")).refusal == refused.refusal
+def test_what_the_model_is_travels_in_the_file(tmp_path, exported):
+    words = {"recipe": "CAT", "task": "a→b", "refusal": "Do not use this model: its training broke down."}
+    model = replace(made_model("frequency", **words), pooled_temperature=0.7)
+    graph = load_onnx(export_onnx(model, tmp_path / "deep" / "model.onnx"))
+    assert graph.classes == model.classes
+    assert (graph.input, graph.preparation.length, graph.preparation.stride) == ("frequency", 256, None)
+    assert (graph.rate, graph.channels, graph.pooled_temperature) == (12_000.0, 1, 0.7)
+    assert graph.metadata["made_by"]["recipe"] == "CAT"
+    assert graph.metadata["made_by"]["task"] == "a→b"
+    assert graph.refusal == words["refusal"]
+    assert load_onnx(exported("frequency")[1]).refusal is None
     assert (tmp_path / "deep" / "model.onnx").stat().st_size < 1.5e6  # the tables of a spectrum are computed on loading
 
 
-def test_what_the_model_is_familiar_with_travels_in_the_file(tmp_path):
-    plain = made_model()
-    model = familiar_with(plain, raw_windows(plain, 1800))
-    sizes = [export_onnx(candidate, tmp_path / "model.onnx").stat().st_size for candidate in (plain, model)]
-    assert sizes[1] - sizes[0] < 800_000
-    exported = load_onnx(tmp_path / "model.onnx")
+def test_what_the_model_is_familiar_with_travels_in_the_file(exported):
+    (plain, path), (model, larger) = exported("time"), exported("familiar")
+    assert larger.stat().st_size - path.stat().st_size < 800_000
+    graph = load_onnx(larger)
     windows = raw_windows(plain, 200, seed=9)
     windows[::2] = np.cumsum(windows[::2], axis=-1)
-    mine, theirs = model.outputs(windows), exported.outputs(windows)
+    mine, theirs = model.outputs(windows), graph.outputs(windows)
     for name in ("log_probabilities", "logits", "features"):
         assert getattr(theirs, name) == pytest.approx(getattr(mine, name), abs=1e-4)
     shapes = spectral_shape(windows)
-    found = exported.familiarity.scores(theirs.features, shapes)
+    found = graph.familiarity.scores(theirs.features, shapes)
     assert found == pytest.approx(model.familiarity.scores(mine.features, shapes), abs=1e-3)
-    assert 0 < exported.familiarity.beyond_limits(found).mean() < 1
-    assert "familiarity" not in exported.metadata, "it is kept once"
+    assert 0 < graph.familiarity.beyond_limits(found).mean() < 1
+    assert "familiarity" not in graph.metadata, "it is kept once"
 
 
-def test_a_familiarity_that_does_not_fit_the_graph_is_damage(tmp_path):
+def test_a_familiarity_that_does_not_fit_the_graph_is_damage(tmp_path, exported):
     import onnx
 
-    model = familiar_with(made_model(), raw_windows(made_model(), 60))
-    graph = onnx.load(export_onnx(model, tmp_path / "model.onnx"))
+    graph = onnx.load(exported("familiar")[1])
     words = {field.key: field.value for field in graph.metadata_props}
     known = json.loads(words["familiarity"])
     cut, narrow = ({**known["features"], "base64": known["features"]["base64"][:-8]}, {"shape": [80, 128]})
@@ -192,15 +202,14 @@ def environment(folder: Path, packages: list[str]) -> Path:
     return folder / "bin" / "python"
 
 
-def test_it_runs_where_torch_is_not_installed(tmp_path):
+def test_it_runs_where_torch_is_not_installed(tmp_path, exported):
     """In an environment of the packages that docs/deploy.md names for such a machine, and of no other."""
     page = (Path(__file__).parents[1] / "docs" / "deploy.md").read_text(encoding="utf-8")
     named = re.search(r"^pip install (numpy .*)$", page, flags=re.MULTILINE)[1].split()
     python = environment(tmp_path / "plant", named)
-    plain = made_model("frequency")
-    model = familiar_with(plain, raw_windows(plain, 90))
-    windows = raw_windows(plain)
-    export_onnx(model, tmp_path / "model.onnx")
+    model, path = exported("familiar")
+    windows = raw_windows(model)
+    shutil.copy(path, tmp_path / "model.onnx")
     np.save(tmp_path / "recording.npy", windows.reshape(-1))
 
     code = """
@@ -228,10 +237,10 @@ for words in (["model.onnx", "recording.npy", "--rate", "12000", "--by", "window
     assert last == "status 2"
 
 
-def test_bad_files_and_windows_are_one_sentence(tmp_path):
+def test_bad_files_and_windows_are_one_sentence(tmp_path, exported):
     import onnx
 
-    model = made_model()
+    model, path = exported("time")
     with pytest.raises(InputError, match="must end in .onnx"):
         export_onnx(model, tmp_path / "model.bin")
     with pytest.raises(InputError, match="no such file"):
@@ -239,7 +248,6 @@ def test_bad_files_and_windows_are_one_sentence(tmp_path):
     (tmp_path / "junk.onnx").write_bytes(b"junk")
     with pytest.raises(InputError, match="no ONNX file"):
         load_onnx(tmp_path / "junk.onnx")
-    path = export_onnx(model, tmp_path / "model.onnx")
     with pytest.raises(InputError, match=r"shape \(window, 1, 256\), not \(3, 1, 255\)"):
         load_onnx(path).predict(np.zeros((3, 1, 255)))
     graph = onnx.load(path)
@@ -264,11 +272,11 @@ def test_a_folder_is_exported_from_the_command_line(tmp_path):
     assert load_onnx(tmp_path / "model.onnx").classes == ("healthy", "inner", "outer")
 
 
-def test_the_examples_of_the_documentation_run(tmp_path):
+def test_the_examples_of_the_documentation_run(tmp_path, exported):
     from scipy.io import wavfile
 
-    model = made_model()
-    export_onnx(model, tmp_path / "model.onnx")
+    model, path = exported("time")
+    shutil.copy(path, tmp_path / "model.onnx")
     save_model(tmp_path / "model", model)
     signal = np.random.default_rng(0).standard_normal(256 * 20 + 5).astype(np.float32)
     wavfile.write(tmp_path / "recording.wav", 12_000, signal)

@@ -10,11 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scikit_posthocs
 import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from statsmodels.stats.multitest import multipletests
 
 from bearcat.errors import InputError
 from bearcat.report.results import Cell, Result
@@ -118,6 +116,8 @@ def test_holm_of_a_hand_worked_example():
 @given(chances)
 @settings(deadline=None, max_examples=10)  # statsmodels takes 50 ms a call
 def test_holm_is_statsmodels(p):
+    from statsmodels.stats.multitest import multipletests
+
     assert holm(p) == pytest.approx(multipletests(p, method="holm")[1])
 
 
@@ -255,6 +255,8 @@ def test_a_clear_winner_stands_alone():
 
 
 def test_pairwise_tests_are_those_of_scikit_posthocs():
+    import scikit_posthocs  # here, because it takes every worker two seconds
+
     values = np.random.default_rng(2).normal(size=(20, 4)) + np.array([0, 0.2, 0.8, 1.6])
     found = compare(grid(values), "accuracy")
     table = scikit_posthocs.posthoc_wilcoxon(list(values.T), method="exact", zero_method="pratt", p_adjust="holm")

@@ -86,12 +86,6 @@ class Model:
         """The verdict of the run that made it, where that is not to use it: training broke down, or gave one class."""
         return self.metadata.get("refusal")
 
-    def probabilities(self, values: np.ndarray, calibrated: bool = True) -> np.ndarray:
-        """(window, channel, point) prepared windows → (window, class)."""
-        logits, _ = self._run(values)
-        result: np.ndarray = (self._calibrated(logits) if calibrated else logits).softmax(dim=-1).numpy()
-        return result
-
     def log_probabilities(
         self, windows: np.ndarray, rpm: Speed | None = None, bearing: Bearing | None = None
     ) -> np.ndarray:

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,26 +63,32 @@ class ReportFigure:
     caption: str
     drawing: Any
 
-    def render(self) -> tuple[bytes, bytes]:
-        """PNG and SVG; the same results give the same bytes."""
-        png, svg = io.BytesIO(), io.BytesIO()
+    @cached_property
+    def _laid_out(self) -> Any:
+        """The drawing with its layout settled, so that each format need not find it again."""
+        self.drawing.get_layout_engine().execute(self.drawing)
+        self.drawing.set_layout_engine("none")
+        self.drawing.set_dpi(RESOLUTION)
+        return self.drawing
+
+    def render(self, kind: str) -> bytes:
+        """The figure as "png" or "svg"; the same results give the same bytes."""
+        content = io.BytesIO()
         with house_style():
             from matplotlib.backends.backend_agg import FigureCanvasAgg
             from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-            self.drawing.draw_without_rendering()
-            self.drawing.set_layout_engine("none")  # settled; each format need not find it again
-            self.drawing.set_dpi(RESOLUTION)
             # Figure.savefig would draw everything once more for each format before it draws.
-            raster: Any = FigureCanvasAgg(self.drawing)
-            raster.print_png(png, metadata={"Software": None})
-            vector: Any = FigureCanvasSVG(self.drawing)
-            vector.print_svg(svg, metadata={"Date": None, "Creator": None})
-        return png.getvalue(), svg.getvalue()
+            canvas: Any = (FigureCanvasAgg if kind == "png" else FigureCanvasSVG)(self._laid_out)
+            if kind == "png":
+                canvas.print_png(content, metadata={"Software": None})
+            else:
+                canvas.print_svg(content, metadata={"Date": None, "Creator": None})
+        return content.getvalue()
 
     def write(self, folder: Path) -> tuple[bytes, bytes]:
         """Writes NAME.png and NAME.svg and returns their contents."""
-        png, svg = self.render()
+        png, svg = self.render("png"), self.render("svg")
         write_atomically(folder / f"{file_name(self.name)}.png", png)
         write_atomically(folder / f"{file_name(self.name)}.svg", svg)
         return png, svg

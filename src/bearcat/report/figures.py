@@ -121,7 +121,7 @@ def reliability(results: Sequence[Result]) -> ReportFigure | None:
 def write_reliability(recorded: Mapping[str, Any], path: Path) -> None:
     """The same figure of one run as a PNG, from its record's `reliability`."""
     figure = ReportFigure("reliability", "", "", _draw_reliability(_reliability_panels([recorded])))
-    write_atomically(path, figure.render()[0])
+    write_atomically(path, figure.render("png"))
 
 
 def _reliability_panels(recorded: Sequence[Mapping[str, Any]]) -> list[tuple[str, Bins]]:

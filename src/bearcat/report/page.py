@@ -62,8 +62,11 @@ class ReportPage:
 
 def in_page(figure: ReportFigure, folder: Path | None = None) -> PageFigure:
     """A figure for the page; its files too, where a folder is given."""
-    png, svg = figure.render() if folder is None else figure.write(folder)
-    kind, content = ("svg+xml", svg) if len(svg) <= DRAWN_AS_VECTORS else ("png", _fewer_colours(png))
+    png, svg = (None, figure.render("svg")) if folder is None else figure.write(folder)
+    if len(svg) <= DRAWN_AS_VECTORS:
+        kind, content = "svg+xml", svg
+    else:
+        kind, content = "png", _fewer_colours(png or figure.render("png"))
     address = f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"
     return PageFigure(figure.title, figure.caption, address, round(figure.drawing.get_figwidth() * 118))
 
