@@ -169,10 +169,14 @@ def test_a_familiarity_that_does_not_fit_the_graph_is_damage(tmp_path, exported)
     graph = onnx.load(exported("familiar")[1])
     words = {field.key: field.value for field in graph.metadata_props}
     known = json.loads(words["familiarity"])
-    cut, narrow = ({**known["features"], "base64": known["features"]["base64"][:-8]}, {"shape": [80, 128]})
+    windows, width = known["features"]["shape"]
+    cut, narrow = (
+        {**known["features"], "base64": known["features"]["base64"][:-8]},
+        {"shape": [2 * windows, width // 2]},
+    )
     for change in (
         {"features": cut}, {"features": known["features"] | narrow}, {"shapes": None}, {"spreads": known["shapes"]},
-        {"neighbours": 99}, {"neighbours": None}, {"rate": "x"},
+        {"neighbours": windows + 1}, {"neighbours": None}, {"rate": "x"},
     ):  # fmt: skip
         onnx.helper.set_model_props(graph, words | {"familiarity": json.dumps(known | change)})
         onnx.save(graph, tmp_path / "other.onnx")
