@@ -45,7 +45,6 @@ from tests.test_isolated import MAT_HEAD, matrix, part
 from tests.test_predict import command  # noqa: F401 (a fixture)
 from tests.test_serve import LENGTH, RATE, START, Server, as_npy, as_wav, noise, refused
 
-pytestmark = pytest.mark.xdist_group("hostile")
 DESCRIPTORS = 600  # of the server below; its connections are fewer
 CRASH = MAT_HEAD + matrix(6, (1, 1), part(99, bytes(8)))  # a data type that there is not: 479 bytes were enough
 LIMITED = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({DESCRIPTORS}, {DESCRIPTORS}))\n{START}"
