@@ -196,6 +196,14 @@ def test_names_from_a_file_cost_no_time_and_no_page(tmp_path):
     assert len(sentence) < 10_000
 
 
+def test_text_without_numbers_is_given_up_soon(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"x\n" * 2**17)
+    start_ = time.process_time()
+    with pytest.raises(InputError, match="numbers"):
+        open_stream(tmp_path / "a.txt")
+    assert time.process_time() - start_ < 1, "all of its rows would take ten times that"
+
+
 def test_a_pipe_or_a_device_is_no_recording_and_no_model(models, tmp_path):
     os.mkfifo(tmp_path / "a.wav")
     for path in (tmp_path / "a.wav", Path("/dev/zero")):

@@ -36,6 +36,7 @@ Part = dict[str, Samples]  # the next samples of some channels, by name
 BLOCK = 2**18  # samples read at once
 TEXT_BLOCK = 2**18  # bytes of text read at once
 LONGEST_LINE = 2**16  # bytes; a row of text with more columns than that is no recording
+LONGEST_HEADER = 500  # rows above the numbers; asking each takes as long as reading a hundred of numbers
 SOME_NAMES = 30  # of channels, listed in a sentence
 LARGEST_CHUNK = 2**24  # bytes; one of an HDF5 dataset is unpacked whole, and may be longer than a short dataset
 MOST_CHUNKS = 10_000  # of a wav file, before its samples
@@ -435,7 +436,7 @@ def _open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
             return parse([row]).size > 0
         return False
 
-    start = next((number for number, row in enumerate(lines) if is_numeric(row)), None)
+    start = next((number for number, row in enumerate(lines[:LONGEST_HEADER]) if is_numeric(row)), None)
     if start is None:
         raise InputError(f"{origin}: no row holds numbers only; export the signal as plain columns of numbers")
     values = parse(lines[start:])

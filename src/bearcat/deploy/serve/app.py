@@ -148,7 +148,7 @@ class PredictionService:
             async with asyncio.timeout(self.limits.timeout):
                 work = partial(self._worked, await self._receive(request, query, deadline), query)
                 job = asyncio.get_running_loop().run_in_executor(self.workers, work)
-                await _first_of(job, request)
+                await _done(job, request)
             answer = job.result()
         except Exception as error:
             deadline.until = 0
@@ -253,15 +253,11 @@ class PredictionService:
             raise TooLargeError(sentence, "body")
 
 
-async def _first_of(job: asyncio.Future[Any], request: Request) -> None:
-    """Waits until the job is done; ClientDisconnect where the client goes away before."""
-    gone = asyncio.ensure_future(request.receive())  # the body is complete: nothing else can come
-    try:
-        await asyncio.wait([job, gone], return_when=asyncio.FIRST_COMPLETED)
-        if not job.done():
+async def _done(job: asyncio.Future[Any], request: Request) -> None:
+    """Waits until the job is done; ClientDisconnect where the client goes away before, within a second."""
+    while not (await asyncio.wait([job], timeout=1.0))[0]:
+        if await request.is_disconnected():
             raise ClientDisconnect
-    finally:
-        gone.cancel()
 
 
 class AccessMiddleware:
