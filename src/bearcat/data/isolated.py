@@ -30,7 +30,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from multiprocessing import Pipe
@@ -225,7 +225,8 @@ class _Reader:
         self.memory, self.forks, self.folder = memory, forks, folder
         self.process: subprocess.Popen[bytes] | None = None
         self.origin, self.until = "", 0.0  # of the file being read
-        self.replies = 0  # that have come
+        self.replies = 0  # that were given out
+        self.waiting: list[bytes] = []  # replies that have come, the next one last
         self.reading = self.ending = False  # a file; and its last message has come, but not yet that it is gone
 
     def start(self) -> None:
@@ -258,7 +259,7 @@ class _Reader:
         try:
             if message != NEXT or self.replies >= AHEAD - 1:
                 self.connection.send_bytes(message)
-            reply = self.connection.recv_bytes(4 * BLOCK + 4)
+            reply = self._receive()
             self.replies += 1
         except (EOFError, OSError):
             self.end()
@@ -285,11 +286,20 @@ class _Reader:
         if self.reading:
             try:
                 self._wait_at_most(GRACE)
-                while self.connection.recv_bytes(4 * BLOCK + 4) != GONE:
+                while self._receive() != GONE:
                     pass
                 self.reading = False
             except (EOFError, OSError):
                 self.end()
+
+    def _receive(self) -> bytes:
+        if not self.waiting:
+            content, place = self.connection.recv_bytes(8 * BLOCK), 0
+            while place < len(content):
+                size = int.from_bytes(content[place : place + 4], "little")
+                self.waiting.insert(0, content[place + 4 : place + 4 + size])
+                place += 4 + size
+        return self.waiting.pop()
 
     def _wait_at_most(self, seconds: float) -> None:
         """For any bytes; an OSError follows. It covers a process that ends inside a message."""
@@ -297,7 +307,7 @@ class _Reader:
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", whole, 0))
 
     def end(self) -> None:
-        self.reading = False
+        self.reading, self.waiting = False, []
         if self.process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)  # with the process of a file
@@ -324,7 +334,7 @@ def work(descriptor: int, memory: int, forks: int, folder: str) -> None:
                 _fork(connection, order, memory)
             else:
                 _read(connection, order)
-            connection.send_bytes(GONE)
+            _send(connection, [GONE])
     if folder:  # the parent was killed, for one that ends as it should kills us
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -345,13 +355,21 @@ def _fork(connection: Connection[Any, Any], order: dict[str, Any], memory: int) 
 def _read(connection: Connection[Any, Any], order: dict[str, Any]) -> None:
     signal.setitimer(signal.ITIMER_REAL, order["seconds"])  # SIGALRM ends the process
     signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
-    ahead = AHEAD
+    ahead, unsent = AHEAD, list[bytes]()  # a short recording is sent at once, for each message wakes its receiver
     for reply in _arrays(order) if "call" in order else _blocks(order):
-        connection.send_bytes(reply)
+        unsent.append(reply)
         ahead -= 1
-        if reply.startswith((DONE, FAIL)) or (ahead <= 0 and connection.recv_bytes() == STOP):
+        ends = reply.startswith((DONE, FAIL))
+        if ends or ahead <= 0 or len(reply) > BLOCK:
+            _send(connection, unsent)
+            unsent.clear()
+        if ends or (ahead <= 0 and connection.recv_bytes() == STOP):
             break
     signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _send(connection: Connection[Any, Any], replies: Sequence[bytes]) -> None:
+    connection.send_bytes(b"".join(len(reply).to_bytes(4, "little") + reply for reply in replies))
 
 
 def _replies(function: Callable[[dict[str, Any]], Iterator[bytes]]) -> Callable[[dict[str, Any]], Iterator[bytes]]:
