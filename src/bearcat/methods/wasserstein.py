@@ -21,7 +21,7 @@ class Wasserstein(Ingredient):
 
     name = "wasserstein"
     aligns = True
-    # Of the reversed gradient. The critic's answers are unbounded: with 1 the simulated source was not learnt (LOG.md).
+    # Of the reversed gradient. The critic's answers are unbounded: 1 is too much (LOG.md).
     weight: float = per_run(0.1)
     slope: float = 10.0
     penalty: float = per_run(10.0)
