@@ -214,6 +214,9 @@ def test_the_command_line_prints_the_same_and_exits_with_2(tmp_path, monkeypatch
         (("run", grid, "--jobs", "2"), "--jobs is for the executor local and ray, not for stack"),
         (("run", grid, "--executor", "local", "--stack", "2"), "--stack is for the executor stack, not for local"),
         (("report", grid), "holds no finished run"),
+        (("report", grid, "--only-method", "DAN"), "the grid has no method 'DAN'"),
+        (("report", grid, "--task", "0:9"), "the grid has no task '0:9'"),
+        (("report", grid, "--task", "0:1"), "holds no finished run"),
     ):
         monkeypatch.setattr(sys, "argv", ["bearcat", "bench", *map(str, words), "--store", str(tmp_path / "store")])
         with pytest.raises(SystemExit) as status:

@@ -39,6 +39,7 @@ def every_picture(results):
         curves.pseudo_label_curves(results), curves.temperature_curves(results), curves.threshold_curves(results),
         curves.coverage_curves(results), figures.confusions(results), figures.reliability([run for run in results if run.cell.method == results[-1].cell.method]),
         figures.critical_difference(comparison.ranks, comparison.cliques, "accuracy", comparison.blocks_used),
+        figures.task_bars(results, comparison, "accuracy"), figures.calibration_gain(results),
     ]  # fmt: skip
     return [figure for figure in found if figure is not None]
 
@@ -142,7 +143,7 @@ def test_phases_are_marked_where_the_schedule_has_them_and_only_for_ingredients_
 def test_every_figure_is_a_png_and_an_svg_of_the_same_bytes_every_time(tmp_path: Path):
     results = made(tmp_path / "runs", methods=("source-only", "CAT*-Temperature"))
     first, second = every_picture(results), every_picture(results)
-    assert len(first) == 10
+    assert len(first) == 11
     for figure, other in zip(first, second, strict=True):
         png, svg = figure.write(tmp_path)
         assert png.startswith(b"\x89PNG")
@@ -217,6 +218,24 @@ def test_a_confusion_matrix_counts_every_labelled_window_of_all_runs(tmp_path: P
         total = sum(label == true for label, _ in labels)
         for column, guess in enumerate(("x", "y")):
             assert shown[row, column] == pytest.approx(100 * labels.count((true, guess)) / total)
+
+
+def test_bars_and_gains_are_the_numbers_of_the_runs(tmp_path: Path):
+    results = made(tmp_path, ("AT*", "CAT*-Temperature", "CAT-CPCS"))
+    for number, run in enumerate(results):
+        run.record["scores"]["target"]["ece"] = 0.2 if run.cell.method == "AT*" else 0.05 + 0.01 * number
+    gain = figures.calibration_gain(results)
+    assert gain is not None
+    (points,) = gain.drawing.axes[0].collections  # CAT-CPCS has no AT beside it
+    errors = [run.record["scores"]["target"]["ece"] for run in results if run.cell.method == "CAT*-Temperature"]
+    assert points.get_offsets()[:, 0].tolist() == pytest.approx([20.0] * 4)
+    assert sorted(points.get_offsets()[:, 1]) == pytest.approx(sorted(20 - 100 * error for error in errors))
+    assert figures.calibration_gain([run for run in results if run.cell.method != "AT*"]) is None
+    comparison = compare(results, "ece")
+    bars = figures.task_bars(results, comparison, "ECE")
+    assert bars is not None
+    heights = sorted(bar.get_height() for bar in bars.drawing.axes[0].patches)
+    assert heights == pytest.approx(sorted(100 * spread.mean for spread in comparison.cells.values()))
 
 
 def test_without_target_labels_only_what_needs_none_is_drawn(tmp_path: Path):

@@ -92,6 +92,32 @@ def test_the_main_table_has_the_papers_form_and_the_numbers_of_the_results():
     assert "0 = N15_M07_F10, 1 = N09_M07_F10" in table.note
 
 
+def test_wins_and_the_ratio_to_dann_are_counted_by_hand_and_decimals_are_the_papers():
+    tables = {table.name: table for table in result_tables(grid(), [], decimals=2)}
+    ranking, wins = tables["paderborn-time-accuracy-ranking"], dict.fromkeys(EIGHT, 0)
+    scores = {(run.cell.method, run.cell.task, run.cell.seed): run.score("target", "accuracy") for run in grid()}
+    for task in {task for _, task, _ in scores}:
+        means = {method: np.mean([scores[method, task, seed] for seed in range(5)]) for method in EIGHT}
+        wins[max(means, key=means.__getitem__)] += 1
+    place = ranking.header.index("Wins")
+    assert {row[0].text: row[place].value for row in ranking.rows} == wins
+    assert all(len(entry.text.partition(".")[2]) == 2 for entry in column(ranking, "Average").values())
+    errors = tables["paderborn-time-ece-ranking"]
+    averages = {row[0].text: row[1].value for row in errors.rows}
+    for row in errors.rows:
+        ratio = row[errors.header.index("Ratio to DANN")].value
+        assert ratio == pytest.approx(averages[row[0].text] / averages["DANN"])
+    assert "Ratio to DANN" not in ranking.header
+
+
+def test_runs_of_the_published_code_count_as_the_recipe_and_other_settings_do_not():
+    for settings, named_so in (({"published": "true"}, True), ({"passes": "separate"}, False)):
+        run = result("CAT*-CPCS", PADERBORN[0], 0, 0.5)
+        recipe = RECIPES["CAT*-CPCS"].for_input("time").with_settings(settings)
+        run.record["settings"]["recipe"] = {"name": "CAT*-CPCS"} | recipe.to_dict()
+        assert run.is_named_recipe == named_so
+
+
 def test_bold_is_the_best_of_a_column_and_the_equals_of_the_best_rank():
     results = [run for run in grid(("DANN", "AT*")) if run.cell.method == "AT*"]
     results += [run for run in grid(("source-only", "CAT*-CPCS")) if run.cell.method == "source-only"]
@@ -140,10 +166,10 @@ def test_the_ranking_and_the_tests_say_what_the_comparison_says():
     tables, comparison = whole(), compare(results, "accuracy")
     ranking = named(tables, "paderborn-time-accuracy-ranking")
     assert tuple(row[0].text for row in ranking.rows) == comparison.methods
-    assert ranking.rows[-1][5].value == pytest.approx(
+    assert ranking.rows[-1][6].value == pytest.approx(
         100 * (comparison.averages["source-only"].mean - comparison.averages[comparison.best].mean)
     )
-    assert ranking.rows[-1][6].text == "−1.00"
+    assert ranking.rows[-1][7].text == "−1.00"
     tests = named(tables, "paderborn-time-accuracy-tests")
     by_task = compare(results, "accuracy", over="tasks")
     for pair, row in zip(comparison.pairs, tests.rows, strict=True):

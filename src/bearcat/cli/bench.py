@@ -91,18 +91,39 @@ def bench_report(
     out: Annotated[
         Path | None, typer.Option(help="The folder for tables, figures and the page.  \\[default: bench-report/GRID]")
     ] = None,
+    only_method: Annotated[
+        list[str] | None, typer.Option("--only-method", metavar="NAME", help="Only this method; repeat for more.")
+    ] = None,
+    task: Annotated[list[str] | None, typer.Option(metavar="A:B", help="Only this task; repeat for more.")] = None,
+    decimals: Annotated[int, typer.Option(min=0, max=4, help="Of percentages in tables; the paper prints two.")] = 1,
 ) -> None:
     """Tables, statistics and figures of what is done, on one page."""
     from bearcat.report.bench_page import write_bench_report
     from bearcat.runs.grid import read_grid
     from bearcat.runs.store import results
 
-    opened, specs, _ = _opened(grid, store, root, None, create=False)
-    found, missing = results(specs, opened)
+    opened, specs, _ = _opened(grid, store, root, only_method, create=False)
+    found, missing = results(_only_tasks(specs, task) if task else specs, opened)
     if not found:
         raise InputError(f"{store}: holds no finished run of {grid}; start with bearcat bench run {grid}")
-    page = write_bench_report(read_grid(grid).title, found, missing, out or Path("bench-report") / grid.stem)
+    folder = out or Path("bench-report") / grid.stem
+    page = write_bench_report(read_grid(grid).title, found, missing, folder, decimals)
     print(f"{len(found)} runs, {len(missing)} without a result: {page}")
+
+
+def _only_tasks(specs: Sequence[RunSpec], wanted: Sequence[str]) -> list[RunSpec]:
+    """The runs of these tasks, written A:B or A→B; Paderborn's domains by the paper's numbers too."""
+    from bearcat.errors import suggest
+    from bearcat.report.results import numbered
+
+    names = {str(spec.task): str(spec.task) for spec in specs}
+    names |= {numbered(name): name for name in names}
+    chosen = set()
+    for text in wanted:
+        if (name := text.replace(":", "→")) not in names:
+            raise InputError(f"the grid has no task '{text}'{suggest(name, list(names))}")
+        chosen.add(names[name])
+    return [spec for spec in specs if str(spec.task) in chosen]
 
 
 def _opened(

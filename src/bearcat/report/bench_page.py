@@ -22,7 +22,9 @@ from bearcat.storage import write_atomically
 FILE_LIST = "files.txt"  # the tables and figures that a report wrote
 
 
-def write_bench_report(title: str, results: Sequence[Result], missing: Sequence[Missing], out: Path) -> Path:
+def write_bench_report(
+    title: str, results: Sequence[Result], missing: Sequence[Missing], out: Path, decimals: int = 1
+) -> Path:
     """OUT/report.html, OUT/tables/ (md, tex, csv) and OUT/figures/ (png, svg) of a comparison; the page's path."""
     environment = templates()
     written: list[str] = []
@@ -38,7 +40,7 @@ def write_bench_report(title: str, results: Sequence[Result], missing: Sequence[
             mine = [run for run in results if (run.cell.dataset, run.cell.input) == group]
             absent = [run for run in missing if (run.cell.dataset, run.cell.input) == group]
             drawable = [run for run in mine if run in readable]
-            sections.append(_group_section(group, mine, absent, drawable, len(groups) == 1, out, written))
+            sections.append(_group_section(group, mine, absent, drawable, len(groups) == 1, out, written, decimals))
         sections += [_runs_section(results), _settings_section(results)]
         methods = ordered_methods(results)
         alone = "".join(methods) or "No results yet"
@@ -73,11 +75,12 @@ def _group_section(
     alone: bool,
     out: Path,
     written: list[str],
+    decimals: int,
 ) -> Section:
     """The tables and figures of one dataset and input, written to files whose names are added to `written`."""
     comparisons = [compare(results, metric) for metric in ("accuracy", "ece")] if results else []
     tables = []
-    for table in result_tables(results, missing):
+    for table in result_tables(results, missing, decimals):
         table = replace(table, name=_free_name(table.name, "tables", ("md", "tex", "csv"), written))
         tables.append(table)
     write_tables(tables, out / "tables")
@@ -114,6 +117,8 @@ def _figures(results: Sequence[Result]) -> list[ReportFigure]:
         if found.blocks_used and len(found.methods) > 1:
             ranked = (found.ranks, found.cliques, score, found.blocks_used, found.warning)
             made.append(figures.critical_difference(*ranked))
+        made.append(figures.task_bars(results, found, score))
+    made.append(figures.calibration_gain(results))
     made += [curves.score_curves(results), *(curves.task_curves(results, score) for score in ("accuracy", "ece"))]
     made += [curves.pseudo_label_curves(results), curves.temperature_curves(results), curves.threshold_curves(results)]
     for method in ordered_methods(results):

@@ -8,6 +8,7 @@ Each function takes results and returns a figure, or None where the runs have no
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bearcat.report.drawing import NARROW, PALETTE, WIDE, ReportFigure, empty_figure, house_style, shortened, styles
-from bearcat.report.results import Floats, Result, ordered_methods, ordered_names
-from bearcat.report.stats import ALPHA
+from bearcat.report.results import Floats, Result, ordered_methods, ordered_names, ordered_tasks
+from bearcat.report.stats import ALPHA, Comparison, target_scores
 from bearcat.report.wording import count
 from bearcat.storage import write_atomically
 
@@ -85,6 +86,65 @@ def critical_difference(
     )
     caption += f" {warning}" if warning else " Bold in the tables marks methods that do not differ from the best alone."
     return ReportFigure(f"ranks-{score.replace(' ', '-')}", f"Critical differences: {score}", caption, drawing)
+
+
+@house_style()
+def task_bars(results: Sequence[Result], comparison: Comparison, score: str) -> ReportFigure | None:
+    """A bar for each method in each task, mean and standard deviation over seeds, as the paper draws its tables."""
+    tasks, methods = ordered_tasks(results), ordered_names(comparison.methods)
+    if len(methods) < 2:
+        return None
+    drawing, style_of = empty_figure(WIDE, 2.5), styles(methods)
+    axis, width = drawing.subplots(), 0.85 / len(methods)
+    for number, method in enumerate(methods):
+        found = [(place, comparison.cells.get((method, task))) for place, task in enumerate(tasks)]
+        bars = [(place, spread) for place, spread in found if spread is not None]
+        axis.bar(
+            [place + (number - (len(methods) - 1) / 2) * width for place, _ in bars],
+            [100 * spread.mean for _, spread in bars], width, label=shortened(method), color=style_of[method]["color"],
+            yerr=[100 * np.nan_to_num(spread.sd) for _, spread in bars], error_kw={"linewidth": 0.5},
+            edgecolor="black", linewidth=0.3, hatch="" if number < len(PALETTE) else "////",
+        )  # fmt: skip
+    turned = max(map(len, tasks), default=0) * len(tasks) > 90
+    axis.set_xticks(range(len(tasks)), list(tasks), rotation=45 if turned else 0, ha="right" if turned else "center")
+    axis.set_ylabel(f"target {score}, %")
+    drawing.legend(loc="outside lower center", ncols=min(len(methods), 4))
+    caption = f"Target {score} of each method on each task; thin lines are one standard deviation over seeds."
+    return ReportFigure(f"bars-{score}", f"Target {score}, task by task", caption, drawing)
+
+
+@house_style()
+def calibration_gain(results: Sequence[Result]) -> ReportFigure | None:
+    """How much lower a calibrated method's ECE is than its own without calibration, against the latter: AT* for CAT*-…
+
+    The paper names as its limitation that calibration helps most where the baseline is badly calibrated.
+    """
+    scores = target_scores(results, "ece")
+    points: dict[str, list[tuple[float, float]]] = {}
+    for (method, task, seed), value in scores.items():
+        baseline = scores.get((re.sub(r"^CAT([^-]*)-.*", r"AT\1", method), task, seed))
+        if method.startswith("CAT") and baseline is not None:
+            points.setdefault(method, []).append((100 * baseline, 100 * (baseline - value)))
+    if not points:
+        return None
+    drawing, style_of = empty_figure(NARROW + 1, 2.6), styles(ordered_names([run.cell.method for run in results]))
+    axis, sentences = drawing.subplots(), []
+    for method in ordered_names(points):
+        before, gain = np.array(points[method]).T
+        style = style_of[method]
+        axis.scatter(before, gain, s=9, color=style["color"], marker=style["marker"], label=shortened(method))
+        better = (
+            f"{method} lowers it in {(gain > 0).sum()} of {len(gain)} cells, by {gain.mean():.1f} points on average"
+        )
+        varied = len(gain) > 2 and np.ptp(before) > 0 and np.ptp(gain) > 0
+        sentences.append(better + (f" (correlation {np.corrcoef(before, gain)[0, 1]:+.2f})" if varied else ""))
+    axis.axhline(0, color="grey", linewidth=0.8, linestyle="--")
+    axis.set(xlabel="ECE without calibration, %", ylabel="gain of calibration, points")
+    drawing.legend(loc="outside lower center", ncols=2)
+    caption = (
+        f"Target ECE of a method without calibration against how much calibrating lowers it: {'; '.join(sentences)}."
+    )
+    return ReportFigure("calibration-gain", "Gain of calibration against the ECE without it", caption, drawing)
 
 
 @dataclass(frozen=True)

@@ -113,12 +113,13 @@ class Result:
 
     @cached_property
     def is_named_recipe(self) -> bool:
-        """Whether the run is of the recipe its method is named after, unchanged but for the number of epochs."""
+        """Whether the run is of the recipe its method is named after, unchanged but for `published` and the epochs."""
         name = self.cell.method
         if name not in RECIPES or self.cell.input not in INPUTS:
             return False
         recipe = RECIPES[name].for_input(self.cell.input).in_epochs(self.epochs)
-        return bool(self.recipe == json.loads(json.dumps({"name": name} | recipe.to_dict())))
+        same = (recipe, recipe.with_settings({"published": "true"}))
+        return any(self.recipe == json.loads(json.dumps({"name": name} | each.to_dict())) for each in same)
 
     @property
     def seconds(self) -> float:

@@ -23,7 +23,7 @@ from bearcat.report import stats
 from bearcat.report.caveats import incomplete, troubles
 from bearcat.report.published import published_figures
 from bearcat.report.results import Missing, Result, numbered, ordered_methods, ordered_tasks
-from bearcat.report.stats import ALPHA, Comparison, Spread
+from bearcat.report.stats import ALPHA, Average, Comparison, Spread
 from bearcat.report.typeset import NOTHING, Table, TableEntry, number_entry, percent_entry
 from bearcat.report.wording import count
 
@@ -53,11 +53,14 @@ ABLATIONS: dict[str, tuple[str, tuple[str, ...], list[dict[str, tuple[str, ...]]
 Cells = Mapping[tuple[str, str], Spread]  # (method, task)
 
 
-def result_tables(results: Sequence[Result], missing: Sequence[Missing]) -> list[Table]:
-    """Scores per task, rankings and tests, ablations and published figures; of one dataset and input."""
+def result_tables(results: Sequence[Result], missing: Sequence[Missing], decimals: int = 1) -> list[Table]:
+    """Scores per task, rankings and tests, ablations and published figures; of one dataset and input.
+
+    Percentages have so many decimals; the paper prints two.
+    """
     if not results:
         return []
-    group, tables = _Group(tuple(results), tuple(missing)), []
+    group, tables = _Group(tuple(results), tuple(missing), decimals), []
     for metric, comparison in group.comparisons.items():
         if comparison.methods or metric == "accuracy":
             tables.append(_score_table(group, comparison))
@@ -75,6 +78,10 @@ class _Group:
 
     results: tuple[Result, ...]
     missing: tuple[Missing, ...]
+    decimals: int = 1
+
+    def percent(self, fraction: float | None, sign: str = "") -> TableEntry:
+        return percent_entry(fraction, f"{{:{sign}.{self.decimals}f}}")
 
     def table(
         self, name: str, title: str, note: Sequence[str], header: Sequence[str], rows: Sequence[Sequence[TableEntry]]
@@ -131,25 +138,41 @@ def _score_table(group: _Group, comparison: Comparison) -> Table:
 
 
 def _ranking_table(group: _Group, comparison: Comparison) -> Table:
-    rows = []
+    rows, wins = [], _wins(comparison)
+    baseline = comparison.averages.get("DANN") if comparison.metric == "ece" else None
     for method, rank in comparison.ranks.items():
         average, bold = comparison.averages[method], method in _bold_ranks(comparison)
         pair = comparison.pair(method, comparison.best) if comparison.best and method != comparison.best else None
         tested = [TableEntry(NOTHING)] * 3
         if pair:
-            tested = [percent_entry(-pair.difference, "{:+.1f}"), number_entry(-pair.effect, "{:+.2f}")]
+            tested = [group.percent(-pair.difference, "+"), number_entry(-pair.effect, "{:+.2f}")]
             tested.append(_p_entry(pair.p_holm))
-        ends = [percent_entry(value) for value in (average.mean, average.low, average.high)]
-        rows.append([TableEntry(method, bold=bold), *ends, number_entry(rank, "{:.2f}", bold), *tested])
+        ends = [group.percent(value) for value in (average.mean, average.low, average.high)]
+        counted = [number_entry(wins[method], "{}"), *([_ratio_entry(average, baseline)] if baseline else [])]
+        rows.append([TableEntry(method, bold=bold), *ends, number_entry(rank, "{:.2f}", bold), *counted, *tested])
     note = (
         "Best average rank first. Average over tasks in percent with its 95 % bootstrap interval (tasks drawn with "
         "replacement, then seeds within them); difference from the best method in percentage points; effect: "
-        "rank-biserial correlation against the best, −1 where worse in every cell.",
+        "rank-biserial correlation against the best, −1 where worse in every cell. Wins: of "
+        f"{count(len(comparison.averaged_tasks), 'task')}, those with the best mean, equals included."
+        + (" Ratio: of the average to DANN's." if baseline else ""),
         _bold_note(comparison),
         comparison.rule,
         comparison.warning,
     )
-    header = ("Method", "Average", "95 % from", "to", "Average rank", "Difference", "Effect", "p (Holm)")
+    ratio = ["Ratio to DANN"] if baseline else []
+    header = (
+        "Method",
+        "Average",
+        "95 % from",
+        "to",
+        "Average rank",
+        "Wins",
+        *ratio,
+        "Difference",
+        "Effect",
+        "p (Holm)",
+    )
     title = f"Ranking by {comparison.metric.replace('ece', 'ECE')}"
     return group.table(f"{comparison.metric}-ranking", title, note, header, rows)
 
@@ -161,7 +184,7 @@ def _test_table(group: _Group, comparison: Comparison) -> Table:
         stricter = by_task.pair(pair.first, pair.second)
         row = [TableEntry(pair.first), TableEntry(pair.second), _p_entry(pair.p_holm, pair.significant)]
         row.append(_p_entry(stricter.p_holm, stricter.significant) if stricter else TableEntry(NOTHING))
-        row += [percent_entry(value, "{:+.1f}") for value in (pair.difference, pair.low, pair.high)]
+        row += [group.percent(value, "+") for value in (pair.difference, pair.low, pair.high)]
         rows.append([*row, number_entry(pair.effect, "{:+.2f}"), _p_entry(pair.p)])
     header = ("First", "Second", "p (Holm)", "p (Holm), tasks", "Difference", "95 % from", "to", "Effect", "p")
     friedman = comparison.friedman
@@ -222,10 +245,10 @@ def _published_tables(group: _Group, metric: str) -> list[Table]:
             theirs = {task: figures.scores[method, task] for task in both}
             mine = {task: cells[method, task].mean for task in both}
             apart = {task: mine[task] - theirs[task] for task in both}
-            spread = [_spread_entry(cells.get((method, task)), seeds) for task in tasks]
-            ours = ours or [[TableEntry("ours"), percent_entry(_mean(mine)), *spread]]
-            ours.append([TableEntry(figures.label), *map(percent_entry, (_mean(theirs), *map(theirs.get, tasks)))])
-            differences = [percent_entry(value, "{:+.1f}") for value in (_mean(apart), *map(apart.get, tasks))]
+            spread = [_spread_entry(cells.get((method, task)), seeds, group.decimals) for task in tasks]
+            ours = ours or [[TableEntry("ours"), group.percent(_mean(mine)), *spread]]
+            ours.append([TableEntry(figures.label), *map(group.percent, (_mean(theirs), *map(theirs.get, tasks)))])
+            differences = [group.percent(value, "+") for value in (_mean(apart), *map(apart.get, tasks))]
             ours.append([TableEntry(f"ours − {figures.label}"), *differences])
         rows += [[TableEntry(method), *row] for row in ours]
     runs = [run for run in runs if any(run.cell.method == method for method, _ in compared)]
@@ -247,12 +270,13 @@ def _task_rows(
     """A row per method: the average, and every task; the best of each column in bold."""
     seeds = max((spread.n for spread in cells.values()), default=0)
     means = [{task: cells[method, task].mean for task in averaged} for method in methods]
-    columns = [[percent_entry(_mean(values)) for values in means]]
-    columns += [[_spread_entry(cells.get((method, task)), seeds) for method in methods] for task in group.tasks]
+    columns = [[group.percent(_mean(values)) for values in means]]
+    for task in group.tasks:
+        columns.append([_spread_entry(cells.get((method, task)), seeds, group.decimals) for method in methods])
     for place, column in enumerate(columns):
         values = [entry.value for entry in column if entry.value is not None]
         if len(values) > 1:
-            best = f"{(max if higher_is_better else min)(values):.1f}"  # what prints alike is alike
+            best = f"{(max if higher_is_better else min)(values):.{group.decimals}f}"  # what prints alike is alike
             columns[place] = [replace(entry, bold=entry.text.partition(" ")[0] == best) for entry in column]
     return [list(row) for row in zip(*columns, strict=True)]
 
@@ -261,11 +285,27 @@ def _mean(values: Mapping[str, float]) -> float | None:
     return float(np.mean(list(values.values()))) if values else None
 
 
-def _spread_entry(spread: Spread | None, seeds: int) -> TableEntry:
+def _wins(comparison: Comparison) -> dict[str, int]:
+    """In how many tasks each method has the best mean."""
+    best = max if comparison.higher_is_better else min
+    wins = dict.fromkeys(comparison.methods, 0)
+    for task in comparison.averaged_tasks:
+        means = {method: comparison.cells[method, task].mean for method in comparison.methods}
+        for method, mean in means.items():
+            wins[method] += math.isclose(mean, best(means.values()), abs_tol=stats.SAME)
+    return wins
+
+
+def _ratio_entry(average: Average, baseline: Average) -> TableEntry:
+    return number_entry(average.mean / baseline.mean if baseline.mean > 0 else None, "{:.2f}")
+
+
+def _spread_entry(spread: Spread | None, seeds: int, decimals: int) -> TableEntry:
     if spread is None:
         return TableEntry(NOTHING)
     value, sd = 100 * spread.mean, 100 * spread.sd if spread.n > 1 else None
-    text = f"{value:.1f}" + ("" if sd is None else f" ± {sd:.1f}") + (f" ({spread.n})" if spread.n < seeds else "")
+    text = f"{value:.{decimals}f}" + ("" if sd is None else f" ± {sd:.{decimals}f}")
+    text += f" ({spread.n})" if spread.n < seeds else ""
     return TableEntry(text, value, spread=sd)
 
 
