@@ -219,7 +219,7 @@ PUBLISHED_OPTIONS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("change", PUBLISHED_OPTIONS, ids=str)
 def test_every_option_of_the_published_code_is_the_twins_and_does_something(change):
-    data = toy(windows=25, target=25, dtype=np.float64)
+    data = toy(windows=25, target=25, length=48, dtype=np.float64)
     plain = still(RECIPES["CAT*-Temperature"], PHASES, calibration="Temperature:bounds=0.05,100")
     # Some labels are sure, and a calibration makes others so; at this age per-class thresholds let all pass.
     plain = plain.change("labels", tau=0.5, threshold="fixed" if "calibrate" in change else "per-class")
@@ -234,7 +234,7 @@ def test_every_option_of_the_published_code_is_the_twins_and_does_something(chan
 def test_all_of_the_published_code_together_is_the_twins(name, monkeypatch):
     monkeypatch.setattr("bearcat.calibration.scaling.SGD_STEPS", 50)
     recipe = still(RECIPES[name], PHASES).with_settings({"published": "true"})
-    assert_equal_to_twin(recipe, toy(windows=25, target=25, dtype=np.float64))
+    assert_equal_to_twin(recipe, toy(windows=25, target=25, length=48, dtype=np.float64))
 
 
 def test_counting_in_training_mode_does_not_depend_on_neighbours_with_more_batches():
