@@ -28,6 +28,7 @@ from bearcat.errors import InputError
 from bearcat.models import native
 from bearcat.models.encoders import CNN, find_encoder
 from bearcat.models.stacked import (
+    RESERVED,
     Randomness,
     RectifiedDropout,
     StackedConvolution,
@@ -177,7 +178,8 @@ class DenseEncoder(Accelerated):
         del batch_statistics, present, domains  # there is nothing to normalise
         values = windows.flatten(2)
         for number, dense in enumerate(self.dense):
-            values = rectified_dropout(dense(values), self.probability, randomness, number, self.path)
+            layer = number if number < 2 else RESERVED + number  # 2 and 3 are the domain classifier's
+            values = rectified_dropout(dense(values), self.probability, randomness, layer, self.path)
         return values
 
 
