@@ -22,6 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bearcat
 from bearcat import AdaptedClassifier, CATClassifier
+from bearcat.data.bearing import find_bearing
 from bearcat.deploy.model import load_model
 from bearcat.errors import InputError
 from bearcat.estimator import _held_out
@@ -475,3 +476,31 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
     assert load_model(tmp_path / "model").classes == ("inner", "outer")
     assert "{'recipe': " in capsys.readouterr().out
     assert names["model"].recipe_name_ == "CAT*-Temperature"
+
+
+def test_speeds_and_bearings_of_both_domains_reach_the_input_as_on_the_command_line(tmp_path):
+    random = np.random.default_rng(0)
+    X, y = random.standard_normal((48, 600)).astype(np.float32), np.arange(48) % 2
+    X[y == 1, ::50] += 5
+    kind = "physics:use=band-kurtosis,envelope-orders,fault-orders:last=12"
+    about = {"input": kind, "rate": 8000.0, "epochs": 2, "rpm": 900.0, "bearing": "6205", "rpm_target": 1200.0}
+    model = AdaptedClassifier("DANN", bearing_target="6203", **about).fit(X, y, X_target=X)
+    model.save(tmp_path / "model")
+    saved = load_model(tmp_path / "model")
+    expected = saved.log_probabilities(X[:, None], 1200.0, find_bearing("6203"))
+    np.testing.assert_allclose(model.predict_log_proba(X), expected, atol=1e-4)
+    of_source = saved.log_probabilities(X[:, None], 900.0, find_bearing("6205"))
+    np.testing.assert_allclose(model.predict_log_proba(X, sample_domain=np.zeros(48)), of_source, atol=1e-4)
+    domain = np.where(np.arange(48) < 24, 1, -1)
+    mixed = AdaptedClassifier("DANN", **about).fit(X, y, sample_domain=domain)
+    assert np.isfinite(mixed.predict_proba(X, sample_domain=domain)).all()
+    with pytest.raises(InputError, match="the speed is not known"):
+        AdaptedClassifier("DANN", **(about | {"rpm": None, "rpm_target": None})).fit(X, y, X_target=X)
+
+
+def test_physics_takes_what_the_parameters_allow():
+    X, y = np.random.default_rng(0).standard_normal((24, 600)), np.arange(24) % 2
+    without = AdaptedClassifier("source-only", input="physics", epochs=1).fit(X, y)
+    assert "orders" not in without.input_
+    known = AdaptedClassifier("source-only", input="physics", epochs=1, rate=20000.0, rpm=900.0).fit(X, y)
+    assert "envelope-orders" in known.input_

@@ -23,15 +23,17 @@ import torch
 
 import bearcat
 from bearcat.calibration import Calibration, Evidence, Temperature
-from bearcat.data.inputs import find_input
+from bearcat.data.bearing import Bearing, find_bearing
+from bearcat.data.inputs import INPUTS, find_input
 from bearcat.data.prepare import Preparation, prepare
-from bearcat.data.recording import Floats, Integers, Recording
+from bearcat.data.recording import Floats, Integers, Recording, RecordingInfo
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 from bearcat.deploy.model import Model, save_model
 from bearcat.errors import InputError, suggest
 from bearcat.methods.recipe import RECIPES, Recipe, find_recipe
 from bearcat.models import Network, select_run
 from bearcat.models.encoders import find_encoder
+from bearcat.settings import to_text
 from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, Trained, chosen_device, train
 from bearcat.trust.pooling import pooled_temperature, tally
@@ -76,6 +78,9 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     random_state : a whole number, a RandomState, or None for another training each time.
     device : "auto", "cpu" or "cuda".
     rate : samples per second, for inputs that use it, and of the saved model.
+    rpm, bearing : speed of the shaft, and bearing (as `--bearing` reads it), for inputs that use them.
+    rpm_target, bearing_target : the target's, and of what is predicted; None where they are the source's. Rows whose
+        `sample_domain` is given have their own domain's.
 
     Attributes
     ----------
@@ -84,6 +89,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     recipe_name_, recipe_ : what was trained; "source-only" where fit was given no target.
     seed_, windows_ : the seed it was trained with, and how many windows of each kind.
     source_accuracy_ : of the source windows that were held out.
+    input_ : the input as it was used, with what the metadata allow of "physics".
     network_, calibration_ : what predicts, a stack of one.
     pooled_temperature_, pooled_recordings_ : of recordings' confidence (1 for windows), and how many it was fitted on.
     history_ : losses and the like, one number an epoch.
@@ -109,6 +115,10 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         random_state: int | np.random.RandomState | None = 0,
         device: str = "auto",
         rate: float | None = None,
+        rpm: float | None = None,
+        bearing: str | None = None,
+        rpm_target: float | None = None,
+        bearing_target: str | None = None,
     ) -> None:
         self.recipe = recipe
         self.input = input
@@ -120,6 +130,10 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.device = device
         self.rate = rate
+        self.rpm = rpm
+        self.bearing = bearing
+        self.rpm_target = rpm_target
+        self.bearing_target = bearing_target
 
     def _named_recipe(self) -> tuple[str, Recipe]:
         """The recipe for this input and number of epochs, and what to call it."""
@@ -145,8 +159,8 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             source, labels = self._read_labelled(X, y)
             target = None if X_target is None else self._read_target(X_target)
         else:
-            everything = self._read(X, first=True)
-            is_source = _source_rows(sample_domain, everything.rows)
+            is_source = _source_rows(sample_domain, len(X))
+            everything = self._read(X, ~is_source, first=True)
             labels = _source_labels(y, is_source)
             source, target = everything.only(is_source), everything.only(~is_source)
             target = target if len(target.values) else None
@@ -205,9 +219,8 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> np.ndarray:  # fmt: skip
         """Their logarithms. A recording's are its windows' mean over the pooled temperature, made to sum to 1 again."""
         check_is_fitted(self)
-        prepared = self._read(X, first=False)
-        if sample_domain is not None:
-            _source_rows(sample_domain, prepared.rows)
+        target = True if sample_domain is None else ~_source_rows(sample_domain, len(X))
+        prepared = self._read(X, target, first=False)
         likely = self._log_probabilities(prepared.values)
         if self.window is None:
             return _normal(likely)
@@ -244,7 +257,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "pooled_recordings": self.pooled_recordings_, "scores": {"source": {"accuracy": self.source_accuracy_}},
             "versions": {"bearcat": bearcat.__version__, "torch": torch.__version__},
         }  # fmt: skip
-        preparation = Preparation(input=self.input, length=samples, stride=self.stride)
+        preparation = Preparation(input=self.input_, length=samples, stride=self.stride)
         classes = tuple(map(str, self.classes_))
         save_model(
             folder,
@@ -268,7 +281,13 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return likely
 
     def _check_settings(self) -> None:
-        find_input(str(self.input))  # which refuses what there is not
+        asked = find_input(str(self.input))  # which refuses what there is not
+        known = [
+            RecordingInfo(domain="", origin=name, rate=self.rate, rpm=self._about(target)[0])
+            for name, target in (("the source", False), ("the target", True))
+        ]
+        chosen, reason = asked.suited(known)
+        self.input_ = to_text(chosen, INPUTS) if reason else str(self.input)
         for name in ("window", "stride", "epochs", "batch_size"):
             value = getattr(self, name)
             if not (isinstance(value, Integral) or (value is None and name != "batch_size")):
@@ -286,35 +305,40 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             flat, shape = _flattened(X)
             with np.errstate(over="ignore", invalid="ignore"):  # what is too large for float32 is refused as infinite
                 values, labels = validate_data(self, flat, y, dtype=np.float32)
-            return self._windows(values, shape, first=True), labels
+            return self._windows(values, shape, False, first=True), labels
         labels = column_or_1d(y, warn=True)
         check_consistent_length(X, labels)
-        return self._read(X, first=True), labels
+        return self._read(X, False, first=True), labels
 
-    def _read(self, X: Any, *, first: bool) -> _Prepared:  # noqa: N803
-        """Checks X and prepares its windows. The `first` time is remembered; others must look like it."""
+    def _read(self, X: Any, target: bool | np.ndarray, *, first: bool) -> _Prepared:  # noqa: N803
+        """Checks X and prepares its windows. The `first` time is remembered; others must look like it.
+
+        `target` says whether it, or each row (row,), is of the target.
+        """
         if self.window is None:
             flat, shape = _flattened(X)
             with np.errstate(over="ignore", invalid="ignore"):
                 values = validate_data(self, flat, dtype=np.float32, reset=first)
-            return self._windows(values, shape, first)
+            return self._windows(values, shape, target, first)
         if first:
             self.n_features_in_, self.window_shape_ = self.window, (1, self.window)
-        return self._cut(X)
+        return self._cut(X, target)
 
-    def _windows(self, values: Floats, shape: tuple[int, int] | None, first: bool) -> _Prepared:
+    def _windows(
+        self, values: Floats, shape: tuple[int, int] | None, target: bool | np.ndarray, first: bool
+    ) -> _Prepared:
         """Prepared windows of checked values (window, channel × samples)."""
         shape = shape or (1, values.shape[1])
         if first:
             self.window_shape_ = shape
         elif shape != self.window_shape_:
             raise InputError(f"windows of shape {shape} were given, but those of fit had {self.window_shape_}")
-        return self._prepared(values.reshape(-1, *shape))
+        return self._prepared(values.reshape(-1, *shape), target)
 
     def _read_target(self, X: Any) -> _Prepared:  # noqa: N803
         """The windows of X_target, which must look like the source's."""
         if self.window is not None:
-            return self._cut(X, "X_target")
+            return self._cut(X, True, "X_target")
         flat, shape = _flattened(X)
         if np.shape(flat)[:1] == (0,):
             raise InputError("X_target is empty; leave it out to learn from the source alone")
@@ -324,34 +348,50 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"X_target has windows of shape {found}, but the source's have {self.window_shape_};"
                 " cut both to the same length"
             )
-        return self._read(X, first=False)
+        return self._read(X, True, first=False)
 
     def _points(self, samples: int) -> int:
         """How long a window must be before it is transformed: as it is, or padded to the encoder's shortest."""
-        points, shortest = find_input(self.input).points, find_encoder(self._named_recipe()[1].encoder).shortest
+        points, shortest = find_input(self.input_).points, find_encoder(self._named_recipe()[1].encoder).shortest
         while points(samples) < shortest:
             samples += 1
         return samples
 
-    def _prepared(self, values: Floats) -> _Prepared:
-        """Standardised windows or spectra of raw ones. Short ones get zeros behind."""
+    def _about(self, target: bool) -> tuple[float | None, Bearing | None]:
+        """Speed and bearing of the source, or of the target."""
+        rpm = self.rpm_target if target and self.rpm_target is not None else self.rpm
+        bearing = self.bearing_target if target and self.bearing_target is not None else self.bearing
+        return rpm, None if bearing is None else find_bearing(bearing)
+
+    def _prepared(self, values: Floats, target: bool | np.ndarray) -> _Prepared:
+        """What the network is given of raw windows. Short ones get zeros behind."""
         samples = values.shape[-1]
         if samples < self._points(samples):
             values = np.pad(values, ((0, 0), (0, 0), (0, self._points(samples) - samples)))
-        inputs = find_input(self.input).transform(values, self.rate)
+        chosen, of_target = find_input(self.input_), np.broadcast_to(target, len(values))
+        inputs = np.empty((*values.shape[:2], chosen.points(values.shape[-1])), dtype=np.float32)
+        for kind in np.unique(of_target):
+            rows = of_target == kind
+            inputs[rows] = chosen.transform(values[rows], self.rate, *self._about(bool(kind)))
         return _Prepared(inputs, np.arange(len(inputs)), len(inputs))
 
-    def _cut(self, X: Any, name: str = "X") -> _Prepared:  # noqa: N803
+    def _cut(self, X: Any, target: bool | np.ndarray, name: str = "X") -> _Prepared:  # noqa: N803
         """The prepared windows of whole recordings."""
         if self.window is None or len(X) == 0:
             raise InputError(f"{name} holds no recordings; give a list of signals, each with one axis")
         if all(np.ndim(signal) == 0 for signal in X):
             raise InputError(f"{name} is one signal, or no signals at all; give a list of signals, each with one axis")
-        recordings = [
-            Recording(signal=signal, domain="", rate=self.rate, channel="", origin=f"recording {number} of {name}")
-            for number, signal in enumerate(X)
-        ]
-        windows = prepare(recordings, Preparation(input=self.input, length=self.window, stride=self.stride))
+        about = {kind: self._about(kind) for kind in (False, True)}
+        recordings = []
+        for number, (signal, kind) in enumerate(zip(X, np.broadcast_to(target, len(X)), strict=True)):
+            rpm, bearing = about[bool(kind)]
+            origin = f"recording {number} of {name}"
+            recordings.append(
+                Recording(
+                    signal=signal, domain="", rate=self.rate, channel="", origin=origin, rpm=rpm, bearing=bearing
+                )
+            )  # fmt: skip
+        windows = prepare(recordings, Preparation(input=self.input_, length=self.window, stride=self.stride))
         return _Prepared(windows.values, windows.recording, len(recordings))
 
 
@@ -377,11 +417,16 @@ class CATClassifier(AdaptedClassifier):
         random_state: int | np.random.RandomState | None = 0,
         device: str = "auto",
         rate: float | None = None,
+        rpm: float | None = None,
+        bearing: str | None = None,
+        rpm_target: float | None = None,
+        bearing_target: str | None = None,
     ) -> None:
         self.calibrator = calibrator
         super().__init__(
             input=input, window=window, stride=stride, epochs=epochs, batch_size=batch_size, test_share=test_share,
-            random_state=random_state, device=device, rate=rate,
+            random_state=random_state, device=device, rate=rate, rpm=rpm, bearing=bearing, rpm_target=rpm_target,
+            bearing_target=bearing_target,
         )  # fmt: skip
 
     def _named_recipe(self) -> tuple[str, Recipe]:

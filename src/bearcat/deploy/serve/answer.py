@@ -37,6 +37,9 @@ def field_error(field: str, problem: str) -> InputError:
     return InputError(f"{field}: {problem}", field)
 
 
+GEOMETRY = ("balls", "ball_diameter", "pitch_diameter", "contact_angle")
+
+
 class PredictQuery(BaseModel):
     """The query of POST /predict. All but `by` is about uploaded recordings."""
 
@@ -52,7 +55,7 @@ class PredictQuery(BaseModel):
     by: Literal["recording", "window"] = Field("recording", description="window: a line for each window too.")
     picture: bool = Field(False, description="Waveform, spectra and the timeline, in a bounded number of points.")
     speed_rpm: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = Field(
-        None, description="Of the shaft; marks its frequency in the picture."
+        None, description="Of the shaft; for models that need it, and to mark its frequency in the picture."
     )
     balls: Annotated[int, Field(ge=3, le=200)] | None = Field(
         None, description="Of the bearing; with speed and both diameters the picture marks its fault frequencies."
@@ -63,7 +66,7 @@ class PredictQuery(BaseModel):
 
     def bearing(self) -> Bearing | None:
         """The bearing, where it is given; InputError where the parameters describe none."""
-        geometry = {name: getattr(self, name) for name in ("balls", "ball_diameter", "pitch_diameter")}
+        geometry = {name: getattr(self, name) for name in GEOMETRY[:3]}
         missing = [name for name, value in geometry.items() if value is None]
         if len(missing) == 3:
             return None

@@ -43,6 +43,7 @@ from bearcat.data.bearing import BEARINGS, Bearing
 from bearcat.data.formats import FORMATS, TooLargeError
 from bearcat.data.isolated import Readers
 from bearcat.deploy.serve.answer import (
+    GEOMETRY,
     Answer,
     Deadline,
     GivenWindows,
@@ -185,7 +186,8 @@ class PredictionService:
         if isinstance(error, TooLargeError):
             return _refuse(413, str(error), error.field or "file")
         if isinstance(error, InputError):
-            return _refuse(422, str(error), error.field or ("file" if query.filename else "body"))
+            field = {"rpm": "speed_rpm", "bearing": "balls"}.get(error.field or "", error.field)
+            return _refuse(422, str(error), field or ("file" if query.filename else "body"))
         if isinstance(error, ClientDisconnect):
             return _refuse(499, "the client went away")
         if isinstance(error, UnsupportedBodyError):
@@ -205,7 +207,7 @@ class PredictionService:
         """The body, checked as far as can be without reading it, and what is to be done with it."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json":
-            for name in query.model_fields_set - {"by"}:
+            for name in query.model_fields_set - {"by", "speed_rpm", *GEOMETRY}:
                 raise field_error(name, "is for uploaded recordings; leave it out of the address of windows")
             content = bytearray()
             async for chunk in self._bounded(request, min(self.limits.max_bytes, MOST_JSON)):
