@@ -23,7 +23,7 @@ LAYERS = [
 # Inside data/: the same rule.
 DATA_LAYERS = [
     {"bearing", "recording", "archives", "files", "formats", "torch_forms", "physics"},
-    {"inputs"},
+    {"inputs", "speed"},
     {"catalogue", "prepare", "stream"},
     {"datasets", "cache", "survey", "tasks", "fetch", "isolated"},
     {"choose"},

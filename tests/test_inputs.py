@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bearcat.data.bearing import BEARINGS, FAULT_LINES
+from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.datasets.simulate.settings import Condition, Settings
 from bearcat.data.datasets.simulate.vibration import Defect, simulate
 from bearcat.data.inputs import INPUTS, PARTS, Physics, find_input
 from bearcat.data.recording import RecordingInfo
+from bearcat.data.speed import doubtful_speeds
 from bearcat.errors import InputError
 from tests.reference import inputs as twin
 
@@ -227,3 +229,18 @@ def test_what_an_input_cannot_be_made_of_is_refused_by_name(name, length, metada
 def test_settings_that_make_no_input_are_refused(text, word):
     with pytest.raises(InputError, match=word):
         find_input(text)
+
+
+def test_a_speed_without_lines_of_shaft_or_fault_is_doubtful():
+    simulated = Simulated(seconds=2.0, faults=("outer",), severities=(2.0,))
+    right = [simulated.recording("N15_M07_F10", label) for label in simulated.classes()]
+    assert doubtful_speeds(right) == []
+    for factor in (0.71, 1.37):
+        wrong = [replace(recording, rpm=factor * recording.rpm) for recording in right]
+        (sentence,) = doubtful_speeds(wrong)
+        assert right[0].origin in sentence
+        assert f"{wrong[0].rpm:g} rpm" in sentence
+    short = [replace(recording, signal=recording.signal[:2000], rpm=77.0) for recording in right]
+    assert doubtful_speeds([*short, replace(right[0], rpm=None), replace(right[1], rate=None)]) == []
+    constant = replace(right[0], signal=np.ones_like(right[0].signal))
+    assert doubtful_speeds([constant]) == []
