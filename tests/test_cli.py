@@ -177,3 +177,26 @@ def test_the_picture_shows_what_the_recordings_hold(tmp_path, monkeypatch):
         line = axes[2].lines[0]
         peak = line.get_xdata()[np.argmax(line.get_ydata())]
         assert peak == pytest.approx(BEARINGS["6203"].frequencies(speed)["BPFO"], rel=0.02)
+
+
+def test_a_picture_of_an_input_has_a_column_for_each_part_on_its_own_axis(tmp_path, monkeypatch):
+    from bearcat.data import Preparation
+    from bearcat.data.datasets.simulate import Simulated
+    from bearcat.report import plots
+
+    simulated = Simulated(seconds=1.0)
+    left, right = (simulated.recording(domain, "outer-3") for domain in ("N15_M07_F10", "N09_M07_F10"))
+    drawn = []
+    monkeypatch.setattr(plots, "_save", lambda drawing, _: drawn.append(drawing))
+    use = "log-spectrum,band-kurtosis,envelope-orders,fault-orders"
+    rows = [("outer-3", left, right), ("none", left, None)]
+    plots.draw_input(rows, ("a", "b"), Preparation(f"physics:use={use}", 2048), tmp_path / "x.png")
+    axes = drawn[0].axes
+    assert [axis.get_title(loc="left") or axis.get_title() for axis in axes[:4]] == use.split(",")
+    assert [axis.get_xlabel() for axis in axes[4:]] == ["kHz", "kHz", "shaft order", "line"]
+    order = simulated.bearing.orders()["BPFO"]
+    for line in axes[2].lines[:1]:
+        place, level = line.get_xdata(), line.get_ydata()
+        near = abs(place - order) < 1.5
+        assert abs(place[near][level[near].argmax()] - order) < 0.3
+    assert len(axes[3].patches) == 2 * len(axes[7].get_xticklabels())

@@ -131,12 +131,17 @@ def show(
     rpm: Rpm = None,
     bearing: Bearing = None,
     settings: Set = None,
+    kind: Annotated[
+        str | None,
+        typer.Option("--input", help="Draw what a network is given instead, such as physics or envelope-orders."),
+    ] = None,
+    window: Annotated[int, typer.Option(help="Samples a window, for --input.")] = 4096,
     out: Annotated[Path, typer.Option(help="The picture to write.")] = Path("shift.png"),
 ) -> None:
     """Draw waveform, spectrum and envelope spectrum (with known fault frequencies) per class for two domains."""
-    from bearcat.data import Recording, resample
+    from bearcat.data import Preparation, Recording, resample
     from bearcat.data.survey import UNLABELLED
-    from bearcat.report.plots import draw_shift
+    from bearcat.report.plots import draw_input, draw_shift
 
     catalogue = dataset_named(name, root, channel, settings, rpm, bearing).catalogue().only(domains or None)
     count = len(catalogue.domains)
@@ -152,7 +157,10 @@ def show(
     if not labels:
         raise InputError(f"{name}: neither '{left}' nor '{right}' has a recording; see bearcat data check")
     rows = [(label, first.get((left, label)), first.get((right, label))) for label in labels]
-    draw_shift(rows, (left, right), out)
+    if kind is None:
+        draw_shift(rows, (left, right), out)
+    else:
+        draw_input(rows, (left, right), Preparation(kind, window), out)
     print(f"{left} and {right}, {len(rows)} classes: {out}")
 
 

@@ -57,6 +57,10 @@ class Input:
         """How many points a window of so many samples becomes."""
         raise NotImplementedError(f"{type(self).__name__} does not say its points")
 
+    def axis(self, length: int, rate: float | None) -> tuple[np.ndarray, str]:  # noqa: ARG002
+        """For pictures: where the points of one channel lie, and in which unit. Several bands repeat the axis."""
+        return np.arange(self.points(length)), "point"
+
     def check(
         self, length: int, rate: float | None = None, rpm: Speed | None = None, bearing: Bearing | None = None
     ) -> None:
@@ -231,6 +235,10 @@ class LogSpectrum(PhysicalInput):
     def points(self, length: int) -> int:  # noqa: ARG002
         return self.bands
 
+    def axis(self, length: int, rate: float | None) -> tuple[np.ndarray, str]:
+        del length
+        return band_centres(self.lowest, self.bands, rate)
+
     def parts(self, length: int, rate: float | None) -> list[Part]:
         from bearcat.data.physics import equal_bands
 
@@ -256,6 +264,10 @@ class OctaveSpectrum(PhysicalInput):
     def points(self, length: int) -> int:  # noqa: ARG002
         return self.bands
 
+    def axis(self, length: int, rate: float | None) -> tuple[np.ndarray, str]:
+        del length, rate
+        return (np.arange(self.bands) + 0.5) * self.octaves / self.bands - self.octaves, "octaves to half the rate"
+
     def parts(self, length: int, rate: float | None) -> list[Part]:
         from bearcat.data.physics import octave_bands
 
@@ -275,6 +287,10 @@ class BandKurtosis(PhysicalInput):
 
     def points(self, length: int) -> int:  # noqa: ARG002
         return self.bands
+
+    def axis(self, length: int, rate: float | None) -> tuple[np.ndarray, str]:
+        del length
+        return band_centres(0.0, self.bands, rate)
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
         from bearcat.data.physics import BandKurtosis as Kurtosis
@@ -313,6 +329,10 @@ class EnvelopeOrders(PhysicalInput):
         del bearing
         return f"order {self.last:g}", self.last * rpm / 60, self.bands
 
+    def axis(self, length: int, rate: float | None) -> tuple[np.ndarray, str]:
+        del length, rate
+        return np.tile(np.linspace(self.first, self.last, self.number), self.bands), "shaft order"
+
     def parts(self, length: int, rate: float | None) -> list[Part]:
         from bearcat.data.physics import EnvelopeOrders as Orders
 
@@ -342,10 +362,21 @@ class FaultOrders(PhysicalInput):
         highest = 4 * bearing.orders()["BPFI"] if bearing else 0.0
         return "4×BPFI", highest * rpm / 60, self.bands
 
+    def axis(self, length: int, rate: float | None) -> tuple[np.ndarray, str]:
+        del length, rate
+        return np.tile(np.arange(len(FAULT_LINES)), self.bands), "line"
+
     def parts(self, length: int, rate: float | None) -> list[Part]:
         from bearcat.data.physics import FaultOrders as Faults
 
         return [Faults(length, float(rate or 1), self.bands, self.smoothing)]
+
+
+def band_centres(lowest: float, bands: int, rate: float | None) -> tuple[np.ndarray, str]:
+    """The middles of equal bands from a frequency to half the rate, in kHz where the rate is known."""
+    edges = np.linspace(lowest, (rate or 1.0) / 2, bands + 1)
+    middle = (edges[1:] + edges[:-1]) / 2
+    return (middle / 1000, "kHz") if rate else (middle, "cycles per sample")
 
 
 PARTS = ("log-spectrum", "octave-spectrum", "band-kurtosis", "envelope-orders", "fault-orders")

@@ -1,22 +1,29 @@
 """Recordings of two domains side by side, to see the shift between them (`bearcat data show`).
 
 >>> draw_shift(rows, ("load0", "load3"), Path("shift.png"))
+>>> draw_input(rows, ("load0", "load3"), Preparation("physics", 4096), Path("physics.png"))
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bearcat.data.recording import Recording, cut, envelope_spectrum, spectrum
+from bearcat.data.bearing import FAULT_LINES
+from bearcat.data.inputs import INPUTS, FaultOrders, Input, Physics, find_input
+from bearcat.data.prepare import Preparation, prepare
+from bearcat.data.recording import Recording, Windows, cut, envelope_spectrum, spectrum
 from bearcat.errors import InputError
 from bearcat.report.drawing import PALETTE, empty_figure, house_style
+from bearcat.settings import to_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 WAVEFORM = 2048  # samples shown of a waveform
 WINDOW = 1024  # samples of the windows whose spectra are averaged
@@ -48,6 +55,74 @@ def draw_shift(
     for column in range(6):
         axes[0][column].set_title(f"{titles[column // 2]}\n{domains[column % 2]}", color=PALETTE[column % 2])
         axes[-1][column].set_xlabel(units[column // 2])
+    _save(drawing, path)
+
+
+@house_style()
+def draw_input(
+    rows: Sequence[tuple[str, Recording | None, Recording | None]],
+    domains: tuple[str, str],
+    preparation: Preparation,
+    path: Path,
+) -> None:
+    """Per class a row: what the network is given, mean and spread over the windows of two domains in one plot.
+
+    Parts of the physical input have a column each, on an axis of their own; bands of one part are averaged.
+    """
+    from matplotlib.lines import Line2D
+
+    recordings = [recording for _, *pair in rows for recording in pair if recording is not None]
+    chosen, _ = find_input(preparation.input).suited(recordings)
+    parts: dict[str, Input] = {preparation.input.split(":")[0]: chosen}
+    if isinstance(chosen, Physics):
+        parts = {**dict(zip(chosen.use, chosen.members, strict=True))}
+    drawing = empty_figure(max(6, 4.2 * len(parts)), 1.2 + 1.4 * len(rows))
+    axes = drawing.subplots(len(rows), len(parts), squeeze=False)
+    for line, (label, *pair) in zip(axes, rows, strict=True):
+        line[0].set_ylabel(label, rotation=0, ha="right", va="center")
+        for side, recording in enumerate(pair):
+            for axis, part in zip(line, parts.values(), strict=True):
+                if recording is not None:
+                    _draw_part(
+                        axis, part, prepare([recording], replace(preparation, input=to_text(part, INPUTS))), side
+                    )
+    for column, (name, part) in enumerate(parts.items()):
+        axes[0][column].set_title(name)
+        axes[-1][column].set_xlabel(part.axis(preparation.length, recordings[0].rate)[1])
+        for axis in axes[:-1, column]:
+            axis.tick_params(labelbottom=False)
+        if isinstance(part, FaultOrders):
+            axes[-1][column].set_xticks(range(len(FAULT_LINES)), FAULT_LINES, rotation=90, fontsize=6)
+    drawing.legend(
+        [Line2D([], [], color=PALETTE[side]) for side in (0, 1)], domains, loc="outside upper right", ncols=2,
+        frameon=False,
+    )  # fmt: skip
+    _save(drawing, path)
+
+
+def _draw_part(axis: Axes, part: Input, windows: Windows, side: int) -> None:
+    """Mean, and from the tenth to the ninetieth percentile of windows; fault orders are marked where they are known."""
+    recording, colour = windows.recordings[0], PALETTE[side]
+    places, unit = part.axis(windows.span, recording.rate)
+    at, place = np.unique(places, return_inverse=True)
+    values = np.stack([windows.values[:, 0][:, place == number].mean(axis=1) for number in range(len(at))], axis=1)
+    mean, (low, high) = values.mean(axis=0), np.percentile(values, [10, 90], axis=0)
+    if unit == "line":
+        shifted = at + 0.4 * side - 0.2
+        axis.bar(shifted, mean, 0.4, color=colour, yerr=(np.maximum(mean - low, 0), np.maximum(high - mean, 0)),
+                 error_kw={"elinewidth": 0.5})  # fmt: skip
+        return
+    axis.plot(at, mean, color=colour, linewidth=0.8)
+    axis.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
+    if unit == "shaft order" and recording.bearing:
+        for name, side_of_line in (("BPFO", "right"), ("BPFI", "left")):
+            for multiple in (1, 2, 3):
+                axis.axvline(multiple * recording.bearing.orders()[name], color="grey", linewidth=0.4, linestyle=":")
+            axis.text(recording.bearing.orders()[name], 0.99, name, fontsize=6, color="grey", ha=side_of_line, va="top",
+                      transform=axis.get_xaxis_transform())  # fmt: skip
+
+
+def _save(drawing: Figure, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         drawing.savefig(path, dpi=110)
