@@ -37,6 +37,7 @@ bench: .venv/dev
 	PYTHONPATH=. $(BIN)/python benchmarks/scaling.py --lengths 256 512 1024 --seconds 60
 	PYTHONPATH=. $(BIN)/python benchmarks/profile_step.py --rows 12
 	$(BIN)/python benchmarks/predict_speed.py --windows 256 --repeats 3
+	$(BIN)/python benchmarks/prepare_speed.py
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -129,3 +129,17 @@ def test_the_alarm_benchmark_lists_every_run_once_and_in_tables(monkeypatch, cap
     assert {"inner-2", "outer-3", "third condition"} <= rows.keys()
     alarmed = [re.search(r"of (\d+) \|", line) for line in first.splitlines() if " of " in line and line[:1] == "|"]
     assert [int(row[1]) for row in alarmed if row] == [2 * 9 * 1, 2 * 1 * 4, 2 * 9 * 4, 0], "pieces of five windows"
+
+
+def test_prepare_speed_prints_the_ratio_to_the_loop_and_to_real_time(monkeypatch, capsys):
+    words = ["--lengths", "1024", "--windows", "16", "--repeats", "1", "--seconds", "2"]
+    monkeypatch.setattr(sys, "argv", ["prepare_speed.py", *words])
+    threads = torch.get_num_threads()
+    try:
+        runpy.run_path(str(FOLDER / "prepare_speed.py"), run_name="__main__")
+    finally:
+        torch.set_num_threads(threads)
+    printed = capsys.readouterr().out
+    assert re.search(r"ratio +\d", printed)
+    assert "correlate 1.0000" in printed, "the loop computes the same"
+    assert re.search(r"predict.* \d+ times real time", printed)

@@ -394,3 +394,20 @@ def test_files_far_larger_than_the_memory_they_need(tmp_path, model_folder):
         assert int(peak) - usual < 8 * 1024, name  # kB
     for name in paths:
         (tmp_path / name).unlink()
+
+
+def test_a_model_that_needs_a_speed_takes_it_from_the_option_or_the_folder_and_says_when_it_is_missing(tmp_path):
+    save_model(tmp_path / "model", made_model("envelope-orders:last=20:number=80", 512, rate=8000.0))
+    noise = np.random.default_rng(0).standard_normal(4096)
+    for folder in ("900rpm", "unknown"):
+        (tmp_path / folder).mkdir()
+        wavfile.write(tmp_path / folder / "a.wav", 8000, noise.astype(np.float32))
+    say = lambda *words: bearcat("predict", tmp_path / "model", *words, "--format", "json")  # noqa: E731
+    missing = say(tmp_path / "unknown")
+    assert missing.returncode == 2
+    assert "the speed is not known" in missing.stderr
+    assert "--rpm" in missing.stderr
+    named, given, other = say(tmp_path / "900rpm"), say(tmp_path / "unknown", "--rpm", 900), say(tmp_path / "unknown", "--rpm", 1300)  # fmt: skip
+    first, second, third = (json.loads(result.stdout)["recordings"][0] for result in (named, given, other))
+    assert first["probabilities"] == second["probabilities"] != third["probabilities"]
+    assert say(tmp_path / "unknown", "--rpm", 90000).returncode == 2

@@ -974,3 +974,18 @@ def test_the_pages_are_one_file_each_and_ask_nobody():
         assert "@import" not in page.text
     assert "<b>" not in docs_page(schema).text
     assert len(main_page().text) < 60_000
+
+
+def test_a_model_that_needs_a_speed_takes_it_from_the_address():
+    from bearcat.deploy.serve.answer import Deadline, PredictQuery, Served, answer_windows
+    from bearcat.errors import InputError
+    from tests.test_artefact import made_model
+
+    served = Served(made_model("envelope-orders:last=20:number=80", 512, rate=8000.0), {"inner"})
+    body = json.dumps({"windows": np.random.default_rng(0).standard_normal((3, 512)).tolist()}).encode()
+    with pytest.raises(InputError, match="the speed is not known"):
+        answer_windows(served, body, PredictQuery(), Deadline(float("inf")))
+    first, second = (
+        answer_windows(served, body, PredictQuery(speed_rpm=rpm), Deadline(float("inf"))) for rpm in (900, 1300)
+    )
+    assert first.probabilities != second.probabilities
