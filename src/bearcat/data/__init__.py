@@ -17,6 +17,7 @@ from pathlib import Path
 from bearcat.data.bearing import BEARINGS, Bearing, find_bearing
 from bearcat.data.cache import cached_windows
 from bearcat.data.catalogue import About, Catalogue, Dataset, Download, Entry, Problem, load
+from bearcat.data.datasets.across import AcrossMachines
 from bearcat.data.datasets.cwru import CWRU
 from bearcat.data.datasets.folder import MANIFEST, Folder
 from bearcat.data.datasets.hit_sm import HITSM
@@ -29,10 +30,39 @@ from bearcat.errors import InputError, suggest
 from bearcat.settings import cache_folder, override
 
 __all__ = [
-    "BEARINGS", "CWRU", "DATASETS", "HITSM", "About", "Bearing", "Catalogue", "Dataset", "Download", "Entry", "Folder",
-    "Paderborn", "Preparation", "Problem", "Recording", "RecordingInfo", "Simulated", "Split", "SplitTask", "Task",
-    "Windows", "cache_folder", "cached_windows", "dataset_label", "default_root", "find_bearing", "join", "load",
-    "open_dataset", "prepare", "resample", "split_task",
+    "BEARINGS",
+    "CWRU",
+    "DATASETS",
+    "HITSM",
+    "About",
+    "AcrossMachines",
+    "Bearing",
+    "Catalogue",
+    "Dataset",
+    "Download",
+    "Entry",
+    "Folder",
+    "Paderborn",
+    "Preparation",
+    "Problem",
+    "Recording",
+    "RecordingInfo",
+    "Simulated",
+    "Split",
+    "SplitTask",
+    "Task",
+    "Windows",
+    "cache_folder",
+    "cached_windows",
+    "dataset_label",
+    "default_root",
+    "find_bearing",
+    "join",
+    "load",
+    "open_dataset",
+    "prepare",
+    "resample",
+    "split_task",
 ]  # fmt: skip
 
 DATASETS: dict[str, type[Dataset]] = {
@@ -40,6 +70,7 @@ DATASETS: dict[str, type[Dataset]] = {
     "paderborn": Paderborn,
     "cwru": CWRU,
     "hit-sm": HITSM,
+    "across-machines": AcrossMachines,
     "folder": Folder,
 }
 
@@ -76,5 +107,6 @@ def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str
     if "root" in {field.name for field in dataclasses.fields(kind)}:  # type: ignore[arg-type]
         if name == "folder" and root is None:
             raise InputError("the dataset 'folder' needs its folder; give it with --root")
-        return override(kind(root=root or default_root(name)), settings or {})  # type: ignore[call-arg]
+        place = default_root(name).parent if kind is AcrossMachines else default_root(name)  # it has several folders
+        return override(kind(root=root or place), settings or {})  # type: ignore[call-arg]
     return override(kind(), settings or {})

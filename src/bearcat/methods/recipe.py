@@ -274,6 +274,7 @@ GROUPS: dict[str, dict[str, Recipe]] = {
         "dense-DANN*": _physical(*_DANN, *_STARS["*"], calibration="Temperature"),
         "dense-AT*": _physical(*_AT, *_STARS["*"]),
         "dense-CAT*-Temperature": _physical(*_AT, *_STARS["*"], calibration="Temperature"),
+        "linear-source-only": _physical(by="source", encoder="linear", calibration="Temperature"),
         "linear-self-training": _physical(
             SelfTraining(select="share", teacher=Teacher(dropout=False)), encoder="linear", calibration="Temperature"
         ),
