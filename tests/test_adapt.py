@@ -20,8 +20,8 @@ from tests.commands import bearcat, start
 from tests.test_track import read as read_events
 
 TINY = (
-    "adapt", "--input", "frequency", "--window", "256", "--set", "severities=4", "--set", "faults=inner,outer",
-    "--set", "seconds=1", "--device", "cpu", "--epochs", "6",
+    "adapt", "--recipe", "CAT*-Temperature", "--input", "frequency", "--window", "256", "--set", "severities=4",
+    "--set", "faults=inner,outer", "--set", "seconds=1", "--device", "cpu", "--epochs", "6",
 )  # fmt: skip
 
 
@@ -283,10 +283,11 @@ def test_two_sources_adapt_to_a_third_machine_and_every_choice_is_recorded(tmp_p
         (["--epochs", "0"], "epochs must be at least 1"),
         (["--seed", "-1"], "a seed is a whole number"),
         (["--window", "20"], "too short for the encoder"),
+        (["--window", "20", "--recipe", "dense-MCC", "--input", "physics"], "too short for this input"),
         (["--rpm", "900"], "unknown setting 'rpm'"),
         (["--set", "seconds=0.3"], "training windows are fewer than a batch of 64"),
         (["--set", "faults="], "only the class 'healthy'"),
-        (["--recipe-set", "teacher.statistics=avraged"], "did you mean 'averaged'"),
+        (["--recipe", "AT", "--recipe-set", "teacher.statistics=avraged"], "did you mean 'averaged'"),
         (["--precision", "bfloat61"], "did you mean 'bfloat16'"),
         (["--track", "tensorbord"], "unknown tracker 'tensorbord'; did you mean 'tensorboard'?"),
         (["--out", "occupied"], "is not empty and holds no run"),

@@ -120,7 +120,8 @@ def adapt(
         chosen = settings_of[changed.input if main else RECIPES[name].input]
         own = {"balance": str(chosen.balance)} | (changes if main else {})
         usual = RECIPES[name].schedule.epochs
-        length = epochs or (min(usual, QUICK_EPOCHS) if data_name == "simulated" else usual)
+        own_epochs = min(usual, QUICK_EPOCHS) if data_name == "simulated" else usual
+        length = own_epochs if epochs is None else epochs
         spec = RunSpec(
             dataset_label(data_name), dataset, task, name, make_recipe(name, chosen.preparation.input, length, own),
             chosen.preparation, chosen.split, seed, precision, chosen=chosen.choices, warnings=chosen.warnings,
