@@ -5,10 +5,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 .PHONY: demo test check bench browser fuzz clean
 
-# Simulated bearings: adapts to another operating condition, with source-only beside it, and draws the shift.
+# Simulated bearings: adapts to another operating condition, with two methods of the paper beside it, and draws the shift.
 demo: .venv/demo
 	$(BIN)/bearcat data show simulated --domain N15_M07_F10 --domain N09_M07_F10 --out demo/shift.png
-	$(BIN)/bearcat adapt --beside source-only --out demo/adapt
+	$(BIN)/bearcat adapt --beside source-only --beside 'CAT*-Temperature' --out demo/adapt
 	@echo "Open demo/adapt/report.html in a browser; demo/shift.png shows what changed between the two conditions."
 
 test: check browser

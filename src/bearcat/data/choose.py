@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -25,7 +25,8 @@ from bearcat.data.catalogue import Catalogue, Dataset
 from bearcat.data.datasets.folder import Folder, FolderEntry, folder_entries, with_channel
 from bearcat.data.inputs import INPUTS, Input, PhysicalInput, find_input
 from bearcat.data.prepare import Preparation
-from bearcat.data.recording import Floats, RecordingInfo, count_windows
+from bearcat.data.recording import Floats, Recording, RecordingInfo, count_windows
+from bearcat.data.speed import SAMPLES, doubtful_speeds
 from bearcat.data.tasks import Split, Task, classes_of
 from bearcat.errors import InputError
 from bearcat.settings import cache_folder, to_text
@@ -127,7 +128,20 @@ def choose_settings(
         ]
         return dataset, catalogue, choose(described, task, replace(requested, channel=None))
     settings = choose([measure(entry) for entry in progress(folder_entries(part))], task, requested)
+    if "rpm" in find_input(settings.preparation.input).needs:
+        doubts = doubtful_speeds(_beginnings(with_channel(part, settings.channel)))
+        settings = replace(settings, warnings=(*settings.warnings, *doubts))
     return replace(dataset, channel=settings.channel), with_channel(catalogue, settings.channel), settings
+
+
+def _beginnings(part: Catalogue) -> Iterator[Recording]:
+    """The first samples of each recording, of files that are still decoded from being measured."""
+    for entry in folder_entries(part):
+        signals = entry.signals()
+        channel, samples = signals.pick(None)
+        info = replace(entry.row.metadata(signals), channel=channel)
+        if signals.speed is None:
+            yield Recording(signal=np.asarray(samples[:SAMPLES]), **vars(info))
 
 
 def measure(entry: FolderEntry) -> Measurement:
