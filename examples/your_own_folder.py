@@ -4,7 +4,7 @@ Pump A is known: four recordings of it healthy, one with a damaged inner and one
 pump B, carries less load, and nobody has labelled anything there. The folder is made here, of simulated signals; lay
 yours out the same way (docs/add-your-data.md) and leave `make_folder` out.
 
-    python examples/your_own_folder.py [FOLDER] [--epochs 40] [--only-make]
+    python examples/your_own_folder.py [FOLDER] [--epochs 60] [--only-make]
 """
 
 import argparse
@@ -17,7 +17,7 @@ from scipy.io import wavfile
 from bearcat.data import Simulated, Task, open_dataset
 from bearcat.data.choose import Requested, choose_settings
 from bearcat.deploy.predict import at_rate_of, diagnose_stream, open_model, open_stream
-from bearcat.methods.recipe import DEFAULT_RECIPE
+from bearcat.methods.recipe import DEFAULT_RECIPE, RECIPES
 from bearcat.runs.adapt import adapt
 from bearcat.runs.spec import Library, RunSpec, make_recipe
 
@@ -51,7 +51,7 @@ def make_folder(root: Path) -> None:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("folder", type=Path, nargs="?", default=Path("my-pump"))
-    options.add_argument("--epochs", type=int, default=10, help="few, to see it work; 300 are the paper's")
+    options.add_argument("--epochs", type=int, default=RECIPES[DEFAULT_RECIPE].schedule.epochs)
     options.add_argument("--only-make", action="store_true", help="make the folder of recordings and stop")
     arguments = options.parse_args()
     recordings, out = arguments.folder / "recordings", arguments.folder / "out"
@@ -61,7 +61,7 @@ def main() -> None:
         return
 
     dataset, task = open_dataset(str(recordings)), Task(SOURCE, TARGET)
-    requested = Requested(window=512, input="frequency")  # short spectra are quick; Requested() leaves all open
+    requested = Requested(default_input=RECIPES[DEFAULT_RECIPE].input)  # all else is chosen from the recordings
     dataset, catalogue, chosen = choose_settings(dataset, dataset.catalogue(), task, requested)
     for choice in chosen.choices:
         print(f"{choice.setting}: {choice.value}; {choice.reason}")

@@ -90,6 +90,9 @@ def predict(
                     "familiar": None if windows.unfamiliar is None else not bool(windows.unfamiliar[number]),
                 })  # fmt: skip
 
+        if rpm is None and opened.rpm and "rpm" in opened.needs:
+            _print_note(f"recordings that say no speed are taken to be at {opened.rpm:g} rpm, as those the model was"
+                        " adapted to; --rpm sets another")  # fmt: skip
         for path in find_files(files):
             try:
                 stream, note = at_rate_of(opened, open_stream(path, channel), rate)

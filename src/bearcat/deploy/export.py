@@ -43,8 +43,8 @@ FORMAT = 2
 OPSET = 18
 BATCH = 16  # windows a call: more do not fit a core's cache (benchmarks/predict_speed.py)
 
-METADATA = ("classes", "preparation", "rate", "channels", "calibrated", "pooled_temperature", "refusal", "familiarity",
-            "needs", "made_by")  # fmt: skip
+METADATA = ("classes", "preparation", "rate", "rpm", "channels", "calibrated", "pooled_temperature", "refusal",
+            "familiarity", "needs", "made_by")  # fmt: skip
 BEHIND = {"rpm": "rpm", "bearing": "orders"}  # what a recording says → the graph's input behind the windows
 
 Array = NDArray[Any]
@@ -69,6 +69,12 @@ class OnnxModel:
     def calibrated(self) -> bool:
         """Whether its confidence is."""
         return bool(self.metadata["calibrated"])
+
+    @property
+    def rpm(self) -> float | None:
+        """The speed of the recordings it was adapted to, where they have one."""
+        speed: float | None = self.metadata["rpm"]
+        return speed
 
     @property
     def refusal(self) -> str | None:
@@ -143,7 +149,7 @@ def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
             rate=metadata["rate"],
             channels=metadata["channels"],
             pooled_temperature=metadata["pooled_temperature"],
-            metadata={name: metadata[name] for name in ("calibrated", "refusal", "made_by")},
+            metadata={name: metadata[name] for name in ("calibrated", "refusal", "made_by", "rpm")},
             input=metadata["preparation"].pop("input"),
             needs=tuple(metadata.get("needs", ())),
             familiarity=_decode_familiarity(metadata["familiarity"], session),
@@ -162,7 +168,8 @@ def _check_graph(session: Any, metadata: Mapping[str, Any]) -> None:
     given = {node.name: node.shape[1:] for node in session.get_outputs()}
     classes = [len(metadata["classes"])]
     expected = dict.fromkeys(("probabilities", "log_probabilities", "logits"), classes)
-    if taken != {"windows": [metadata["channels"], metadata["preparation"]["length"]]}:
+    behind: dict[str, list[int]] = {BEHIND[name]: [] for name in metadata.get("needs", ()) if name in BEHIND}
+    if taken != {"windows": [metadata["channels"], metadata["preparation"]["length"]]} | behind:
         raise ValueError("the graph takes other windows")
     if {name: given.get(name) for name in expected} != expected or len(given.get("features", ())) != 1:
         raise ValueError("the graph gives other outputs")
@@ -181,6 +188,7 @@ def export_onnx(model: Model, path: Path) -> Path:
         "classes": list(model.classes),
         "preparation": asdict(model.preparation),
         "rate": model.rate,
+        "rpm": model.rpm,
         "channels": model.channels,
         "calibrated": model.calibrated,
         "pooled_temperature": model.pooled_temperature,

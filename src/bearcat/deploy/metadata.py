@@ -56,6 +56,7 @@ FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "preparation.stride": (_or_none(_whole(1, LONGEST_WINDOW)), f"a whole number from 1 to {LONGEST_WINDOW}, or null"),
     "preparation.rate": (_or_none(_positive), "a positive number of hertz, or null"),
     "rate": (_or_none(_positive), "a positive number of hertz, or null"),
+    "rpm": (_or_none(_positive), "a positive number of rpm, or null"),
     "encoder": (_text, "a row of ENCODERS"),
     "calibrator": (_or_none(_text), "a row of CALIBRATORS, or null"),
     "calibrated": (_flag, "true or false"),

@@ -77,6 +77,16 @@ class Model:
         return self.preparation.input
 
     @property
+    def needs(self) -> tuple[str, ...]:
+        """What of "rate", "rpm" and "bearing" its input needs."""
+        return find_input(self.preparation.input).needs
+
+    @property
+    def rpm(self) -> float | None:
+        """The speed of the recordings it was adapted to, where they have one; recordings that say none have it."""
+        return self.metadata.get("rpm")
+
+    @property
     def calibrated(self) -> bool:
         """Whether its confidence is: a calibration that ended at its bound is none."""
         return self.calibration is not None and not bool(self.calibration.at_bound.any())
@@ -148,6 +158,7 @@ def save_model(folder: Path, model: Model) -> None:
         "encoder": model.encoder,
         "calibrator": model.calibrator,
         "rate": model.rate,
+        "rpm": model.rpm,
         "calibrated": model.calibration is not None,
         "calibration_at_bound": model.calibration is not None and bool(model.calibration.at_bound.any()),
         "pooled_temperature": model.pooled_temperature,

@@ -47,6 +47,10 @@ class Predictor(Protocol):
     @property
     def rate(self) -> float | None: ...
     @property
+    def rpm(self) -> float | None: ...  # of the recordings it was adapted to, where they have one speed
+    @property
+    def needs(self) -> tuple[str, ...]: ...  # of "rate", "rpm" and "bearing", what its input needs
+    @property
     def channels(self) -> int: ...
     @property
     def pooled_temperature(self) -> float: ...
@@ -134,7 +138,7 @@ def predict_windows(
     """Predictions of windows as recorded (window, channel, sample), which lie the model's step apart by default."""
     if starts is None:
         starts = model.preparation.step * np.arange(len(windows), dtype=np.int64)
-    outputs, unfamiliar = model.outputs(windows, rpm, bearing), None
+    outputs, unfamiliar = model.outputs(windows, rpm or model.rpm, bearing), None
     if model.familiarity is not None:
         unfamiliar = model.familiarity.unfamiliar(outputs.features, spectral_shape(windows))
     return WindowPredictions(starts, outputs.log_probabilities, unfamiliar)

@@ -185,8 +185,10 @@ def _model(
     channels, points = split.target.values.shape[1:]
     network = select_run(trained.network, number, spec.recipe.encoder, channels, points)
     recordings = training.source_test.recording
+    speeds = {recording.rpm for recording in split.target.recordings}
     sizes = ("source_train", "source_test", "target_train", "target_test")
     card = {
+        "rpm": next(iter(speeds)) if len(speeds) == 1 else None,
         "recipe": spec.recipe_name, "task": str(spec.task), "seed": spec.seed, "versions": record["versions"],
         "data": {"name": spec.data} | {name: record["data"][name] for name in sizes},
         "scores": {domain: found for domain, found in record["scores"].items() if found is not None},

@@ -35,9 +35,10 @@ from bearcat.training.batches import Batch, Batches, Feed, data_key, stack_data
 from bearcat.training.calibrate import check_calibrator, fit_calibration, refill
 from bearcat.training.evaluate import EpochEnd
 from bearcat.training.state import STUDENT, TrainingState
-from bearcat.training.stepping import Recorder, descend, matrix_products, parameters_of, put_back, set_rate
+from bearcat.training.stepping import Recorder, descend, few_threads, matrix_products, parameters_of, put_back, set_rate
 
 RESULT_VERSION = 6  # raise it whenever the same settings, seed and data give another result
+FEW_RUNS = 4  # of a network without convolutions, whose products are too small to share
 DROPOUT = 22  # a stream of randomness; modules of ingredients have their own (Ingredient.stream)
 
 
@@ -146,7 +147,8 @@ def train(
 
     late = recipe.calibrate == "end"
     calibrate_from = schedule.epochs if recipe.calibration is None else schedule.calibrate_from
-    with matrix_products(precision, device):
+    small = len(runs) <= FEW_RUNS and not getattr(state.student.encoder, "narrow", False)
+    with matrix_products(precision, device), few_threads(small, device):
         saved_at = time.monotonic()
         feed, recorder = Feed(batches), Recorder(device)
         for epoch in range(state.epoch, schedule.epochs):

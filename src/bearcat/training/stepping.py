@@ -57,6 +57,18 @@ def matrix_products(precision: str, device: torch.device) -> Iterator[None]:
         torch.backends.cudnn.allow_tf32 = before[1]
 
 
+@contextmanager
+def few_threads(small: bool, device: torch.device) -> Iterator[None]:
+    """One thread for small networks on a CPU: a second gains little there, and waiting for a busy core costs a lot."""
+    before = torch.get_num_threads()
+    if small and device.type == "cpu":
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 class Recorder:
     """Runs steps. On a GPU the third step of a kind is recorded as a CUDA graph, and replayed from then on.
 
