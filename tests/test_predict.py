@@ -411,3 +411,8 @@ def test_a_model_that_needs_a_speed_takes_it_from_the_option_or_the_folder_and_s
     first, second, third = (json.loads(result.stdout)["recordings"][0] for result in (named, given, other))
     assert first["probabilities"] == second["probabilities"] != third["probabilities"]
     assert say(tmp_path / "unknown", "--rpm", 90000).returncode == 2
+    kept = made_model("envelope-orders:last=20:number=80", 512, rate=8000.0)
+    save_model(tmp_path / "kept", replace(kept, metadata=kept.metadata | {"rpm": 900.0}))
+    adapted = bearcat("predict", tmp_path / "kept", tmp_path / "unknown", "--format", "json")
+    assert json.loads(adapted.stdout)["recordings"][0]["probabilities"] == second["probabilities"]
+    assert "taken to be at 900 rpm" in adapted.stderr

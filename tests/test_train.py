@@ -515,7 +515,7 @@ def test_checkpoints_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
 
     path = tmp_path / "x.safetensors"
     save_tensors(path, {"a": torch.ones(3)}, {"epoch": 1})
-    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "disk full")))
     with pytest.raises(OSError, match="disk full"):
         save_tensors(path, {"a": torch.zeros(3)}, {"epoch": 2})
     tensors, metadata = load_tensors(path)
