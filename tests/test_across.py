@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from bearcat.data import open_dataset
-from bearcat.data.datasets.across import CLASSES, SHARED
+from bearcat.data.across import CLASSES, SHARED
 from bearcat.data.datasets.cwru import CLASSES as CWRU_CLASSES
 from bearcat.data.datasets.hit_sm import CLASSES as HIT_SM_CLASSES
 

@@ -26,7 +26,7 @@ DATA_LAYERS = [
     {"inputs", "speed"},
     {"catalogue", "prepare", "stream"},
     {"datasets", "cache", "survey", "tasks", "fetch", "isolated"},
-    {"choose"},
+    {"choose", "across"},
     {"__init__"},
 ]
 

@@ -11,13 +11,14 @@ import torch
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
 from bearcat.methods.confusion import Confusion
-from bearcat.methods.recipe import Recipe, Schedule
+from bearcat.methods.recipe import GROUPS, Recipe, Schedule
 from bearcat.methods.standardise import Standardise
 from bearcat.models import select_run
 from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, train
 
 CPU = torch.device("cpu")
+PHYSICAL = GROUPS["ours, on physical inputs"]
 SHORT = Schedule(epochs=3, batch=16, align_from=1, drops=())
 
 
@@ -96,6 +97,22 @@ def test_a_stack_does_as_its_runs_do_and_a_run_taken_out_of_it_too(by):
         expected, _ = predict(alone.network, windows[None])
         taken = select_run(together.network, number, run.recipe.encoder, 1, 6)
         torch.testing.assert_close(taken(windows[None])[0], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", [name for name in PHYSICAL if "source-only" not in name])
+def test_recipes_on_physical_inputs_follow_a_change_of_level_and_source_only_does_not(name):
+    def accuracy(recipe_name: str) -> float:
+        linear = recipe_name.startswith("linear")  # six weights a class learn slowly
+        recipe = replace(PHYSICAL[recipe_name].in_epochs(60 if linear else 12), dropout=0.0)
+        recipe = replace(recipe, schedule=replace(recipe.schedule, batch=8)) if linear else recipe
+        runs = [Run(recipe, points(seed, windows=120), seed) for seed in range(2)]
+        logits, _ = predict(
+            train(runs, CPU).network, torch.stack([torch.from_numpy(run.data.target_train.values) for run in runs])
+        )
+        return float((logits.argmax(dim=-1) == torch.arange(120) % 3).float().mean())
+
+    assert accuracy(name) > 0.95
+    assert accuracy(f"{name.partition('-')[0]}-source-only") < 0.8
 
 
 def test_a_point_that_never_changes_does_no_harm():

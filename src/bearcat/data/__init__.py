@@ -14,10 +14,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from bearcat.data.across import AcrossMachines
 from bearcat.data.bearing import BEARINGS, Bearing, find_bearing
 from bearcat.data.cache import cached_windows
 from bearcat.data.catalogue import About, Catalogue, Dataset, Download, Entry, Problem, load
-from bearcat.data.datasets.across import AcrossMachines
 from bearcat.data.datasets.cwru import CWRU
 from bearcat.data.datasets.folder import MANIFEST, Folder
 from bearcat.data.datasets.hit_sm import HITSM
