@@ -66,7 +66,7 @@ def make(seed: int = 0, runs: int = 3, windows: int = 150, classes: int = 4, hot
     return Evidence(
         source_logits=hotter * logits, source_labels=draw_labels(logits, seed),
         source_features=normal(runs, windows, 5), source_train_features=normal(runs, 90, 5),
-        target_features=normal(runs, 60, 5) + shift,
+        target_features=normal(runs, 60, 5) + shift, target_logits=hotter * 2 * normal(runs, 60, classes),
         seeds=torch.arange(runs) + 7,
     )  # fmt: skip
 
@@ -123,6 +123,7 @@ def test_padding_changes_nothing(name, rubbish):
         source_train_features=padded(evidence.source_train_features, rubbish),
         source_train_weight=weight(evidence.source_train_features),
         target_features=padded(evidence.target_features, rubbish),
+        target_logits=padded(evidence.target_logits, rubbish),
         target_weight=weight(evidence.target_features),
     )  # fmt: skip
     assert_same(calibrator.fit(longer), calibrator.fit(evidence))
@@ -200,7 +201,7 @@ def test_what_a_calibrator_needs_is_evidence_there_is():
     names = {field.name for field in dataclasses.fields(Evidence)}
     for name, calibrator in CALIBRATORS.items():
         assert set(calibrator.needs) <= names
-        assert bool(calibrator.needs) == (name == "CPCS")
+        assert bool(calibrator.needs) == (name in ("CPCS", "TransCal"))
     assert find_calibrator("Temperature:bounds=0.5,10") == Temperature(bounds=(0.5, 10.0))
     with pytest.raises(InputError, match="did you mean 'Vector'"):
         find_calibrator("Vektor")

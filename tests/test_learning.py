@@ -108,8 +108,12 @@ def test_source_only_meets_a_real_shift(source_only):
     assert 0.4 < source_only < 0.85
 
 
+# The calibrators of CAT, CAT+MCC and CAT+SDAT are those of CAT*, which tests of the loop and its twin compare.
+LEFT_OUT = {f"CAT{sign}-{kind}" for sign in ("", "+MCC", "+SDAT") for kind in ("Vector", "Matrix", "CPCS", "TransCal")}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in RECIPES if name not in {"source-only", *PHYSICAL}])
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in {"source-only", *PHYSICAL, *LEFT_OUT}])
 def test_every_adaptation_recipe_ends_clearly_above_source_only(name, splits, source_only, trainer, tmp_path):
     trained = trained_as(name, splits, trainer, tmp_path)
     assert (trained.calibration is None) == (RECIPES[name].calibration is None)

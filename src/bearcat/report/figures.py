@@ -109,7 +109,9 @@ def task_bars(results: Sequence[Result], comparison: Comparison, score: str) -> 
     axis.set_xticks(range(len(tasks)), list(tasks), rotation=45 if turned else 0, ha="right" if turned else "center")
     axis.set_ylabel(f"target {score}, %")
     drawing.legend(loc="outside lower center", ncols=min(len(methods), 4))
-    caption = f"Target {score} of each method on each task; thin lines are one standard deviation over seeds."
+    spread = any(cell is not None and cell.sd == cell.sd for cell in comparison.cells.values())  # not with one seed
+    lines = "; thin lines are one standard deviation over seeds" if spread else ""
+    caption = f"Target {score} of each method on each task{lines}."
     return ReportFigure(f"bars-{score}", f"Target {score}, task by task", caption, drawing)
 
 

@@ -27,10 +27,10 @@ from bearcat.runs.run import EXTRAS, run_stack
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.training.evaluate import EpochEnd
 
-# What `bearcat adapt` does without any option: four states of a bearing, so that seconds on two cores are enough.
-DEMONSTRATION = ["severities=0.5,4", "faults=inner,outer"]
+# What `bearcat adapt` does without any option. The defects are small, so that there are mistakes to calibrate with.
+DEMONSTRATION = ["severities=0.2,0.5", "faults=inner,outer"]
 DEMONSTRATION_SENTENCE = (
-    "Simulated bearings (healthy; inner and outer race with a small and a large defect), to see it work."
+    "Simulated bearings (healthy; inner and outer race, defects of 0.2 and 0.5 mm), to see it work."
 )
 
 
