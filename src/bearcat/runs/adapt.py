@@ -29,9 +29,7 @@ from bearcat.training.evaluate import EpochEnd
 
 # What `bearcat adapt` does without any option. The defects are small, so that there are mistakes to calibrate with.
 DEMONSTRATION = ["severities=0.2,0.5", "faults=inner,outer"]
-DEMONSTRATION_SENTENCE = (
-    "Simulated bearings (healthy; inner and outer race, defects of 0.2 and 0.5 mm), to see it work."
-)
+DEMONSTRATION_SENTENCE = "Simulated bearings (healthy; inner and outer race, defects of 0.2 and 0.5 mm), to see it."
 
 
 def choose_task(catalogue: Catalogue, source: Sequence[str], target: str | None) -> Task:
