@@ -70,6 +70,7 @@ def test_ordinary_recordings_are_prepared_as_in_the_paper_but_for_the_split():
         (51_200.0, 600.0, 16_384, "envelope-orders"),  # 3.2 turns
         (51_200.0, 1200.0, 8_192, "envelope-orders"),
         (12_000.0, 1730.0, 1_024, "envelope-orders"),  # 2.5 turns
+        (12_000.0, 3000.0, 1_024, "envelope-orders"),  # two turns are too short for the bands
         (25_600.0, None, 16_384, "band-kurtosis"),  # 0.64 s
         (None, None, 4_096, "band-kurtosis"),
     ],
@@ -78,8 +79,17 @@ def test_a_physical_input_gets_windows_of_enough_turns_and_the_parts_its_metadat
     chosen = choose(ordinary(rate=rate, rpm=rpm, samples=1_000_000), TASK, Requested(default_input="physics"))
     assert chosen.preparation.length == window
     assert find_input(chosen.preparation.input).use[-1] == parts
+    find_input(chosen.preparation.input).check(window, rate, rpm)
     assert ("rpm" in find_input(chosen.preparation.input).needs) == (rpm is not None)
     assert all(reason(chosen, setting).reason for setting in ("input", "window"))
+
+
+def test_orders_are_those_that_the_rate_of_the_windows_shows():
+    slow, fast = ordinary(rate=12_000.0, rpm=600.0), made("a", "inner", rate=48_000.0, rpm=3600.0, name="2")
+    chosen = choose([*slow, fast], TASK, Requested(default_input="physics"))
+    find_input(chosen.preparation.input).check(chosen.preparation.length, 12_000.0, 3600.0)
+    unknown = choose(ordinary(rate=None, rpm=900.0), TASK, Requested(rate=12_000.0, default_input="physics"))
+    assert "envelope-orders" in unknown.preparation.input
 
 
 def test_a_speed_that_one_recording_lacks_leaves_orders_out_and_names_it():

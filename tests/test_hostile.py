@@ -237,7 +237,7 @@ WRONG = {
     "classes": ([], [1, 2], "inner", ["a", "a"], [["a"]]), "channels": (0, "1", True, 2**40, None),
     "preparation": (None, [], 3), "preparation.length": ("256", 1, 2**40, 2.5), "preparation.stride": (0, "1", -3),
     "preparation.rate": ("fast", -1, 0, [1]), "preparation.input": (None, 3, ["time"]), "rate": ("12000", -1, {}, True),
-    "rpm": ("900", 0, -1, [900]),
+    "rpm": ("900", 0, -1, [900]), "needs": ("rpm", ["speed"], None),
     "encoder": (None, 7), "calibrator": (7,), "calibrated": (None, 1, "no"), "calibration_at_bound": (None, 0),
     "pooled_temperature": (None, "1", 0, -1.0, [1]), "refusal": (3, ["no"]), "familiarity": (3, "known", []),
     "made_by": (None, 3, "bearcat"), "sha256": (None, 3),

@@ -191,7 +191,8 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "target_train": 0 if target is None else len(target.values),
         }  # fmt: skip
         self.network_, self.calibration_ = _on_cpu(trained, data, recipe.encoder)
-        said = self._log_probabilities(data.source_test.values)
+        # As training had them: a recipe may have moved the source to where the target lies (methods.standardise).
+        said = self._log_probabilities(trained.batches.source_test[0, : len(data.source_test)].cpu().numpy())
         self.source_accuracy_ = float((said.argmax(axis=1) == data.source_test.labels).mean())
         self.pooled_temperature_, self.pooled_recordings_ = 1.0, None
         if self.window is not None:
@@ -203,7 +204,8 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any, sample_domain: Any = None, allow_source: bool = False) -> np.ndarray:  # noqa: N803
         """The most likely class of each row of X, a window or a recording.
 
-        `sample_domain` and `allow_source` are there for skada: one network serves source and target.
+        `sample_domain` and `allow_source` are there for skada: one network serves source and target. With recipes
+        that standardise each domain by itself it expects windows of the target.
         """
         likely = self.predict_log_proba(X, sample_domain, allow_source)
         labels: np.ndarray = self.classes_[likely.argmax(axis=1)]

@@ -109,7 +109,9 @@ def adapt(
     bar = partial(reading, description="reading", console=console(to_error=True), transient=True)
     settings_of: dict[str, DataSettings] = {}  # by the input of recipes
     for default in dict.fromkeys([changed.input, *(RECIPES[name].input for name in names[:-1])]):
-        wanted = replace(requested, default_input=default)
+        first = settings_of.get(changed.input)  # whose split holds for the recipes beside it too
+        scheme = requested.split or (first.split.scheme if first else None)
+        wanted = replace(requested, default_input=default, split=scheme)
         opened, scanned, settings_of[default] = choose_settings(dataset, catalogue, task, wanted, bar)
     dataset, library = opened, Library({opened: scanned})
     _print_choices(settings_of[changed.input])

@@ -187,7 +187,7 @@ def choose(measurements: Sequence[Measurement], task: Task, requested: Requested
     chooser = _Chooser(source, target, requested)
     channel, rate = chooser.channel(), chooser.rate()
     samples = {recording.origin: _samples(recording, channel, rate) for recording in chooser.recordings}
-    kind = chooser.input()
+    kind = chooser.input(rate)
     preparation = chooser.window(samples, rate, find_input(kind))
     counts = _counts(samples, preparation.length, preparation.step)
     split = chooser.split(counts, preparation)
@@ -331,6 +331,9 @@ class _Chooser:
         if isinstance(chosen, PhysicalInput):
             wanted, reason = _physical_window(rate, slowest)
             least = max(least, chosen.shortest)
+            if wanted < least:
+                wanted = 1 << math.ceil(math.log2(least))
+                reason += f"; {least} samples are the least for this input"
         elif slowest is not None and rate is not None:
             turn = rate * 60 / slowest
             wanted = min(LONGEST, max(USUAL, 1 << round(math.log2(turn))))
@@ -408,8 +411,10 @@ class _Chooser:
             )
         return split
 
-    def input(self) -> str:
-        chosen, choice = suited_input(self.requested.kind, self.recordings)
+    def input(self, rate: float | None) -> str:
+        """The input for recordings at this rate, to which they are brought."""
+        recordings = [replace(recording, rate=rate or recording.rate) for recording in self.recordings]
+        chosen, choice = suited_input(self.requested.kind, recordings)
         if self.requested.input is None or choice.reason:
             self.choices.append(replace(choice, reason=choice.reason or "the recipe is made for it"))
         return chosen

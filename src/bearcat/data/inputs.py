@@ -202,7 +202,7 @@ class PhysicalInput(TorchInput):
             )
         if "rpm" not in self.needs or rate is None:
             return
-        fastest = float(np.max(np.asarray(rpm)))
+        fastest = float(np.mean(np.asarray(rpm)))  # of a speed signal the mean, by which `suited` chose
         what, highest, bands = self.last_frequency(fastest, bearing)
         if highest > rate / 2 / bands:
             raise InputError(

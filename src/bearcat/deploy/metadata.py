@@ -43,6 +43,10 @@ def _table(value: Any) -> bool:
     return isinstance(value, dict)
 
 
+def _needs(value: Any) -> bool:
+    return isinstance(value, list) and set(map(str, value)) <= {"rate", "rpm", "bearing"}
+
+
 def _or_none(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: value is None or check(value)
 
@@ -57,6 +61,7 @@ FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "preparation.rate": (_or_none(_positive), "a positive number of hertz, or null"),
     "rate": (_or_none(_positive), "a positive number of hertz, or null"),
     "rpm": (_or_none(_positive), "a positive number of rpm, or null"),
+    "needs": (_needs, "a list of rate, rpm and bearing"),
     "encoder": (_text, "a row of ENCODERS"),
     "calibrator": (_or_none(_text), "a row of CALIBRATORS, or null"),
     "calibrated": (_flag, "true or false"),
@@ -68,7 +73,7 @@ FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "sha256": (_text, "a checksum"),
 }
 ONNX = tuple(name for name in FIELDS if name not in ("encoder", "calibrator", "calibration_at_bound", "sha256"))
-FOLDER = tuple(name for name in FIELDS if name != "made_by")
+FOLDER = tuple(name for name in FIELDS if name not in ("made_by", "needs"))
 
 
 def check_metadata(metadata: Any, place: str, names: Iterable[str]) -> None:

@@ -81,7 +81,8 @@ class Result:
     @property
     def adapts(self) -> bool:
         """Whether the recipe uses the target at all; otherwise it is training on the source alone."""
-        return bool(self.recipe["ingredients"])
+        parts = self.recipe["ingredients"]
+        return any(name != "standardise" or part["by"] == "domain" for name, part in parts.items())
 
     @property
     def calibrator(self) -> Any:
@@ -105,7 +106,7 @@ class Result:
         """When alignment (DA), pseudo-labels (PL) and calibration (cal) begin, as far as the recipe has them."""
         ingredients = self.recipe["ingredients"].keys()
         parts = {
-            "DA": ("align_from", ingredients - {"labels"}),
+            "DA": ("align_from", ingredients - {"labels", "standardise"}),
             "PL": ("label_from", ingredients & {"labels"}),
             "cal": ("calibrate_from", self.calibrator),
         }

@@ -200,7 +200,10 @@ def _methods(names: Any, tables: Any) -> tuple[Method, ...]:
                 raise InputError("'recipe' is missing; bearcat recipes lists them")
             recipe = find_recipe(*_names("recipe", [table["recipe"]]))
             (name,) = _names("name", [table.get("name", recipe)])
-            methods.append(Method(name, recipe, _texts("set", table.get("set", {}))))
+            settings = _texts("set", table.get("set", {}))
+            if "input" in dict(settings):
+                raise InputError("'set.input' is no setting of a method; list the inputs with 'inputs'")
+            methods.append(Method(name, recipe, settings))
     _names("methods", [method.name for method in methods])
     return tuple(methods)
 

@@ -185,7 +185,7 @@ def _model(
     channels, points = split.target.values.shape[1:]
     network = select_run(trained.network, number, spec.recipe.encoder, channels, points)
     recordings = training.source_test.recording
-    speeds = {recording.rpm for recording in split.target.recordings}
+    speeds = {None if recording.rpm_channel else recording.rpm for recording in split.target.recordings}
     sizes = ("source_train", "source_test", "target_train", "target_test")
     card = {
         "rpm": next(iter(speeds)) if len(speeds) == 1 else None,

@@ -149,7 +149,9 @@ class Library:
             return spec
         catalogue = self.catalogue(spec.dataset)
         found = metadata(catalogue.only(spec.domains), cache_folder())
-        chosen, choice = suited_input(spec.preparation.input, [info for info, _ in found])
+        rate = spec.preparation.rate  # to which everything is brought
+        recordings = [replace(info, rate=rate or info.rate) for info, _ in found]
+        chosen, choice = suited_input(spec.preparation.input, recordings)
         preparation = replace(spec.preparation, input=chosen)
         return replace(spec, preparation=preparation, chosen=(*spec.chosen, choice))
 

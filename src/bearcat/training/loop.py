@@ -29,6 +29,7 @@ from bearcat.methods import losses
 from bearcat.methods.ingredient import Ingredient, View, stacked
 from bearcat.methods.recipe import Recipe
 from bearcat.models import PRECISIONS, Network, build_network, fast_path, initialise, path_of, use_path
+from bearcat.models.networks import DenseEncoder
 from bearcat.models.stacked import Randomness
 from bearcat.storage import digest, digest_json
 from bearcat.training.batches import Batch, Batches, Feed, data_key, stack_data
@@ -38,7 +39,7 @@ from bearcat.training.state import STUDENT, TrainingState
 from bearcat.training.stepping import Recorder, descend, few_threads, matrix_products, parameters_of, put_back, set_rate
 
 RESULT_VERSION = 6  # raise it whenever the same settings, seed and data give another result
-FEW_RUNS = 4  # of a network without convolutions, whose products are too small to share
+FEW_RUNS = 4  # of a dense network, whose products are too small to share
 DROPOUT = 22  # a stream of randomness; modules of ingredients have their own (Ingredient.stream)
 
 
@@ -147,7 +148,7 @@ def train(
 
     late = recipe.calibrate == "end"
     calibrate_from = schedule.epochs if recipe.calibration is None else schedule.calibrate_from
-    small = len(runs) <= FEW_RUNS and not getattr(state.student.encoder, "narrow", False)
+    small = len(runs) <= FEW_RUNS and isinstance(state.student.encoder, DenseEncoder)
     with matrix_products(precision, device), few_threads(small, device):
         saved_at = time.monotonic()
         feed, recorder = Feed(batches), Recorder(device)

@@ -236,6 +236,7 @@ def answer_file(served: Served, readers: Readers, path: Path, query: PredictQuer
         log = _WindowLog(served, query, stream.rate, deadline)
         diagnosis = diagnose_stream(model, stream, BATCH, log.add, query.speed_rpm, query.bearing())
     notes = [note] if note else []
+    notes += _assumed_speed(model, query)
     if own_rate is None and marks:
         notes.append(f"{origin}: does not say its sampling rate, so no frequency can be marked; give it as rate")
     answer = _answer(served, diagnosis, origin, stream.rate, notes)
@@ -260,7 +261,9 @@ def answer_windows(served: Served, body: bytes, query: PredictQuery, deadline: D
         predicted = predict_windows(model, part, starts, query.speed_rpm, query.bearing())
         log.add(predicted)
         counted += tally(predicted.log_probabilities, predicted.unfamiliar)
-    answer = _answer(served, diagnose(counted, model.pooled_temperature, model.familiarity), None, rate, [])
+    answer = _answer(
+        served, diagnose(counted, model.pooled_temperature, model.familiarity), None, rate, _assumed_speed(model, query)
+    )
     answer.by_window = log.lines
     return answer
 
@@ -334,6 +337,13 @@ def _timed(blocks: Iterable[Floats], deadline: Deadline) -> Iterator[Floats]:
     for block in blocks:
         deadline.check()
         yield block
+
+
+def _assumed_speed(model: Predictor, query: PredictQuery) -> list[str]:
+    """A note where the model's own speed stands in for one that was not given."""
+    if query.speed_rpm is not None or model.rpm is None or "rpm" not in model.needs:
+        return []
+    return [f"taken to be at {model.rpm:g} rpm, the speed the model was adapted to; give another as speed_rpm"]
 
 
 def _answer(served: Served, diagnosis: Diagnosis, origin: str | None, rate: float | None, notes: list[str]) -> Answer:
