@@ -851,7 +851,9 @@ def test_a_recording_dropped_on_the_page_is_diagnosed_and_drawn(browser, server)
         box.focus()
         for _ in range(3):
             box.press("ArrowRight")
-        assert "dB" in box.locator(".readout").inner_text()
+        page.wait_for_function(
+            "document.querySelectorAll('.plot')[3].querySelector('.readout').innerText.includes('dB')"
+        )
 
 
 def test_errors_are_shown_on_the_page_beside_the_field(browser, server):
