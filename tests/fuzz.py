@@ -30,6 +30,8 @@ import pyarrow as pa
 from pyarrow import parquet
 from scipy.io import savemat, wavfile
 
+from tests.test_formats import write_instrument
+
 WORDS = [struct.pack(form, value) for form in ("<i", ">i", "<q") for value in (-1, 2**31 - 1, -(2**31), 0, 1, 2**30)]
 MOST_RESIDENT = 1.5e9  # bytes that a server may take
 
@@ -58,6 +60,10 @@ def honest_files(samples: int = 1024) -> dict[str, bytes]:
     for packing in ("none", "snappy", "zstd", "gzip"):
         table = pa.table({"time": np.arange(samples) / 12_000, "a": values})
         keep(f"{packing}.parquet", lambda file, t=table, p=packing: parquet.write_table(t, file, compression=p))
+    keep("tree.h5", lambda file: _hdf5(file, values))
+    for suffix in (".flac", ".tdms", ".unv"):
+        with tempfile.TemporaryDirectory() as folder:
+            files[f"one{suffix}"] = write_instrument(Path(folder) / f"x{suffix}", {"a": values}, 12_000).read_bytes()
     rows = [f"{number / 12_000:.6f},{value:.5g}" for number, value in enumerate(values)]
     files["table.csv"] = "\n".join(["time,a", *rows]).encode()
     files["german.txt"] = (

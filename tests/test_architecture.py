@@ -22,7 +22,7 @@ LAYERS = [
 ]
 # Inside data/: the same rule.
 DATA_LAYERS = [
-    {"bearing", "recording", "archives", "files", "formats", "torch_forms", "physics"},
+    {"bearing", "recording", "archives", "files", "formats", "instruments", "torch_forms", "physics"},
     {"inputs", "speed"},
     {"catalogue", "prepare", "stream"},
     {"datasets", "cache", "survey", "tasks", "fetch", "isolated"},

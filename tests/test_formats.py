@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import warnings
 import wave
 import zipfile
 from collections.abc import Iterator
@@ -19,11 +20,12 @@ from pyarrow import parquet
 from scipy import io as scipy_io
 from scipy.io import wavfile
 
-from bearcat.data import formats
+from bearcat.data import formats, isolated
 from bearcat.data.formats import FORMATS, TooLargeError, read_mat, read_signals
 from bearcat.data.stream import open_stream
 from bearcat.errors import InputError
 
+INSTRUMENTS = (".h5", ".hdf5", ".flac", ".tdms", ".uff", ".unv", ".mf4", ".mdf")
 SIGNAL = np.random.default_rng(0).standard_normal(500).astype(np.float32)
 OTHER = SIGNAL[::-1].copy()
 
@@ -41,16 +43,64 @@ def write(path: Path, signal: np.ndarray = SIGNAL) -> Path:
         scipy_io.savemat(path, {"acceleration": signal[:, None]})
     elif kind == ".wav":
         wavfile.write(path, 8000, signal)
-    else:
+    elif kind == ".parquet":
         parquet.write_table(pa.table({"acceleration": signal}), path)
+    else:
+        write_instrument(path, {"acceleration": signal})
+    return path
+
+
+def write_instrument(path: Path, channels: dict[str, np.ndarray], rate: float = 8000.0, **changes) -> Path:
+    """Channels as instruments write them; `changes` are of what a channel says of itself."""
+    kind = path.suffix
+    if kind in (".h5", ".hdf5"):
+        with h5py.File(path, "w") as tree:
+            tree.attrs["fs"] = rate
+            for name, samples in channels.items():
+                tree[name] = samples
+    elif kind == ".flac":
+        soundfile = pytest.importorskip("soundfile")
+        scaled = np.stack(list(channels.values()), axis=1).astype(np.float64) / 8
+        soundfile.write(path, np.round(scaled * 2**23) / 2**23, int(rate), subtype="PCM_24")
+    elif kind == ".tdms":
+        nptdms = pytest.importorskip("nptdms")
+        properties = {"wf_increment": 1 / rate} | changes
+        with nptdms.TdmsWriter(path) as file:
+            file.write_segment(
+                [nptdms.ChannelObject("run", name, samples, properties) for name, samples in channels.items()]
+            )
+    elif kind in (".uff", ".unv"):
+        pyuff = pytest.importorskip("pyuff")
+        file = pyuff.UFF(str(path))
+        for number, (name, samples) in enumerate(channels.items()):
+            values = {"type": 58, "func_type": 1, "rsp_node": number + 1, "rsp_dir": 3, "ref_dir": 3, "ref_node": 1,
+                      "binary": 0, "id1": name, "data": samples, "x": np.arange(samples.size) / rate,
+                      "abscissa_spec_data_type": 17, "ordinate_spec_data_type": 12, "orddenom_spec_data_type": 0}  # fmt: skip
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ResourceWarning)  # it leaves binary files open
+                file.write_sets(values | changes, mode="add")
+    else:
+        asammdf = pytest.importorskip("asammdf")
+        times = np.arange(len(next(iter(channels.values())))) / rate
+        with asammdf.MDF(version="4.10" if kind == ".mf4" else "3.30") as file:
+            file.append([asammdf.Signal(samples, times, name=name, **changes) for name, samples in channels.items()])
+            file.save(path, overwrite=True)
     return path
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_every_format_gives_back_the_signal_written(tmp_path, suffix):
-    name, samples = read_signals(write(tmp_path / f"one{suffix}")).pick(None)
-    np.testing.assert_allclose(samples, SIGNAL, rtol=1e-6)
+    found = read_signals(write(tmp_path / f"one{suffix}"))
+    name, samples = found.pick(None)
+    samples = samples * 8 if suffix == ".flac" else samples  # whose full scale is 1
+    np.testing.assert_allclose(samples, SIGNAL, rtol=1e-6, atol=1e-6)
     assert name
+    if suffix in INSTRUMENTS:
+        assert found.rates.get(name, found.rate) == 8000
+        stream = isolated.open_stream(tmp_path / f"one{suffix}")  # in a child process
+        assert stream.rate == 8000
+        streamed = np.concatenate(list(stream.blocks)) * (8 if suffix == ".flac" else 1)
+        np.testing.assert_allclose(streamed, SIGNAL, rtol=1e-6, atol=1e-6)
 
 
 def test_matlab_7_3_is_read_like_matlab_5(tmp_path):
@@ -91,11 +141,26 @@ def test_a_rate_stored_beside_the_signal_is_found(tmp_path, name):
         ("Logger 5\nserial;77\n\nx;y\n1,5;2\n2,5;2\n4,5;3\n", ["x", "y"], None),
         ("1 5\n2 6\n4 8\n", ["1", "2"], None),
         ("1e-3,nan\n2e-3,1\n4e-3,1\n", ["1", "2"], None),
+        ("Time;x;y\nms;m/s²;\n0,0;1;5\n0,5;2;6\n1,0;4;8\n", ["x", "y"], 2000.0),
+        ("Time,x\n[ms],(g)\n0.0,1\n0.5,2\n1.0,4\n", ["x"], 2000.0),
+        ("x,s\n1,5\n2,6\n4,8\n", ["x", "s"], None),
+        ("x;y;\n1,5;2;\n2,5;3;\n4,5;4;\n", ["x", "y"], None),
+        ("x;y\n1,5;2;\n2,5;3;\n4,5;4;\n", ["x", "y"], None),
+        ("Time,x\n10:59:59.999,1\n11:00:00.000,2\n11:00:00.001,4\n", ["x"], 1000.0),
+        ("Zeit;x\n31.12.2025 23:59:59,998;1\n31.12.2025 23:59:59,999;2\n01.01.2026 00:00:00,000;4\n", ["x"], 1000.0),
+        (
+            "Time\tx\n2026-02-28T12:00:00.000\t1,5\n2026-02-28T12:00:00.002\t2,5\n2026-02-28T12:00:00.004\t4,5\n",
+            ["x"],
+            500.0,
+        ),
+        ("Time,x\n12:00:00,1\n12:00:00,2\n12:00:01,4\n", ["x"], None),  # too coarse to tell the rate
+        ("time_ms,x\n0,1\n1,2\n2,4\n", ["x"], 1000.0),
     ],
 )
-def test_text_files_as_people_export_them(tmp_path, text, channels, rate):
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
+def test_text_files_as_people_export_them(tmp_path, text, channels, rate, encoding):
     path = tmp_path / "x.csv"
-    path.write_text(text, encoding="utf-8")
+    path.write_bytes(text.encode(encoding) if encoding == "utf-8" or "\ufeff" not in text else text.encode())
     signals = read_signals(path)
     assert list(signals.channels) == channels
     assert signals.rate == rate
@@ -145,14 +210,14 @@ def test_an_empty_file_is_named(tmp_path, suffix):
         read_signals(tmp_path / f"x{suffix}")
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".npz", ".mat", ".wav", ".parquet"])
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".mat", ".wav", ".parquet", *INSTRUMENTS])
 @pytest.mark.parametrize("damage", ["cut short", "other bytes", "one byte"])
 def test_a_damaged_file_is_named_with_its_kind(tmp_path, suffix, damage):
     path = write(tmp_path / f"x{suffix}")
     whole = path.read_bytes()
     path.write_bytes({"cut short": whole[: len(whole) // 2], "other bytes": b"\x07" * 300, "one byte": b"M"}[damage])
-    with pytest.raises(InputError, match=rf"x\{suffix}: .*(cannot be read as|no numeric signal)") as raised:
-        read_signals(path)
+    with pytest.raises(InputError, match=rf"x\{suffix}: .*(cannot be read|no numeric signal|no time resp)") as raised:
+        isolated.read_signals(path)
     assert "\n" not in str(raised.value)
 
 
@@ -160,7 +225,8 @@ def test_a_damaged_file_is_named_with_its_kind(tmp_path, suffix, damage):
     ("content", "sentence"),
     [
         (b"\xff\xfe1\x00\n\x00", "is not UTF-8 text"),
-        ("µm/s²\n1\n".encode("latin-1"), "is not UTF-8 text .byte 0xb5."),
+        (b"\x81\n1\n", "is not UTF-8 text .byte 0x81."),
+        (b",".join([b"1"] * 2000) + b"\n" + b",".join([b"2"] * 2000), "has 2000 columns; .*transpose"),
         (b"1,2\n3\n4,5\n", "cannot be read as a .csv file"),
         (b"1\nabc\n3\n", "cannot be read as a .csv file"),
         (b"hello\nworld\n", "no row holds numbers only"),
@@ -218,13 +284,75 @@ def test_an_unreadable_file_is_named(tmp_path):
         read_signals(path)
 
 
-@pytest.mark.parametrize(("suffix", "module"), [(".parquet", "pyarrow"), (".mat", "h5py")])
-def test_a_missing_extra_prints_its_command(tmp_path, monkeypatch, suffix, module):
+@pytest.mark.parametrize(
+    ("suffix", "module", "extra"),
+    [
+        (".parquet", "pyarrow", "formats"), (".mat", "h5py", "formats"), (".h5", "h5py", "formats"),
+        (".flac", "soundfile", "audio"), (".tdms", "nptdms", "tdms"), (".unv", "pyuff", "uff"), (".mf4", "asammdf", "mdf"),
+    ],
+)  # fmt: skip
+def test_a_missing_extra_prints_its_command(tmp_path, monkeypatch, suffix, module, extra):
     path = tmp_path / f"x{suffix}"
     path.write_bytes(b"MATLAB 7.3 MAT-file" + bytes(600))
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(InputError, match=r"pip install 'bearcat\[formats\]'"):
+    with pytest.raises(InputError, match=rf"pip install 'bearcat\[{extra}\]'"):
         read_signals(path)
+
+
+def test_raw_numbers_of_a_tdms_file_are_refused_and_scaled_ones_read(tmp_path):
+    raw = (SIGNAL * 1000).astype(np.int16)
+    unscaled = write_instrument(tmp_path / "x.tdms", {"a": raw}, NI_Scaling_Status="unscaled")
+    with pytest.raises(InputError, match=r"x\.tdms: the channel 'a' holds raw numbers"):
+        read_signals(unscaled)
+    scale = {"NI_Number_Of_Scales": 1, "NI_Scale[0]_Scale_Type": "Linear", "NI_Scale[0]_Linear_Slope": 0.001,
+             "NI_Scale[0]_Linear_Y_Intercept": 0.0, "NI_Scale[0]_Linear_Input_Source": 0xFFFFFFFF}  # fmt: skip
+    scaled = write_instrument(tmp_path / "y.tdms", {"a": raw}, NI_Scaling_Status="unscaled", **scale)
+    np.testing.assert_allclose(read_signals(scaled).pick("a")[1], raw / 1000)
+
+
+@pytest.mark.parametrize("binary", [0, 1])
+def test_bytes_behind_the_samples_of_a_universal_file_are_ignored(tmp_path, binary):
+    path = write_instrument(tmp_path / "x.uff", {"a": SIGNAL, "b": OTHER}, 8192.0, binary=binary)
+    end = b"    -1\n"
+    whole = path.read_bytes()
+    assert whole.rstrip().endswith(b"-1")
+    path.write_bytes(whole + b"\x1a\0\0 trailing" * 3)
+    np.testing.assert_allclose(read_signals(path).pick("b")[1], OTHER, rtol=1e-5, atol=1e-6)
+    if binary:  # some programs fill the last record of a block
+        first, second = whole[:-20].rfind(end), whole.rfind(end[:6])
+        assert 0 < first < second
+        path.write_bytes(whole[:second] + b"\r\n" * 6 + whole[second:])
+        np.testing.assert_allclose(read_signals(path).pick("b")[1], OTHER, rtol=1e-6)
+
+
+def test_a_spectrum_in_a_universal_file_is_refused(tmp_path):
+    path = write_instrument(tmp_path / "x.unv", {"a": SIGNAL}, abscissa_spec_data_type=18)
+    with pytest.raises(InputError, match=r"x\.unv: holds no time response"):
+        read_signals(path)
+
+
+def test_a_formula_in_an_mdf_file_is_not_evaluated(tmp_path):
+    formula = {"formula": "X * 2"}
+    path = write_instrument(tmp_path / "x.mf4", {"a": SIGNAL}, conversion=formula)
+    with pytest.raises(InputError, match=r"x\.mf4: the channel 'a' is kept as a formula"):
+        read_signals(path)
+    path = write_instrument(tmp_path / "y.mf4", {"a": SIGNAL}, conversion={"a": 2.0, "b": 1.0})
+    np.testing.assert_allclose(read_signals(path).pick("a")[1], 2 * SIGNAL + 1, rtol=1e-6)
+
+
+def test_channels_with_rates_of_their_own_keep_them(tmp_path):
+    nptdms = pytest.importorskip("nptdms")
+    path = tmp_path / "x.tdms"
+    with nptdms.TdmsWriter(path) as file:
+        file.write_segment([
+            nptdms.ChannelObject("fast", "a", SIGNAL, {"wf_increment": 1 / 8000}),
+            nptdms.ChannelObject("slow", "speed", SIGNAL[:50], {"wf_increment": 1 / 800}),
+        ])  # fmt: skip
+    found = isolated.read_signals(path)
+    assert found.of_one_rate("slow/speed").rate == 800
+    assert list(found.of_one_rate().channels) == ["fast/a"]
+    assert found.of_one_rate().rate == 8000
+    assert isolated.open_stream(path, "slow/speed").rate == 800
 
 
 def test_a_stream_of_bytes_can_be_a_matlab_file():
@@ -346,7 +474,7 @@ def test_arrays_stream_however_they_lie(tmp_path, monkeypatch, order, kind):
         "one": values[0], "flat": values[1], "by_row.1": values[0], "by_row.3": values[2], "by_column.1": values[0],
         "by_column.3": values[2], "square.2": values[:, 1],
     }  # fmt: skip
-    for name, before, rate in (("a.npz", "", 12_000), ("b.npz", "", 12_000), ("c.mat", "struct.", None)):
+    for name, before, rate in (("a.npz", "", 12_000), ("b.npz", "", 12_000), ("c.mat", "struct.", 12_000)):
         for channel, samples in expected.items():
             blocks = check_stream(tmp_path / name, before + channel, samples, rate)
             assert blocks == (1 if channel == "square.2" else 5)

@@ -1,4 +1,4 @@
-"""Files of signals in the usual formats: text, numpy, MATLAB, wav and parquet.
+"""Files of signals in the usual formats: text, numpy, MATLAB, wav and parquet; those of bearcat.data.instruments too.
 
 `open_signals` opens a file and says which channels it holds; their samples are read on demand, a block
 at a time. `read_signals` reads them all. Channels go by name, never by position; where the format has no names, they
@@ -19,7 +19,8 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from datetime import date
 from itertools import islice
 from math import prod
 from pathlib import Path
@@ -38,12 +39,19 @@ TEXT_BLOCK = 2**18  # bytes of text read at once
 LONGEST_LINE = 2**16  # bytes; a row of text with more columns than that is no recording
 LONGEST_HEADER = 500  # rows above the numbers; asking each takes as long as reading a hundred of numbers
 SOME_NAMES = 30  # of channels, listed in a sentence
+MOST_CHANNELS = 1000  # of a file; more are windows that were cut already, or a table that lies on its side
 LARGEST_CHUNK = 2**24  # bytes; one of an HDF5 dataset is unpacked whole, and may be longer than a short dataset
 MOST_CHUNKS = 10_000  # of a wav file, before its samples
 PROBED = 2**12  # rows of a parquet file that show which of its columns are times or sample numbers
 RATE_NAMES = {"rate", "fs", "sr", "samplerate", "samplingrate", "samplingfrequency", "samplefrequency", "fsamp"}
 TIME_NAMES = {"time", "t", "zeit", "seconds", "sec", "timestamp", "times"}
-TIME_UNITS = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
+TIME_UNITS = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6}
+UNIT = re.compile(  # of a row of units below the header, brackets taken off
+    r"|-|%|[mµμunk]?s|sec|min|h|[mµμk]?g|([mµμkc]?m|in)(/s(\^?2|²)?)?|[mk]?[vawn]|n\.?m|[k]?hz|rpm|1/min|min-1|u/min|°?[cfk]|bar|[kmh]?pa|db"
+    r"|hh:mm:ss.*|dd.*|yyyy.*", re.IGNORECASE
+)  # fmt: skip
+FIRST_DAY = date(2000, 1, 1).toordinal()  # of seconds that are counted with dates, which keeps their digits
+CLOCK = r"(?:(\d{1,4})[-./](\d{1,2})[-./](\d{1,4})[ T])?(\d{1,2}):(\d{2}):(\d{2}(?:[SIGNS]\d+)?)"  # a time of day
 INDEX_NAMES = {"", "index", "sample", "samples", "n", "no", "unnamed: 0"}
 HDF5 = (b"MATLAB 7.3", b"\x89HDF")  # how MATLAB v7.3 files begin
 # Of wav files: what samples are, by the code (1 integers, 3 floats) and the bytes of a sample.
@@ -93,6 +101,10 @@ class SignalFile:
     channels: Mapping[str, int]
     rate: float | None
     read: Callable[[Sequence[str]], Iterator[Part]]
+    rates: Mapping[str, float | None] = field(default_factory=dict)  # of channels with rates of their own
+
+    def rate_of(self, channel: str) -> float | None:
+        return self.rates.get(channel, self.rate)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +115,19 @@ class Signals:
     channels: Mapping[str, Samples]
     rate: float | None
     speed: Samples | None = None  # in rpm, where a channel holds it
+    rates: Mapping[str, float | None] = field(default_factory=dict)  # of channels with rates of their own
+
+    def of_one_rate(self, channel: str | None = None) -> Signals:
+        """This channel alone, with its rate; without a name, the channels at the rate of the longest one."""
+        if channel is not None:
+            name, samples = self.pick(channel)
+            return replace(self, channels={name: samples}, rate=self.rates.get(name, self.rate), rates={})
+        if not self.rates:
+            return self
+        longest = max(self.channels, key=lambda name: len(self.channels[name]))
+        rate = self.rates.get(longest, self.rate)
+        channels = {name: samples for name, samples in self.channels.items() if self.rates.get(name, self.rate) == rate}
+        return replace(self, channels=channels, rate=rate, rates={})
 
     def pick(self, channel: str | None) -> tuple[str, Samples]:
         """The channel of this name; without a name, the only one there is."""
@@ -139,10 +164,27 @@ def open_signals(path: Path, origin: str | None = None) -> Iterator[SignalFile]:
         file = stack.enter_context(path.open("rb"))
         if path.stat().st_size == 0:
             raise InputError(f"{origin}: is empty (0 bytes); record or copy it again")
-        opened = FORMATS[suffix](file, origin, stack)
+        opened = _opener(suffix)(file, origin, stack)
         if opened.rate is not None and not (np.isfinite(opened.rate) and opened.rate > 0):
             raise InputError(f"{origin}: the sampling rate must be a positive number of hertz, not {opened.rate:g}")
+        _check_count(origin, len(opened.channels))
         yield opened
+
+
+def _check_count(origin: str, channels: int) -> None:
+    if channels > MOST_CHANNELS:
+        raise InputError(
+            f"{origin}: has {channels} columns; a row for each sample and a column for each channel are wanted, at most"
+            f" {MOST_CHANNELS}; transpose the table, or write each signal into a file of its own"
+        )
+
+
+def _opener(suffix: str) -> Callable[[BinaryIO, str, ExitStack], SignalFile]:
+    if suffix in OPENERS:
+        return OPENERS[suffix]
+    from bearcat.data.instruments import OPENERS as LATER_OPENERS  # a module that imports this one
+
+    return LATER_OPENERS[suffix]
 
 
 def read_signals(path: Path, origin: str | None = None) -> Signals:
@@ -153,7 +195,7 @@ def read_signals(path: Path, origin: str | None = None) -> Signals:
             for name, samples in part.items():
                 found[name].append(samples)
         channels = {name: np.concatenate(samples) for name, samples in found.items()}
-        return Signals(opened.origin, channels, opened.rate)
+        return Signals(opened.origin, channels, opened.rate, rates=opened.rates)
 
 
 # Arrays: npy, npz, MATLAB and wav.
@@ -187,12 +229,12 @@ class _MappedArray:
         return np.array(np.memmap(cast(Any, self.file), self.stored, "r", self.start, self.shape, self.order)[index])
 
 
-def _from_arrays(origin: str, arrays: Mapping[str, _Array], rate: float | None = None) -> SignalFile:
+def from_arrays(origin: str, arrays: Mapping[str, _Array], rate: float | None = None) -> SignalFile:
     """Channels of named arrays of one or two axes: a table gives a channel per column, a number may be the rate."""
     places: dict[str, tuple[_Array, int, list[int]]] = {}  # channel → array, axis of time, the other indices
     for name, array in arrays.items():
         size = prod(array.shape) if array.dtype.kind in "fiu" else 0
-        if size == 1 and re.sub(r"[\W_]", "", name.lower()) in RATE_NAMES:
+        if size == 1 and re.sub(r"[\W_]", "", name.lower().rpartition(".")[2]) in RATE_NAMES:
             rate = float(np.asarray(array[...]).reshape(()))
         if size < 2:
             continue
@@ -222,7 +264,7 @@ def _from_arrays(origin: str, arrays: Mapping[str, _Array], rate: float | None =
 def _open_npy(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
     mapped = np.lib.format.open_memmap(file.name, mode="r")
     order: Literal["C", "F"] = "C" if mapped.flags.c_contiguous else "F"
-    return _from_arrays(origin, {"": _MappedArray(file, mapped.dtype, mapped.offset, mapped.shape, order)})
+    return from_arrays(origin, {"": _MappedArray(file, mapped.dtype, mapped.offset, mapped.shape, order)})
 
 
 def _open_npz(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
@@ -232,7 +274,7 @@ def _open_npz(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
             raise ValueError(f"'{member.filename}' is compressed in a way that numpy does not write")
         with archive.zip.open(member) as content:
             _check_announced(content, member)
-    return _from_arrays(origin, {name: np.asarray(array) for name, array in archive.items()})
+    return from_arrays(origin, {name: np.asarray(array) for name, array in archive.items()})
 
 
 def _check_announced(content: IO[bytes], member: zipfile.ZipInfo) -> None:
@@ -247,16 +289,16 @@ def _check_announced(content: IO[bytes], member: zipfile.ZipInfo) -> None:
 
 def _open_mat(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
     if _is_hdf5(file):
-        return _from_arrays(origin, _numeric_nodes(stack.enter_context(_open_hdf5(file, origin)), origin))
-    return _from_arrays(origin, {name: np.asarray(value) for name, value in read_mat(file, origin).items()})
+        return from_arrays(origin, numeric_nodes(stack.enter_context(open_hdf5(file, origin)), origin))
+    return from_arrays(origin, {name: np.asarray(value) for name, value in read_mat(file, origin).items()})
 
 
 def read_mat(file: BinaryIO, origin: str) -> dict[str, Any]:
     """The variables of a MATLAB file, v5 or v7.3; structs of v5 as objects with fields, groups of v7.3 as `a.b`."""
     with reading(origin, "a MATLAB file"):
         if _is_hdf5(file):
-            with _open_hdf5(file, origin) as tree:
-                return {name: np.asarray(node[()]).squeeze() for name, node in _numeric_nodes(tree, origin).items()}
+            with open_hdf5(file, origin) as tree:
+                return {name: np.asarray(node[()]).squeeze() for name, node in numeric_nodes(tree, origin).items()}
         from scipy.io import loadmat
 
         with warnings.catch_warnings():
@@ -278,15 +320,15 @@ def _is_hdf5(file: BinaryIO) -> bool:
     return head.startswith(HDF5)
 
 
-def _open_hdf5(file: BinaryIO, origin: str) -> Any:
+def open_hdf5(file: BinaryIO, origin: str, kind: str = "MATLAB v7.3") -> Any:
     try:
         import h5py
     except ImportError as error:
-        raise InputError(f"{origin}: MATLAB v7.3 files need an extra; pip install 'bearcat[formats]'") from error
+        raise InputError(f"{origin}: {kind} files need an extra; pip install 'bearcat[formats]'") from error
     return h5py.File(file, "r", rdcc_nbytes=2**25)  # a chunk is unpacked whole for any part of it, and kept if it fits
 
 
-def _numeric_nodes(tree: Any, origin: str) -> dict[str, Any]:
+def numeric_nodes(tree: Any, origin: str) -> dict[str, Any]:
     """The arrays of numbers in an HDF5 tree, as `a.b`, not yet read; MATLAB's own bookkeeping is left out."""
     import h5py
 
@@ -356,7 +398,7 @@ def _open_wav(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
     frames = _MappedArray(file, stored, start, (count, channels, 3) if width == 3 * channels else (count, channels))
     if start + count * width > file.seek(0, 2):
         raise EOFError("it ends before its samples do")
-    return _from_arrays(origin, {str(n + 1): _WavChannel(frames, n) for n in range(channels)}, float(rate))
+    return from_arrays(origin, {str(n + 1): _WavChannel(frames, n) for n in range(channels)}, float(rate))
 
 
 # Tables: text and parquet.
@@ -367,19 +409,20 @@ def _from_table(origin: str, head: Part, parts: Callable[[Sequence[str]], Iterat
 
     A column of times gives the rate, a column of sample numbers is left out.
     """
+    _check_count(origin, len(head))
     clock, unit, rate = "", 1.0, None
     left_out: set[str] = set()
     for name, values in head.items():
         if len(head) - len(left_out) == 1 or values.size < 3 or values.dtype.kind not in "fiu":
             continue
-        plain, _, unit_name = re.sub(r"[\[\]()/,;]", " ", name.lower()).strip().partition(" ")
+        plain, _, unit_name = re.sub(r"[\[\]()/,;]|_(?=[mµμu]?s(ec)?$)", " ", name.lower()).strip().partition(" ")
         steps = np.diff(values.astype(np.float64))
         even = bool(steps[0] > 0 and np.allclose(steps, steps[0], rtol=1e-3, atol=0))
         if plain in INDEX_NAMES | {"1"} and even and steps[0] == 1:
             left_out.add(name)
         elif plain in TIME_NAMES or (plain == "1" and even):
             clock, unit = name, TIME_UNITS.get(unit_name.strip(), 1.0)
-            rate = _rate_of(origin, name, values.astype(np.float64) * unit)
+            rate = rate_of(origin, name, values.astype(np.float64) * unit)
             left_out.add(name)
     numeric = {name for name, values in head.items() if values.dtype.kind in "fiu" and values.size > 1} - left_out
     if not numeric:
@@ -390,7 +433,7 @@ def _from_table(origin: str, head: Part, parts: Callable[[Sequence[str]], Iterat
         for part in parts([*names, clock] if rate else names):
             if rate:
                 times = np.concatenate([before, part[clock] * unit])
-                found = _rate_of(origin, clock, times)
+                found = rate_of(origin, clock, times)
                 if times.size > 100 and abs(found / rate - 1) > 0.01:
                     raise InputError(f"{origin}: its rate changes from {rate:g} to {found:g} Hz; cut the file there")
                 before = times[-1:]
@@ -399,7 +442,7 @@ def _from_table(origin: str, head: Part, parts: Callable[[Sequence[str]], Iterat
     return SignalFile(origin, {name: size for name in head if name in numeric}, rate, read)
 
 
-def _rate_of(origin: str, name: str, times: Samples) -> float:
+def rate_of(origin: str, name: str, times: Samples) -> float:
     """The rate of evenly spaced times, rounded to a whole number where it is one but for the rounding of the file."""
     span = times[-1] - times[0]
     if not np.isfinite(span) or span <= 0:
@@ -416,18 +459,32 @@ def _rate_of(origin: str, name: str, times: Samples) -> float:
 
 
 def _open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
-    """Columns of numbers: any of , ; tab or blanks between them, decimal point or comma, an optional header."""
+    """Columns of numbers: any of , ; tab or blanks between them, decimal point or comma, an optional header.
+
+    Below the header may be a row of units, behind each row a separator, and in a column the time of day.
+    """
     blocks = _line_blocks(file, origin)
     lines = next(blocks, None)
     if lines is None:
         raise InputError(f"{origin}: holds no rows; record or export it again")
     probe = lines[min(len(lines) - 1, 50)]  # far enough below any header
     delimiter = next((sign for sign in ("\t", ";") if sign in probe), None)
-    decimal_comma = delimiter is not None and "," in probe and "." not in probe
     if delimiter is None and "," in probe:
         delimiter = ","
+    clock = re.compile(CLOCK.replace("SIGNS", "." if delimiter == "," else ".,"))
+    decimal_comma = delimiter in ("\t", ";") and "," in probe and "." not in clock.sub("", probe)
+    trailing = delimiter is not None and probe.rstrip(" ").endswith(delimiter)
+    clocks = clock.search(probe) is not None
+
+    def fields(row: str) -> list[str]:
+        row = row.rstrip(" ").removesuffix(delimiter or "") if trailing else row
+        return [text.strip().strip('"') for text in row.split(delimiter)]
 
     def parse(rows: list[str]) -> Samples:
+        if clocks:
+            rows = [clock.sub(_seconds, row) for row in rows]
+        if trailing:
+            rows = [row.rstrip(" ").removesuffix(delimiter or "") for row in rows]
         rows = [row.replace(",", ".") for row in rows] if decimal_comma else rows
         return np.loadtxt(rows, delimiter=delimiter, ndmin=2, comments=None)
 
@@ -440,21 +497,52 @@ def _open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
     if start is None:
         raise InputError(f"{origin}: no row holds numbers only; export the signal as plain columns of numbers")
     values = parse(lines[start:])
-    header = [field.strip().strip('"') for field in lines[start - 1].split(delimiter)] if start else []
-    if len(header) != values.shape[1] or len(set(header)) != len(header):
-        header = [str(number) for number in range(1, values.shape[1] + 1)]
-    head: Part = dict(zip(header, values.T, strict=True))
+    head = dict(zip(_header(lines[:start], fields, values.shape[1]), values.T, strict=True))
+    coarse = {name for name, column in head.items() if clocks and _is_coarse_clock(name, column)}
 
     def parts(_: Sequence[str]) -> Iterator[Part]:
         yield head
         for rows in blocks:
-            yield dict(zip(header, parse(rows).T, strict=True))
+            yield dict(zip(head, parse(rows).T, strict=True))
 
-    return _from_table(origin, head, parts)
+    return _from_table(
+        origin, {name: np.empty(0) if name in coarse else column for name, column in head.items()}, parts
+    )
+
+
+def _header(above: Sequence[str], fields: Callable[[str], list[str]], columns: int) -> list[str]:
+    """The names of the columns: the row above the numbers, or the one above that where it is a row of units."""
+    rows = [fields(row) for row in above[-2:]]
+    rows = [row[:columns] if len(row) == columns + 1 and not row[-1] else row for row in rows]
+    names, units = rows[-1] if rows else [], [""] * columns
+    if len(rows) == 2 and [len(row) for row in rows] == [columns] * 2 and any(names):
+        bare = [text.strip("[]() ") for text in names]
+        if all(UNIT.fullmatch(text) for text in bare) and not any(UNIT.fullmatch(text) for text in rows[0] if text):
+            names, units = rows[0], bare
+    if len(names) != columns or len(set(names)) != len(names):
+        return [str(number) for number in range(1, columns + 1)]
+    return [f"{name} [{unit}]" if name.lower() in TIME_NAMES and unit.lower() in TIME_UNITS else name
+            for name, unit in zip(names, units, strict=True)]  # fmt: skip
+
+
+def _seconds(clock: re.Match[str]) -> str:
+    """A time of day, with or without its date, in seconds."""
+    first, month, last, hours, minutes, seconds = clock.groups()
+    day = 0
+    if first is not None:
+        year, number = (first, last) if len(first) == 4 else (last, first)
+        months, days = sorted((int(month), int(number))) if int(month) > 12 else (int(month), int(number))
+        day = date(int(year), months, days).toordinal() - FIRST_DAY
+    return f"{86400 * day + 3600 * int(hours) + 60 * int(minutes) + float(seconds.replace(',', '.')):.9f}"
+
+
+def _is_coarse_clock(name: str, times: Samples) -> bool:
+    """Whether a column of times of day repeats itself, so that it does not tell the rate."""
+    return name.lower().split(" ")[0] in TIME_NAMES | {"date", "datetime"} and bool((np.diff(times) == 0).any())
 
 
 def _line_blocks(file: BinaryIO, origin: str) -> Iterator[list[str]]:
-    """Some lines at a time, without empty ones and comments."""
+    """Some lines at a time, without empty ones and comments, as UTF-8 or, as Windows writes them, cp1252."""
     rest, encoding = b"", "utf-8-sig"
     while rest or file.peek(1):  # type: ignore[attr-defined]
         chunk = file.read(TEXT_BLOCK)
@@ -462,8 +550,15 @@ def _line_blocks(file: BinaryIO, origin: str) -> Iterator[list[str]]:
         rest = lines.pop() if chunk and not lines[-1].endswith(b"\n") else b""
         if max(map(len, [*lines, rest])) > LONGEST_LINE:
             raise TooLargeError(f"{origin}: has a line of more than {LONGEST_LINE} bytes; write a row for each sample")
-        text = b"".join(lines).decode(encoding)
-        encoding = "utf-8"
+        content = b"".join(lines)
+        try:
+            text = content.decode(encoding)
+            encoding = "utf-8" if encoding == "utf-8-sig" else encoding
+        except UnicodeDecodeError:
+            if content.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in content:  # UTF-16
+                raise
+            encoding = "cp1252"
+            text = content.decode(encoding)
         if rows := [line for line in text.splitlines() if line.strip() and line[0] not in "#%"]:
             yield rows
 
@@ -497,7 +592,7 @@ def _open_parquet(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
     return _from_table(origin, head, lambda names: (columns([rows]) for rows in batches(names, BLOCK // 4)), size)
 
 
-FORMATS: dict[str, Callable[[BinaryIO, str, ExitStack], SignalFile]] = {
+OPENERS: dict[str, Callable[[BinaryIO, str, ExitStack], SignalFile]] = {
     **dict.fromkeys((".csv", ".tsv", ".txt"), _open_text),
     ".npy": _open_npy,
     ".npz": _open_npz,
@@ -505,3 +600,6 @@ FORMATS: dict[str, Callable[[BinaryIO, str, ExitStack], SignalFile]] = {
     ".wav": _open_wav,
     ".parquet": _open_parquet,
 }
+# The others are opened by bearcat.data.instruments.
+FORMATS = (*OPENERS, ".h5", ".hdf5", ".flac", ".tdms", ".uff", ".unv", ".mf4", ".mdf")
+UPLOADS = tuple(suffix for suffix in FORMATS if suffix not in (".mf4", ".mdf"))  # to a server; see docs/security.md

@@ -50,7 +50,11 @@ from bearcat.errors import InputError
 Arrays = tuple[dict[str, Any], Mapping[str, Samples]]  # plain values for JSON, and arrays of numbers
 
 # Formats whose parsers can be broken, and the libraries a reader loads for them; pyarrow uses pandas where it is.
-RISKY = {".npz": (), ".mat": ("scipy.io", "h5py"), ".parquet": ("pyarrow.parquet", "pandas")}
+RISKY = {
+    ".npz": (), ".mat": ("scipy.io", "h5py"), ".parquet": ("pyarrow.parquet", "pandas"), ".h5": ("h5py",),
+    ".hdf5": ("h5py",), ".flac": ("soundfile",), ".tdms": ("nptdms",), ".uff": ("pyuff",), ".unv": ("pyuff",),
+    ".mf4": ("asammdf",), ".mdf": ("asammdf",),
+}  # fmt: skip
 MARGIN = 2**26  # bytes that reading may take beyond twice the samples
 GRACE = 5.0  # seconds after its time in which a reader must have ended a process
 DAY = 86_400.0  # seconds; the time for a file of the user's own, whose blocks may be used slowly
@@ -95,7 +99,7 @@ def read_signals(path: Path, origin: str | None = None) -> Signals:
     if not is_risky(path):
         return formats.read_signals(path, origin)
     metadata, channels = read_arrays(_signals, path, origin)
-    return Signals(origin, channels, metadata["rate"])
+    return Signals(origin, channels, metadata["rate"], rates=metadata["rates"])
 
 
 def read_arrays(function: Callable[..., Arrays], path: Path, origin: str, *arguments: str) -> Arrays:
@@ -119,7 +123,7 @@ def _own_readers(_: int) -> Readers:
 
 def _signals(path: str, origin: str) -> Arrays:
     found = formats.read_signals(Path(path), origin)
-    return {"rate": found.rate}, found.channels
+    return {"rate": found.rate, "rates": dict(found.rates)}, found.channels
 
 
 class Readers:

@@ -42,7 +42,7 @@ def _read(path: Path, channel: str | None, origin: str) -> Iterator[Any]:
     """Rate and size, then the blocks. The file is open until the last block, or until the generator is closed."""
     with formats.open_signals(path, origin) as opened:
         name = formats.chosen_channel(origin, opened.channels, channel)
-        yield opened.rate, opened.channels[name]
+        yield opened.rate_of(name), opened.channels[name]
         count = 0
         for part in opened.read([name]):
             for start in range(0, part[name].size, formats.BLOCK):

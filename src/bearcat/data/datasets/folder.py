@@ -118,9 +118,8 @@ def _entry(row: ManifestRow, reader: FileReader) -> FolderEntry:
         found = reader.signals(row)
         channels = dict(found.channels)
         speed = None if row.rpm_channel is None else _speed(row, channels)
-        if row.channel is not None:
-            channels = dict([found.pick(row.channel)])
-        parts = {name: row.part(samples) for name, samples in channels.items()}
+        found = replace(found, channels=channels if row.channel is None else found.channels).of_one_rate(row.channel)
+        parts = {name: row.part(samples) for name, samples in found.channels.items()}
         return Signals(row.origin, parts, row.rate or found.rate, speed)
 
     def read() -> Recording:

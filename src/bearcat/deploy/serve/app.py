@@ -40,7 +40,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bearcat import __version__
 from bearcat.data.bearing import BEARINGS, Bearing
-from bearcat.data.formats import FORMATS, TooLargeError
+from bearcat.data.formats import UPLOADS, TooLargeError
 from bearcat.data.isolated import Readers
 from bearcat.deploy.serve.answer import (
     GEOMETRY,
@@ -222,8 +222,8 @@ class PredictionService:
         if query.filename is None:
             raise field_error("filename", "is missing; add ?filename=NAME to the address, for it says the format")
         suffix = Path(query.filename).suffix.lower()
-        if suffix not in FORMATS:
-            raise field_error("filename", f"unknown format '{suffix}'; use one of {', '.join(FORMATS)}")
+        if suffix not in UPLOADS:
+            raise field_error("filename", f"unknown format '{suffix}'; use one of {', '.join(UPLOADS)}")
         query.marks()  # a wrong geometry need not wait for the recording
         path = self.folder / f"{next(self.numbers)}{suffix}"
         try:
@@ -429,6 +429,6 @@ def describe_model(served: Served, limits: Limits) -> ModelDescription:
         length=model.preparation.length, stride=model.preparation.step, rate=model.preparation.rate or model.rate,
         channels=model.channels, calibrated=model.calibrated, pooled_temperature=model.pooled_temperature,
         refusal=model.refusal, knows_familiar=model.familiarity is not None, made_by=dict(served.made_by),
-        formats=list(FORMATS), bearings={name: _geometry(bearing) for name, bearing in BEARINGS.items()},
+        formats=list(UPLOADS), bearings={name: _geometry(bearing) for name, bearing in BEARINGS.items()},
         limits=asdict(limits), bearcat=__version__,
     )  # fmt: skip
