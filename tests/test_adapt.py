@@ -215,10 +215,11 @@ def test_an_unlabelled_target_has_no_scores(tmp_path):
         place = tmp_path / "mine" / entry.domain
         place = place / entry.label if entry.domain == "N15_M07_F10" and entry.label else place
         place.mkdir(parents=True, exist_ok=True)
-        np.save(place / f"{entry.label}.npy", entry.read().signal)
+        signal = entry.read().signal
+        np.save(place / f"{entry.label}.npy", np.stack([signal[::-1], signal]))
     words = ("adapt", "--data", tmp_path / "mine", "--source", "N15_M07_F10", "--target", "N09_M07_F10", "--input",
              "frequency", "--window", "256", "--epochs", "3", "--recipe", "DANN", "--rpm", "1500", "--bearing", "6205",
-             "--out", tmp_path / "out")  # fmt: skip
+             "--channel", "2", "--rate", "16000", "--out", tmp_path / "out")  # fmt: skip
     result = bearcat(*words)
     assert result.returncode == 0, result.stderr
     assert "no labels" in result.stdout
@@ -228,6 +229,14 @@ def test_an_unlabelled_target_has_no_scores(tmp_path):
     assert record["reliability"]["target"] is None
     assert 0 < record["estimates"]["mean_confidence"] <= 1
     assert {row["label"] for row in rows_of(tmp_path / "out" / "predictions.csv")} == {""}
+    predict = ("predict", tmp_path / "out" / "model", tmp_path / "mine" / "N09_M07_F10", "--format", "json")
+    answers = [
+        bearcat(*predict),
+        bearcat(*predict, "--channel", 2, "--rate", 16000, "--rpm", 1500, "--bearing", "6205"),
+    ]
+    assert {answer.returncode for answer in answers} <= {0, 1}, answers[0].stderr
+    assert answers[0].stdout == answers[1].stdout
+    assert len(json.loads(answers[0].stdout)["recordings"]) == 3
 
 
 def test_two_sources_adapt_to_a_third_machine_and_every_choice_is_recorded(tmp_path):

@@ -396,6 +396,35 @@ def test_files_far_larger_than_the_memory_they_need(tmp_path, model_folder):
         (tmp_path / name).unlink()
 
 
+@pytest.mark.parametrize("kind", ["model", "model.onnx"])
+def test_channel_rate_and_bearing_are_the_models_or_the_manifests(tmp_path, kind, command):
+    """What adapt was told is not asked for again."""
+    bearing = {"balls": 9, "ball_diameter": 7.94, "pitch_diameter": 39.04}
+    made = made_model(channel="b", bearing=bearing, rpm=900.0)
+    model = replace(made, preparation=replace(made.preparation, rate=12_000.0))
+    save_model(tmp_path / "model", model)
+    if kind == "model.onnx":
+        export_onnx(model, tmp_path / kind)
+    assert (open_model(tmp_path / kind).channel, open_model(tmp_path / kind).bearing.balls) == ("b", 9)
+    (tmp_path / "plant" / "pump").mkdir(parents=True)
+    np.savez(tmp_path / "plant" / "pump" / "a.npz", a=noise(3000), b=noise(3000, 1))
+
+    def found(*words: object) -> list[dict]:
+        status, output, error = command("predict", tmp_path / kind, *words, "--format", "json", "--alarm", "inner")
+        assert status in (0, 1), error
+        return json.loads(output)["recordings"]
+
+    path = tmp_path / "plant" / "pump" / "a.npz"
+    bare = found(path)
+    assert bare == found(path, "--channel", "b", "--rate", 12_000)
+    manifest = tmp_path / "plant" / "manifest.csv"
+    manifest.write_text("path,domain,channel,rate,stop\npump/a.npz,pump,a,12000,1024\n")
+    listed = found(path)
+    assert listed == found(tmp_path / "plant") == found(manifest)
+    assert listed[0]["windows"] == 4
+    assert listed[0]["probabilities"] != bare[0]["probabilities"]
+
+
 def test_a_model_that_needs_a_speed_takes_it_from_the_option_or_the_folder_and_says_when_it_is_missing(tmp_path):
     save_model(tmp_path / "model", made_model("envelope-orders:last=20:number=80", 512, rate=8000.0))
     noise = np.random.default_rng(0).standard_normal(4096)

@@ -32,7 +32,7 @@ Alarm = Annotated[
 
 def predict(
     model: Model,
-    files: Annotated[list[Path], typer.Argument(metavar="FILES", help="Recordings, or folders of them.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILES", help="Recordings, folders of them, or a manifest.")],
     by: Annotated[str, typer.Option(help="A line for each recording or each window.")] = "recording",
     form: Annotated[str, typer.Option("--format", help="table, csv or json.")] = "table",
     rate: Annotated[float | None, typer.Option(min=1e-9, help="In Hz, of files that do not say their rate.")] = None,
@@ -56,8 +56,7 @@ def predict(
     Alarms are of recordings, whatever is printed. A file that cannot be used is reported, and the others go on.
     """
     from bearcat.data.bearing import find_bearing
-    from bearcat.data.datasets.folder import speed_in_name
-    from bearcat.deploy.predict import alarm_classes, at_rate_of, diagnose_stream, find_files, open_model, open_stream
+    from bearcat.deploy.predict import alarm_classes, at_rate_of, diagnose_stream, find_recordings, open_model
     from bearcat.errors import suggest
 
     for option, value, known in (("--by", by, ("recording", "window")), ("--format", form, tuple(_PRINTERS))):
@@ -93,14 +92,16 @@ def predict(
         if rpm is None and opened.rpm and "rpm" in opened.needs:
             _print_note(f"recordings that say no speed are taken to be at {opened.rpm:g} rpm, as those the model was"
                         " adapted to; --rpm sets another")  # fmt: skip
-        for path in find_files(files):
+        if bearing is None and opened.bearing and "bearing" in opened.needs:
+            _print_note(f"recordings that say no bearing are taken to have {opened.bearing}, as those the model was"
+                        " adapted to; --bearing sets another")  # fmt: skip
+        for found in find_recordings(files, opened, channel):
             try:
-                stream, note = at_rate_of(opened, open_stream(path, channel), rate)
+                stream, note = at_rate_of(opened, found.open(), rate)
                 if note:
                     _print_note(note)
                 show = put_windows if by == "window" else None
-                speed = rpm or speed_in_name(path.resolve().parent.name)  # a domain may be called after its speed
-                diagnosis = diagnose_stream(opened, stream, batch, show, speed, geometry)
+                diagnosis = diagnose_stream(opened, stream, batch, show, rpm or found.rpm, geometry or found.bearing)
             except InputError as error:
                 failed += 1
                 print(f"problem: {error.for_command_line}", file=sys.stderr)

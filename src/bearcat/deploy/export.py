@@ -43,8 +43,8 @@ FORMAT = 2
 OPSET = 18
 BATCH = 16  # windows a call: more do not fit a core's cache (benchmarks/predict_speed.py)
 
-METADATA = ("classes", "preparation", "rate", "rpm", "channels", "calibrated", "pooled_temperature", "refusal",
-            "familiarity", "needs", "made_by")  # fmt: skip
+METADATA = ("classes", "preparation", "rate", "rpm", "channel", "bearing", "channels", "calibrated",
+            "pooled_temperature", "refusal", "familiarity", "needs", "made_by")  # fmt: skip
 BEHIND = {"rpm": "rpm", "bearing": "orders"}  # what a recording says → the graph's input behind the windows
 
 Array = NDArray[Any]
@@ -75,6 +75,18 @@ class OnnxModel:
         """The speed of the recordings it was adapted to, where they have one."""
         speed: float | None = self.metadata["rpm"]
         return speed
+
+    @property
+    def channel(self) -> str | None:
+        """The channel of the recordings it was adapted to."""
+        channel: str | None = self.metadata["channel"]
+        return channel
+
+    @property
+    def bearing(self) -> Bearing | None:
+        """The bearing of the recordings it was adapted to, where they have one."""
+        geometry = self.metadata["bearing"]
+        return None if geometry is None else Bearing(**geometry)
 
     @property
     def refusal(self) -> str | None:
@@ -149,7 +161,9 @@ def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
             rate=metadata["rate"],
             channels=metadata["channels"],
             pooled_temperature=metadata["pooled_temperature"],
-            metadata={name: metadata[name] for name in ("calibrated", "refusal", "made_by", "rpm")},
+            metadata={
+                name: metadata[name] for name in ("calibrated", "refusal", "made_by", "rpm", "channel", "bearing")
+            },
             input=metadata["preparation"].pop("input"),
             needs=tuple(metadata.get("needs", ())),
             familiarity=_decode_familiarity(metadata["familiarity"], session),
@@ -189,6 +203,8 @@ def export_onnx(model: Model, path: Path) -> Path:
         "preparation": asdict(model.preparation),
         "rate": model.rate,
         "rpm": model.rpm,
+        "channel": model.channel,
+        "bearing": model.metadata.get("bearing"),
         "channels": model.channels,
         "calibrated": model.calibrated,
         "pooled_temperature": model.pooled_temperature,

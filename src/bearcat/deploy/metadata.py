@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from bearcat.data.bearing import Bearing
 from bearcat.errors import InputError
 
 MOST_CLASSES, MOST_CHANNELS, LONGEST_WINDOW, LONGEST_TEXT = 10_000, 1024, 2**24, 10_000
@@ -47,6 +48,14 @@ def _needs(value: Any) -> bool:
     return isinstance(value, list) and set(map(str, value)) <= {"rate", "rpm", "bearing"}
 
 
+def _bearing(value: Any) -> bool:
+    try:
+        Bearing(**value)
+    except (TypeError, InputError):
+        return False
+    return True
+
+
 def _or_none(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: value is None or check(value)
 
@@ -61,6 +70,8 @@ FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "preparation.rate": (_or_none(_positive), "a positive number of hertz, or null"),
     "rate": (_or_none(_positive), "a positive number of hertz, or null"),
     "rpm": (_or_none(_positive), "a positive number of rpm, or null"),
+    "channel": (_or_none(_text), "the name of a channel, or null"),
+    "bearing": (_or_none(_bearing), "the geometry of a bearing, or null"),
     "needs": (_needs, "a list of rate, rpm and bearing"),
     "encoder": (_text, "a row of ENCODERS"),
     "calibrator": (_or_none(_text), "a row of CALIBRATORS, or null"),
@@ -74,12 +85,15 @@ FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 }
 ONNX = tuple(name for name in FIELDS if name not in ("encoder", "calibrator", "calibration_at_bound", "sha256"))
 FOLDER = tuple(name for name in FIELDS if name not in ("made_by", "needs"))
+LATER = ("channel", "bearing")  # that models from before may not have
 
 
 def check_metadata(metadata: Any, place: str, names: Iterable[str]) -> None:
     """InputError names the first of these fields that is missing or of a wrong type."""
     for name in names:
         value = metadata
+        if name in LATER and isinstance(metadata, dict):
+            metadata.setdefault(name, None)
         for key in name.split("."):
             if not isinstance(value, dict) or key not in value:
                 raise InputError(f"{place}: has damaged metadata ('{name}' is missing); copy the model again")

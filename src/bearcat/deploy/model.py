@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from bearcat import __version__
 from bearcat.calibration import Calibration, find_calibrator
+from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import WHAT, find_input
 from bearcat.data.prepare import Preparation
 from bearcat.deploy.metadata import FOLDER, check_metadata
@@ -47,7 +48,6 @@ from bearcat.trust.familiarity import Familiarity
 from bearcat.trust.pooling import Outputs
 
 if TYPE_CHECKING:
-    from bearcat.data.bearing import Bearing
     from bearcat.data.recording import Speed
 
 FORMAT = 2
@@ -85,6 +85,17 @@ class Model:
     def rpm(self) -> float | None:
         """The speed of the recordings it was adapted to, where they have one; recordings that say none have it."""
         return self.metadata.get("rpm")
+
+    @property
+    def channel(self) -> str | None:
+        """The channel of the recordings it was adapted to, which files with several are read by."""
+        return self.metadata.get("channel")
+
+    @property
+    def bearing(self) -> Bearing | None:
+        """The bearing of the recordings it was adapted to, where they have one."""
+        geometry = self.metadata.get("bearing")
+        return None if geometry is None else Bearing(**geometry)
 
     @property
     def calibrated(self) -> bool:
@@ -159,6 +170,8 @@ def save_model(folder: Path, model: Model) -> None:
         "calibrator": model.calibrator,
         "rate": model.rate,
         "rpm": model.rpm,
+        "channel": model.channel,
+        "bearing": model.metadata.get("bearing"),
         "calibrated": model.calibration is not None,
         "calibration_at_bound": model.calibration is not None and bool(model.calibration.at_bound.any()),
         "pooled_temperature": model.pooled_temperature,

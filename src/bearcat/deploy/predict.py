@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
+from bearcat.data.datasets.folder import MANIFEST, Folder, FolderEntry, folder_entries, speed_in_name
 from bearcat.data.formats import BLOCK, FORMATS
 from bearcat.data.isolated import open_stream as open_stream  # so that all one needs to predict comes from here
 from bearcat.data.prepare import Preparation
@@ -31,6 +33,7 @@ from bearcat.trust.accuracy import Booleans
 from bearcat.trust.familiarity import Familiarity
 from bearcat.trust.pooling import Diagnosis, Outputs, Tally, diagnose, tally
 
+MANIFEST_ABOVE = 3  # folders above a recording in which its manifest may lie
 BATCH = 256  # windows handed to the model at once
 HEALTHY_NAMES = {"healthy", "normal"}  # a class called so, in any case, is no alarm
 
@@ -48,6 +51,10 @@ class Predictor(Protocol):
     def rate(self) -> float | None: ...
     @property
     def rpm(self) -> float | None: ...  # of the recordings it was adapted to, where they have one speed
+    @property
+    def channel(self) -> str | None: ...  # the name of theirs
+    @property
+    def bearing(self) -> Bearing | None: ...  # theirs, where they have one
     @property
     def needs(self) -> tuple[str, ...]: ...  # of "rate", "rpm" and "bearing", what its input needs
     @property
@@ -105,6 +112,63 @@ def find_files(paths: Sequence[Path]) -> Iterator[Path]:
         yield from found or [path]  # reading names an empty folder
 
 
+@dataclass(frozen=True, eq=False)
+class FoundRecording:
+    """A recording to diagnose: how it is opened, and what a manifest or its folder's name say of it."""
+
+    origin: str
+    open: Callable[[], Stream]
+    rpm: float | None = None
+    bearing: Bearing | None = None
+
+
+def find_recordings(paths: Sequence[Path], model: Predictor, channel: str | None = None) -> Iterator[FoundRecording]:
+    """The recordings of files and folders, with what a manifest says of them that lies in a folder above.
+
+    Of a manifest, or of a folder with one, those that it lists are diagnosed.
+    Files with several channels are read by `channel`, or by the one that the model was adapted to.
+    """
+    manifests: dict[Path, list[FolderEntry]] = {}  # by folder
+
+    def listed(root: Path) -> list[FolderEntry]:
+        if root not in manifests:
+            manifests[root] = folder_entries(Folder(root).catalogue()) if (root / MANIFEST).is_file() else []
+        return manifests[root]
+
+    def as_listed(entry: FolderEntry) -> FoundRecording:
+        read = partial(_read, entry, channel or model.channel)
+        return FoundRecording(str(entry.row.path), read, entry.row.rpm, entry.row.bearing)
+
+    for path in paths:
+        if entries := listed(path.parent if path.name == MANIFEST else path):
+            yield from map(as_listed, entries)
+            continue
+        for file in find_files([path]):
+            place = file.resolve()
+            above = [entry for folder in place.parents[:MANIFEST_ABOVE] for entry in listed(folder)]
+            if entries := [entry for entry in above if entry.row.path.resolve() == place]:
+                yield from map(as_listed, entries)
+            else:  # a domain may be called after its speed
+                speed = speed_in_name(place.parent.name)
+                yield FoundRecording(str(file), partial(_open, file, channel, model.channel), speed)
+
+
+def _read(entry: FolderEntry, channel: str | None) -> Stream:
+    if len(entry.signals().channels) > 1:
+        entry = entry.with_channel(channel)
+    recording = entry.read()
+    return Stream(recording.origin, recording.rate, iter([recording.signal]), recording.signal.nbytes)
+
+
+def _open(path: Path, channel: str | None, usual: str | None) -> Stream:
+    try:
+        return open_stream(path, channel)
+    except InputError as error:
+        if error.field != "channel" or channel is not None or usual is None:
+            raise
+        return open_stream(path, usual)
+
+
 def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> tuple[Stream, str | None]:
     """The stream at the model's rate, and a note for the reader; `rate` is of files that do not say theirs."""
     wanted, own = model.preparation.rate or model.rate, stream.rate or rate
@@ -116,10 +180,14 @@ def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> t
         return replace(stream, rate=own), f"{sentence}; {note}" if note else sentence
     if wanted is None or own == wanted:
         return replace(stream, rate=own), note
-    if own is None:
+    if own is None and model.preparation.rate is None:
         raise InputError(
             f"{stream.origin}: does not say its sampling rate, and the model is for {wanted:g} Hz; give it", "rate"
         )
+    if own is None:  # as in training
+        return replace(
+            stream, rate=wanted
+        ), f"{stream.origin}: does not say its rate, and is taken to be at {wanted:g} Hz"
     ratio = rate_ratio(stream.origin, own, wanted)
     sentence = f"{stream.origin}: resampled from {own:g} Hz to the model's {wanted:g} Hz"
     if own < wanted:
@@ -138,7 +206,7 @@ def predict_windows(
     """Predictions of windows as recorded (window, channel, sample), which lie the model's step apart by default."""
     if starts is None:
         starts = model.preparation.step * np.arange(len(windows), dtype=np.int64)
-    outputs, unfamiliar = model.outputs(windows, rpm or model.rpm, bearing), None
+    outputs, unfamiliar = model.outputs(windows, rpm or model.rpm, bearing or model.bearing), None
     if model.familiarity is not None:
         unfamiliar = model.familiarity.unfamiliar(outputs.features, spectral_shape(windows))
     return WindowPredictions(starts, outputs.log_probabilities, unfamiliar)

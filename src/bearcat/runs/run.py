@@ -20,6 +20,7 @@ import csv
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -186,8 +187,12 @@ def _model(
     network = select_run(trained.network, number, spec.recipe.encoder, channels, points)
     recordings = training.source_test.recording
     speeds = {None if recording.rpm_channel else recording.rpm for recording in split.target.recordings}
+    names = {recording.channel for recording in split.target.recordings}
+    bearings = {recording.bearing for recording in split.target.recordings}
+    bearing = next(iter(bearings)) if len(bearings) == 1 else None
     sizes = ("source_train", "source_test", "target_train", "target_test")
     card = {
+        "channel": next(iter(names)) if len(names) == 1 else None, "bearing": bearing and asdict(bearing),
         "rpm": next(iter(speeds)) if len(speeds) == 1 else None,
         "recipe": spec.recipe_name, "task": str(spec.task), "seed": spec.seed, "versions": record["versions"],
         "data": {"name": spec.data} | {name: record["data"][name] for name in sizes},
