@@ -259,7 +259,7 @@ def test_domains_go_by_name_or_index_and_the_nearest_is_suggested():
 
 
 def test_every_dataset_of_the_table_says_what_it_is():
-    assert list(DATASETS) == ["simulated", "paderborn", "cwru", "hit-sm", "across-machines", "folder"]
+    assert list(DATASETS) == ["simulated", "paderborn", "cwru", "hit-sm", "across-machines", "collection", "folder"]
     for name, kind in DATASETS.items():
         assert kind.about.title
         assert kind.about.licence

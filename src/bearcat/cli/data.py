@@ -36,7 +36,10 @@ def list_datasets() -> None:
     for name, kind in DATASETS.items():
         folder = default_root(name)
         place = f"in {folder}" if folder.is_dir() else f"not in {folder}; bearcat data fetch {name}"
-        place = {"simulated": "computed when used", "folder": "wherever you keep them"}.get(name, place)
+        place = {
+            "simulated": "computed when used",
+            **dict.fromkeys(("folder", "collection"), "wherever you keep them"),
+        }.get(name, place)
         print(f"{name:<10}  {kind.about.title}\n{'':<10}  licence: {kind.about.licence}\n{'':<10}  {place}")
 
 

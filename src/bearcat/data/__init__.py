@@ -18,6 +18,7 @@ from bearcat.data.across import AcrossMachines
 from bearcat.data.bearing import BEARINGS, Bearing, find_bearing
 from bearcat.data.cache import cached_windows
 from bearcat.data.catalogue import About, Catalogue, Dataset, Download, Entry, Problem, load
+from bearcat.data.datasets.collection import SIGNALS, TABLE, Collection
 from bearcat.data.datasets.cwru import CWRU
 from bearcat.data.datasets.folder import MANIFEST, Folder
 from bearcat.data.datasets.hit_sm import HITSM
@@ -38,6 +39,7 @@ __all__ = [
     "AcrossMachines",
     "Bearing",
     "Catalogue",
+    "Collection",
     "Dataset",
     "Download",
     "Entry",
@@ -71,6 +73,7 @@ DATASETS: dict[str, type[Dataset]] = {
     "cwru": CWRU,
     "hit-sm": HITSM,
     "across-machines": AcrossMachines,
+    "collection": Collection,
     "folder": Folder,
 }
 
@@ -89,6 +92,10 @@ def dataset_label(name: str) -> str:
     return name if name in DATASETS else _folder_of(Path(name)).resolve().name
 
 
+def _kind_of(folder: Path) -> type[Dataset]:
+    return Collection if (folder / TABLE).is_file() and (folder / SIGNALS).is_dir() else Folder
+
+
 def _folder_of(path: Path) -> Path:
     """The folder of recordings that a path names: itself, or that of a manifest."""
     return path.parent if path.name == MANIFEST and path.is_file() else path
@@ -98,15 +105,17 @@ def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str
     """The dataset of this name, or, where the name is a folder's, the recordings in it. Settings are texts by field."""
     kind = DATASETS.get(name)
     if kind is None and root is None and re.fullmatch(r"[\w-]+", name) and default_root(name).is_dir():
-        kind = Folder  # a folder of recordings beside those of the known datasets
+        kind = _kind_of(default_root(name))  # a folder of recordings beside those of the known datasets
     if kind is None:
         if root is not None or not (Path(name).exists() or "/" in name or os.sep in name):
-            known = [dataset for dataset in DATASETS if dataset != "folder"]  # of which the path is given
+            known = [
+                dataset for dataset in DATASETS if dataset not in ("folder", "collection")
+            ]  # of which the path is given
             raise InputError(f"unknown dataset '{name}'{suggest(name, known)} (or give the path of your own folder)")
-        kind, root = Folder, _folder_of(Path(name))
+        kind, root = _kind_of(Path(name)), _folder_of(Path(name))
     if "root" in {field.name for field in dataclasses.fields(kind)}:  # type: ignore[arg-type]
-        if name == "folder" and root is None:
-            raise InputError("the dataset 'folder' needs its folder; give it with --root")
+        if name in ("folder", "collection") and root is None:
+            raise InputError(f"the dataset '{name}' needs its folder; give it with --root")
         place = default_root(name).parent if kind is AcrossMachines else default_root(name)  # it has several folders
         return override(kind(root=root or place), settings or {})  # type: ignore[call-arg]
     return override(kind(), settings or {})

@@ -1,0 +1,189 @@
+"""A dataset as the project bearing-datasets builds it: 69 public sets in one layout.
+
+    ROOT/metadata.parquet     a row for each signal: fault_type, speed_rpm, load, channel, fs …
+    ROOT/signals/*.parquet    the samples; a row of the table says in which file, group and row they are
+
+Which columns name domains and labels are settings, and `data check` prints what they became.
+https://github.com/VictorBauler/BearingDatasets has the sets and their licences; bearcat only reads what it built.
+
+>>> Collection(root=Path("bearing_datasets/jnu"), domain="speed_rpm").catalogue().domains
+('600', '800', '1000')
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bearcat.data.bearing import Bearing, find_bearing
+from bearcat.data.catalogue import About, Catalogue, Download, Entry, Problem
+from bearcat.data.files import checked_root, inside
+from bearcat.data.formats import Samples, reading
+from bearcat.data.isolated import read_arrays
+from bearcat.data.recording import Recording
+from bearcat.errors import InputError, suggest
+
+TABLE, SIGNALS = "metadata.parquet", "signals"
+PLACE = ("signal_file", "signal_row_group", "signal_row")
+NEEDED = ("signal_id", "channel", "fs", "fault_type", *PLACE)
+# Columns that can tell domains apart, of which the first with two values or more is taken.
+DOMAINS = ("operating_condition", "speed_rpm", "load", "rig", "bearing_model", "sensor_location")
+MOST_DOMAINS = 50
+VIBRATION = {"acceleration", "velocity", "displacement", "unknown"}  # values of the column quantity
+UNSAID = {"", "none", "unknown", "nan"}
+
+
+@dataclass(frozen=True)
+class Collection:
+    """The settings of the dataset; `domain` and `label` are columns of its table, several of them joined by +."""
+
+    root: Path
+    domain: str | None = None  # None: the first of DOMAINS that has several values
+    label: str = "fault_type"
+    channel: str | None = None
+    bearing: str | None = None  # of recordings whose table does not name a known one
+
+    about: ClassVar[About] = About(
+        "a set that the project bearing-datasets has built: ROOT/metadata.parquet and ROOT/signals", "the set's own",
+        reference="V. Bauler, bearing-datasets, doi:10.5281/zenodo.23062167",
+        homepage="https://github.com/VictorBauler/BearingDatasets",
+    )  # fmt: skip
+
+    def downloads(self) -> tuple[Download, ...]:
+        return ()
+
+    def catalogue(self) -> Catalogue:
+        root = checked_root(self.root)
+        metadata, _ = read_arrays(table_values, root / TABLE, TABLE)
+        rows: list[dict[str, Any]] = metadata["rows"]
+        columns = list(rows[0]) if rows else []
+        for name in NEEDED:
+            if name not in columns:
+                raise InputError(f"{TABLE}: the column '{name}' is missing; build the set again with bearing-datasets")
+        rows, notes = self._vibrations(rows)
+        domain = self.domain or _telling(rows, columns)
+        for setting, text in (("domain", domain), ("label", self.label)):
+            for column in text.split("+"):
+                if column not in columns:
+                    raise InputError(f"{TABLE}: has no column '{column}'{suggest(column, columns)}", setting)
+        entries, problems = [], []
+        for row in rows:
+            place = root / SIGNALS / str(row["signal_file"])
+            name, label = _value(row, domain), _value(row, self.label)
+            if not inside(root / SIGNALS, place) or not place.is_file():
+                problems.append(
+                    Problem(row["signal_id"], f"{row['signal_id']}: {place.name} is not in {SIGNALS}", name)
+                )
+                continue
+            entries.append(self._entry(row, name, None if label.lower() in UNSAID - {"none"} else label, place))
+        domains, labels = (_counted(rows, text) for text in (domain, self.label))
+        for setting, text, counts in (("domain", domain, domains), ("label", self.label, labels)):
+            found = ", ".join(f"{value} ({count})" for value, count in counts.items())
+            notes.append(f"{setting} = the column {text}: {found}; --set {setting}=COLUMN takes another")
+        classes = tuple(value for value in labels if value.lower() not in UNSAID - {"none"})
+        return Catalogue(tuple(domains), classes, tuple(entries), tuple(problems), tuple(notes))
+
+    def _vibrations(self, rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+        """The rows of the chosen channel, and notes of what was left out."""
+        vibrations = [row for row in rows if str(row.get("quantity", "unknown")) in VIBRATION]
+        others = sorted({str(row["channel"]) for row in rows} - {str(row["channel"]) for row in vibrations})
+        notes = [f"channels that are no vibration are left out: {', '.join(others)}"] if others else []
+        channels = list(dict.fromkeys(str(row["channel"]) for row in vibrations))
+        if self.channel is not None and self.channel not in channels:
+            raise InputError(f"{TABLE}: has no channel '{self.channel}'{suggest(self.channel, channels)}", "channel")
+        if self.channel is None and len(channels) > 1:
+            raise InputError(
+                f"{TABLE}: has {len(channels)} channels ({', '.join(channels[:30])}); choose one", "channel"
+            )
+        return [row for row in vibrations if self.channel in (None, row["channel"])], notes
+
+    def _entry(self, row: Mapping[str, Any], domain: str, label: str | None, path: Path) -> Entry:
+        origin = str(row["signal_id"])
+        rpm = _number(row.get("speed_rpm"))
+
+        def read() -> Recording:
+            with reading(origin, "a signal"):
+                changed = path.stat().st_mtime_ns
+            group, number = int(row["signal_row_group"]), int(row["signal_row"])
+            samples = _group(path, changed, group)
+            if not 0 <= number < len(samples):
+                raise InputError(f"{origin}: is not where {TABLE} says; build the set again with bearing-datasets")
+            return Recording(
+                signal=samples[number], rate=_number(row["fs"]), label=label, domain=domain, origin=origin, rpm=rpm,
+                channel=str(row["channel"]), bearing=self._bearing(row), machine=str(row.get("dataset", "")) or None,
+                sensor=str(row.get("sensor_location", "")) or None,
+            )  # fmt: skip
+
+        identity = f"collection-1 {[row[name] for name in PLACE]} {rpm} {self._bearing(row)}"
+        return Entry(domain, label, origin, path, identity, read)
+
+    def _bearing(self, row: Mapping[str, Any]) -> Bearing | None:
+        try:
+            return find_bearing(str(row.get("bearing_model", "")))
+        except InputError:  # one that bearcat does not know
+            return None if self.bearing is None else find_bearing(self.bearing)
+
+
+def _value(row: Mapping[str, Any], columns: str) -> str:
+    """What the columns say of a row: numbers without needless zeros, several of them joined by +."""
+    values = [row[column] for column in columns.split("+")]
+    return "+".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
+
+
+def _counted(rows: Sequence[Mapping[str, Any]], columns: str) -> Counter[str]:
+    """How many signals each value has; numbers in their order, others as they come."""
+    numbers = [_number(row[columns]) if columns in row else None for row in rows]
+    if all(number is not None for number in numbers):
+        rows = sorted(rows, key=lambda row: float(row[columns]))
+    return Counter(_value(row, columns) for row in rows)
+
+
+def _telling(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    for column in DOMAINS:
+        if column in columns and 2 <= len({row[column] for row in rows}) <= MOST_DOMAINS:
+            return column
+    raise InputError(f"{TABLE}: no usual column tells domains apart; name one of {', '.join(columns)}", "domain")
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if np.isfinite(number) and number > 0 else None
+
+
+@lru_cache(maxsize=2)
+def _group(path: Path, changed: int, group: int) -> list[Samples]:  # noqa: ARG001 (part of the cache's key)
+    """The signals of a group of rows."""
+    _, arrays = read_arrays(group_values, path, path.name, str(group))
+    return np.split(arrays["values"], arrays["ends"][:-1])
+
+
+def table_values(path: str, origin: str) -> tuple[dict[str, Any], dict[str, Samples]]:
+    """The rows of a table as plain values (the form that bearcat.data.isolated.read_arrays wants)."""
+    parquet = _parquet(origin)
+    rows = parquet.read_table(path).to_pylist()
+    plain = (str, int, float, bool)
+    return {"rows": [{k: v if isinstance(v, plain) else str(v) for k, v in row.items()} for row in rows]}, {}
+
+
+def group_values(path: str, origin: str, group: str) -> tuple[dict[str, Any], dict[str, Samples]]:
+    """All samples of a group of rows one after the other, and where each signal ends."""
+    column = _parquet(origin).ParquetFile(path).read_row_group(int(group), columns=["signal"]).column(0)
+    signals = [np.asarray(part.values.to_numpy(zero_copy_only=False)) for part in column]
+    return {}, {"values": np.concatenate(signals), "ends": np.cumsum([signal.size for signal in signals])}
+
+
+def _parquet(origin: str) -> Any:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise InputError(f"{origin}: parquet needs an extra; pip install 'bearcat[formats]'") from error
+    return parquet
