@@ -11,9 +11,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -334,14 +335,27 @@ def command_line(pid: int) -> bytes:
         return b""
 
 
-@pytest.mark.slow
-def test_a_cluster_agrees_with_the_stack_and_a_killed_worker_s_run_is_repeated(make, whole, monkeypatch):
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Ray with a local cluster, as the executor starts it, and with a GPU in its books; started once for all tests."""
     pytest.importorskip("ray")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))  # where Ray keeps a token
+        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        patch.setenv("RAY_OVERRIDE_RESOURCES", '{"GPU": 1}')
+        ray = executors._connected(Cluster("cpu", jobs=2))
+        patch.delenv("RAY_OVERRIDE_RESOURCES")
+        yield ray
+        ray.shutdown()
+
+
+@pytest.mark.slow
+def test_a_cluster_agrees_with_the_stack_and_a_killed_worker_s_run_is_repeated(make, whole, cluster):
     site = make()
-    monkeypatch.setenv("HOME", str(site.store.path.parent))  # where Ray keeps a token
-    command = start(site, "--executor", "ray", "--jobs", "2", "--device", "cpu")
+    address = cluster.get_runtime_context().gcs_address
+    command = start(site, "--executor", "ray", "--address", address, "--device", "cpu")
     command.wait_for_checkpoint(site)
-    workers = [pid for pid in descendants(command.process.pid) if command_line(pid).startswith(b"ray::train")]
+    workers = [pid for pid in descendants(os.getpid()) if command_line(pid).startswith(b"ray::train")]
     os.kill(workers[0], signal.SIGKILL)
     status, output, errors = command.finish()
     assert status == 0, errors
@@ -353,19 +367,14 @@ def test_a_cluster_agrees_with_the_stack_and_a_killed_worker_s_run_is_repeated(m
 
 
 @pytest.mark.slow
-def test_on_a_cluster_with_gpus_a_run_gets_one_from_ray_and_none_where_the_cpu_is_asked_for(make, monkeypatch):
+def test_on_a_cluster_with_gpus_a_run_gets_one_from_ray_and_none_where_the_cpu_is_asked_for(make, cluster, monkeypatch):
     """The GPU is one in Ray's books alone, so what runs there only tells what it was given."""
-    ray = pytest.importorskip("ray")
-    monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    monkeypatch.setattr(executors, "train_remotely", lambda _, __, device, *___: f"{device} {ray.get_gpu_ids()}")
-    ray.init(address="local", num_cpus=1, num_gpus=1, include_dashboard=False, log_to_driver=False)
-    try:
-        for requested, given in (("auto", "cuda [0]"), ("cpu", "cpu []")):
-            site = make(GRID.replace("seeds = 2", "seeds = 1").replace('"source-only", ', ""), requested)
-            Cluster(requested).drive(ray, site.specs, Execution(site.store, site.specs))
-            assert [site.store.state(spec.identity).detail for spec in site.specs] == [given]
-    finally:
-        ray.shutdown()
+    given = lambda _, __, device, *___: f"{device} {cluster.get_gpu_ids()}"  # noqa: E731
+    monkeypatch.setattr(executors, "train_remotely", given)
+    for requested, expected in (("auto", "cuda [0]"), ("cpu", "cpu []")):
+        site = make(GRID.replace("seeds = 2", "seeds = 1").replace('"source-only", ', ""), requested)
+        Cluster(requested).drive(cluster, site.specs, Execution(site.store, site.specs))
+        assert [site.store.state(spec.identity).detail for spec in site.specs] == [expected]
 
 
 def test_a_cluster_that_is_not_there_is_one_sentence(make):

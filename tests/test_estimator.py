@@ -78,9 +78,25 @@ def routing():
 
 
 # No check is exempt. A few epochs of small batches are enough for those that ask for a good score on blobs.
-@parametrize_with_checks([CATClassifier(epochs=3, batch_size=16), AdaptedClassifier("DANN", epochs=3, batch_size=16)])
+@parametrize_with_checks([CATClassifier(epochs=3, batch_size=16)])
 def test_scikit_learns_estimator_checks_pass(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        estimator_checks.check_estimator_cloneable,
+        estimator_checks.check_estimator_repr,
+        estimator_checks.check_get_params_invariance,
+        estimator_checks.check_no_attributes_set_in_init,
+        estimator_checks.check_parameters_default_constructible,
+        estimator_checks.check_set_params,
+        estimator_checks.check_classifiers_train,
+    ],
+)
+def test_scikit_learns_checks_pass_of_the_class_that_cat_inherits_the_rest_from(check):
+    check("AdaptedClassifier", AdaptedClassifier("DANN", epochs=3, batch_size=16))
 
 
 class AdaptsToItself(CATClassifier):

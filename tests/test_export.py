@@ -19,8 +19,8 @@ import torch
 from packaging.requirements import Requirement
 
 import bearcat
-from bearcat.calibration import Evidence, Matrix, Vector
-from bearcat.data import Simulated, load, open_dataset
+from bearcat.calibration import Evidence, Vector
+from bearcat.data import Simulated, load
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.recording import cut, spectral_shape, spectrum, standardise
 from bearcat.deploy.export import export_onnx, load_onnx
@@ -31,17 +31,21 @@ from tests.reference.windows import prepared
 from tests.test_artefact import familiar_with, made_model, raw_windows, save_model
 
 PARITY = 1e-5
+MADE_BY = {"recipe": "CAT", "task": "a→b", "refusal": "Do not use this model: its training broke down."}
 
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """By kind of input, a model and its file; "familiar" is one of time that knows what it has seen. Exported once."""
+    """By kind of input, a model and its file, exported once. That of time knows what it has seen; that of frequency is
+    one its run refused."""
 
     @cache
     def made(kind):
-        model = made_model("time" if kind == "familiar" else kind)
-        model = familiar_with(model, raw_windows(model, 1800)) if kind == "familiar" else model
-        return model, export_onnx(model, tmp_path_factory.mktemp("exported") / "model.onnx")
+        if kind == "time":
+            model = familiar_with(made_model(), raw_windows(made_model(), 1800))
+        else:
+            model = replace(made_model(kind, **MADE_BY), pooled_temperature=0.7)
+        return model, export_onnx(model, tmp_path_factory.mktemp("exported") / "deep" / "model.onnx")
 
     return made
 
@@ -54,30 +58,20 @@ def assert_same(model, path, windows):
     return exported
 
 
-@pytest.mark.parametrize(("kind", "calibration"), [("time", None), ("frequency", "matrix")])
-def test_the_graph_says_what_torch_says(tmp_path, kind, calibration):
-    model = made_model(kind, calibration=calibration)
+@pytest.mark.parametrize(
+    ("kind", "length", "channels", "calibration"), [("time", 250, 2, None), ("frequency", 301, 1, "matrix")]
+)
+def test_the_graph_says_what_torch_says_of_windows_of_any_length_and_channels(
+    tmp_path, kind, length, channels, calibration
+):
+    model = made_model(kind, length, calibration, channels=channels)
     assert_same(model, tmp_path / "model.onnx", raw_windows(model))
 
 
-@pytest.mark.parametrize(("kind", "length"), [("time", 250), ("frequency", 301)])
-def test_windows_of_any_length_and_several_channels(tmp_path, kind, length):
-    model = made_model(kind, length, channels=2 if length == 250 else 1)
-    assert_same(model, tmp_path / "model.onnx", raw_windows(model, 8))
-
-
 def test_on_simulated_windows_with_a_fitted_calibration(tmp_path):
-    assert_same_calibrated(*trained(Simulated(seconds=0.5), ["N09_M07_F10"], "time", 512), Vector(), tmp_path)
-
-
-def test_on_real_windows_with_a_fitted_calibration(tmp_path, real_data):
-    dataset = open_dataset("cwru", real_data("cwru"))
-    assert_same_calibrated(*trained(dataset, ["load0"], "frequency", 1024), Matrix(), tmp_path)
-
-
-def assert_same_calibrated(model, windows, labels, calibrator, folder):
-    fitted = calibrator.fit(Evidence(source_logits=model.outputs(windows).logits, source_labels=labels))
-    exported = assert_same(replace(model, calibration=fitted), folder / "model.onnx", windows)
+    model, windows, labels = trained(Simulated(seconds=0.5), ["N09_M07_F10"], "time", 512)
+    fitted = Vector().fit(Evidence(source_logits=model.outputs(windows).logits, source_labels=labels))
+    exported = assert_same(replace(model, calibration=fitted), tmp_path / "model.onnx", windows)
     assert (exported.predict(windows).argmax(axis=1) == labels).mean() > 0.25  # far above chance
 
 
@@ -133,25 +127,24 @@ def test_one_window_or_many_at_once_or_none_are_the_same(exported):
     assert model.calibration.probabilities(logits) == pytest.approx(graph.predict(windows), abs=1e-5)
 
 
-def test_what_the_model_is_travels_in_the_file(tmp_path, exported):
-    words = {"recipe": "CAT", "task": "a→b", "refusal": "Do not use this model: its training broke down."}
-    model = replace(made_model("frequency", **words), pooled_temperature=0.7)
-    graph = load_onnx(export_onnx(model, tmp_path / "deep" / "model.onnx"))
+def test_what_the_model_is_travels_in_the_file(exported):
+    model, path = exported("frequency")
+    graph = load_onnx(path)
     assert graph.classes == model.classes
     assert (graph.input, graph.preparation.length, graph.preparation.stride) == ("frequency", 256, None)
     assert (graph.rate, graph.channels, graph.pooled_temperature) == (12_000.0, 1, 0.7)
     assert graph.metadata["made_by"]["recipe"] == "CAT"
     assert graph.metadata["made_by"]["task"] == "a→b"
-    assert graph.refusal == words["refusal"]
-    assert load_onnx(exported("frequency")[1]).refusal is None
-    assert (tmp_path / "deep" / "model.onnx").stat().st_size < 1.5e6  # the tables of a spectrum are computed on loading
+    assert graph.refusal == MADE_BY["refusal"]
+    assert load_onnx(exported("time")[1]).refusal is None
+    assert path.stat().st_size < 1.5e6  # the tables of a spectrum are computed on loading
 
 
 def test_what_the_model_is_familiar_with_travels_in_the_file(exported):
-    (plain, path), (model, larger) = exported("time"), exported("familiar")
-    assert larger.stat().st_size - path.stat().st_size < 800_000
-    graph = load_onnx(larger)
-    windows = raw_windows(plain, 200, seed=9)
+    model, path = exported("time")
+    assert path.stat().st_size < exported("frequency")[1].stat().st_size + 800_000
+    graph = load_onnx(path)
+    windows = raw_windows(model, 200, seed=9)
     windows[::2] = np.cumsum(windows[::2], axis=-1)
     mine, theirs = model.outputs(windows), graph.outputs(windows)
     for name in ("log_probabilities", "logits", "features"):
@@ -166,7 +159,7 @@ def test_what_the_model_is_familiar_with_travels_in_the_file(exported):
 def test_a_familiarity_that_does_not_fit_the_graph_is_damage(tmp_path, exported):
     import onnx
 
-    graph = onnx.load(exported("familiar")[1])
+    graph = onnx.load(exported("time")[1])
     words = {field.key: field.value for field in graph.metadata_props}
     known = json.loads(words["familiarity"])
     windows, width = known["features"]["shape"]
@@ -211,7 +204,7 @@ def test_it_runs_where_torch_is_not_installed(tmp_path, exported):
     page = (Path(__file__).parents[1] / "docs" / "deploy.md").read_text(encoding="utf-8")
     named = re.search(r"^pip install (numpy .*)$", page, flags=re.MULTILINE)[1].split()
     python = environment(tmp_path / "plant", named)
-    model, path = exported("familiar")
+    model, path = exported("time")
     windows = raw_windows(model)
     shutil.copy(path, tmp_path / "model.onnx")
     np.save(tmp_path / "recording.npy", windows.reshape(-1))
@@ -265,15 +258,6 @@ def test_bad_files_and_windows_are_one_sentence(tmp_path, exported):
         onnx.save(graph, tmp_path / "other.onnx")
         with pytest.raises(InputError, match=sentence):
             load_onnx(tmp_path / "other.onnx")
-
-
-def test_a_folder_is_exported_from_the_command_line(tmp_path):
-    from tests.test_cli import bearcat
-
-    save_model(tmp_path / "model", made_model())
-    result = bearcat("export", tmp_path / "model", "--onnx", tmp_path / "model.onnx")
-    assert result.returncode == 0, result.stderr
-    assert load_onnx(tmp_path / "model.onnx").classes == ("healthy", "inner", "outer")
 
 
 def test_the_examples_of_the_documentation_run(tmp_path, exported):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 import torch
 
 from bearcat.calibration import CALIBRATORS, Evidence
+from bearcat.cli import main
 from bearcat.data.inputs import INPUTS, find_input
 from bearcat.deploy.export import export_onnx
 from bearcat.deploy.model import load_model
@@ -24,7 +26,6 @@ from bearcat.methods.ingredient import View
 from bearcat.methods.recipe import RECIPES
 from bearcat.models.encoders import ENCODERS
 from bearcat.training.loop import Run, train
-from tests.test_examples import python
 from tests.test_train import CPU, SHORT, toy
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -43,39 +44,65 @@ TABLES = (RECIPES, CALIBRATORS, INPUTS, ENCODERS)
 
 
 @pytest.fixture
-def example() -> Iterator[Callable[[str], dict[str, Any]]]:
-    """Runs an example's file, whose row is in its table until the test ends."""
+def tables() -> Iterator[Callable[[], None]]:
+    """Takes the rows that an example added out of their tables, when called and when the test ends."""
     before = [dict(table) for table in TABLES]
-    yield lambda name: runpy.run_path(str(EXAMPLES / name))
-    for table, rows in zip(TABLES, before, strict=True):
-        table.clear()
-        table.update(rows)
+
+    def put_back() -> None:
+        for table, rows in zip(TABLES, before, strict=True):
+            table.clear()
+            table.update(rows)
+
+    yield put_back
+    put_back()
+
+
+@pytest.fixture
+def example(tables: Callable[[], None]) -> Callable[[str], dict[str, Any]]:
+    """Runs an example's file, whose row is in its table until the test ends."""
+    return lambda name: runpy.run_path(str(EXAMPLES / name))
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., str]:
+    """What `python SCRIPT WORDS` prints, or `bearcat WORDS`; in this process, so that torch is not imported again."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(script: str, *words: str, status: tuple[int, ...] = (0,)) -> str:
+        monkeypatch.setattr(sys, "argv", [script, *words])
+        with pytest.raises(SystemExit) as stop:
+            main() if script == "bearcat" else runpy.run_path(script, run_name="__main__")
+        printed = "".join(reversed(capsys.readouterr()))  # what was noted, then what was asked for
+        assert (stop.value.code or 0) in status, printed
+        return printed
+
+    return call
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SEAMS)
-def test_one_short_file_trains_evaluates_saves_predicts_and_exports(name, tmp_path):
+def test_one_short_file_trains_evaluates_saves_predicts_and_exports(name, command, tables, tmp_path):
     script = EXAMPLES / name
     assert len(script.read_text().splitlines()) <= 40
-    run = lambda *words, **more: python(str(script), *words, folder=tmp_path, **more)  # noqa: E731
-    run("adapt", *SMALL, *SEAMS[name], "--out", "out")
+    command(str(script), "adapt", *SMALL, *SEAMS[name], "--out", "out")
     record = json.loads((tmp_path / "out" / "record.json").read_text())
     assert 0 <= record["scores"]["target"]["accuracy"] <= 1
     assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
     np.save(tmp_path / "machine.npy", np.random.default_rng(0).standard_normal(4096).astype(np.float32))
     predict = ("--rate", "16000", "--format", "json")
     answers = []
-    run("export", "out/model", "--onnx", "model.onnx")
+    command(str(script), "export", "out/model", "--onnx", "model.onnx")
     for model in ("out/model", "model.onnx"):
-        printed = run("predict", model, "machine.npy", *predict, status=(0, 1))
+        printed = command(str(script), "predict", model, "machine.npy", *predict, status=(0, 1))
         answers.append(json.loads(printed[printed.index("{") :])["recordings"][0])
     assert answers[0]["class"] == answers[1]["class"]
     assert answers[0]["confidence"] == pytest.approx(answers[1]["confidence"], abs=1e-3)
+    tables()
     if name in ("add_an_input.py", "add_an_encoder.py"):  # the folder needs the row, and says so; the graph does not
-        plain = python("bearcat", "predict", "model.onnx", "machine.npy", *predict, folder=tmp_path, status=(0, 1))
+        plain = command("bearcat", "predict", "model.onnx", "machine.npy", *predict, status=(0, 1))
         assert json.loads(plain[plain.index("{") :])["recordings"][0]["class"] == answers[1]["class"]
         row = {"add_an_input.py": "my-log-spectrum", "add_an_encoder.py": "my-dense"}[name]
-        assert row in python("bearcat", "predict", "out/model", "machine.npy", folder=tmp_path, status=(2,))
+        assert row in command("bearcat", "predict", "out/model", "machine.npy", status=(2,))
 
 
 def test_the_record_names_the_kernels_of_each_part(example):

@@ -23,6 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import numpy as np
+import onnx
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -232,7 +233,7 @@ def test_the_model_folder_is_served_with_the_same_answers_and_sigterm_finishes_w
     assert described == server.client.get("/model").json()
     assert described["calibrated"] is True
     recording = as_npy((30 * noise(3 * 2**17)).astype(np.int8))  # some time's work
-    waiting = 5
+    waiting = 3
     with ThreadPoolExecutor(waiting) as pool:
         slow = socket.create_connection((running.place.hostname, running.place.port))
         content = as_wav(noise(10 * LENGTH))
@@ -701,9 +702,12 @@ def test_loopback_is_the_default_and_the_model_is_described(server):
     assert described["made_by"]["recipe"] == "CAT*-Temperature"
 
 
-def test_a_model_that_its_run_refused_is_served_with_its_verdict_in_sight(browser, server, tmp_path):
+def test_a_model_that_its_run_refused_is_served_with_its_verdict_in_sight(browser, models, server, tmp_path):
     sentence = "Do not use this model: its training broke down."
-    export_onnx(made_model(refusal=sentence), tmp_path / "model.onnx")
+    graph = onnx.load(models / "model.onnx")
+    texts = {field.key: field.value for field in graph.metadata_props}
+    onnx.helper.set_model_props(graph, texts | {"refusal": json.dumps(sentence)})
+    onnx.save(graph, tmp_path / "model.onnx")
     assert server.client.get("/model").json()["refusal"] is None
     with Opened(browser, server) as opened:
         opened.page.get_by_text("healthy, inner, outer").wait_for()
