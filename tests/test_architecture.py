@@ -23,7 +23,7 @@ LAYERS = [
 # Inside data/: the same rule.
 DATA_LAYERS = [
     {"bearing", "recording", "archives", "files", "formats", "instruments", "torch_forms", "physics"},
-    {"inputs", "speed"},
+    {"inputs", "neighbours", "speed"},
     {"catalogue", "prepare", "stream"},
     {"datasets", "cache", "survey", "tasks", "fetch", "isolated"},
     {"choose", "across"},

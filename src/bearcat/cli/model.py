@@ -56,7 +56,8 @@ def predict(
     Alarms are of recordings, whatever is printed. A file that cannot be used is reported, and the others go on.
     """
     from bearcat.data.bearing import find_bearing
-    from bearcat.deploy.predict import alarm_classes, at_rate_of, diagnose_stream, find_recordings, open_model
+    from bearcat.data.neighbours import Portrait, odd_recordings
+    from bearcat.deploy.predict import alarm_classes, at_rate_of, diagnose_stream, find_recordings, open_model, watched
     from bearcat.errors import suggest
 
     for option, value, known in (("--by", by, ("recording", "window")), ("--format", form, tuple(_PRINTERS))):
@@ -76,7 +77,7 @@ def predict(
     if opened.familiarity is None:
         nothing = "the model does not know what is familiar, so an unfamiliar recording is no alarm"
         _print_note(f"{nothing}; one made by bearcat adapt does")
-    alarmed, failed = 0, 0
+    alarmed, failed, portraits = 0, 0, list[Portrait]()
     with _to_pipe(), _PRINTERS[form](by) as put:
 
         def put_windows(windows: WindowPredictions) -> None:
@@ -97,7 +98,7 @@ def predict(
                         " adapted to; --bearing sets another")  # fmt: skip
         for found in find_recordings(files, opened, channel):
             try:
-                stream, note = at_rate_of(opened, found.open(), rate)
+                stream, note = at_rate_of(opened, watched(found.open(), portraits), rate)
                 if note:
                     _print_note(note)
                 show = put_windows if by == "window" else None
@@ -116,6 +117,8 @@ def predict(
                     "unfamiliar": diagnosis.unfamiliar, "familiar": diagnosis.familiar, "alarm": is_alarm,
                     "probabilities": dict(zip(names, diagnosis.probabilities.tolist(), strict=True)),
                 })  # fmt: skip
+    for sentence in odd_recordings(portraits):
+        _print_note(sentence)
     if alarmed or failed:
         raise typer.Exit(1 if alarmed else 2)
 

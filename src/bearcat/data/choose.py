@@ -24,6 +24,7 @@ from bearcat.data.cache import metadata
 from bearcat.data.catalogue import Catalogue, Dataset
 from bearcat.data.datasets.folder import Folder, FolderEntry, folder_entries, with_channel
 from bearcat.data.inputs import INPUTS, Input, PhysicalInput, find_input
+from bearcat.data.neighbours import Portrait, odd_rates, odd_recordings, portrait
 from bearcat.data.prepare import Preparation
 from bearcat.data.recording import Floats, Recording, RecordingInfo, count_windows
 from bearcat.data.speed import SAMPLES, doubtful_speeds
@@ -39,6 +40,7 @@ FEWEST = 10  # windows of a class below which a test share of it says nothing
 LOW_RATE = 8000.0  # Hz; impacts in rolling bearings ring at some kHz
 UNEVEN = 3.0  # the largest class over the smallest, beyond which classes are balanced
 STANDS_OUT = 1.1  # how much more impulsive than the next a channel must be to be chosen
+UNMEASURED = "cannot be measured"
 SEGMENT, MEASURED = 4096, 1 << 17  # samples; statistics are medians over segments of the first so many
 
 
@@ -49,6 +51,7 @@ class ChannelMeasurement:
     samples: int
     impulsiveness: float  # kurtosis above an eighth of the rate, median over segments; noise has 3
     unlike: str | None = None  # why this is no vibration; None where it may be
+    portrait: Portrait | None = None  # to compare it with other recordings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,8 +150,13 @@ def _beginnings(part: Catalogue) -> Iterator[Recording]:
 def measure(entry: FolderEntry) -> Measurement:
     """Reads a recording and measures each of its channels."""
     signals = entry.signals()
-    channels = {name: _measure_channel(np.asarray(samples)) for name, samples in signals.channels.items()}
-    return Measurement(channels=channels, **vars(entry.row.metadata(signals)))
+    info = entry.row.metadata(signals)
+    channels = {}
+    for name, samples in signals.channels.items():
+        measured = _measure_channel(np.asarray(samples))
+        seen = portrait(info, np.asarray(samples)) if measured.unlike != UNMEASURED else None
+        channels[name] = replace(measured, portrait=seen)
+    return Measurement(channels=channels, **vars(info))
 
 
 def _measure_channel(samples: Floats) -> ChannelMeasurement:
@@ -157,7 +165,7 @@ def _measure_channel(samples: Floats) -> ChannelMeasurement:
     length = min(SEGMENT, size)
     segments = part[: len(part) // length * length].reshape(-1, length)
     if not np.isfinite(segments).all() or length < 16:  # reading will name such a file
-        return ChannelMeasurement(size, 0.0, "cannot be measured")
+        return ChannelMeasurement(size, 0.0, UNMEASURED)
     segments = segments - segments.mean(axis=1, keepdims=True)
     lines = np.fft.rfft(segments, axis=1)
     power = (np.abs(np.fft.rfft(segments * np.hanning(length), axis=1)) ** 2).sum(axis=0)  # a ramp leaks without
@@ -186,6 +194,7 @@ def choose(measurements: Sequence[Measurement], task: Task, requested: Requested
     classes = classes_of((recording.origin, recording.label) for recording in source)
     chooser = _Chooser(source, target, requested)
     channel, rate = chooser.channel(), chooser.rate()
+    chooser.warn_of_odd_ones(channel)
     samples = {recording.origin: _samples(recording, channel, rate) for recording in chooser.recordings}
     kind = chooser.input(rate)
     preparation = chooser.window(samples, rate, find_input(kind))
@@ -218,9 +227,13 @@ def _physical_window(rate: float | None, rpm: float | None) -> tuple[int, str]:
     return length, reason if rpm is None else f"{reason}, and this is {length / turn:.1f} of them"
 
 
+def _chosen(recording: Measurement, channel: str | None) -> ChannelMeasurement:
+    return recording.channels.get(channel or "") or next(iter(recording.channels.values()))
+
+
 def _samples(recording: Measurement, channel: str | None, rate: float | None) -> int:
     """How many samples a recording has at the chosen rate."""
-    chosen = recording.channels.get(channel or "") or next(iter(recording.channels.values()))
+    chosen = _chosen(recording, channel)
     if rate is None or recording.rate is None or recording.rate == rate:
         return chosen.samples
     return math.ceil(chosen.samples * Fraction(rate / recording.rate).limit_denominator(1000))
@@ -296,7 +309,9 @@ class _Chooser:
         silent = [recording.origin for recording in self.recordings if recording.rate is None]
         rates = sorted({recording.rate for recording in self.recordings if recording.rate is not None})
         listed = ", ".join(f"{rate:g}" for rate in rates)
-        rate = self.requested.rate or (rates[0] if rates else None)
+        odd = list(odd_rates(self.recordings))  # of which none decides for all
+        usual = Counter(recording.rate for recording in self.recordings).most_common(1)[0][0]
+        rate = self.requested.rate or (usual if odd else rates[0] if rates else None)
         if rate is None:
             self.choose("rate", "as recorded", "no file says its rate; windows are counted in samples; --rate sets it")
             return None
@@ -311,6 +326,9 @@ class _Chooser:
             )
         elif len(rates) == 1:
             self.choose("rate", f"as recorded, {rate:g} Hz", "all recordings have it")
+        elif odd:
+            reason = f"all but {len(odd)} of {len(self.recordings)} recordings have it"
+            self.choose("rate", f"{rate:g} Hz", f"{reason}, and the others are brought to it")
         else:
             lowest = " and ".join(sorted({recording.domain for recording in self.recordings if recording.rate == rate}))
             lost = f"content above {rate / 2:g} Hz of the faster recordings is lost"
@@ -429,6 +447,11 @@ class _Chooser:
         drawn = "; each class is drawn equally often, and counts equally in calibration" if uneven else ""
         self.choose("balance", "on" if uneven else "off", reason + drawn)
         return uneven
+
+    def warn_of_odd_ones(self, channel: str | None) -> None:
+        """Warns of recordings that differ from their neighbours."""
+        chosen = [_chosen(recording, channel) for recording in self.recordings]
+        self.warnings += odd_recordings([found.portrait for found in chosen if found.portrait is not None])
 
     def warn_of_classes(self, classes: Sequence[str]) -> None:
         """Warns of classes with a single recording, and of those that only the target has."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from bearcat.data.catalogue import Catalogue, Entry, Problem
+from bearcat.data.neighbours import Portrait, odd_recordings, portrait
 from bearcat.data.prepare import Preparation, different_rates
 from bearcat.data.recording import RecordingInfo, cut, resample
 from bearcat.errors import InputError
@@ -41,10 +42,11 @@ def survey(
 ) -> Survey:
     """Reads everything in the catalogue; a file that cannot be used becomes a problem and the others go on."""
     found: dict[tuple[str, str], list[tuple[RecordingInfo, int, int]]] = defaultdict(list)
-    problems = list(catalogue.problems)
+    problems, portraits = list(catalogue.problems), list[Portrait]()
     for entry in progress(catalogue.entries):
         try:
             recording = entry.read()
+            portraits.append(portrait(recording, recording.signal))
             if preparation.rate is not None:
                 recording = resample(recording, preparation.rate)
             windows = len(cut(recording, preparation.length, preparation.step))
@@ -55,7 +57,7 @@ def survey(
     rows = tuple(_row(*key, found[key]) for key in order if key in found)
     if sentence := different_rates({rate: row.domain for row in reversed(rows) for rate in row.rates}):
         problems.append(Problem("rate", sentence))
-    return Survey(rows, tuple(problems), (*catalogue.notes, *_class_notes(rows)))
+    return Survey(rows, tuple(problems), (*catalogue.notes, *_class_notes(rows), *odd_recordings(portraits)))
 
 
 def _row(domain: str, label: str, found: list[tuple[RecordingInfo, int, int]]) -> Row:

@@ -25,8 +25,9 @@ from bearcat.data.bearing import Bearing
 from bearcat.data.datasets.folder import MANIFEST, Folder, FolderEntry, folder_entries, speed_in_name
 from bearcat.data.formats import BLOCK, FORMATS
 from bearcat.data.isolated import open_stream as open_stream  # so that all one needs to predict comes from here
+from bearcat.data.neighbours import MEASURED, Portrait, portrait
 from bearcat.data.prepare import Preparation
-from bearcat.data.recording import Floats, Integers, rate_ratio, spectral_shape
+from bearcat.data.recording import Floats, Integers, RecordingInfo, rate_ratio, spectral_shape
 from bearcat.data.stream import Stream
 from bearcat.errors import InputError, suggest
 from bearcat.trust.accuracy import Booleans
@@ -167,6 +168,22 @@ def _open(path: Path, channel: str | None, usual: str | None) -> Stream:
         if error.field != "channel" or channel is not None or usual is None:
             raise
         return open_stream(path, usual)
+
+
+def watched(stream: Stream, portraits: list[Portrait]) -> Stream:
+    """The same stream; a portrait of its beginning is added to the list once that has passed."""
+
+    def blocks() -> Iterator[Floats]:
+        held: list[Floats] = []
+        for block in stream.blocks:
+            if sum(map(len, held)) < MEASURED:
+                held.append(block[:MEASURED])
+            yield block
+        if held:
+            info = RecordingInfo(domain=str(Path(stream.origin).parent), origin=stream.origin, rate=stream.rate)
+            portraits.append(portrait(info, np.concatenate(held)))
+
+    return replace(stream, blocks=blocks())
 
 
 def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> tuple[Stream, str | None]:
