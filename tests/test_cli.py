@@ -179,6 +179,36 @@ def test_the_picture_shows_what_the_recordings_hold(tmp_path, monkeypatch):
         assert peak == pytest.approx(BEARINGS["6203"].frequencies(speed)["BPFO"], rel=0.02)
 
 
+def test_an_unlabelled_target_stands_beside_every_class_on_axes_that_are_true(tmp_path, monkeypatch):
+    from bearcat.cli.data import show
+    from bearcat.data.datasets.simulate import Simulated
+    from bearcat.report import plots
+
+    for domain, label in (("N15_M07_F10", "healthy"), ("N15_M07_F10", "outer-2"), ("N09_M07_F10", "inner-1")):
+        recording = Simulated(seconds=0.5).recording(domain, label)
+        place = tmp_path / f"{recording.rpm:g}rpm" / ("" if domain == "N09_M07_F10" else label)
+        place.mkdir(parents=True, exist_ok=True)
+        np.savez(place / "a.npz", x=recording.signal, fs=recording.rate)
+    drawn = []
+    monkeypatch.setattr(plots, "_save", lambda drawing, _: drawn.append(drawing))
+    show(str(tmp_path), bearing="6203", out=tmp_path / "x.png")
+    axes = np.array(drawn[0].axes).reshape(2, 6)
+    assert all(axis.has_data() for axis in axes.flat)
+    assert "unlabelled" in axes[0, 0].get_title(loc="left")
+    for column in (4, 5):
+        assert axes[1, column].get_xlabel() == "Hz"
+        assert axes[1, column].get_xlim()[1] == pytest.approx(500, rel=0.1)
+        assert {text.get_text().strip() for text in axes[0, column].texts} == {"BPFO", "BPFI", "2×BSF"}
+    drawn[0].canvas.draw()  # nothing lies outside the picture
+    width, height = drawn[0].canvas.get_width_height()
+    for axis in axes.flat:
+        box = axis.get_tightbbox()
+        assert box.x0 >= 0
+        assert box.y0 >= 0
+        assert box.x1 <= width
+        assert box.y1 <= height
+
+
 def test_a_picture_of_an_input_has_a_column_for_each_part_on_its_own_axis(tmp_path, monkeypatch):
     from bearcat.data import Preparation
     from bearcat.data.datasets.simulate import Simulated

@@ -156,14 +156,22 @@ def show(
         key = (entry.domain, entry.label or UNLABELLED)
         if entry.domain in (left, right) and key not in first:
             first[key] = entry.read() if rate is None else resample(entry.read(), rate)
-    labels = [label for label in (*catalogue.classes, UNLABELLED) if {(left, label), (right, label)} & first.keys()]
+    known = [label for label in catalogue.classes if {(left, label), (right, label)} & first.keys()]
+    titles = {side: side for side in (left, right)}
+    for side in (left, right):  # one without labels stands beside every class of the other
+        alone = first.get((side, UNLABELLED))
+        if known and alone is not None and not any((side, label) in first for label in known):
+            titles[side] = f"{side}, unlabelled ({Path(alone.origin).name})"
+            first |= {(side, label): alone for label in known}
+            del first[side, UNLABELLED]
+    labels = [*known, *([UNLABELLED] if {(left, UNLABELLED), (right, UNLABELLED)} & first.keys() else [])]
     if not labels:
         raise InputError(f"{name}: neither '{left}' nor '{right}' has a recording; see bearcat data check")
     rows = [(label, first.get((left, label)), first.get((right, label))) for label in labels]
     if kind is None:
-        draw_shift(rows, (left, right), out)
+        draw_shift(rows, (titles[left], titles[right]), out)
     else:
-        draw_input(rows, (left, right), Preparation(kind, window), out)
+        draw_input(rows, (titles[left], titles[right]), Preparation(kind, window), out)
     print(f"{left} and {right}, {len(rows)} classes: {out}")
 
 

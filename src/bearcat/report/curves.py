@@ -140,7 +140,9 @@ def _line_figure(
         return None
     rows, columns = math.ceil(len(panels) / 3), min(3, len(panels))
     width, height = NARROW + 1 if columns == 1 else WIDE, 2.4 if columns < 3 else 1.75
-    figure = drawing.empty_figure(width, rows * height + 0.25 + 0.14 * math.ceil(len(drawn) / 4))
+    names = [drawing.shortened(line, 40) for line in drawn]
+    fitting = drawing.legend_columns(names, width)
+    figure = drawing.empty_figure(width, rows * height + 0.25 + 0.14 * math.ceil(len(drawn) / fitting))
     axes = figure.subplots(rows, columns, squeeze=False, sharey=bool(panels[0].title)).flat
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
@@ -154,9 +156,8 @@ def _line_figure(
         elif panel.label == "temperature" and axis.get_ylim()[1] > 20:
             axis.set_yscale("log")
             axis.yaxis.set_major_formatter("{x:g}")
-    fitting = 3 if max(map(len, drawn)) > 24 or width < 5 else 4
     handles = [Line2D([], [], **style_of[line]) for line in drawn]
-    figure.legend(handles, drawn, loc="outside lower center", ncols=min(len(drawn), fitting))
+    figure.legend(handles, names, loc="outside lower center", ncols=fitting)
     return ReportFigure(name, title, caption, figure)
 
 

@@ -220,6 +220,11 @@ def shortened(text: str, most: int = 26) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+def legend_columns(names: Sequence[str], width: float) -> int:
+    """How many columns of a legend fit below a figure of so many inches; a letter takes some four points."""
+    return max(1, min(len(names), int(72 * width / (4.4 * max(map(len, names)) + 34))))
+
+
 def averaged_over(results: Sequence[Result]) -> str:
     """What a mean curve is a mean of."""
     tasks, seeds = ordered_tasks(results), {result.cell.seed for result in results}

@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bearcat.report.drawing import NARROW, PALETTE, WIDE, ReportFigure, empty_figure, house_style, shortened, styles
+from bearcat.report.drawing import (
+    NARROW,
+    PALETTE,
+    WIDE,
+    ReportFigure,
+    empty_figure,
+    house_style,
+    legend_columns,
+    shortened,
+    styles,
+)
 from bearcat.report.results import Floats, Result, ordered_methods, ordered_names, ordered_tasks
 from bearcat.report.stats import ALPHA, Comparison, target_scores
 from bearcat.report.wording import count
@@ -108,7 +118,7 @@ def task_bars(results: Sequence[Result], comparison: Comparison, score: str) -> 
     turned = max(map(len, tasks), default=0) * len(tasks) > 90
     axis.set_xticks(range(len(tasks)), list(tasks), rotation=45 if turned else 0, ha="right" if turned else "center")
     axis.set_ylabel(f"target {score}, %")
-    drawing.legend(loc="outside lower center", ncols=min(len(methods), 4))
+    drawing.legend(loc="outside lower center", ncols=legend_columns([shortened(name) for name in methods], WIDE))
     spread = any(cell is not None and cell.sd == cell.sd for cell in comparison.cells.values())  # not with one seed
     lines = "; thin lines are one standard deviation over seeds" if spread else ""
     caption = f"Target {score} of each method on each task{lines}."
@@ -142,7 +152,7 @@ def calibration_gain(results: Sequence[Result]) -> ReportFigure | None:
         sentences.append(better + (f" (correlation {np.corrcoef(before, gain)[0, 1]:+.2f})" if varied else ""))
     axis.axhline(0, color="grey", linewidth=0.8, linestyle="--")
     axis.set(xlabel="ECE without calibration, %", ylabel="gain of calibration, points")
-    drawing.legend(loc="outside lower center", ncols=2)
+    drawing.legend(loc="outside lower center", ncols=legend_columns([shortened(name) for name in points], NARROW + 1))
     caption = (
         f"Target ECE of a method without calibration against how much calibrating lowers it: {'; '.join(sentences)}."
     )

@@ -42,20 +42,33 @@ def draw_shift(
         for side, recording in enumerate(pair):
             if recording is not None:
                 _draw_recording(line[side::2], recording, PALETTE[side])
-                continue
-            for axis in line[side::2]:
-                axis.text(0.5, 0.5, "no recording", ha="center", va="center", transform=axis.transAxes, color="grey")
         for left in (0, 2, 4):
             _same_scale(line[left], line[left + 1])
-    for axis in axes[:-1].flat:
-        axis.tick_params(labelbottom=False)
-    known = any(recording is not None and recording.rate is not None for _, *pair in rows for recording in pair)
     titles = ("waveform", "spectrum, dB", "envelope spectrum")
-    units = ("ms", "kHz", "Hz") if known else ("sample", "cycles per sample", "cycles per sample")
     for column in range(6):
+        recordings = [row[1 + column % 2] for row in rows]
+        known = any(recording is not None and recording.rate is not None for recording in recordings)
+        units = ("ms", "kHz", "Hz") if known else ("sample", "cycles per sample", "cycles per sample")
         axes[0][column].set_title(f"{titles[column // 2]}\n{domains[column % 2]}", color=PALETTE[column % 2])
-        axes[-1][column].set_xlabel(units[column // 2])
+        _tidy(axes[:, column], units[column // 2])
     _save(drawing, path)
+
+
+def _tidy(column: Sequence[Axes], unit: str) -> None:
+    """One axis of x below a column of plots: below the last that shows anything. The others have no numbers."""
+    filled = [axis for axis in column if axis.has_data()]
+    for axis in column:
+        if axis not in filled:
+            axis.set_xticks([])
+            axis.set_yticks([])
+            axis.spines[:].set_visible(False)
+            axis.text(0.5, 0.5, "no recording", ha="center", va="center", transform=axis.transAxes, color="grey")
+        elif axis is not filled[-1]:
+            axis.tick_params(labelbottom=False)
+        else:
+            axis.set_xlabel(unit)
+        if filled:
+            axis.set_xlim(min(other.get_xlim()[0] for other in filled), max(other.get_xlim()[1] for other in filled))
 
 
 @house_style()
@@ -88,13 +101,12 @@ def draw_input(
                     )
     for column, (name, part) in enumerate(parts.items()):
         axes[0][column].set_title(name)
-        axes[-1][column].set_xlabel(part.axis(preparation.length, recordings[0].rate)[1])
-        for axis in axes[:-1, column]:
-            axis.tick_params(labelbottom=False)
+        _tidy(axes[:, column], part.axis(preparation.length, recordings[0].rate)[1])
         if isinstance(part, FaultOrders):
             axes[-1][column].set_xticks(range(len(FAULT_LINES)), FAULT_LINES, rotation=90, fontsize=6)
     drawing.legend(
-        [Line2D([], [], color=PALETTE[side]) for side in (0, 1)], domains, loc="outside upper right", ncols=2,
+        [Line2D([], [], color=PALETTE[side]) for side in (0, 1)], domains, loc="outside upper right",
+        ncols=2 if sum(map(len, domains)) < 80 else 1,
         frameon=False,
     )  # fmt: skip
     _save(drawing, path)
@@ -148,9 +160,12 @@ def _draw_recording(axes: Sequence[Axes], recording: Recording, colour: str) -> 
     axes[2].plot(frequencies[drawn], envelope[drawn] / highest, color=colour, linewidth=0.6)
     if recording.rate and recording.rpm and recording.bearing:
         marks = recording.bearing.frequencies(recording.rpm)
-        for name in ("BPFO", "BPFI"):
+        marks["2×BSF"] = 2 * marks["BSF"]
+        for place, name in enumerate(sorted(("BPFO", "BPFI", "2×BSF"), key=marks.__getitem__)):
             axes[2].axvline(marks[name], color="grey", linewidth=0.5, linestyle=":")
-            axes[2].text(marks[name], 1, name, fontsize=7, color="grey", ha="center", va="bottom")
+            axes[2].text(marks[name], 1.38 - 0.16 * place, f" {name}", fontsize=6, color="grey", ha="left", va="center")
+        axes[2].set_ylim(0, 1.48)
+        axes[2].set_yticks([0, 0.5, 1])
 
 
 def _same_scale(left: Axes, right: Axes) -> None:
