@@ -276,7 +276,7 @@ def confusions(results: Sequence[Result]) -> ReportFigure | None:
     for axis, (method, counts) in zip(axes.flat, matrices.items(), strict=False):
         share = 100 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
         _draw_matrix(axis, share[present], [rows[row] for row in present], classes)
-        axis.set_title(method)
+        axis.set_title(shortened(method, 24))
         worst = min((row for row in present if row < len(classes)), key=lambda row: share[row, row], default=None)
         if worst is not None:
             weakest.append(f"{method}: {rows[worst]} ({share[worst, worst]:.0f} %)")

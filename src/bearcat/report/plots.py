@@ -46,7 +46,7 @@ def draw_shift(
             _same_scale(line[left], line[left + 1])
     titles = ("waveform", "spectrum, dB", "envelope spectrum")
     for column in range(6):
-        recordings = [row[1 + column % 2] for row in rows]
+        recordings = [pair[column % 2] for _, *pair in rows]
         known = any(recording is not None and recording.rate is not None for recording in recordings)
         units = ("ms", "kHz", "Hz") if known else ("sample", "cycles per sample", "cycles per sample")
         axes[0][column].set_title(f"{titles[column // 2]}\n{domains[column % 2]}", color=PALETTE[column % 2])
