@@ -1,0 +1,170 @@
+"""The wheel in an environment of its own: with the declared requirements alone, then with extras."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """What `pip wheel` makes of the tracked files that it needs."""
+    tree = tmp_path_factory.mktemp("tree")
+    shutil.copytree(ROOT / "src", tree / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    words = [
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "--disable-pip-version-check",
+        "-w",
+        "made",
+        ".",
+    ]
+    subprocess.run([sys.executable, "-m", "pip", *words], cwd=tree, check=True, timeout=120)
+    (made,) = (tree / "made").glob("*.whl")
+    return made
+
+
+def required(names: Iterable[str], extras: Iterable[str] = ()) -> set[str]:
+    """These distributions and all that they require, here and now, of those that are installed."""
+    found: set[str] = set()
+    waiting = [(name, tuple(extras)) for name in names]
+    while waiting:
+        name, wanted = waiting.pop()
+        key = re.sub(r"[-_.]+", "-", name).lower()
+        if key in found:
+            continue
+        try:
+            texts = metadata.requires(name) or []
+        except metadata.PackageNotFoundError:  # such as the GPU's libraries
+            continue
+        found.add(key)
+        for requirement in map(Requirement, texts):
+            marker = requirement.marker
+            if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *wanted)):
+                waiting.append((requirement.name, tuple(requirement.extras)))
+    return found
+
+
+def environment(folder: Path, wheel: Path, distributions: Iterable[str]) -> dict[str, str]:
+    """The wheel unpacked beside links to these distributions, and nothing else, on Python's path."""
+    folder.mkdir()
+    zipfile.ZipFile(wheel).extractall(folder)
+    for name in distributions:
+        for top in {Path(file).parts[0] for file in metadata.files(name) or () if Path(file).parts[0] != ".."}:
+            place = Path(str(metadata.distribution(name).locate_file(top)))
+            if place.exists() and not (folder / top).exists():
+                (folder / top).symlink_to(place)
+    return {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
+
+
+# Commands of the wheel's, separated by a comma, with the status of each.
+RUN = """
+import sys
+from itertools import groupby
+from bearcat.cli import main
+words = sys.argv[1:]
+for split, command in groupby(words, key=lambda word: word == ","):
+    if not split:
+        sys.argv = ["bearcat", *command]
+        try:
+            main()
+        except SystemExit as stop:
+            print("status", stop.code or 0)
+"""
+
+
+def commands(variables: dict[str, str], *words: object) -> subprocess.CompletedProcess[str]:
+    """Commands in a Python without its site-packages."""
+    call = [sys.executable, "-S", "-c", RUN, *map(str, words)]
+    return subprocess.run(call, env=variables, capture_output=True, text=True, timeout=120)
+
+
+def test_the_wheel_holds_the_package_and_its_files_and_says_its_version(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert wheel.name.startswith(f"bearcat-{PROJECT['version']}-")
+    for path in (ROOT / "src").rglob("*"):
+        if path.is_file() and "__pycache__" not in path.parts and ".egg-info" not in str(path):
+            assert path.relative_to(ROOT / "src").as_posix() in names
+    assert not [name for name in names if name.startswith("tests")]
+
+
+def test_core_alone_checks_a_folder_and_names_the_extra_it_lacks(wheel, tmp_path):
+    core = [Requirement(text).name for text in PROJECT["dependencies"]]
+    variables = environment(tmp_path / "core", wheel, required(core))
+    for domain in ("a", "b"):
+        (tmp_path / "mine" / domain / "healthy").mkdir(parents=True)
+        np.savetxt(
+            tmp_path / "mine" / domain / "healthy" / "x.csv",
+            np.random.default_rng(len(domain)).normal(size=2048) + ord(domain),
+        )
+    check, show = ("data", "check", tmp_path / "mine"), ("data", "show", tmp_path / "mine", "--out", tmp_path / "x.png")
+    answer = commands(variables, "--version", ",", *check, ",", *show)
+    assert re.findall(r"status (\d+)", answer.stdout) == ["0", "0", "2"], answer.stderr
+    assert f"bearcat {PROJECT['version']}" in answer.stdout
+    assert "2 recordings in 2 domains" in answer.stdout
+    assert "pip install 'bearcat[report]'" in answer.stderr
+    report = [Requirement(text).name for text in PROJECT["optional-dependencies"]["report"]]
+    variables = environment(tmp_path / "report", wheel, required([*core, *report]))
+    answer = commands(variables, *show)
+    assert re.findall(r"status (\d+)", answer.stdout) == ["0"], answer.stderr
+    assert (tmp_path / "x.png").is_file()
+
+
+def test_every_extra_is_in_all_or_said_to_be_apart_and_is_pinned():
+    extras = PROJECT["optional-dependencies"]
+    pinned = {
+        re.sub(r"[-_.]+", "-", line.split("==")[0]).lower()
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+    }
+    for name, texts in extras.items():
+        for requirement in map(Requirement, texts):
+            if requirement.name != "bearcat":
+                assert re.sub(r"[-_.]+", "-", requirement.name).lower() in pinned, (name, requirement.name)
+            else:
+                assert requirement.extras <= set(extras)
+
+
+@pytest.mark.parametrize("version", ["3.12", "3.13"])
+def test_declared_versions_of_python_compile_every_file(version, tmp_path):
+    """Where such a Python is on this machine. Running the tests with it is the workflow's work."""
+    assert f"Programming Language :: Python :: {version}" in PROJECT["classifiers"]
+    places = [
+        *Path.home().glob(f".pyenv/versions/{version}.*/bin/python"),
+        Path(shutil.which(f"python{version}") or ""),
+    ]
+    found = next((place for place in places if place.is_file() and "shims" not in place.parts), None)
+    if found is None:
+        pytest.skip(f"there is no Python {version} on this machine")
+    code = (
+        "import sys, pathlib\n"
+        "for path in pathlib.Path(sys.argv[1]).rglob('*.py'): compile(path.read_text('utf-8'), str(path), 'exec')"
+    )
+    subprocess.run([found, "-W", "error", "-I", "-c", code, ROOT / "src"], check=True, timeout=60)
+
+
+def test_the_version_is_the_same_everywhere():
+    import bearcat
+
+    assert bearcat.__version__ == PROJECT["version"]
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(r"^## (\S+)", changelog, re.MULTILINE)[1] == PROJECT["version"]
