@@ -15,6 +15,7 @@ LAYERS = [
     {"errors"},
     {"settings", "storage"},
     {"data", "calibration", "models", "trust"},
+    {"diagnosis"},
     {"methods", "training", "report"},  # ingredients act on the state of a training
     {"deploy"},
     {"runs", "estimator"},

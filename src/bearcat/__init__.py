@@ -9,9 +9,13 @@ from importlib import import_module
 from typing import Any
 
 __version__ = "0.2.0"
-__all__ = ["AdaptedClassifier", "CATClassifier", "__version__"]
+__all__ = ["AdaptedClassifier", "CATClassifier", "__version__", "diagnose"]
 
-_HOMES = {"AdaptedClassifier": "bearcat.estimator", "CATClassifier": "bearcat.estimator"}
+_HOMES = {
+    "AdaptedClassifier": "bearcat.estimator",
+    "CATClassifier": "bearcat.estimator",
+    "diagnose": "bearcat.deploy.diagnose",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,7 @@
 """The command line: parse, call, print. Bad input is one sentence on standard error and exit status 2.
 
-Status 1 is an alarm of `predict` and nothing else; what nobody expected is status 70, with a traceback to report.
+Status 1 is an alarm of `predict` or `diagnose` and nothing else; what nobody expected is status 70, with a traceback to
+report.
 
 Commands are functions, a module for each group of them. This module orders them and handles all errors.
 Nothing heavy is imported until a command needs it.
@@ -15,6 +16,7 @@ from typing import Annotated
 import typer
 
 from bearcat.cli import bench, data
+from bearcat.cli.diagnose import diagnose
 from bearcat.cli.model import export, predict, serve
 from bearcat.cli.train import adapt, recipes
 from bearcat.errors import InputError
@@ -26,7 +28,7 @@ app = typer.Typer(
     name="bearcat", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
     help="Bearing fault diagnosis under domain shift, with confidence one can act on.",
 )  # fmt: skip
-for command in (adapt, predict, export, serve, recipes):  # in the order of the help
+for command in (diagnose, adapt, predict, export, serve, recipes):  # in the order of the help
     app.command()(command)
 app.add_typer(data.commands, name="data")
 app.add_typer(bench.commands, name="bench")

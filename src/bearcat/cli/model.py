@@ -15,7 +15,7 @@ from bearcat.cli.options import Bearing, Channel, console
 from bearcat.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from bearcat.deploy.predict import WindowPredictions
 
@@ -55,9 +55,12 @@ def predict(
 
     Alarms are of recordings, whatever is printed. A file that cannot be used is reported, and the others go on.
     """
+    from dataclasses import replace
+
     from bearcat.data.bearing import find_bearing
     from bearcat.data.neighbours import Portrait, odd_recordings
     from bearcat.deploy.predict import alarm_classes, at_rate_of, diagnose_stream, find_recordings, open_model, watched
+    from bearcat.diagnosis.physical import SecondOpinion, contradiction
     from bearcat.errors import suggest
 
     for option, value, known in (("--by", by, ("recording", "window")), ("--format", form, tuple(_PRINTERS))):
@@ -71,14 +74,14 @@ def predict(
     names = opened.classes
     alarms = alarm_classes(names, alarm)
     if not alarm and len(alarms) == len(names):
-        _print_note("no class is called healthy or normal, so each is an alarm; choose with --alarm")
+        print_note("no class is called healthy or normal, so each is an alarm; choose with --alarm")
     if opened.calibrated is False:
-        _print_note("the model's confidence is not calibrated (its card says why), so do not rely on it")
+        print_note("the model's confidence is not calibrated (its card says why), so do not rely on it")
     if opened.familiarity is None:
         nothing = "the model does not know what is familiar, so an unfamiliar recording is no alarm"
-        _print_note(f"{nothing}; one made by bearcat adapt does")
+        print_note(f"{nothing}; one made by bearcat adapt does")
     alarmed, failed, portraits = 0, 0, list[Portrait]()
-    with _to_pipe(), _PRINTERS[form](by) as put:
+    with to_pipe(), _PRINTERS[form](by) as put:
 
         def put_windows(windows: WindowPredictions) -> None:
             for number, start in enumerate(windows.starts.tolist()):
@@ -91,23 +94,31 @@ def predict(
                 })  # fmt: skip
 
         if rpm is None and opened.rpm and "rpm" in opened.needs:
-            _print_note(f"recordings that say no speed are taken to be at {opened.rpm:g} rpm, as those the model was"
+            print_note(f"recordings that say no speed are taken to be at {opened.rpm:g} rpm, as those the model was"
                         " adapted to; --rpm sets another")  # fmt: skip
         if bearing is None and opened.bearing and "bearing" in opened.needs:
-            _print_note(f"recordings that say no bearing are taken to have {opened.bearing}, as those the model was"
+            print_note(f"recordings that say no bearing are taken to have {opened.bearing}, as those the model was"
                         " adapted to; --bearing sets another")  # fmt: skip
         for found in find_recordings(files, opened, channel):
             try:
-                stream, note = at_rate_of(opened, watched(found.open(), portraits), rate)
+                stream = watched(found.open(), portraits)
+                speed, own = rpm or found.rpm, geometry or found.bearing
+                own_rate = stream.rate or rate or opened.preparation.rate
+                second = SecondOpinion(stream.origin, own_rate, speed or opened.rpm, own or opened.bearing)
+                stream, note = at_rate_of(opened, replace(stream, blocks=second.observe(stream.blocks)), rate)
                 if note:
-                    _print_note(note)
+                    print_note(note)
                 show = put_windows if by == "window" else None
-                diagnosis = diagnose_stream(opened, stream, batch, show, rpm or found.rpm, geometry or found.bearing)
+                diagnosis = diagnose_stream(opened, stream, batch, show, speed, own)
             except InputError as error:
                 failed += 1
                 print(f"problem: {error.for_command_line}", file=sys.stderr)
                 continue
             name = names[diagnosis.index]
+            physical = second.diagnosis()
+            doubt = contradiction(physical, name)
+            for sentence in filter(None, (second.problem, doubt)):
+                print_note(f"{stream.origin}: {sentence}")
             is_alarm = diagnosis.is_alarm(names, alarms, min_confidence, unfamiliar_alarm)
             alarmed += is_alarm
             if by == "recording":
@@ -116,15 +127,16 @@ def predict(
                     "agreement": diagnosis.agreement, "windows": diagnosis.windows,
                     "unfamiliar": diagnosis.unfamiliar, "familiar": diagnosis.familiar, "alarm": is_alarm,
                     "probabilities": dict(zip(names, diagnosis.probabilities.tolist(), strict=True)),
+                    "physics": None if physical is None else physical.answer, "contradiction": doubt,
                 })  # fmt: skip
     for sentence in odd_recordings(portraits):
-        _print_note(sentence)
+        print_note(sentence)
     if alarmed or failed:
         raise typer.Exit(1 if alarmed else 2)
 
 
 @contextmanager
-def _to_pipe() -> Iterator[None]:
+def to_pipe() -> Iterator[None]:
     """Ends with the shell's status of a closed pipe, where the program that reads us has ended; typer would say 1."""
     try:
         yield
@@ -134,14 +146,14 @@ def _to_pipe() -> Iterator[None]:
         raise typer.Exit(CLOSED_PIPE) from error
 
 
-def _print_note(sentence: str) -> None:
+def print_note(sentence: str) -> None:
     print(f"note: {sentence}", file=sys.stderr)
 
 
 def _print_refusal(refusal: str | None) -> None:
     """The verdict of the run that made a model, where that is not to use it."""
     if refusal is not None:
-        _print_note(f"the verdict of the run that made this model: {refusal}")
+        print_note(f"the verdict of the run that made this model: {refusal}")
 
 
 @contextmanager
@@ -159,6 +171,7 @@ def _put_table(by: str) -> Iterator[Callable[[dict[str, Any]], None]]:
         if by == "recording":
             percents = {name: _percent(row[name]) for name in ("confidence", "agreement", "unfamiliar")}
             marks = ["ALARM"] * row["alarm"] + ["unfamiliar"] * (row["familiar"] is False)
+            marks += [f"orders say {row['physics']}"] * (row["contradiction"] is not None)
             cells = row | percents | {"windows": str(row["windows"]), "": ", ".join(marks)}
             table.add_row(*(cells[str(column.header)] for column in table.columns))
             return
@@ -180,12 +193,29 @@ def _percent(share: float | None) -> str:
 
 @contextmanager
 def _put_csv(by: str) -> Iterator[Callable[[dict[str, Any]], None]]:
-    import csv
-
     columns = {
-        "recording": ["recording", "class", "confidence", "agreement", "windows", "unfamiliar", "familiar", "alarm"],
+        "recording": [
+            "recording",
+            "class",
+            "confidence",
+            "agreement",
+            "windows",
+            "unfamiliar",
+            "familiar",
+            "alarm",
+            "physics",
+        ],
         "window": ["recording", "start", "seconds", "class", "confidence", "familiar"],
     }[by]
+    with put_csv(columns) as put:
+        yield put
+
+
+@contextmanager
+def put_csv(columns: Sequence[str]) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Rows with these columns; truth in lower case, as in JSON."""
+    import csv
+
     writer = csv.DictWriter(sys.stdout, columns, extrasaction="ignore")
     writer.writeheader()
     yield lambda row: writer.writerow(
@@ -194,7 +224,7 @@ def _put_csv(by: str) -> Iterator[Callable[[dict[str, Any]], None]]:
 
 
 @contextmanager
-def _put_json(by: str) -> Iterator[Callable[[dict[str, Any]], None]]:
+def put_json(by: str) -> Iterator[Callable[[dict[str, Any]], None]]:
     """An object with one list, written as it grows."""
     import json
     from itertools import chain, repeat
@@ -205,7 +235,7 @@ def _put_json(by: str) -> Iterator[Callable[[dict[str, Any]], None]]:
     print("\n]}")
 
 
-_PRINTERS = {"table": _put_table, "csv": _put_csv, "json": _put_json}
+_PRINTERS = {"table": _put_table, "csv": _put_csv, "json": put_json}
 
 
 def export(
@@ -244,7 +274,7 @@ def serve(
         raise InputError("BEARCAT_TOKEN: is set, but empty; give it a token, or unset it to serve without")
     address = Address(host, port)
     if token is None and not address.loopback:
-        _print_note(f"everyone who can reach {host} may send requests; set BEARCAT_TOKEN to restrict that")
+        print_note(f"everyone who can reach {host} may send requests; set BEARCAT_TOKEN to restrict that")
 
     def started(place: str) -> None:
         print(f"{model} is served on {place} (open it in a browser; Ctrl-C stops it)", flush=True)

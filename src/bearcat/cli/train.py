@@ -216,6 +216,8 @@ def print_trust(name: str, record: Mapping[str, Any]) -> None:
             inside = "inside" if low <= 100 * scores["accuracy"] <= high else "outside"
             print(f"Its labels, which it did not see, say {100 * scores['accuracy']:.1f} %, {inside} that interval.")
     print(f"Verdict: {record['estimates']['verdict']}")
+    if "second_opinion" in record["estimates"]:
+        print(record["estimates"]["second_opinion"]["sentence"])
 
 
 def recipes() -> None:

@@ -123,13 +123,16 @@ class FoundRecording:
     bearing: Bearing | None = None
 
 
-def find_recordings(paths: Sequence[Path], model: Predictor, channel: str | None = None) -> Iterator[FoundRecording]:
+def find_recordings(
+    paths: Sequence[Path], model: Predictor | None = None, channel: str | None = None
+) -> Iterator[FoundRecording]:
     """The recordings of files and folders, with what a manifest says of them that lies in a folder above.
 
     Of a manifest, or of a folder with one, those that it lists are diagnosed.
     Files with several channels are read by `channel`, or by the one that the model was adapted to.
     """
     manifests: dict[Path, list[FolderEntry]] = {}  # by folder
+    usual = None if model is None else model.channel
 
     def listed(root: Path) -> list[FolderEntry]:
         if root not in manifests:
@@ -137,7 +140,7 @@ def find_recordings(paths: Sequence[Path], model: Predictor, channel: str | None
         return manifests[root]
 
     def as_listed(entry: FolderEntry) -> FoundRecording:
-        read = partial(_read, entry, channel or model.channel)
+        read = partial(_read, entry, channel or usual)
         return FoundRecording(str(entry.row.path), read, entry.row.rpm, entry.row.bearing)
 
     for path in paths:
@@ -151,7 +154,7 @@ def find_recordings(paths: Sequence[Path], model: Predictor, channel: str | None
                 yield from map(as_listed, entries)
             else:  # a domain may be called after its speed
                 speed = speed_in_name(place.parent.name)
-                yield FoundRecording(str(file), partial(_open, file, channel, model.channel), speed)
+                yield FoundRecording(str(file), partial(_open, file, channel, usual), speed)
 
 
 def _read(entry: FolderEntry, channel: str | None) -> Stream:

@@ -133,6 +133,8 @@ def _trust_section(result: Result, others: Sequence[Result]) -> Section:
         f" {_percent(familiarity['rate'])} of the target's windows; {_percent(familiarity['false_alarms'])} of held-out"
         f" ones were beyond them, and {_percent(familiarity['source_unfamiliar'])} of the source's."
     )
+    if "second_opinion" in estimates:
+        sentences.append(estimates["second_opinion"]["sentence"] + " Either may be wrong (docs/diagnose.md).")
     together = [*others, result]
     return Section(
         "How far to trust this",

@@ -10,6 +10,8 @@
 
 from __future__ import annotations
 
+import csv
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,10 +21,12 @@ import torch
 from bearcat.data import Catalogue, Task
 from bearcat.data.catalogue import find_domain
 from bearcat.data.datasets.folder import EMPTY
+from bearcat.diagnosis.classifier import state_of
+from bearcat.diagnosis.physical import SecondOpinion, contradiction
 from bearcat.errors import InputError
 from bearcat.report.choices import compared
 from bearcat.report.results import read_result
-from bearcat.runs.record import add_estimate
+from bearcat.runs.record import PREDICTIONS, add_estimate
 from bearcat.runs.run import EXTRAS, run_stack
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.training.evaluate import EpochEnd
@@ -83,8 +87,49 @@ def adapt(
         found = compared(read_result(out), [read_result(folder) for folder in beside])
         if record["estimates"].get("beside") != found:
             record = add_estimate(out, "beside", found)
+    opinion = second_opinion(spec, out)
+    if opinion is not None and record["estimates"].get("second_opinion") != opinion:
+        record = add_estimate(out, "second_opinion", opinion)
     if page:
         from bearcat.report.run_page import write_run_page
 
         write_run_page(out, beside)
     return record
+
+
+def second_opinion(spec: RunSpec, out: Path) -> dict[str, Any] | None:
+    """What the bearing's orders say of the target's recordings, beside what most test windows of each were called.
+
+    None where no recording's speed and bearing are known, or no class is a state of a bearing.
+    """
+    votes: dict[str, Counter[str]] = defaultdict(Counter)
+    with (out / PREDICTIONS).open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            votes[row["recording"]][row["predicted"]] += 1
+    compared, contradicted = 0, []
+    for entry in spec.dataset.catalogue().entries:
+        if entry.domain != spec.task.target or entry.origin not in votes:
+            continue
+        recording, label = entry.read(), votes[entry.origin].most_common(1)[0][0]
+        if recording.speed is not None or state_of(label) is None:
+            continue
+        second = SecondOpinion(entry.origin, recording.rate, recording.rpm, recording.bearing)
+        for _ in second.observe([recording.signal]):
+            pass
+        physical = second.diagnosis()
+        if physical is None or physical.state is None:
+            continue
+        compared += 1
+        if contradiction(physical, label):
+            found = {"physics": physical.answer, "confidence": physical.confidence, "reason": physical.reason}
+            contradicted.append({"recording": entry.origin, "model": label, **found})
+    if not compared:
+        return None
+    sentence = f"The bearing's orders agree with the model on all {compared} target recordings that they tell."
+    if contradicted:
+        first = contradicted[0]
+        sentence = (
+            f"The bearing's orders contradict the model on {len(contradicted)} of {compared} target recordings, such as"
+            f" {first['recording']}: the model says '{first['model']}', they say {first['physics']}."
+        )
+    return {"recordings": compared, "contradicted": contradicted, "sentence": sentence}

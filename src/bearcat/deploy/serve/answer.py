@@ -23,6 +23,7 @@ from bearcat.data.isolated import Readers
 from bearcat.data.recording import Floats
 from bearcat.deploy.predict import BATCH, Predictor, WindowPredictions, at_rate_of, diagnose_stream, predict_windows
 from bearcat.deploy.serve.picture import Folded, Mark, RecordingPicture, marks_of, sums, timeline
+from bearcat.diagnosis.physical import SecondOpinion, contradiction
 from bearcat.errors import InputError
 from bearcat.trust.pooling import Diagnosis, Tally, diagnose, tally
 
@@ -151,6 +152,20 @@ class PictureAnswer(BaseModel):
     timeline: Timeline
 
 
+class PhysicalAnswer(BaseModel):
+    """What the orders of the bearing say, without the model (docs/diagnose.md)."""
+
+    state: str = Field(description="healthy, inner race, outer race, ball or cannot tell.")
+    confidence: float
+    probabilities: dict[str, float]
+    reason: str = Field(description="The evidence in words.")
+    familiar: bool
+    fitted_rpm: float = Field(description="The speed at which the lines fit, within 3 % of the one given.")
+    band_low: float = Field(description="In Hz, of the band that shows it best.")
+    band_high: float
+    contradiction: str | None = Field(description="Where the model says otherwise: how.")
+
+
 class Answer(BaseModel):
     """A diagnosis. `familiar` is null where the model cannot tell."""
 
@@ -165,6 +180,9 @@ class Answer(BaseModel):
     alarm: bool = Field(description="A class that is an alarm, or an unfamiliar recording.")
     probabilities: dict[str, float]
     notes: list[str]
+    physical: PhysicalAnswer | None = Field(
+        default=None, description="Of recordings, where speed and bearing are given."
+    )
     by_window: list[WindowAnswer] | None = None
     picture: PictureAnswer | None = None
 
@@ -230,7 +248,8 @@ def answer_file(served: Served, readers: Readers, path: Path, query: PredictQuer
     with readers.open_stream(path, query.channel, origin, deadline.until) as stream:
         own_rate = stream.rate or query.rate
         picture = RecordingPicture(own_rate) if query.picture else None
-        blocks = _timed(stream.blocks, deadline)
+        second = SecondOpinion(origin, own_rate, query.speed_rpm, query.bearing())
+        blocks = second.observe(_timed(stream.blocks, deadline))
         stream = replace(stream, blocks=blocks if picture is None else picture.observe(blocks))
         stream, note = at_rate_of(model, stream, query.rate)
         log = _WindowLog(served, query, stream.rate, deadline)
@@ -239,7 +258,12 @@ def answer_file(served: Served, readers: Readers, path: Path, query: PredictQuer
     notes += _assumed_speed(model, query)
     if own_rate is None and marks:
         notes.append(f"{origin}: does not say its sampling rate, so no frequency can be marked; give it as rate")
+    physical = second.diagnosis()
+    doubt = contradiction(physical, model.classes[diagnosis.index])
+    notes += filter(None, (second.problem, doubt, *(() if physical is None else physical.notes)))
     answer = _answer(served, diagnosis, origin, stream.rate, notes)
+    if physical is not None:
+        answer.physical = PhysicalAnswer.model_validate(physical.to_dict() | {"contradiction": doubt})
     answer.by_window = log.lines
     if picture is not None and log.timeline is not None:
         step = model.preparation.step * (1.0 if stream.rate is None else 1 / stream.rate)

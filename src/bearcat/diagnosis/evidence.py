@@ -1,0 +1,147 @@
+"""What speaks for each fault in the envelope spectra of a recording: levels at its orders over the background.
+
+For each fault the first multiples of its order are read together, in every band and at every speed within SEARCH of
+the stated one, and the best combination counts: its lines move together when the speed is off. The fault with the
+highest level fixes the speed; the others are read within SLIP of that.
+
+>>> evidence = find_evidence(spectra.average(), bearing.orders())
+>>> evidence.faults["outer"].level, evidence.faults["outer"].scale, evidence.faults["outer"].lines
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bearcat.diagnosis.spectra import Doubles, Spectra, bands
+
+MULTIPLES = (1, 2, 3)
+SEARCH, SLIP = 0.03, 0.01
+SCALES = 1 + np.linspace(-SEARCH, SEARCH, 61)
+REACH = 1.5  # orders on either side of a bin whose median is its background
+LOWEST = 0.25  # order below which nothing is read: what the mean leaves
+STRONG = 2.0  # log level of a line that counts as one
+HIGHEST = 4.0  # that counts of a line's log level over the background: one huge line does not stand for three
+TIE = 1e-2  # weight of the levels at the very places
+# What the classifier is given of each fault: the mean and the least level of its lines, its sidebands, how few windows
+# there are (one of noise alone has high lines), and 1.
+FEATURES = ("level", "least", "sidebands", "few", "one")
+# A fault's name, the kinematic order it strikes at and how many times in each of its periods, and what modulates it.
+FAULTS = {"inner": ("BPFI", 1, "shaft"), "outer": ("BPFO", 1, None), "ball": ("BSF", 2, "FTF")}
+
+
+@dataclass(frozen=True)
+class FaultEvidence:
+    """How well one fault's lines stand out, in the band that shows it best. Levels are natural logarithms of power."""
+
+    order: float
+    level: float  # mean over the multiples, each bounded
+    lines: tuple[float, ...]  # of each multiple
+    sidebands: float  # mean around the first two multiples, at the order that modulates this fault; 0: none does
+    row: int  # of the spectra: the band
+    band: tuple[float, float]  # its ends as shares of half the rate
+    scale: float  # the speed that fits, over the stated one
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Of one recording, or of a part of it."""
+
+    faults: dict[str, FaultEvidence]
+    windows: int
+    kurtosis: float  # of the most impulsive band's envelope; 2 is noise
+    clutter: float  # share of strong lines that neither shaft nor bearing explains
+    cage: float  # its order
+
+    def features(self) -> Doubles:
+        """(state, feature) of FEATURES; healthy, which comes first, has none."""
+        rows = [
+            [fault.level, bounded(np.array(fault.lines)).min(), fault.sidebands, 1 / np.sqrt(self.windows), 1.0]
+            for fault in self.faults.values()
+        ]
+        return np.array([[0.0] * len(FEATURES), *rows])
+
+
+def last_order(orders: Mapping[str, float]) -> float:
+    """The highest order that is read, with its background."""
+    highest = max(times * orders[name] for name, times, _ in FAULTS.values())
+    return MULTIPLES[-1] * highest * (1 + SEARCH) + REACH
+
+
+def levels_over_background(spectra: Spectra) -> Doubles:
+    """(band, bin) log of the power over the running median around it."""
+    from scipy.ndimage import median_filter
+
+    background = median_filter(spectra.power, size=(1, 2 * round(REACH * spectra.turns) + 1), mode="reflect")
+    levels: Doubles = np.log(np.maximum(spectra.power, 1e-30) / np.maximum(background, 1e-30))
+    levels[:, : int(np.ceil(LOWEST * spectra.turns)) + 1] = 0
+    return levels
+
+
+def read(levels: Doubles, places: NDArray[np.float64]) -> Doubles:
+    """The higher of the two bins around each place (…,), 0 where there are none: (band, …)."""
+    below = np.floor(places).astype(np.int64)
+    inside = (below > 0) & (below + 1 < levels.shape[1])
+    below = np.where(inside, below, 0)
+    return np.where(inside, np.maximum(levels[:, below], levels[:, below + 1]), 0.0)
+
+
+def between(levels: Doubles, places: NDArray[np.float64]) -> Doubles:
+    """Levels at each place (…,) by straight lines between bins: (band, …)."""
+    bins = np.arange(levels.shape[1])
+    return np.array([np.interp(places, bins, row) for row in levels])
+
+
+def bounded(levels: Doubles) -> Doubles:
+    """Levels between 0 and HIGHEST."""
+    return np.clip(levels, 0.0, HIGHEST)
+
+
+def find_evidence(spectra: Spectra, orders: Mapping[str, float]) -> Evidence:
+    """The evidence for each of FAULTS; `orders` are the bearing's kinematic ones."""
+    levels, known = levels_over_background(spectra), {**orders, "shaft": 1.0}
+    multiples = np.array(MULTIPLES)[:, None]
+    places = {
+        fault: times * known[name] * multiples * SCALES * spectra.turns for fault, (name, times, _) in FAULTS.items()
+    }
+    lines = {fault: read(levels, place) for fault, place in places.items()}  # (band, multiple, scale)
+    # A line is as high at neighbouring speeds; the one at whose very places the levels are highest is taken.
+    combined = {
+        fault: bounded(found).mean(axis=1) + TIE * between(levels, places[fault]).mean(axis=1)
+        for fault, found in lines.items()
+    }
+    strongest = max(combined, key=lambda fault: combined[fault].max())
+    scale = float(SCALES[np.unravel_index(combined[strongest].argmax(), combined[strongest].shape)[1]])
+    near = abs(SCALES - scale) <= SLIP + 1e-9
+    found = {}
+    for fault, (name, times, modulator) in FAULTS.items():
+        level = np.where(near, combined[fault], -np.inf)
+        band, place = (int(index) for index in np.unravel_index(level.argmax(), level.shape))
+        own = lines[fault][band, :, place]
+        order, sidebands = times * known[name], 0.0
+        if modulator is not None:
+            sides = np.array([number * order + side * known[modulator] for number in (1, 2) for side in (-1, 1)])
+            sidebands = float(bounded(read(levels[band : band + 1], sides * SCALES[place] * spectra.turns)).mean())
+        found[fault] = FaultEvidence(
+            order, float(bounded(own).mean()), tuple(own.tolist()), sidebands, band, bands(len(levels))[band],
+            float(SCALES[place]),
+        )  # fmt: skip
+    clutter = _clutter(levels[0], known, scale, spectra.turns)
+    return Evidence(found, spectra.windows, float(spectra.kurtosis.max()), clutter, known["FTF"])
+
+
+def _clutter(levels: Doubles, orders: Mapping[str, float], scale: float, turns: float) -> float:
+    """The share of bins of the whole range with a strong line that neither the shaft nor the bearing explains."""
+    explained = np.zeros(levels.size, dtype=bool)
+    roots = [0.0] + [number * times * orders[name] for name, times, _ in FAULTS.values() for number in MULTIPLES]
+    for root in roots:
+        for side in (*range(-3, 4), *(sign * number * orders["FTF"] for sign in (-1, 1) for number in (1, 2))):
+            reach = 2 + SLIP * root * turns
+            place = (root + side) * scale * turns
+            explained[max(0, int(place - reach)) : max(0, int(place + reach) + 1)] = True
+    for number in range(int(levels.size / turns) + 1):
+        explained[max(0, int(number * scale * turns) - 2) : int(number * scale * turns) + 3] = True
+    return float((levels > STRONG)[~explained].mean()) if not explained.all() else 0.0

@@ -1,0 +1,285 @@
+"""Diagnosis from physics alone: identities of gain, clock, speed and streaming, a slow twin, and one sentence for bad input."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy.io import wavfile
+
+import bearcat as library
+from bearcat.data.bearing import BEARINGS
+from bearcat.data.datasets.simulate import Simulated
+from bearcat.data.recording import Recording, resample
+from bearcat.data.stream import Stream
+from bearcat.deploy.diagnose import COLUMNS, known_orders
+from bearcat.diagnosis.classifier import STATES, Classifier, fit, state_of
+from bearcat.diagnosis.evidence import FEATURES, SCALES, find_evidence, levels_over_background
+from bearcat.diagnosis.physical import PhysicalAnalysis, SecondOpinion, contradiction, diagnose_physically
+from bearcat.diagnosis.spectra import EnvelopeSpectra, Plan, Spectra, bands
+from bearcat.errors import InputError
+from tests.reference import diagnosis as slow
+from tests.test_cli import bearcat
+
+ORDERS = BEARINGS["6203"].orders()
+
+
+@cache
+def simulated(state: str, seconds: float = 3.0) -> Recording:
+    machine = Simulated(seconds=seconds, severities=(2.0,), faults=("inner", "outer", "ball"))
+    return machine.recording("N15_M07_F10", state if state == "healthy" else f"{state}-1")
+
+
+def diagnosed(recording: Recording, rpm: float | None = None, threads: int = 1):
+    stream = Stream(recording.origin, recording.rate, iter([recording.signal]))
+    return diagnose_physically(stream, rpm or recording.rpm, ORDERS, threads=threads)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_every_state_of_a_simulated_bearing_is_told(state):
+    found = diagnosed(simulated(state))
+    assert found.state == state
+    assert found.familiar
+    assert sum(found.probabilities.values()) == pytest.approx(1)
+    assert abs(found.fitted_rpm / found.rpm - 1) < 0.012 or state == "healthy"
+
+
+@pytest.mark.parametrize("state", ["healthy", "inner", "ball"])
+def test_neither_gain_nor_offset_nor_polarity_counts(state):
+    recording = simulated(state)
+    changed = replace(recording, signal=-1000 * recording.signal + 50)
+    expected, found = (list(diagnosed(each).probabilities.values()) for each in (recording, changed))
+    np.testing.assert_allclose(found, expected, atol=2e-3)
+
+
+def test_a_machine_at_twice_the_speed_recorded_at_twice_the_rate_is_the_same():
+    recording = simulated("outer")
+    faster = replace(recording, rate=2 * (recording.rate or 0), rpm=2 * (recording.rpm or 0))
+    assert diagnosed(faster).probabilities == diagnosed(recording).probabilities
+
+
+@pytest.mark.parametrize("error", [-0.02, 0.02])
+@pytest.mark.parametrize("state", ["inner", "outer", "ball"])
+def test_a_speed_that_is_two_percent_off_is_found(state, error):
+    recording = simulated(state)
+    rpm = recording.rpm or 0
+    found = diagnosed(recording, rpm * (1 + error))
+    assert found.state == state
+    assert found.fitted_rpm == pytest.approx(rpm, rel=0.006)
+
+
+@pytest.mark.parametrize("rate", [8_000, 12_000, 64_000])
+@pytest.mark.parametrize("state", ["healthy", "inner", "outer"])
+def test_another_rate_tells_the_same(state, rate):
+    assert diagnosed(resample(simulated(state), rate)).state == state
+
+
+def test_blocks_and_threads_do_not_count():
+    recording = simulated("inner")
+    assert recording.rate is not None
+    assert recording.rpm is not None
+    whole = diagnosed(recording).probabilities
+    assert diagnosed(recording, threads=2).probabilities == whole
+    analysis = PhysicalAnalysis("x", recording.rate, recording.rpm, ORDERS)
+    blocks = [recording.signal[start : start + 777] for start in range(0, recording.signal.size, 777)]
+    passed = list(analysis.observe(blocks))
+    assert all(left is right for left, right in zip(passed, blocks, strict=True))
+    assert analysis.diagnosis().probabilities == whole
+
+
+def test_spectra_agree_with_the_slow_twin():
+    window = np.random.default_rng(0).standard_normal(600).astype(np.float32)
+    plan = Plan(600, rate=600.0, rpm=600.0, last=3.0)
+    found = plan.measure(window)
+    assert found is not None
+    assert len(found.power) == 7  # the whole, two halves and four quarters hold twice the highest order
+    lines = slow.whitened(window)
+    narrow = [slow.squared_envelope(lines, 1 + band * plan.width, plan.width, plan.size) for band in range(4)]
+    envelopes = [sum(narrow), narrow[0] + narrow[1], narrow[2] + narrow[3], *narrow]
+    for row, envelope in enumerate(envelopes):
+        power, kurtosis = slow.power(np.asarray(envelope), plan.bins)
+        np.testing.assert_allclose(found.power[row], power, rtol=2e-3, atol=2e-3 * power.max())
+        assert found.kurtosis[row] == pytest.approx(kurtosis, rel=1e-3)
+    assert bands(7)[1:4] == [(0.0, 0.5), (0.5, 1.0), (0.0, 0.25)]
+
+
+def test_evidence_agrees_with_the_slow_twin():
+    drawn = np.random.default_rng(1)
+    turns, last = 10.0, 21.0
+    power = drawn.exponential(size=(3, int(last * turns)))
+    for multiple in (1, 2, 3):
+        power[1, round(multiple * 1.01 * ORDERS["BPFO"] * turns)] *= 40
+    spectra = Spectra(power, turns, 1, np.full(3, 2.0))
+    levels = np.array([[slow.level(row, k, 15, 4) for k in range(row.size)] for row in power])
+    np.testing.assert_allclose(levels_over_background(spectra), levels, atol=1e-9)
+    evidence = find_evidence(spectra, ORDERS)
+    best = max(
+        (sum(min(max(line, 0), 4) for line in slow.comb(levels[band], ORDERS["BPFO"], scale, turns)) / 3, band, scale)
+        for band in range(3)
+        for scale in SCALES
+    )
+    outer = evidence.faults["outer"]
+    assert outer.level == pytest.approx(best[0])
+    assert outer.row == 1
+    assert outer.scale == pytest.approx(1.01, abs=0.006)
+    assert outer.lines == pytest.approx(slow.comb(levels[1], ORDERS["BPFO"], outer.scale, turns))
+    classifier = Classifier(drawn.standard_normal(len(FEATURES)))
+    expected = slow.probabilities(evidence.features(), classifier.coefficients)
+    np.testing.assert_allclose(classifier.probabilities(evidence), expected)
+
+
+def test_fitting_finds_the_coefficients_that_made_the_labels():
+    drawn = np.random.default_rng(2)
+    truth = np.array([1.5, -1.0])
+    features = drawn.standard_normal((4000, 3, 2))
+    scores = features @ truth + drawn.gumbel(size=(4000, 3))
+    found = fit(features, scores.argmax(axis=1), np.ones(4000), penalty=0.0)
+    np.testing.assert_allclose(found, truth, atol=0.15)
+
+
+def test_orders_of_a_data_sheet_stand_in_for_the_geometry():
+    bearing = BEARINGS["6205"].orders()
+    made = known_orders(None, {"BPFO": bearing["BPFO"], "BPFI": bearing["BPFI"]})
+    assert made == pytest.approx(bearing)
+    for given, field in (
+        ({"BPFO": 3.6}, "bpfi"),
+        ({"BPFO": 107.0, "BPFI": 162.0}, "bpfo"),
+        ({"BPFO": 5, "BPFI": 3}, "bpfo"),
+    ):
+        with pytest.raises(InputError) as caught:
+            known_orders(None, given)
+        assert caught.value.field == field
+    with pytest.raises(InputError, match="not both"):
+        known_orders("6205", {"BPFO": 3.6})
+
+
+def test_strikes_at_no_order_cannot_be_told_and_a_wrong_rate_is_unfamiliar():
+    recording = simulated("outer")
+    rate, rpm = recording.rate or 0, recording.rpm or 0
+    assert diagnosed(recording, rpm * 1.31).state is None
+    slow_machine = diagnosed(replace(recording, rate=rate / 8, rpm=rpm / 8))
+    assert slow_machine.state == "outer"
+    assert not slow_machine.familiar
+    assert any("Hz" in note for note in slow_machine.notes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rpm", "field", "word"),
+    [
+        ({}, None, "rpm", "speed"),
+        ({"rate": None}, 1500, "rate", "rate"),
+        ({}, 90_000, "rpm", "up to"),
+        ({}, 1.0, "rpm", "least"),
+        ({"signal": np.full(50_000, 3.0, dtype=np.float32)}, 1500, None, "no vibration"),
+        ({"signal": np.zeros(1000, dtype=np.float32)}, 1500, None, "turns"),
+        ({"signal": np.clip(np.sin(np.arange(50_000)), -0.3, 0.3)}, 1500, None, "clipped"),
+    ],
+)
+def test_bad_input_is_one_sentence(changes, rpm, field, word):
+    recording = replace(simulated("healthy"), rpm=None, **changes)
+    with pytest.raises(InputError, match=word) as caught:
+        diagnosed(recording, rpm)
+    assert str(caught.value).startswith(recording.origin)
+    assert caught.value.field == field
+
+
+def test_limits_are_counted_over_blocks():
+    spectra = EnvelopeSpectra(1000.0, 600.0, 10.0)
+    for block in ([1, 1, 1, 1, 0], [2, 2, 2, 0, 2], [-1, -1, -1, -1, -1]):
+        spectra.add(np.array(block, dtype=np.float32))
+    assert spectra.clipped == pytest.approx((1 + 3) / 15)  # runs of three at 2, and at −1
+
+
+@pytest.mark.parametrize(
+    ("name", "state"),
+    [
+        ("Normal", "healthy"), ("healthy", "healthy"), ("IR5", "inner"), ("inner-007", "inner"), ("Inner race", "inner"),
+        ("OR8", "outer"), ("outer_2mm", "outer"), ("ball-014", "ball"), ("B007", "ball"), ("both-1", None), ("oil", None),
+        ("imbalance", None), ("KA04", "outer"), ("K001", None),
+    ],
+)  # fmt: skip
+def test_names_of_classes_are_understood(name, state):
+    assert state_of(name) == state
+
+
+def test_a_contradiction_is_said_and_agreement_is_not():
+    recording = simulated("outer")
+    second = SecondOpinion("x", recording.rate, recording.rpm, BEARINGS["6203"])
+    assert len(list(second.observe([recording.signal]))) == 1
+    physical = second.diagnosis()
+    assert contradiction(physical, "outer-3") is None
+    assert contradiction(physical, "unknown kind") is None
+    assert "outer race" in str(contradiction(physical, "inner-3"))
+    unknown = SecondOpinion("x", recording.rate, recording.rpm, None)
+    assert unknown.diagnosis() is None
+    assert unknown.problem is None
+    impossible = SecondOpinion("x", recording.rate, 1e5, BEARINGS["6203"])
+    assert impossible.diagnosis() is None
+    assert impossible.problem
+
+
+def test_from_python(tmp_path):
+    recording = simulated("inner")
+    np.save(tmp_path / "a.npy", recording.signal)
+    found = library.diagnose([tmp_path / "a.npy", recording.signal], rpm=1500, bearing="6203", rate=recording.rate)
+    assert [diagnosis.state for diagnosis in found] == ["inner", "inner"]
+    assert "inner race" in repr(found)
+    assert len(found[:1]) == 1
+    pandas = pytest.importorskip("pandas")
+    frame = found.to_frame()
+    assert isinstance(frame, pandas.DataFrame)
+    assert tuple(frame.columns) == COLUMNS
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two recordings as wav, of a healthy bearing and of one with a damaged outer race."""
+    place = tmp_path_factory.mktemp("plant")
+    for state in ("healthy", "outer"):
+        wavfile.write(place / f"{state}.wav", 16_000, simulated(state).signal)
+    return place
+
+
+def test_the_command_prints_draws_and_exits(folder, tmp_path):
+    words = ("--rpm", 1500, "--bearing", "6203")
+    answer = bearcat("diagnose", folder, *words, "--format", "csv", "--png", tmp_path)
+    assert answer.returncode == 1
+    rows = list(csv.DictReader(io.StringIO(answer.stdout)))
+    assert [row["state"] for row in rows] == ["healthy", "outer race"]
+    assert (tmp_path / "outer.png").read_bytes().startswith(b"\x89PNG")
+    healthy = bearcat("diagnose", folder / "healthy.wav", *words, "--format", "json")
+    assert healthy.returncode == 0
+    (found,) = json.loads(healthy.stdout)["recordings"]
+    assert set(found["evidence"]) == {"inner", "outer", "ball"}
+    table = bearcat("diagnose", folder, folder / "none.wav", "--rpm", 1500, "--bpfo", 3.05, "--bpfi", 4.95)
+    assert table.returncode == 1
+    assert "BPFO" in table.stdout
+    assert "none.wav" in table.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "word"),
+    [
+        (("--rpm", 1500), "--bearing"), (("--bearing", "6203"), "--rpm"), (("--bearing", "6023", "--rpm", 1500), "6203"),
+        (("--rpm", 0, "--bearing", "6203"), "--rpm"), (("--rpm", 1500, "--bearing", "6203", "--format", "jsn"), "json"),
+    ],
+)  # fmt: skip
+def test_the_command_refuses_with_one_sentence(folder, words, word):
+    answer = bearcat("diagnose", folder / "outer.wav", *words)
+    assert answer.returncode == 2
+    assert word in answer.stderr
+    assert len(answer.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "rpm", "state"), [(130, 1796, "outer"), (105, 1797, "inner"), (97, 1797, "healthy")]
+)
+def test_recordings_of_cwru_are_told(real_data, number, rpm, state):
+    path = real_data("cwru") / f"{number}.mat"
+    (found,) = library.diagnose(path, rpm=rpm, bearing="6205", rate=12_000, channel=f"X{number:03d}_DE_time")
+    assert found.state == state
