@@ -165,7 +165,7 @@ def report(title: str, examples: Sequence[Example], classifier: Classifier, unit
         surest = np.argsort(-confidence, kind="stable")
         curve = [100 * right[surest[: round(share * len(right))]].mean() for share in (0.9, 0.8, 0.7)]
         print(
-            f"| {title} | {unit} | {right.sum()} of {len(right)} | {100 * float(ece(found, truth)):.1f} |"
+            f"| {title} | {unit} | {right.sum()} of {len(right)} | {100 * float(ece(found, truth, bins=15)):.1f} |"
             f" {told.sum()} | {right[told].sum()} of {told.sum()} | {' / '.join(f'{share:.0f}' for share in curve)} |"
         )
 

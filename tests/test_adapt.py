@@ -66,6 +66,15 @@ def test_the_record_compares_the_run_with_the_one_beside_it_and_is_sealed(finish
     assert "beside" not in read_record(finished / "beside-source-only")["estimates"]
 
 
+def test_the_bearings_orders_give_a_second_opinion(finished):
+    opinion = read_record(finished)["estimates"]["second_opinion"]
+    votes = {row["recording"]: row["predicted"] for row in rows_of(finished / "predictions.csv")}
+    assert 2 <= opinion["recordings"] <= len(votes)
+    for found in opinion["contradicted"]:
+        assert found["physics"].split()[0] not in found["model"]
+    assert opinion["sentence"] in (finished / "report.html").read_text(encoding="utf-8").replace("&#39;", "'")
+
+
 def test_the_page_shows_the_run_and_the_one_beside_it(finished):
     page = (finished / "report.html").read_text(encoding="utf-8")
     assert "CAT*-Temperature" in page

@@ -7,6 +7,7 @@ import io
 import json
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +25,8 @@ from bearcat.diagnosis.physical import PhysicalAnalysis, SecondOpinion, contradi
 from bearcat.diagnosis.spectra import EnvelopeSpectra, Plan, Spectra, bands
 from bearcat.errors import InputError
 from tests.reference import diagnosis as slow
-from tests.test_cli import bearcat
+from tests.test_artefact import made_model, save_model
+from tests.test_predict import command  # noqa: F401
 
 ORDERS = BEARINGS["6203"].orders()
 
@@ -245,21 +247,34 @@ def folder(tmp_path_factory):
     return place
 
 
-def test_the_command_prints_draws_and_exits(folder, tmp_path):
+def test_the_command_prints_draws_and_exits(folder, tmp_path, command):  # noqa: F811
     words = ("--rpm", 1500, "--bearing", "6203")
-    answer = bearcat("diagnose", folder, *words, "--format", "csv", "--png", tmp_path)
-    assert answer.returncode == 1
-    rows = list(csv.DictReader(io.StringIO(answer.stdout)))
+    status, output, _ = command("diagnose", folder, *words, "--format", "csv", "--png", tmp_path)
+    assert status == 1
+    rows = list(csv.DictReader(io.StringIO(output)))
     assert [row["state"] for row in rows] == ["healthy", "outer race"]
     assert (tmp_path / "outer.png").read_bytes().startswith(b"\x89PNG")
-    healthy = bearcat("diagnose", folder / "healthy.wav", *words, "--format", "json")
-    assert healthy.returncode == 0
-    (found,) = json.loads(healthy.stdout)["recordings"]
+    status, output, _ = command("diagnose", folder / "healthy.wav", *words, "--format", "json")
+    assert status == 0
+    (found,) = json.loads(output)["recordings"]
     assert set(found["evidence"]) == {"inner", "outer", "ball"}
-    table = bearcat("diagnose", folder, folder / "none.wav", "--rpm", 1500, "--bpfo", 3.05, "--bpfi", 4.95)
-    assert table.returncode == 1
-    assert "BPFO" in table.stdout
-    assert "none.wav" in table.stderr
+    words = ("--rpm", 1500, "--bpfo", 3.05, "--bpfi", 4.95)
+    status, output, errors = command("diagnose", folder, folder / "none.wav", *words)
+    assert status == 1
+    assert "BPFO" in output
+    assert "none.wav" in errors
+
+
+def test_predict_says_where_the_orders_contradict_the_model(folder, tmp_path, command):  # noqa: F811
+    save_model(tmp_path / "model", made_model(classes=("inner", "ball"), rate=16_000.0))
+    words = (tmp_path / "model", folder / "outer.wav", "--bearing", "6203", "--rpm", 1500)
+    _, output, errors = command("predict", *words, "--format", "csv")
+    (row,) = csv.DictReader(io.StringIO(output))
+    assert row["physics"] == "outer race"
+    assert "BPFO" in errors
+    (found,) = json.loads(command("predict", *words[:-2], "--format", "json")[1])["recordings"]
+    assert found["physics"] is None
+    assert found["contradiction"] is None
 
 
 @pytest.mark.parametrize(
@@ -269,11 +284,11 @@ def test_the_command_prints_draws_and_exits(folder, tmp_path):
         (("--rpm", 0, "--bearing", "6203"), "--rpm"), (("--rpm", 1500, "--bearing", "6203", "--format", "jsn"), "json"),
     ],
 )  # fmt: skip
-def test_the_command_refuses_with_one_sentence(folder, words, word):
-    answer = bearcat("diagnose", folder / "outer.wav", *words)
-    assert answer.returncode == 2
-    assert word in answer.stderr
-    assert len(answer.stderr.strip().splitlines()) == 1
+def test_the_command_refuses_with_one_sentence(folder, words, word, command):  # noqa: F811
+    status, _, errors = command("diagnose", folder / "outer.wav", *words)
+    assert status == 2
+    assert word in errors
+    assert len(errors.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -283,3 +298,26 @@ def test_recordings_of_cwru_are_told(real_data, number, rpm, state):
     path = real_data("cwru") / f"{number}.mat"
     (found,) = library.diagnose(path, rpm=rpm, bearing="6205", rate=12_000, channel=f"X{number:03d}_DE_time")
     assert found.state == state
+
+
+def test_the_benchmark_leaves_each_bench_out_and_writes_the_coefficients(monkeypatch, capsys, tmp_path):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    import diagnose as benchmark
+
+    def machine(number: int, bench: str = "simulated") -> Recording:
+        state = STATES[number % 4]
+        return replace(simulated(state), domain=bench, label=state, origin=f"{bench} {number}")
+
+    benches = [machine(number, f"bench {number % 2}") for number in range(4)]
+    monkeypatch.setattr(benchmark, "recordings", lambda _: iter(benches))
+    monkeypatch.setattr(benchmark, "simulated", machine)
+    monkeypatch.setattr(benchmark, "CHANGES", {})
+    monkeypatch.setattr(benchmark, "COEFFICIENTS", tmp_path / "coefficients.json")
+    monkeypatch.setattr("sys.argv", ["diagnose.py", str(tmp_path), "--simulated", "4", "--write"])
+    benchmark.main()
+    shown = capsys.readouterr().out
+    assert "| bench 0 | recordings | 2 of 2 |" in shown
+    assert "bench 1 left out" in shown
+    written = json.loads((tmp_path / "coefficients.json").read_text())
+    assert set(written["coefficients"]) == set(FEATURES)
+    assert written["made_from"] == {"bench 0": 2, "bench 1": 2, "simulated": 4}

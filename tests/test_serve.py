@@ -40,6 +40,7 @@ from bearcat.deploy.serve.limits import Address, Limits
 from bearcat.deploy.serve.pages import docs_page, main_page
 from bearcat.deploy.serve.picture import Folded, RecordingPicture, extremes, marks_of, sums
 from bearcat.deploy.serve.run import serve
+from bearcat.diagnosis.classifier import state_of
 from bearcat.errors import InputError
 from tests import opened
 from tests.test_artefact import familiar_with, made_model, raw_windows, save_model
@@ -279,6 +280,20 @@ def test_the_picture_has_a_bounded_number_of_points_whatever_the_length(server):
         assert len(shown["class"]) * shown["step"] == pytest.approx(seconds, rel=0.05)
         (shaft,) = picture["marks"]
         assert (shaft["name"], shaft["hertz"]) == ("shaft", pytest.approx(1797 / 60))
+
+
+def test_the_bearings_orders_give_a_second_opinion_and_a_contradiction_is_said(server):
+    signal = Simulated(seconds=2.0, rate=RATE, severities=(2.0,)).recording("N15_M07_F10", "outer-1").signal
+    bearing = {"balls": 8, "ball_diameter": 6.75, "pitch_diameter": 28.5}
+    answer = server.upload("a.wav", as_wav(signal), speed_rpm=1500, **bearing).json()
+    assert answer["physical"]["state"] == "outer race"
+    contradicted = answer["physical"]["contradiction"]
+    assert (contradicted is not None) == (state_of(answer["class"]) not in (None, "outer"))
+    assert contradicted is None or contradicted in answer["notes"]
+    assert server.upload("a.wav", as_wav(signal), speed_rpm=1500).json()["physical"] is None
+    short = server.upload("a.wav", as_wav(signal[:2000]), speed_rpm=1500, **bearing).json()
+    assert short["physical"] is None
+    assert any("turns" in note for note in short["notes"])
 
 
 @given(sizes=st.lists(st.integers(1, 50), min_size=1, max_size=30), most=st.integers(1, 7))
