@@ -36,8 +36,9 @@ FLAGS = (
 # A worker runs whole modules (their fixtures cost more than most of their tests), these first, so that no worker is
 # left with a long one when the others have nothing to do.
 LONGEST = (
-    "test_learning", "test_bench", "test_serve", "test_examples", "test_adapt", "test_seams", "test_estimator", "test_page",
-    "test_export", "test_smoke", "test_trust", "test_benchmark_docs", "test_predict", "test_train", "test_reference_loop",
+    "test_bench", "test_train", "test_learning", "test_serve", "test_estimator", "test_page", "test_examples", "test_adapt",
+    "test_hostile", "test_predict", "test_export", "test_seams", "test_alignments", "test_cli", "test_trust", "test_smoke",
+    "test_benchmarks", "test_calibration", "test_choose", "test_figures", "test_native",
 )  # fmt: skip
 
 

@@ -6,9 +6,11 @@ import errno
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -339,8 +341,11 @@ def command_line(pid: int) -> bytes:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Ray with a local cluster, as the executor starts it, and with a GPU in its books; started once for all tests."""
     pytest.importorskip("ray")
+    home = tmp_path_factory.mktemp("home")
+    (home / ".ray").mkdir()
+    (home / ".ray" / "auth_token").write_text("a-token-for-tests")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))  # where Ray keeps a token
+        patch.setenv("HOME", str(home))
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         patch.setenv("RAY_OVERRIDE_RESOURCES", '{"GPU": 1}')
         ray = executors._connected(Cluster("cpu", jobs=2))
@@ -350,20 +355,44 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.mark.slow
-def test_a_cluster_agrees_with_the_stack_and_a_killed_worker_s_run_is_repeated(make, whole, cluster):
+def test_the_script_for_slurm_agrees_with_the_stack_and_a_killed_worker_s_run_is_repeated(
+    make, whole, cluster, tmp_path
+):
+    """SLURM is played: its `srun` notes what it should start on the nodes, where there is a cluster already."""
+    page = (Path(__file__).parents[1] / "docs" / "benchmark.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"^```bash\n(#!/bin/bash.*?)^```", page, re.DOTALL | re.MULTILINE)
     site = make()
-    address = cluster.get_runtime_context().gcs_address
-    command = start(site, "--executor", "ray", "--address", address, "--device", "cpu")
-    command.wait_for_checkpoint(site)
+    head, port = cluster.get_runtime_context().gcs_address.split(":")
+    for theirs, ours in (
+        ("6379", port), ("grids/paper.toml", site.grid), ("/shared/paderborn", site.root), ("/shared/store", site.store.path),
+        ("--limit-seconds 28000", "--limit-seconds 280 --device cpu"),
+    ):  # fmt: skip
+        assert theirs in script
+        script = script.replace(theirs, str(ours))
+    played = {"srun": f'echo "$*" >> {tmp_path}/calls', "scontrol": f"echo {head}; echo another"}
+    for name, text in played.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    own = os.environ | {
+        "PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "SLURM_JOB_NUM_NODES": "2", "SLURM_CPUS_PER_TASK": "1", "SLURM_JOB_NODELIST": "vm[1-2]",
+    }  # fmt: skip
+    with (tmp_path / "said").open("w") as said:
+        job = subprocess.Popen(["bash", "-c", script], env=own, stdout=said, stderr=said)
+    wait_until(lambda: job.poll() is not None or list(site.store.path.glob("stacks/*/checkpoint.safetensors")), 180)
+    assert job.poll() is None, (tmp_path / "said").read_text()
     workers = [pid for pid in descendants(os.getpid()) if command_line(pid).startswith(b"ray::train")]
     os.kill(workers[0], signal.SIGKILL)
-    status, output, errors = command.finish()
-    assert status == 0, errors
+    status, printed = job.wait(180), (tmp_path / "said").read_text()
+    assert status == 0, printed
     assert len(workers) == 2
-    assert "a worker was lost (WorkerCrashedError); its run is tried again" in errors
-    assert "4 done" in output
+    assert "a worker was lost (WorkerCrashedError); its run is tried again" in printed
+    assert "4 done" in printed
     assert not list((site.store.path / "stacks").iterdir())
     agree(whole, site, TOLERANCE)
+    first, second = sorted((tmp_path / "calls").read_text().splitlines(), key=lambda call: "--head" not in call)
+    assert first.endswith(f"--nodelist={head} ray start --head --port={port} --num-cpus=1 --block")
+    assert second.endswith(f"--exclude={head} ray start --address={head}:{port} --num-cpus=1 --block")
 
 
 @pytest.mark.slow

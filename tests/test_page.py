@@ -436,14 +436,9 @@ def test_a_run_is_charged_its_share_of_its_stack_and_the_precision_is_shown(tmp_
     assert mixed.items == ("precision: tf32 (1 run), bfloat16 (1 run)",)
 
 
-@pytest.mark.parametrize(("methods", "tasks", "seeds"), [(1, 1, 1), (2, 1, 1)])
-def test_a_small_report_speaks_of_one_thing_as_of_one(tmp_path: Path, methods: int, tasks: int, seeds: int):
-    cells = [
-        Cell("rig", "time", task, method, seed)
-        for method in ("CAT*-Temperature", "source-only")[:methods]
-        for task in ("a→b", "b→a")[:tasks]
-        for seed in range(seeds)
-    ]
+@pytest.mark.parametrize("methods", [1, 2])
+def test_a_small_report_speaks_of_one_thing_as_of_one(tmp_path: Path, methods: int):
+    cells = [Cell("rig", "time", "a→b", method, 0) for method in ("CAT*-Temperature", "source-only")[:methods]]
     results = [made_result(tmp_path / str(number), cell) for number, cell in enumerate(cells)]
     missing = [Missing(Cell("rig", "time", "a→b", "DANN", 0), "not run")] if methods == 2 else []
     page = write_bench_report("Small", results, missing, tmp_path / "out").read_text(encoding="utf-8")
@@ -451,8 +446,7 @@ def test_a_small_report_speaks_of_one_thing_as_of_one(tmp_path: Path, methods: i
     assert not re.findall(r"\b1 (?:runs|tasks|seeds|methods|cells|pairs|blocks|rows)\b(?! planned)", text)
     assert not re.findall(r"(?:over|of) 1 seed\b", text)
     assert ("Average rank" in text) == ("Friedman" in text) == (methods > 1)
-    if seeds == 1:
-        assert "standard deviation" not in text
+    assert "standard deviation" not in text
 
 
 def test_a_second_report_leaves_nothing_of_the_first(tmp_path: Path):

@@ -272,11 +272,11 @@ def test_a_model_whose_calibration_ended_at_its_bound_says_so(tmp_path, model_fo
     whole = made_model(calibration="temperature")
     state = whole.calibration.state()
     ended = replace(whole, calibration=Calibration.from_state(state | {"at_bound": torch.ones_like(state["at_bound"])}))
-    for number, model in enumerate((whole, ended)):
-        save_model(tmp_path / f"{number}", model)
-        export_onnx(model, tmp_path / f"{number}.onnx")
-        for path in (tmp_path / f"{number}", tmp_path / f"{number}.onnx"):
-            assert ("not calibrated" in command("predict", path, *words)[2]) == (model is ended)
+    save_model(tmp_path / "model", ended)
+    export_onnx(ended, tmp_path / "model.onnx")
+    for folder in (tmp_path, model_folder):
+        for path in (folder / "model", folder / "model.onnx"):
+            assert ("not calibrated" in command("predict", path, *words)[2]) == (folder == tmp_path)
 
 
 def test_a_model_that_its_run_refused_is_used_and_exported_with_one_note(tmp_path, model_folder, command):
