@@ -122,7 +122,7 @@ def test_promises_are_compared_word_by_word():
 
 
 def test_simulate_and_adapt_shows_that_adapting_gains(tmp_path):
-    printed = python(str(ROOT / "examples" / "simulate_and_adapt.py"), "--epochs", "9", folder=tmp_path)
+    printed = python(str(ROOT / "examples" / "simulate_and_adapt.py"), "--epochs", "6", folder=tmp_path)
     target = {name: float(value) for name, value in re.findall(r"^(\S+) .*target ([\d.]+)%", printed, re.M)}
     assert set(target) == {"source-only", "CAT*-Temperature"}
     assert target["CAT*-Temperature"] > target["source-only"]
