@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check bench browser fuzz clean
+.PHONY: demo test check bench browser fuzz docs clean
 
 # Simulated bearings: adapts to another operating condition, with two methods of the paper beside it, and draws the shift.
 demo: .venv/demo
@@ -25,6 +25,11 @@ browser:
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get; then \
 		apt-get update -qq && apt-get install -y -qq chromium || echo "Chromium could not be installed; tests in a browser are skipped"; \
 	else echo "No Chromium here and no right to install it; tests in a browser are skipped"; fi >&2
+
+# The documents as a site in site/, with every link checked. Nothing is loaded from elsewhere; the search wants a server.
+docs: .venv/dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "Open site/index.html, or run $(BIN)/mkdocs serve for the search"
 
 # Mutated files through a server: some fifteen minutes on two cores (docs/security.md).
 fuzz: .venv/dev
@@ -53,4 +58,4 @@ bench: .venv/dev
 	@touch $@
 
 clean:
-	rm -rf .venv demo
+	rm -rf .venv demo site
