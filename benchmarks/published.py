@@ -1,11 +1,12 @@
 """What does each behaviour of the published code do? The table of grids/published.toml, from a store.
 
-    bearcat bench run grids/published.toml --store STORE      # 120 runs; about a minute for ten of them on an H200
+    bearcat bench run grids/published.toml --store STORE      # 120 runs; about 12 minutes on an H200
     python benchmarks/published.py --store STORE
 
 For each task the target accuracy and ECE (15 bins, as the published code's own figures) in per cent, mean ± standard
 deviation over seeds, and the p-value of a paired t test against the first method; then the exact signed-rank test over
-all cells of both tasks. docs/results.md has what came out.
+all cells of both tasks. The second table asks whether the published code's one run could be a further seed of each
+method. docs/results.md has what came out.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import t as student_t
 from scipy.stats import ttest_rel
 
 from bearcat.report.stats import signed_rank
@@ -46,10 +48,11 @@ def main() -> None:
             if score is not None:
                 cells[metric, result.cell.method, result.cell.task][result.cell.seed] = 100 * score
     print(f"{len(found)} runs, {len(missing)} without a result", end="\n\n")
-    print_table(cells, authors_rows(chosen.authors))
+    print_table(cells)
+    print_distances(cells, authors_figures(chosen.authors))
 
 
-def print_table(cells: Cells, authors: list[str]) -> None:
+def print_table(cells: Cells) -> None:
     methods = list(dict.fromkeys(method for _, method, _ in cells))
     tasks = list(dict.fromkeys(task for _, _, task in cells))
     columns = [(metric, task) for task in tasks for metric in METRICS]
@@ -60,7 +63,25 @@ def print_table(cells: Cells, authors: list[str]) -> None:
         texts = [_cell(cells[metric, method, task], cells[metric, methods[0], task]) for metric, task in columns]
         tests = [_signed_rank(cells, metric, method, methods[0], tasks) for metric in METRICS]
         print(f"| {method} | {' | '.join([*texts, *tests])} |")
-    print("\n".join(authors))
+
+
+def print_distances(cells: Cells, authors: dict[tuple[str, str], float]) -> None:
+    """For each method the p-value of the published code's run as one more seed of it."""
+    print(f"\n| method | {' | '.join(f'{task} {metric}' for metric, task in authors)} |")
+    print("|---|" + "---|" * len(authors))
+    print(f"| published code, one run | {' | '.join(f'{value:.1f}' for value in authors.values())} |")
+    for method in dict.fromkeys(method for _, method, _ in cells):
+        tested = [_as_further_seed(cells[metric, method, task], value) for (metric, task), value in authors.items()]
+        print(f"| {method} | {' | '.join(tested)} |")
+
+
+def _as_further_seed(mine: dict[int, float], value: float) -> str:
+    """Two-sided, by the t distribution: the spread of one more value about the mean of n is sd · √(1 + 1/n)."""
+    values, count = list(mine.values()), len(mine)
+    if count < 2:
+        return "–"
+    distance = abs(value - np.mean(values)) / (np.std(values, ddof=1) * np.sqrt(1 + 1 / count))
+    return f"p = {2 * student_t.sf(distance, count - 1):.2g}"
 
 
 def _cell(mine: dict[int, float], first: dict[int, float]) -> str:
@@ -71,7 +92,7 @@ def _cell(mine: dict[int, float], first: dict[int, float]) -> str:
     spread = f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
     pairs = np.array([[mine[seed], first[seed]] for seed in seeds])
     tested = len(seeds) > 1 and bool((pairs[:, 0] != pairs[:, 1]).any())
-    return f"{np.mean(values):.1f}{spread}" + (f" ({ttest_rel(*pairs.T).pvalue:.2f})" if tested else "")
+    return f"{np.mean(values):.1f}{spread}" + (f" ({ttest_rel(*pairs.T).pvalue:.2g})" if tested else "")
 
 
 def _signed_rank(cells: Cells, metric: str, method: str, first: str, tasks: list[str]) -> str:
@@ -83,20 +104,21 @@ def _signed_rank(cells: Cells, metric: str, method: str, first: str, tasks: list
     ]
     if method == first or not differences:
         return "–"
-    return f"{np.mean(differences):+.1f}, p = {signed_rank(np.array(differences))[0]:.2f}"
+    return f"{np.mean(differences):+.1f}, p = {signed_rank(np.array(differences))[0]:.2g}"
 
 
-def authors_rows(path: Path) -> list[str]:
-    """The published code's seed, for the eye: one run has no spread."""
+def authors_figures(path: Path) -> dict[tuple[str, str], float]:
+    """(metric, task) → the published code's figure of its one run of CAT*-Temperature."""
     if not path.exists():
-        return []
+        return {}
     with path.open(encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["method"] == "CAT*-TempScaling"]
-    return [
-        f"published code, seed {row['seed']}, {row['source']}→{row['target']}: accuracy {row['teacher_accuracy']},"
-        f" ECE {row['ece15_target']}"
+    columns = {"accuracy": "teacher_accuracy", "ece15": "ece15_target"}
+    return {
+        (metric, f"mfs-{row['source']}→mfs-{row['target']}"): float(row[column])
         for row in rows
-    ]
+        for metric, column in columns.items()
+    }
 
 
 if __name__ == "__main__":

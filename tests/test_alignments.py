@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,7 @@ def test_moment_matching_is_the_twins(view):
             (KernelMatching, reference.kernel_discrepancy([source], [target], [None])),
             (JointMatching, reference.kernel_discrepancy([source, likely[0]], [target, likely[1]], [None, [1.68]])),
             (CovarianceMatching, reference.coral(source, target)),
+            (partial(CovarianceMatching, layer="logits"), reference.coral(*logits)),
         ):
             found = of_stack(kind(weight=1.0), kind(weight=3.0)).loss(view)
             assert float(found[run]) == pytest.approx((0.5, 1.5)[run] * expected, rel=1e-6), kind

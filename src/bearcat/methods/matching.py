@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bearcat.methods.alignment import reversal_coefficient
-from bearcat.methods.ingredient import Ingredient, View, per_run
+from bearcat.methods.ingredient import Ingredient, View, check_choice, per_run
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,13 +64,18 @@ class JointMatching(Matching):
 
 @dataclass(frozen=True)
 class CovarianceMatching(Matching):
-    """CORAL: ‖C_s − C_t‖² / 4d², C the covariance of d features."""
+    """CORAL: ‖C_s − C_t‖² / 4d², C the covariance of d features; or of logits, as the UDTL benchmark's code does it."""
 
     name = "coral"
+    layer: str = "features"
+
+    def __post_init__(self) -> None:
+        check_choice("coral.layer", self.layer, ("features", "logits"))
 
     def distance(self, view: View) -> Tensor:
         from bearcat.methods import distances
 
-        source = distances.covariance(view.source_features, view.source_present)
-        gap = source - distances.covariance(view.target_features, view.target_present)
+        values = view.features if self.layer == "features" else view.logits
+        source = distances.covariance(values[:, : view.size], view.source_present)
+        gap = source - distances.covariance(values[:, view.size :], view.target_present)
         return gap.square().sum(dim=(1, 2)) / (4 * gap.shape[1] ** 2)
