@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -314,3 +315,45 @@ def test_only_methods_keeps_the_order_and_the_rest(tmp_path):
     grid = read_grid(written(tmp_path, SMALL))
     assert [method.name for method in only_methods(grid, ["DANN"]).methods] == ["DANN"]
     assert replace(only_methods(grid, ["DANN"]), methods=grid.methods) == grid
+
+
+def test_a_grid_without_inputs_takes_each_recipes_own(tmp_path):
+    path = tmp_path / "grid.toml"
+    path.write_text('data = "simulated"\nmethods = ["DANN", "dense-MCC"]\ndomains = ["0", "1"]\nseeds = 1\n')
+    found = {spec.recipe_name: spec.preparation.input.split(":")[0] for spec in plan(read_grid(path))}
+    assert found == {"DANN": "time", "dense-MCC": "physics"}
+
+
+def test_a_recipe_of_ones_own_is_known_to_its_script(tmp_path):
+    path = tmp_path / "grid.toml"
+    path.write_text('data = "simulated"\nmethods = ["mine"]\n')
+    with pytest.raises(InputError, match="unknown recipe 'mine'.*the script alone that adds it"):
+        read_grid(path)
+
+
+def test_without_recordings_the_command_that_fetches_them_is_named(tmp_path):
+    with pytest.raises(InputError, match="bearcat data fetch paderborn"):
+        open_dataset("paderborn", tmp_path / "gone").catalogue()
+
+
+def test_a_suited_input_is_remembered_where_the_recordings_are_gone(tmp_path):
+    """`bench status` and `bench report` of a grid on physics need the store alone."""
+    for domain, speed in (("a-600rpm", 1), ("b-900rpm", 2)):
+        for label in ("healthy", "inner"):
+            place = tmp_path / "rig" / domain / label
+            place.mkdir(parents=True)
+            np.savez(place / "x.npz", x=np.random.default_rng(speed + len(label)).standard_normal(4096), fs=8000.0)
+    grid = tmp_path / "grid.toml"
+    grid.write_text(
+        f'data = "{tmp_path / "rig"}"\nmethods = ["dense-MCC"]\ndomains = ["a-600rpm", "b-900rpm"]\nseeds = 1\n'
+    )
+    library = Library()
+    specs = [library.identified(spec) for spec in plan(read_grid(grid), library=library)]
+    shutil.rmtree(tmp_path / "rig")
+    (tmp_path / "rig").mkdir()
+    later = Library(remembered=library.fingerprints)
+    again = [later.identified(spec) for spec in plan(read_grid(grid), library=later)]
+    assert [spec.identity for spec in again] == [spec.identity for spec in specs]
+    assert "envelope-orders" in again[0].preparation.input
+    with pytest.raises(InputError):
+        [Library().identified(spec) for spec in plan(read_grid(grid))]

@@ -447,6 +447,9 @@ def test_windows_that_were_padded_cannot_be_saved(tmp_path):
         ({}, {"y": np.linspace(0, 1, 90)}, "Unknown label type"),
         ({}, {"X": [np.ones(70), np.ones(80)], "y": [0, 1]}, "different lengths; to cut recordings into windows set window"),
         ({"recipe": "CAD"}, {}, "unknown recipe 'CAD'"),
+        ({"recipe": "CAT"}, {}, r"unknown recipe 'CAT'; did you mean .*CAT\*-Temperature"),
+        ({}, {"X": np.ones((90, 80, 1))}, r"X has the shape \(90, 80, 1\), .*transpose\(0, 2, 1\)"),
+        ({}, {"sample_domain": np.ones((60, 80))}, r"third argument is sample_domain, .*X_target=Xt"),
         ({"input": "wavelet"}, {}, "unknown input 'wavelet'"),
         ({"test_share": 1.0}, {}, "test_share must lie between 0 and 1"),
         ({"batch_size": 0}, {}, "batch_size must be at least 1"),
@@ -467,6 +470,21 @@ def test_what_cannot_work_is_refused_in_a_sentence(shift, settings, given, sente
     Xs, ys, _, _ = shift
     with pytest.raises(ValueError, match=sentence):
         AdaptedClassifier(**({"recipe": "DANN", "epochs": 1} | settings)).fit(**({"X": Xs, "y": ys} | given))
+
+
+def test_a_recipe_brings_its_own_input_and_a_verdict_and_can_be_watched(shift, capsys):
+    Xs, ys, Xt, _ = (np.tile(values, 8) if values.ndim > 1 else values for values in shift)
+    model = AdaptedClassifier("dense-MCC", epochs=12, batch_size=16, rate=8000.0, progress=True).fit(
+        Xs, ys, X_target=Xt
+    )
+    assert model.input_.startswith("physics")
+    assert "source windows right" in model.verdict_
+    assert "epoch 12/12: " in capsys.readouterr().err
+    assert AdaptedClassifier("DANN", epochs=1, batch_size=16).fit(Xs, ys).input_ == "time"
+    random = np.random.default_rng(0)
+    nothing = AdaptedClassifier("DANN", epochs=1, batch_size=16).fit(random.normal(size=(60, 80)), np.arange(60) % 3)
+    assert "learnt next to nothing" in nothing.verdict_
+    assert "X_target=Xt" in AdaptedClassifier.fit.__doc__
 
 
 def test_an_unknown_calibrator_gets_a_suggestion(shift):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import html
 import os
@@ -476,3 +477,18 @@ def test_kernels_of_a_part_that_a_recipe_lacks_are_no_difference(tmp_path):
     other = made_result(tmp_path / "other", cells[1], kernels={"encoder": "plain"})
     (caveat,) = different_versions([*results, other])
     assert "kernels.encoder" in caveat.items[0]
+
+
+def test_the_runs_are_a_tidy_table_for_other_programs(tmp_path):
+    from pyarrow import parquet
+
+    cells = [Cell("rig", "time", "a→b", method, seed) for method in ("DANN", "CAT*-Temperature") for seed in (0, 1)]
+    results = [made_result(tmp_path / str(place), cell, 0.5 + 0.1 * place) for place, cell in enumerate(cells)]
+    write_bench_report("Tidy", results, [], tmp_path / "out")
+    rows = list(csv.DictReader((tmp_path / "out" / "runs.csv").read_text(encoding="utf-8").splitlines()))
+    assert [(row["method"], row["source"], row["target"]) for row in rows[:1]] == [("CAT*-Temperature", "a", "b")]
+    for row, result in zip(rows, sorted(results, key=lambda result: result.cell), strict=True):
+        assert float(row["target_accuracy"]) == pytest.approx(result.score("target", "accuracy"))
+        assert int(row["seed"]) == result.cell.seed
+    table = parquet.read_table(tmp_path / "out" / "runs.parquet").to_pylist()
+    assert [row["identity"] for row in table] == [row["identity"] for row in rows]

@@ -35,6 +35,9 @@ def suggest(name: str, known: Iterable[str]) -> str:
     """The tail of an error about an unknown name: the nearest known one, else the whole list."""
     known = list(islice(known, MOST_NAMES))  # names may come from a file, and comparing them takes time
     lowered = {name.lower(): name for name in known if len(name) <= LONGEST_NAME}
+    begun = [full for short, full in lowered.items() if len(name) > 1 and short.startswith(name.lower())]
+    if len(begun) > 2:
+        return f"; did you mean {', '.join(begun[:LISTED])}?"
     close = difflib.get_close_matches(name[: 2 * LONGEST_NAME].lower(), lowered, n=1, cutoff=0.6)
     if close:
         return f"; did you mean '{lowered[close[0]]}'?"

@@ -12,7 +12,8 @@ scikit-learn's, and target labels are never read, masked or not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
@@ -34,7 +35,7 @@ from bearcat.methods.recipe import RECIPES, Recipe, find_recipe
 from bearcat.models import Network, select_run
 from bearcat.models.encoders import find_encoder
 from bearcat.settings import to_text
-from bearcat.training.evaluate import predict
+from bearcat.training.evaluate import EpochEnd, predict
 from bearcat.training.loop import Run, Trained, chosen_device, train
 from bearcat.trust.pooling import pooled_temperature, tally
 
@@ -70,7 +71,8 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     recipe : a name of `bearcat recipes`, or a Recipe. Recipes without a calibrator get a temperature at the end.
-    input : a row of INPUTS ("time", "frequency"), what the network is given of a window.
+    input : a row of INPUTS ("time", "frequency", "physics"), what the network is given of a window; None is the
+        recipe's own.
     window, stride : samples, for X of whole recordings; None where X is windows.
     epochs : None is the recipe's own number; the phases keep their shares.
     batch_size : windows of each domain in a step; fewer where there are fewer.
@@ -79,6 +81,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     device : "auto", "cpu" or "cuda".
     rate : samples per second, for inputs that use it, and of the saved model.
     rpm, bearing : speed of the shaft, and bearing (as `--bearing` reads it), for inputs that use them.
+    progress : True prints a line now and then while it trains, to standard error.
     rpm_target, bearing_target : the target's, and of what is predicted; None where they are the source's. Rows whose
         `sample_domain` is given have their own domain's.
 
@@ -89,6 +92,8 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     recipe_name_, recipe_ : what was trained; "source-only" where fit was given no target.
     seed_, windows_ : the seed it was trained with, and how many windows of each kind.
     source_accuracy_ : of the source windows that were held out.
+    verdict_ : a sentence for people: how far to trust it, from what fit could see. `help(AdaptedClassifier.fit)` says
+        how to give source and target.
     input_ : the input as it was used, with what the metadata allow of "physics".
     network_, calibration_ : what predicts, a stack of one.
     pooled_temperature_, pooled_recordings_ : of recordings' confidence (1 for windows), and how many it was fitted on.
@@ -106,7 +111,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         recipe: str | Recipe = "CAT*-Temperature",
         *,
-        input: str = "time",
+        input: str | None = None,
         window: int | None = None,
         stride: int | None = None,
         epochs: int | None = None,
@@ -119,6 +124,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         bearing: str | None = None,
         rpm_target: float | None = None,
         bearing_target: str | None = None,
+        progress: bool = False,
     ) -> None:
         self.recipe = recipe
         self.input = input
@@ -134,6 +140,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.bearing = bearing
         self.rpm_target = rpm_target
         self.bearing_target = bearing_target
+        self.progress = progress
 
     def _named_recipe(self) -> tuple[str, Recipe]:
         """The recipe for this input and number of epochs, and what to call it."""
@@ -141,7 +148,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             name, recipe = "custom", self.recipe
         else:
             name = find_recipe(str(self.recipe))
-            recipe = RECIPES[name].for_input(self.input)
+            recipe = RECIPES[name].for_input(self.input or RECIPES[name].input)
         return name, recipe if self.epochs is None else recipe.in_epochs(self.epochs)
 
     def fit(self, X: Any, y: Any, sample_domain: Any = None, X_target: Any = None) -> Self:  # noqa: N803
@@ -150,6 +157,9 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X is (window, samples) or (window, channel, samples); with the setting `window`, a list of recordings (samples,)
         of any lengths. y has a label for each. Target are the rows with a negative `sample_domain`, or `X_target`;
         with neither there is nothing to adapt to, and the source alone is learnt from.
+
+        >>> model.fit(Xs, ys, X_target=Xt)          # the third argument by its name: by position it is sample_domain
+        >>> print(model.verdict_)
         """
         if sample_domain is not None and X_target is not None:
             raise InputError("the target is given twice; use either sample_domain or X_target")
@@ -181,7 +191,8 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         batch = min(self.batch_size, len(data.source_train), len(data.target_train))
         recipe = replace(recipe, schedule=replace(recipe.schedule, batch=batch))
-        trained = train([Run(recipe, data, seed)], chosen_device(self.device))
+        show = _progress(recipe.schedule.epochs) if self.progress else None
+        trained = train([Run(recipe, data, seed)], chosen_device(self.device), progress=show)
         if not bool(trained.finite.all()):
             raise InputError("the loss turned NaN or infinite while training; look for extreme values in X")
         self.classes_ = classes
@@ -199,6 +210,8 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.pooled_temperature_ = pooled_temperature(said, data.source_test.labels, source.row[held])
             self.pooled_recordings_ = len(np.unique(source.row[held]))
         self.history_ = {name: values[:, 0].numpy() for name, values in trained.history.items()}
+        found = None if target is None else self._log_probabilities(target.values).argmax(axis=1)
+        self.verdict_ = _verdict(name, classes, self.source_accuracy_, found)
         return self
 
     def predict(self, X: Any, sample_domain: Any = None, allow_source: bool = False) -> np.ndarray:  # noqa: N803
@@ -283,13 +296,14 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return likely
 
     def _check_settings(self) -> None:
-        asked = find_input(str(self.input))  # which refuses what there is not
+        wanted = str(self.input or self._named_recipe()[1].input)
+        asked = find_input(wanted)  # which refuses what there is not
         known = [
             RecordingInfo(domain="", origin=name, rate=self.rate, rpm=self._about(target)[0])
             for name, target in (("the source", False), ("the target", True))
         ]
         chosen, reason = asked.suited(known)
-        self.input_ = to_text(chosen, INPUTS) if reason else str(self.input)
+        self.input_ = to_text(chosen, INPUTS) if reason else wanted
         for name in ("window", "stride", "epochs", "batch_size"):
             value = getattr(self, name)
             if not (isinstance(value, Integral) or (value is None and name != "batch_size")):
@@ -410,7 +424,7 @@ class CATClassifier(AdaptedClassifier):
         self,
         calibrator: str = "Temperature",
         *,
-        input: str = "time",
+        input: str | None = None,
         window: int | None = None,
         stride: int | None = None,
         epochs: int | None = None,
@@ -423,20 +437,51 @@ class CATClassifier(AdaptedClassifier):
         bearing: str | None = None,
         rpm_target: float | None = None,
         bearing_target: str | None = None,
+        progress: bool = False,
     ) -> None:
         self.calibrator = calibrator
         super().__init__(
             input=input, window=window, stride=stride, epochs=epochs, batch_size=batch_size, test_share=test_share,
             random_state=random_state, device=device, rate=rate, rpm=rpm, bearing=bearing, rpm_target=rpm_target,
-            bearing_target=bearing_target,
+            bearing_target=bearing_target, progress=progress,
         )  # fmt: skip
 
     def _named_recipe(self) -> tuple[str, Recipe]:
         names = [name.removeprefix("CAT*-") for name in RECIPES if name.startswith("CAT*-")]
         if self.calibrator not in names:
             raise InputError(f"unknown calibrator '{self.calibrator}'{suggest(str(self.calibrator), names)}")
-        recipe = RECIPES[f"CAT*-{self.calibrator}"].for_input(self.input)
+        recipe = RECIPES[f"CAT*-{self.calibrator}"]
+        recipe = recipe.for_input(self.input or recipe.input)
         return f"CAT*-{self.calibrator}", recipe if self.epochs is None else recipe.in_epochs(self.epochs)
+
+
+def _progress(epochs: int) -> Callable[[EpochEnd], None]:
+    """Prints the losses of some ten epochs."""
+
+    def show(end: EpochEnd) -> None:
+        if (end.epoch + 1) % max(1, epochs // 10) == 0 or end.epoch + 1 == epochs:
+            last = {name: float(values[-1][0]) for name, values in end.history.items() if name.startswith("loss_")}
+            losses = ", ".join(f"{name.removeprefix('loss_')} {value:.3f}" for name, value in last.items())
+            print(f"epoch {end.epoch + 1}/{epochs}: {losses}", file=sys.stderr)
+
+    return show
+
+
+def _verdict(recipe: str, classes: np.ndarray, source_accuracy: float, target: np.ndarray | None) -> str:
+    """What fit can say without labels of the target: (window,) the codes of the classes it was given."""
+    chance, sentences = 1 / len(classes), []
+    if source_accuracy < chance + 0.25 * (1 - chance):
+        sentences.append(f"It learnt next to nothing, as chance is {100 * chance:.0f} %; do not use it.")
+    if target is None:
+        sentences.append("It was given no target and knows the source alone.")
+    else:
+        shares = np.bincount(target, minlength=len(classes)) / len(target)
+        given = ", ".join(f"{name} {100 * share:.0f} %" for name, share in zip(classes, shares, strict=True))
+        if (shares > 0).sum() == 1:
+            sentences.append("Every target window was given one class; where the target holds several, do not use it.")
+        sentences.append(f"Of the target's windows: {given}.")
+        sentences.append("How many of them are right cannot be known here; bearcat adapt estimates it.")
+    return f"{recipe}: {100 * source_accuracy:.0f} % of the held-out source windows right. " + " ".join(sentences)
 
 
 def _flattened(X: Any) -> tuple[Any, tuple[int, int] | None]:  # noqa: N803
@@ -449,12 +494,22 @@ def _flattened(X: Any) -> tuple[Any, tuple[int, int] | None]:  # noqa: N803
         return X, None
     values = np.asarray(X)
     rows, channels, samples = values.shape
+    if channels > samples:
+        raise InputError(
+            f"X has the shape {values.shape}, which is {channels} channels of {samples} samples; the axes are (window,"
+            " channel, sample), so give X.transpose(0, 2, 1)"
+        )
     return values.reshape(rows, channels * samples), (channels, samples)
 
 
 def _source_rows(sample_domain: Any, rows: int) -> np.ndarray:
     """(row,) bool: source where the domain's number is not negative, as skada has it."""
     domain = np.asarray(sample_domain)
+    if domain.ndim > 1:
+        raise InputError(
+            f"the third argument is sample_domain, a number for each row, and not windows of shape {domain.shape};"
+            " give the target's windows by name: fit(Xs, ys, X_target=Xt)"
+        )
     if domain.shape != (rows,):
         raise InputError(f"sample_domain must hold one whole number for each of {rows} rows, not {domain.shape}")
     if not np.issubdtype(domain.dtype, np.number) or (domain != np.round(domain)).any():

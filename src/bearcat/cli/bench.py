@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bearcat.cli.options import Device, Root, Track, console
+from bearcat.cli.options import Device, Root, Track, console, program
 from bearcat.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def bench_run(
     _print_states(specs, states)
     if not complete:
         print("the time limit was reached; run the same command again to go on", file=sys.stderr)
-    print(f"{len(trained)} trained by this process; the report: bearcat bench report {grid} --store {store}")
+    print(f"{len(trained)} trained by this process; the report: {program()} bench report {grid} --store {store}")
     if any(state.kind == "failed" for state in states.values()):
         print("some runs failed; --retry-failed tries them again", file=sys.stderr)
         raise typer.Exit(1)
@@ -105,7 +105,7 @@ def bench_report(
     opened, specs, _ = _opened(grid, store, root, only_method, create=False)
     found, missing = results(_only_tasks(specs, task) if task else specs, opened)
     if not found:
-        raise InputError(f"{store}: holds no finished run of {grid}; start with bearcat bench run {grid}")
+        raise InputError(f"{store}: holds no finished run of {grid}; start with {program()} bench run {grid}")
     folder = out or Path("bench-report") / grid.stem
     page = write_bench_report(read_grid(grid).title, found, missing, folder, decimals)
     print(f"{len(found)} runs, {len(missing)} without a result: {page}")

@@ -46,6 +46,12 @@ Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Track = Annotated[str | None, typer.Option(help="Write every epoch's numbers for this tool too: tensorboard.")]
 
 
+def program() -> str:
+    """How to call this program again: a script that adds rows to the tables is the only one that knows them."""
+    script = Path(sys.argv[0])
+    return f"python {script}" if script.suffix == ".py" and script.name != "__main__.py" else "bearcat"
+
+
 def console(to_error: bool = False) -> Console:
     """Where tables and bars go; a pipe gets the width a table wants. Names of files are text, not markup."""
     from rich.console import Console

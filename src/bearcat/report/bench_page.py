@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from bearcat.errors import InputError
 from bearcat.report import curves, figures
@@ -25,7 +28,7 @@ FILE_LIST = "files.txt"  # the tables and figures that a report wrote
 def write_bench_report(
     title: str, results: Sequence[Result], missing: Sequence[Missing], out: Path, decimals: int = 1
 ) -> Path:
-    """OUT/report.html, OUT/tables/ (md, tex, csv) and OUT/figures/ (png, svg) of a comparison; the page's path."""
+    """OUT/report.html, runs.csv, runs.parquet, tables/ (md, tex, csv) and figures/ (png, svg); the page's path."""
     environment = templates()
     written: list[str] = []
     try:
@@ -51,6 +54,7 @@ def write_bench_report(
             ("Tasks", str(len({(run.cell.dataset, run.cell.task) for run in results})), ""),
             ("Seeds", str(len({run.cell.seed for run in results})), ""),
         )
+        write_runs(out, results)
         page = write_page(out / "report.html", ReportPage(title, subtitle, numbers, tuple(sections)), environment)
         write_atomically(out / FILE_LIST, "\n".join(sorted(written)).encode())
     except OSError as error:
@@ -171,6 +175,38 @@ def _group_sentences(
     if len(ordered_methods(results)) == 1:
         return (data, "With one method there is nothing to rank or to test.")
     return (data, *dict.fromkeys(each.rule for each in comparisons))
+
+
+def write_runs(out: Path, results: Sequence[Result]) -> None:
+    """OUT/runs.csv, a row for each run and a column for each number; OUT/runs.parquet too where pyarrow is there."""
+    rows = [_tidy(result) for result in results]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else ["dataset"])
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(out / "runs.csv", text.getvalue().encode())
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:  # the extra `formats`
+        (out / "runs.parquet").unlink(missing_ok=True)
+        return
+    parquet.write_table(pyarrow.Table.from_pylist(rows), out / "runs.parquet")
+
+
+def _tidy(result: Result) -> dict[str, Any]:
+    """One run as a row; shares are fractions, and what is not known is empty."""
+    cell, record = result.cell, result.record
+    source, _, target = cell.task.partition("→")
+    row: dict[str, Any] = {"dataset": cell.dataset, "input": cell.input, "source": source, "target": target}
+    row |= {"method": cell.method, "seed": cell.seed}
+    for domain in ("target", "source"):
+        for name in ("accuracy", "balanced_accuracy", "ece", "ece_uncalibrated", "recording_accuracy"):
+            value = (record["scores"][domain] or {}).get(name)
+            row[f"{domain}_{name}"] = None if value is None else float(value)
+    row |= {"temperature": result.temperature, "failed": bool(record["failed"]), "collapsed": bool(record["collapsed"])}
+    row |= {"seconds": float(result.seconds), "device": record["device"], "identity": record["data"]["identity"]}
+    return row
 
 
 def _runs_section(results: Sequence[Result]) -> Section:

@@ -18,7 +18,7 @@ from typing import Any
 from bearcat.data import Dataset, Preparation, Split, Task, dataset_label, open_dataset
 from bearcat.data.catalogue import find_domain
 from bearcat.errors import InputError, suggest
-from bearcat.methods.recipe import Recipe, find_recipe
+from bearcat.methods.recipe import RECIPES, Recipe, find_recipe
 from bearcat.runs.spec import Library, RunSpec, make_recipe
 from bearcat.settings import override
 from bearcat.training.loop import checked_precision
@@ -54,7 +54,7 @@ class Grid:
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     preparation: Preparation = field(default_factory=Preparation)
     split: Split = field(default_factory=Split)
-    inputs: tuple[str, ...] = ("time",)
+    inputs: tuple[str, ...] | None = None  # None: each recipe's own
     epochs: int | None = None
     precision: str | None = None
     published: bool = False  # what the published code does, in every method (docs/method.md), and in float32
@@ -87,7 +87,12 @@ def plan(grid: Grid, root: Path | None = None, library: Library | None = None) -
         return [spec for part in grid.parts for spec in plan(part, None, library)]
     dataset, label = open_dataset(grid.data, root, dict(grid.settings)), dataset_label(grid.data)
     tasks = _tasks(grid, dataset, library or Library())
-    sizes = {"methods": len(grid.methods), "tasks": len(tasks), "inputs": len(grid.inputs), "seeds": len(grid.seeds)}
+    sizes = {
+        "methods": len(grid.methods),
+        "tasks": len(tasks),
+        "inputs": 1 if grid.inputs is None else len(grid.inputs),
+        "seeds": len(grid.seeds),
+    }
     if 0 in sizes.values():
         product = " × ".join(f"{count} {name}" for name, count in sizes.items())
         empty = next(name for name, count in sizes.items() if count == 0)
@@ -99,7 +104,7 @@ def plan(grid: Grid, root: Path | None = None, library: Library | None = None) -
             grid.precision, method=method.name,
         )
         for method in grid.methods
-        for kind in grid.inputs
+        for kind in (grid.inputs or (RECIPES[method.recipe_name].input,))
         for recipe in [method.recipe(kind, grid.epochs, grid.published)]
         for task in tasks
         for seed in grid.seeds
@@ -188,9 +193,17 @@ def _data(data: Any) -> tuple[str, tuple[tuple[str, str], ...]]:
     return table["name"], settings
 
 
+def _known_recipe(name: str) -> str:
+    try:
+        return find_recipe(name)
+    except InputError as error:
+        own = "a recipe of your own is known to the script alone that adds it to RECIPES: call bench from there"
+        raise InputError(f"{error} ({own})") from error
+
+
 def _methods(names: Any, tables: Any) -> tuple[Method, ...]:
     """`methods = ["DANN", …]`, and `[[method]]` tables for those with a name or settings of their own."""
-    methods = [Method(name, name) for name in map(find_recipe, _names("methods", names))]
+    methods = [Method(name, name) for name in map(_known_recipe, _names("methods", names))]
     if not isinstance(tables, list):
         raise InputError("'method' must be a list of tables; open each with [[method]]")
     for number, table in enumerate(tables, start=1):
@@ -198,7 +211,7 @@ def _methods(names: Any, tables: Any) -> tuple[Method, ...]:
             _check("method", table, ("name", "recipe", "set"))
             if "recipe" not in table:
                 raise InputError("'recipe' is missing; bearcat recipes lists them")
-            recipe = find_recipe(*_names("recipe", [table["recipe"]]))
+            recipe = _known_recipe(*_names("recipe", [table["recipe"]]))
             (name,) = _names("name", [table.get("name", recipe)])
             settings = _texts("set", table.get("set", {}))
             if "input" in dict(settings):

@@ -147,11 +147,18 @@ class Library:
         """The run with the input that the metadata of its recordings allow, and why."""
         if not find_input(spec.preparation.input).depends:
             return spec
-        catalogue = self.catalogue(spec.dataset)
-        found = metadata(catalogue.only(spec.domains), cache_folder())
         rate = spec.preparation.rate  # to which everything is brought
-        recordings = [replace(info, rate=rate or info.rate) for info, _ in found]
-        chosen, choice = suited_input(spec.preparation.input, recordings)
+        key = digest_json(["input", spec.data_dict(), spec.domains, spec.preparation.input, rate])
+        try:
+            found = metadata(self.catalogue(spec.dataset).only(spec.domains), cache_folder())
+            recordings = [replace(info, rate=rate or info.rate) for info, _ in found]
+            chosen, choice = suited_input(spec.preparation.input, recordings)
+        except InputError:
+            if key not in self._remembered:
+                raise
+            chosen = self._remembered[key]
+            choice = Choice("input", chosen, "the recordings allowed it when the run was made")
+        self.fingerprints[key] = chosen  # a store remembers both
         preparation = replace(spec.preparation, input=chosen)
         return replace(spec, preparation=preparation, chosen=(*spec.chosen, choice))
 

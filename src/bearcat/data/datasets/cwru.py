@@ -70,7 +70,7 @@ class CWRU:
             raise InputError(f"unknown channel '{self.channel}'{suggest(self.channel, CHANNELS)}")
         if not RATE <= self.normal_rate <= 4 * RATE:
             raise InputError(f"normal_rate must lie between {RATE:g} and {4 * RATE:g} Hz, not {self.normal_rate:g}")
-        files = found_files(self.root, "*.mat")
+        files = found_files(self.root, "*.mat", "cwru")
         entries, problems = [], []
         for domain, label in product(FILES, CLASSES):
             number = FILES[domain][CLASSES.index(label)]

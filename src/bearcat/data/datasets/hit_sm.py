@@ -54,7 +54,7 @@ class HITSM:
         )
 
     def catalogue(self) -> Catalogue:
-        root = checked_root(self.root)
+        root = checked_root(self.root, "hit-sm")
         rigs = {rig: [root / name for name in (rig, folder) if (root / name).is_dir()] for rig, folder in RIGS.items()}
         if not any(rigs.values()):
             raise InputError(

@@ -70,7 +70,7 @@ class Paderborn:
 
     def catalogue(self) -> Catalogue:
         self._check()
-        root, bearings = checked_root(self.root), self._chosen()
+        root, bearings = checked_root(self.root, "paderborn"), self._chosen()
         loose, packed = found_files(root, "*.mat"), _archives(root)
         contents: dict[str, dict[str, list[tuple[Path, str]]]] = {}  # of archives, where files do not lie loose
         entries, problems = [], []
