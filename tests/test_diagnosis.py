@@ -20,7 +20,7 @@ from bearcat.data.recording import Recording, resample
 from bearcat.data.stream import Stream
 from bearcat.deploy.diagnose import COLUMNS, known_orders
 from bearcat.diagnosis.classifier import STATES, Classifier, fit, state_of
-from bearcat.diagnosis.evidence import FEATURES, SCALES, find_evidence, levels_over_background
+from bearcat.diagnosis.evidence import FEATURES, SCALES, find_evidence, levels_over_background, other_orders
 from bearcat.diagnosis.physical import PhysicalAnalysis, SecondOpinion, contradiction, diagnose_physically
 from bearcat.diagnosis.spectra import EnvelopeSpectra, Plan, Spectra, bands
 from bearcat.errors import InputError
@@ -130,6 +130,15 @@ def test_evidence_agrees_with_the_slow_twin():
     assert outer.row == 1
     assert outer.scale == pytest.approx(1.01, abs=0.006)
     assert outer.lines == pytest.approx(slow.comb(levels[1], ORDERS["BPFO"], outer.scale, turns))
+    usual = [
+        max(
+            sum(min(max(line, 0), 4) for line in slow.comb(levels[band], order, scale, turns)) / 3
+            for band in range(3)
+            for scale in SCALES
+        )
+        for order in other_orders(ORDERS)
+    ]
+    assert evidence.usual == pytest.approx(np.mean(usual))
     classifier = Classifier(drawn.standard_normal(len(FEATURES)))
     expected = slow.probabilities(evidence.features(), classifier.coefficients)
     np.testing.assert_allclose(classifier.probabilities(evidence), expected)
@@ -202,7 +211,7 @@ def test_limits_are_counted_over_blocks():
     [
         ("Normal", "healthy"), ("healthy", "healthy"), ("IR5", "inner"), ("inner-007", "inner"), ("Inner race", "inner"),
         ("OR8", "outer"), ("outer_2mm", "outer"), ("ball-014", "ball"), ("B007", "ball"), ("both-1", None), ("oil", None),
-        ("imbalance", None), ("KA04", "outer"), ("K001", None),
+        ("imbalance", None), ("b", None), ("inner+outer", None), ("KA04", "outer"), ("K001", None),
     ],
 )  # fmt: skip
 def test_names_of_classes_are_understood(name, state):

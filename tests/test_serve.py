@@ -849,6 +849,8 @@ def test_a_recording_dropped_on_the_page_is_diagnosed_and_drawn(browser, server)
         assert page.locator("#alternatives li").count() == 3
         names = page.locator("#alternatives .label").all_inner_texts()
         assert names == sorted(expected["probabilities"], key=expected["probabilities"].get, reverse=True)
+        assert "race" in opened.text("#physical") or "healthy" in opened.text("#physical")
+        assert "contradict" in opened.text("#contradiction")
         assert page.locator(".plot svg").count() == 5
         assert page.locator(".plot path.curve").count() == 3
         bars = page.locator(".plot").nth(1).locator("rect.fill").count()

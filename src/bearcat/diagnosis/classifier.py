@@ -1,4 +1,4 @@
-"""From evidence to a state of the bearing, with a confidence: five coefficients, the same for every fault.
+"""From evidence to a state of the bearing, with a confidence: four coefficients, the same for every fault.
 
 The score of a fault is a weighted sum of its own evidence, that of "healthy" is zero, and the probabilities are the
 softmax of the scores. Inner race, outer race and ball share the coefficients, so what is learnt of one fault on one
@@ -79,16 +79,17 @@ def fit(features: Doubles, states: NDArray[np.int64], weights: Doubles, penalty:
     return found
 
 
-# How people name the states of a bearing, in lower case.
+# How people name the states of a bearing, in words and in lower case; shorter codes may mean anything.
 _NAMES = {
-    "healthy": r"healthy|normal|ok|good|baseline|undamaged|n\d*",
+    "healthy": r"healthy|normal|ok|good|baseline|undamaged",
     "inner": r"inner.*|ir\d*|bpfi|ki\d+",
     "outer": r"outer.*|or\d*|bpfo|ka\d+",
-    "ball": r"ball.*|roller.*|rolling.element|re|b\d*|bsf",
+    "ball": r"ball.*|roller.*|b\d{3}|bsf",
 }
 
 
 def state_of(label: str) -> str | None:
     """The state that a class's name stands for; None where it says nothing of healthy, inner, outer or ball."""
-    spelt = re.split(r"[\s_@-]", label.strip().lower())[0]
-    return next((state for state, names in _NAMES.items() if re.fullmatch(names, spelt)), None)
+    words = re.split(r"[\s_@+&/,.-]+", label.strip().lower())
+    found = {state for word in words for state, names in _NAMES.items() if re.fullmatch(names, word)}
+    return found.pop() if len(found) == 1 else None

@@ -26,9 +26,10 @@ LOWEST = 0.25  # order below which nothing is read: what the mean leaves
 STRONG = 2.0  # log level of a line that counts as one
 HIGHEST = 4.0  # that counts of a line's log level over the background: one huge line does not stand for three
 TIE = 1e-2  # weight of the levels at the very places
-# What the classifier is given of each fault: the mean and the least level of its lines, its sidebands, how few windows
-# there are (one of noise alone has high lines), and 1.
-FEATURES = ("level", "least", "sidebands", "few", "one")
+OTHERS = 32  # orders tried that are those of no fault
+# What the classifier is given of each fault: by how much the mean level of its lines exceeds what orders of no fault
+# reach, the least of its lines, its sidebands, and 1.
+FEATURES = ("excess", "least", "sidebands", "one")
 # A fault's name, the kinematic order it strikes at and how many times in each of its periods, and what modulates it.
 FAULTS = {"inner": ("BPFI", 1, "shaft"), "outer": ("BPFO", 1, None), "ball": ("BSF", 2, "FTF")}
 
@@ -51,6 +52,7 @@ class Evidence:
     """Of one recording, or of a part of it."""
 
     faults: dict[str, FaultEvidence]
+    usual: float  # mean level that orders of no fault reach, searched like those of faults
     windows: int
     kurtosis: float  # of the most impulsive band's envelope; 2 is noise
     clutter: float  # share of strong lines that neither shaft nor bearing explains
@@ -59,7 +61,7 @@ class Evidence:
     def features(self) -> Doubles:
         """(state, feature) of FEATURES; healthy, which comes first, has none."""
         rows = [
-            [fault.level, bounded(np.array(fault.lines)).min(), fault.sidebands, 1 / np.sqrt(self.windows), 1.0]
+            [fault.level - self.usual, bounded(np.array(fault.lines)).min(), fault.sidebands, 1.0]
             for fault in self.faults.values()
         ]
         return np.array([[0.0] * len(FEATURES), *rows])
@@ -68,7 +70,7 @@ class Evidence:
 def last_order(orders: Mapping[str, float]) -> float:
     """The highest order that is read, with its background."""
     highest = max(times * orders[name] for name, times, _ in FAULTS.values())
-    return MULTIPLES[-1] * highest * (1 + SEARCH) + REACH
+    return MULTIPLES[-1] * 1.1 * highest * (1 + SEARCH) + REACH
 
 
 def levels_over_background(spectra: Spectra) -> Doubles:
@@ -129,8 +131,21 @@ def find_evidence(spectra: Spectra, orders: Mapping[str, float]) -> Evidence:
             order, float(bounded(own).mean()), tuple(own.tolist()), sidebands, band, bands(len(levels))[band],
             float(SCALES[place]),
         )  # fmt: skip
+    tried = other_orders(orders)[:, None, None] * multiples * SCALES * spectra.turns
+    usual = float(np.mean([bounded(read(levels, place)).mean(axis=1).max() for place in tried]))
     clutter = _clutter(levels[0], known, scale, spectra.turns)
-    return Evidence(found, spectra.windows, float(spectra.kurtosis.max()), clutter, known["FTF"])
+    return Evidence(found, usual, spectra.windows, float(spectra.kurtosis.max()), clutter, known["FTF"])
+
+
+def other_orders(orders: Mapping[str, float]) -> Doubles:
+    """Orders between those of faults, further from each than the search for both reaches.
+
+    What they show is noise, and lines that belong to no fault; so much is no evidence.
+    """
+    faults = np.array([times * orders[name] for name, times, _ in FAULTS.values()])
+    tried = np.geomspace(0.7 * faults.min(), 1.1 * faults.max(), OTHERS)
+    found: Doubles = tried[(abs(tried[:, None] / faults - 1) > 2 * SEARCH + SLIP).all(axis=1)]
+    return found
 
 
 def _clutter(levels: Doubles, orders: Mapping[str, float], scale: float, turns: float) -> float:

@@ -25,7 +25,6 @@ from bearcat.diagnosis.evidence import (
     MULTIPLES,
     SEARCH,
     Evidence,
-    FaultEvidence,
     find_evidence,
     last_order,
     levels_over_background,
@@ -95,7 +94,7 @@ class PhysicalDiagnosis:
             "probabilities": self.probabilities, "reason": self.reason, "familiar": self.familiar,
             "notes": list(self.notes), "rpm": self.rpm, "fitted_rpm": self.fitted_rpm, "rate": self.rate,
             "band_low": self.band[0], "band_high": self.band[1], "windows": self.evidence.windows,
-            "kurtosis": self.evidence.kurtosis, "evidence": evidence,
+            "kurtosis": self.evidence.kurtosis, "usual_level": DECIBELS * self.evidence.usual, "evidence": evidence,
         }  # fmt: skip
 
 
@@ -174,10 +173,11 @@ class PhysicalAnalysis:
     def _reason(self, state: str | None, found: Mapping[str, float], evidence: Evidence, aimless: bool) -> str:
         """The evidence in one sentence."""
         if state in FAULTS:
-            return self._describe(str(state), evidence.faults[str(state)])
+            return self._describe(str(state), evidence)
         highest = max(evidence.faults, key=lambda fault: evidence.faults[fault].level)
         reached = DECIBELS * evidence.faults[highest].level
-        level = f"{WORDS[highest]}, reaches {reached:.0f} dB over its first three multiples"
+        usual = f"orders of no fault {DECIBELS * evidence.usual:.0f} dB"
+        level = f"{WORDS[highest]}, reaches {reached:.0f} dB over its first three multiples, {usual}"
         if state == "healthy":
             return f"no fault of this bearing stands out; the strongest, {level}"
         if aimless:
@@ -189,8 +189,9 @@ class PhysicalAnalysis:
         shares = f"{WORDS[first]} {100 * found[first]:.0f} %, {WORDS[second]} {100 * found[second]:.0f} %"
         return f"the evidence is not enough ({shares}); the strongest, {level}"
 
-    def _describe(self, fault: str, found: FaultEvidence) -> str:
+    def _describe(self, fault: str, evidence: Evidence) -> str:
         name, times, modulator = FAULTS[fault]
+        found = evidence.faults[fault]
         numbers = [times * number for number in MULTIPLES]
         lines = [f"{DECIBELS * line:.0f}" for line in found.lines]
         low, high = (share * self.rate / 2000 for share in found.band)
@@ -202,7 +203,8 @@ class PhysicalAnalysis:
         hertz, speed = found.order / times * found.scale * self.rpm / 60, found.scale * self.rpm
         return (
             f"{_listed(numbers)} × {name} ({hertz:.1f} Hz) stand {_listed(lines)} dB above the background of the"
-            f" envelope spectrum{sides}, in {low:.3g}–{high:.3g} kHz; the speed that fits is {speed:.0f} rpm"
+            f" envelope spectrum{sides}, in {low:.3g}–{high:.3g} kHz; orders of no fault reach"
+            f" {DECIBELS * evidence.usual:.0f} dB; the speed that fits is {speed:.0f} rpm"
             f" ({100 * (found.scale - 1):+.1f} %)"
         )
 
