@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from contextlib import contextmanager
 from math import inf
 from pathlib import Path
@@ -53,13 +54,14 @@ def diagnose(
         raise InputError(f"--rpm: must be a positive number, not {rpm:g}")
     orders = known_orders(bearing, {"BPFO": bpfo, "BPFI": bpfi, "BSF": bsf, "FTF": ftf})
     found = failed = 0
+    drawn: Counter[str] = Counter()
     printer = {"csv": put_csv(COLUMNS), "json": put_json("recording")}.get(form) or _put_table()
     with to_pipe(), printer as put:
         for recording in find_recordings(files, channel=channel):
             try:
                 diagnosis = diagnose_recording(recording, rpm, orders, rate)
                 if png is not None:
-                    _draw(diagnosis, Path(recording.origin), png)
+                    _draw(diagnosis, png, drawn)
             except InputError as error:
                 failed += 1
                 print(f"problem: {error.for_command_line}", file=sys.stderr)
@@ -87,9 +89,13 @@ def _put_table() -> Iterator[Callable[[dict[str, Any]], None]]:
         console().print(table)
 
 
-def _draw(diagnosis: PhysicalDiagnosis, path: Path, folder: Path) -> None:
+def _draw(diagnosis: PhysicalDiagnosis, folder: Path, drawn: Counter[str]) -> None:
+    """A picture called after the file; later ones of the same name get a number."""
     from bearcat.report.drawing import file_name
     from bearcat.report.evidence_figure import draw_evidence
     from bearcat.storage import write_atomically
 
-    write_atomically(folder / f"{file_name(path.stem)}.png", draw_evidence(diagnosis).render("png"))
+    name = file_name(Path(diagnosis.recording).stem)
+    drawn[name] += 1
+    number = f"-{drawn[name]}" if drawn[name] > 1 else ""
+    write_atomically(folder / f"{name}{number}.png", draw_evidence(diagnosis).render("png"))

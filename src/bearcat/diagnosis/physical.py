@@ -258,10 +258,13 @@ def contradiction(physical: PhysicalDiagnosis | None, label: str) -> str | None:
     state = state_of(label)
     if physical is None or physical.state is None or state in (None, physical.state):
         return None
-    return (
-        f"the model says '{label}', the bearing's orders say {physical.answer} ({100 * physical.confidence:.0f} %):"
-        f" {physical.reason}"
-    )
+    return f"the model says '{label}', the bearing's orders {_said(physical)}: {physical.reason}"
+
+
+def _said(physical: PhysicalDiagnosis) -> str:
+    """What the orders say; that they show nothing is less than a proof of health."""
+    sure = f"({100 * physical.confidence:.0f} %)"
+    return f"show no fault {sure}" if physical.state == "healthy" else f"say {physical.answer} {sure}"
 
 
 def _listed(items: Iterable[Any]) -> str:

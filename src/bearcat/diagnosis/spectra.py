@@ -35,6 +35,7 @@ OVERLAPPING = 64  # windows that overlap by half; those after them follow each o
 LONGEST = 1 << 21  # samples in a window, which bounds the memory
 DEPTH = 3  # the narrowest bands are an eighth of the range, or wide enough for twice the highest order
 TAPER = 0.05  # of a window at either end, where it rises from 0 and falls: a jump there would ring in quiet bands
+TINIEST = 1e-36  # below which a sample is nothing
 FLOOR = 1e-6  # of the highest magnitude, below which a bin holds rounding and is not raised
 
 
@@ -158,7 +159,12 @@ class Plan:
         """The spectra of one window; None where it holds no vibration."""
         from scipy import fft
 
-        lines = fft.rfft((window - window.mean(dtype=np.float64)).astype(np.float32) * self.taper)
+        low, high = float(window.min()), float(window.max())
+        if low == high:
+            return None
+        # Scaled before anything is squared, which float32 holds up to 1e19 alone.
+        centred = (window - np.float32(window.mean(dtype=np.float64))) * np.float32(1 / max(high, -low, TINIEST))
+        lines = fft.rfft(centred * self.taper)
         magnitude = np.abs(lines)
         highest = magnitude.max()
         if not highest > 0:

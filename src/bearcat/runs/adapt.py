@@ -133,8 +133,9 @@ def second_opinion(spec: RunSpec, out: Path) -> dict[str, Any] | None:
     sentence = f"The bearing's orders agree with the model on all {compared} target recordings that they tell."
     if contradicted:
         first = contradicted[0]
+        said = "show no fault" if first["physics"] == "healthy" else f"say {first['physics']}"
         sentence = (
             f"The bearing's orders contradict the model on {len(contradicted)} of {compared} target recordings, such as"
-            f" {first['recording']}: the model says '{first['model']}', they say {first['physics']}."
+            f" {first['recording']}: the model says '{first['model']}', they {said}."
         )
     return {"recordings": compared, "contradicted": contradicted, "sentence": sentence}
