@@ -19,7 +19,7 @@ LAYERS = [
     {"methods", "training", "report"},  # ingredients act on the state of a training
     {"deploy"},
     {"runs", "estimator"},
-    {"cli"},
+    {"cli", "api"},
 ]
 # Inside data/: the same rule.
 DATA_LAYERS = [

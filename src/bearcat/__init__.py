@@ -2,19 +2,21 @@
 
 The names below are loaded on first use, so that `import bearcat` stays light.
 
->>> from bearcat import CATClassifier
+>>> bearcat.adapt("recordings/pump-A", "recordings/pump-B")
+>>> bearcat.diagnose("monday.wav", rpm=1480, bearing="6205")
 """
 
 from importlib import import_module
 from typing import Any
 
 __version__ = "0.2.0"
-__all__ = ["AdaptedClassifier", "CATClassifier", "__version__", "diagnose"]
+__all__ = ["AdaptedClassifier", "CATClassifier", "__version__", "adapt", "diagnose"]
 
 _HOMES = {
     "AdaptedClassifier": "bearcat.estimator",
     "CATClassifier": "bearcat.estimator",
-    "diagnose": "bearcat.deploy.diagnose",
+    "adapt": "bearcat.api",
+    "diagnose": "bearcat.api",
 }
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bearcat.data.choose import DataSettings
     from bearcat.training.evaluate import EpochEnd
 
+MOST_PRINTED = 20  # recordings
 OWN = "; chosen from the recordings of your own folder"
 
 
@@ -134,6 +135,7 @@ def adapt(
         with _training_bar(name, length) as progress:
             records.append((name, adapting.adapt(spec, folder, where, progress, others, main, track, library)))
     _print_scores(str(task).replace("→", " → "), records, settings_of[changed.input].warnings)
+    _print_recordings(records[-1][1])
     print_trust(*records[-1])
     print(f"Results are in {out}: record.json, predictions.csv, curves.csv, reliability.png, model/")
     print(f"All of it on one page: {out / 'report.html'}")
@@ -202,6 +204,22 @@ def _print_scores(title: str, records: Sequence[tuple[str, dict[str, Any]]], pri
         for warning in record["warnings"]:
             if warning not in printed:
                 print(f"warning: {name}: {warning}", file=sys.stderr)
+
+
+def _print_recordings(record: Mapping[str, Any]) -> None:
+    """The target's recordings with their diagnoses, as `predict` prints them."""
+    from rich.table import Table
+
+    found = record.get("recordings") or []
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("recording", "class", "confidence", "agreement", "unfamiliar"):
+        table.add_column(column, justify="left" if column in ("recording", "class") else "right")
+    for row in found[:MOST_PRINTED]:
+        shares = (row["confidence"], row["agreement"], row["unfamiliar"])
+        table.add_row(row["recording"], row["class"], *("–" if share is None else f"{share:.1%}" for share in shares))
+    console().print(table)
+    if len(found) > MOST_PRINTED:
+        print(f"… and {len(found) - MOST_PRINTED} more recordings, in record.json and on the page")
 
 
 def print_trust(name: str, record: Mapping[str, Any]) -> None:

@@ -48,7 +48,7 @@ class PhysicalDiagnoses(Sequence[PhysicalDiagnosis]):
     def to_frame(self) -> Any:
         """A pandas data frame, a row for each recording."""
         try:
-            import pandas  # type: ignore[import-untyped]
+            import pandas
         except ImportError as error:
             raise InputError(
                 "a data frame needs pandas; pip install pandas, or use to_dict of each diagnosis"

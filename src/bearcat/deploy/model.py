@@ -119,7 +119,11 @@ class Model:
         They are at the model's rate; speed and bearing are for inputs that use them.
         """
         rate = self.preparation.rate or self.rate
-        logits, features = self._run(find_input(self.preparation.input).transform(windows, rate, rpm, bearing))
+        return self.classify(find_input(self.preparation.input).transform(windows, rate, rpm, bearing))
+
+    def classify(self, values: np.ndarray) -> Outputs:
+        """The same of prepared windows (window, channel, point), as its input makes them."""
+        logits, features = self._run(values)
         return Outputs(self._calibrated(logits).log_softmax(dim=-1).numpy(), logits.numpy(), features.numpy())
 
     @torch.no_grad()

@@ -6,6 +6,7 @@ PosixPath('bearcat-out/report.html')
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ def write_run_page(folder: Path, beside: Sequence[Path] = ()) -> Path:
         subtitle=f"{cell.dataset}, {cell.input} input, seed {cell.seed}, {epochs_words([result])}",
         numbers=_headline(result),
         sections=(
+            *_recordings_section(result),
             *((scores, trust) if labelled else (trust, scores)),  # the verdict first where it is all there is
             Section("Figures", figures=tuple(in_page(figure) for figure in drawn if figure is not None)),
             Section(
@@ -60,6 +62,43 @@ def write_run_page(folder: Path, beside: Sequence[Path] = ()) -> Path:
         ),
     )
     return write_page(folder / "report.html", page, environment)
+
+
+def _recordings_section(result: Result) -> list[Section]:
+    """The target's recordings with their diagnoses, and what to do; first on the page."""
+    found = result.record.get("recordings")
+    if not found:
+        return []
+    rows = []
+    for row in found:
+        familiar = {True: "familiar", False: "unfamiliar", None: NOTHING}[row["familiar"]]
+        texts = (TableEntry(row["recording"]), TableEntry(row["class"]))
+        shares = (percent_entry(row["confidence"]), percent_entry(row["agreement"]), percent_entry(row["unfamiliar"]))
+        rows.append((*texts, *shares, TableEntry(familiar), number_entry(row["windows"], "{}")))
+    header = ("recording", "diagnosis", "confidence", "agreement", "unfamiliar windows", "looks", "windows")
+    note = (
+        "In percent. Confidence is the recording's, pooled from its windows; agreement the share of windows of the same"
+        " class; an unfamiliar recording looks like nothing the model was adapted to."
+    )
+    counts = Counter(row["class"] for row in found)
+    totals = ", ".join(f"{name} {count}" for name, count in counts.most_common())
+    table = Table("recordings", f"Recordings of {result.record['settings']['target']}", note, header, tuple(rows))
+    second = result.estimates.get("second_opinion")
+    advice = [f"Diagnoses: {totals}.", str(result.estimates["verdict"]), *_advice(found)]
+    advice += [second["sentence"]] if second and second["contradicted"] else []
+    return [Section("Diagnoses of the target", tuple(advice), tables=(table,))]
+
+
+def _advice(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What to do with these diagnoses, where they ask for anything."""
+    sentences = []
+    if odd := [row["recording"] for row in found if row["familiar"] is False]:
+        sentences.append(f"Look at these first, they are unlike the others: {', '.join(odd[:5])}.")
+    if split := [row["recording"] for row in found if row["agreement"] < 0.7]:
+        sentences.append(f"Windows disagree in {', '.join(split[:5])}: record them again for longer.")
+    if len(found) > 1 and len({row["class"] for row in found}) == 1:
+        sentences.append("All recordings have one diagnosis: right if the machine is in one state, else a warning.")
+    return sentences
 
 
 def _headline(result: Result) -> tuple[tuple[str, str, str], ...]:

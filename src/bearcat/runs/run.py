@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from bearcat.calibration import Calibration, reliability_bins
-from bearcat.data import SplitTask
+from bearcat.data import SplitTask, Windows
 from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.deploy.model import Model, save_model
 from bearcat.models import select_run
@@ -46,6 +46,7 @@ from bearcat.training.loop import Run, Trained, train
 from bearcat.trust.pooling import diagnose, pooled_temperature, tally
 
 EXTRAS = ("model", "picture")  # what a folder may also hold
+MOST_RECORDINGS, MOST_WINDOWS = 200, 200  # of the target, and of each, that a record diagnoses
 
 
 def run_stack(
@@ -88,7 +89,9 @@ def run_stack(
             _write_predictions(folder / PREDICTIONS, split, evaluation)
             _write_curves(folder / CURVES, trained, number, split.training.classes)
             if "model" in keep:
-                save_model(folder / "model", _model(trained, number, spec, split, evaluation, record))
+                model = _model(trained, number, spec, split, evaluation, record)
+                save_model(folder / "model", model)
+                record["recordings"] = target_recordings(model, split.target) if evaluation.finite else []
             if "picture" in keep:
                 write_reliability(record["reliability"], folder / "reliability.png")
             write_record(folder, record)
@@ -176,6 +179,27 @@ def _number(value: Tensor) -> float | None:
     """A plain number; None for nan, which JSON does not know."""
     number = float(value)
     return number if math.isfinite(number) else None
+
+
+def target_recordings(model: Model, windows: Windows) -> list[dict[str, Any]]:
+    """The diagnosis of each recording of the target, of windows that are evenly spaced where there are many."""
+    rows = []
+    for number, info in enumerate(windows.recordings[:MOST_RECORDINGS]):
+        members = np.flatnonzero(windows.recording == number)
+        members = members[:: math.ceil(len(members) / MOST_WINDOWS) or 1]
+        if not len(members):
+            continue
+        part = windows[members]
+        outputs, unfamiliar = model.classify(part.values), None
+        if model.familiarity is not None and part.shapes is not None:
+            unfamiliar = model.familiarity.unfamiliar(outputs.features, part.shapes)
+        found = diagnose(tally(outputs.log_probabilities, unfamiliar), model.pooled_temperature, model.familiarity)
+        rows.append({
+            "recording": info.origin, "class": model.classes[found.index], "confidence": found.confidence,
+            "agreement": found.agreement, "windows": found.windows, "unfamiliar": found.unfamiliar,
+            "familiar": found.familiar,
+        })  # fmt: skip
+    return rows
 
 
 def _model(

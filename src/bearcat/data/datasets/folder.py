@@ -169,6 +169,7 @@ class Folder:
     channel: str | None = None  # for files with several channels
     rpm: str | float | None = None  # a number, or the name of a channel that holds the speed in rpm
     bearing: str | None = None  # as `find_bearing` reads it
+    folders: tuple[str, ...] = ()  # the domains' folders below root; none: all of them
 
     about: ClassVar[About] = About("your own recordings: ROOT/<domain>/<label>/file, or ROOT/manifest.csv", "yours")
 
@@ -186,7 +187,8 @@ class Folder:
     def catalogue(self) -> Catalogue:
         root, notes, problems = checked_root(self.root), list[str](), list[Problem]()
         with_manifest = (root / MANIFEST).exists()
-        rows = _read_manifest(root, problems) if with_manifest else _read_tree(root, problems, notes)
+        with_manifest = with_manifest and not self.folders
+        rows = _read_manifest(root, problems) if with_manifest else _read_tree(root, problems, notes, self.folders)
         duplicates = _find_duplicates(rows)
         problems += duplicates.values()
         if not rows and not problems:
@@ -226,11 +228,14 @@ def _natural(name: str) -> tuple[int, float, str]:
     return (0, float(digits), name) if digits else (1, 0.0, name)
 
 
-def _read_tree(root: Path, problems: list[Problem], notes: list[str]) -> list[ManifestRow]:
+def _read_tree(root: Path, problems: list[Problem], notes: list[str], folders: Sequence[str] = ()) -> list[ManifestRow]:
     """A row for each file of a known format at ROOT/<domain>/[<label>/]; other files are problems or notes."""
     rows = []
-    for path in sorted(root.rglob("*")):
+    for path in sorted(path for folder in folders or [""] for path in (root / folder).rglob("*")):
         place = path.relative_to(root)
+        for folder in folders:
+            if path.is_relative_to(root / folder):  # a domain is called after its folder, wherever that lies
+                place = Path(Path(folder).name) / path.relative_to(root / folder)
         origin = place.as_posix()
         if path.is_dir() or any(part.startswith((".", "__")) for part in place.parts):
             continue
@@ -245,8 +250,9 @@ def _read_tree(root: Path, problems: list[Problem], notes: list[str]) -> list[Ma
             domain, label = place.parts[0], place.parts[1] if len(place.parts) == 3 else None
             rows.append(ManifestRow(path=path, origin=origin, domain=domain, label=label))
     domains = {row.domain for row in rows}
-    folders = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith((".", "__")))
-    notes += [f"{name}: {EMPTY}" for name in folders if name not in domains]
+    there = folders or [path.name for path in root.iterdir() if path.is_dir()]
+    names = sorted(Path(name).name for name in there if not Path(name).name.startswith((".", "__")))
+    notes += [f"{name}: {EMPTY}" for name in names if name not in domains]
     return rows
 
 

@@ -1,0 +1,93 @@
+"""`bearcat.adapt` and `bearcat.diagnose`: one call each, and what they return can be read and used on."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import bearcat
+from bearcat.data import open_dataset
+from bearcat.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory):
+    """Two pumps in folders that lie apart, and what adapting between them returned."""
+    root = tmp_path_factory.mktemp("plant")
+    catalogue = open_dataset("simulated", None, {"severities": "4", "faults": "inner", "seconds": "2"}).catalogue()
+    for entry in catalogue.only(["0", "1"]).entries:
+        known = entry.domain == catalogue.domains[0]
+        place = root / "known" / "pump-A" / str(entry.label) if known else root / "new" / "pump-B"
+        place.mkdir(parents=True, exist_ok=True)
+        np.savez(place / f"{entry.label}.npz", x=entry.read().signal, fs=16_000.0)
+    (root / "known" / "notes.csv").write_text("nothing to do with it\n")
+    source, target = root / "known" / "pump-A", root / "new" / "pump-B"
+    found = bearcat.adapt(source, target, out=root / "out", epochs=4, window=1024, device="cpu")
+    return root, found
+
+
+def test_adapting_two_folders_returns_what_was_found(adapted, capsys):
+    root, found = adapted
+    assert capsys.readouterr().out == ""
+    assert found.record["settings"]["source"] == ["pump-A"]
+    assert {row["recording"] for row in found.recordings} == {"pump-B/healthy.npz", "pump-B/inner-1.npz"}
+    text = repr(found)
+    assert text.splitlines()[0] == "pump-A → pump-B by dense-MCC"
+    for row in found.recordings:
+        assert f"{row['recording']}" in text
+        assert 0 < row["confidence"] <= 1
+    assert found.verdict in text
+    frame = found.to_frame()
+    assert list(frame["recording"]) == [row["recording"] for row in found.recordings]
+    assert json.loads((root / "out" / "record.json").read_text())["recordings"] == list(found.record["recordings"])
+
+
+def test_the_page_and_the_terminal_begin_with_the_targets_recordings(adapted, capsys):
+    from bearcat.cli.train import adapt
+
+    root, _ = adapted
+    page = (root / "out" / "report.html").read_text(encoding="utf-8")
+    assert page.index("Diagnoses of the target") < page.index("<h2>Scores")
+    assert page.index("pump-B/inner-1.npz") < page.index("<h2>Scores")
+    adapt(
+        str(root), source=["pump-A"], target="pump-B", settings=["folders=known/pump-A,new/pump-B"], epochs=4,
+        window=1024, device="cpu", out=root / "out",
+    )  # fmt: skip
+    assert "pump-B/inner-1.npz" in capsys.readouterr().out
+
+
+def test_a_model_diagnoses_files_folders_and_arrays_as_it_did_the_target(adapted):
+    root, found = adapted
+    expected = {row["recording"].rpartition("/")[2]: row for row in found.recordings}
+    for model in (found, root / "out" / "model"):
+        again = bearcat.diagnose(root / "new" / "pump-B", model=model)
+        assert len(again) == 2
+        for row in again:
+            before = expected[row["recording"].rpartition("/")[2]]
+            assert (row["class"], row["windows"]) == (before["class"], before["windows"])
+            assert row["confidence"] == pytest.approx(before["confidence"], abs=1e-5)
+            assert row["familiar"] == before["familiar"]
+    samples = np.load(root / "new" / "pump-B" / "inner-1.npz")["x"]
+    (row,) = bearcat.diagnose(samples, model=found, rate=16_000.0)
+    assert row["class"] == expected["inner-1.npz"]["class"]
+    assert "inner-1" in repr(bearcat.diagnose([root / "new" / "pump-B" / "inner-1.npz"], model=found))
+
+
+def test_without_a_model_physics_answers(adapted):
+    root, found = adapted
+    with pytest.raises(InputError, match="leave model or orders out"):
+        bearcat.diagnose("x.wav", model=found, orders={"BPFO": 3.0, "BPFI": 5.0})
+    answers = bearcat.diagnose(root / "new" / "pump-B", rpm=900, bearing="6203")
+    assert len(answers) == 2
+    assert len(answers.to_frame()) == 2
+
+
+def test_folders_that_are_none_or_share_a_name_are_refused(tmp_path):
+    (tmp_path / "a" / "x").mkdir(parents=True)
+    (tmp_path / "b" / "x").mkdir(parents=True)
+    with pytest.raises(InputError, match="no such folder"):
+        bearcat.adapt(tmp_path / "gone", tmp_path / "a")
+    with pytest.raises(InputError, match="must differ"):
+        bearcat.adapt(tmp_path / "a" / "x", tmp_path / "b" / "x")
