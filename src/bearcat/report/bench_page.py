@@ -55,7 +55,8 @@ def write_bench_report(
             ("Seeds", str(len({run.cell.seed for run in results})), ""),
         )
         page = write_page(out / "report.html", ReportPage(title, subtitle, numbers, tuple(sections)), environment)
-        write_runs(out, results)
+        if results:
+            write_runs(out, results)
         write_atomically(out / FILE_LIST, "\n".join(sorted(written)).encode())
     except OSError as error:
         raise InputError(f"{out}: cannot be written ({error}); choose another folder") from error

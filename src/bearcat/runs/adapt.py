@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
-from bearcat.data import Catalogue, Task
+from bearcat.data import Catalogue, Entry, Task
 from bearcat.data.catalogue import find_domain
-from bearcat.data.datasets.folder import EMPTY
+from bearcat.data.datasets.folder import EMPTY, FolderEntry
 from bearcat.diagnosis.classifier import state_of
 from bearcat.diagnosis.physical import SecondOpinion, contradiction
 from bearcat.errors import InputError
@@ -82,14 +82,14 @@ def adapt(
 
     `beside` are folders of other finished runs that the record and the page compare it with.
     """
-    checkpoint = out / "checkpoint.safetensors"
+    library, checkpoint = library or Library(), out / "checkpoint.safetensors"
     (record,) = run_stack([spec], [out], device, progress, checkpoint, keep=EXTRAS, library=library, track=track)
     checkpoint.unlink(missing_ok=True)
     if beside:
         found = compared(read_result(out), [read_result(folder) for folder in beside])
         if record["estimates"].get("beside") != found:
             record = add_estimate(out, "beside", found)
-    opinion = second_opinion(spec, out)
+    opinion = second_opinion(spec, out, library)
     if opinion is not None and record["estimates"].get("second_opinion") != opinion:
         record = add_estimate(out, "second_opinion", opinion)
     if page:
@@ -99,7 +99,12 @@ def adapt(
     return record
 
 
-def second_opinion(spec: RunSpec, out: Path) -> dict[str, Any] | None:
+def _may_be_known(entry: Entry) -> bool:
+    """Whether speed and bearing of the recording can be known, as far as can be said without reading it again."""
+    return not isinstance(entry, FolderEntry) or (entry.row.bearing is not None and entry.row.rpm is not None)
+
+
+def second_opinion(spec: RunSpec, out: Path, library: Library) -> dict[str, Any] | None:
     """What the bearing's orders say of the target's recordings, beside what most test windows of each were called.
 
     None where no recording's speed and bearing are known, or no class is a state of a bearing.
@@ -111,8 +116,8 @@ def second_opinion(spec: RunSpec, out: Path) -> dict[str, Any] | None:
     compared, contradicted = 0, []
     entries = [
         entry
-        for entry in spec.dataset.catalogue().entries
-        if entry.domain == spec.task.target and entry.origin in votes
+        for entry in library.catalogue(spec.dataset).entries
+        if entry.domain == spec.task.target and entry.origin in votes and _may_be_known(entry)
     ]
     for entry in entries[:: -(-len(entries) // MOST_COMPARED) or 1]:
         recording, label = entry.read(), votes[entry.origin].most_common(1)[0][0]
