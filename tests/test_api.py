@@ -58,6 +58,16 @@ def test_the_page_and_the_terminal_begin_with_the_targets_recordings(adapted, ca
     assert "pump-B/inner-1.npz" in capsys.readouterr().out
 
 
+def test_adapting_needs_neither_pictures_nor_page(adapted, monkeypatch, tmp_path):
+    """The extra `report` may be missing."""
+    monkeypatch.setattr("bearcat.runs.adapt.find_spec", lambda _: None)
+    root, _ = adapted
+    places = root / "known" / "pump-A", root / "new" / "pump-B"
+    found = bearcat.adapt(*places, out=tmp_path / "out", epochs=1, window=1024, device="cpu")
+    assert {path.name for path in found.folder.iterdir()} >= {"record.json", "model"}
+    assert not (found.folder / "report.html").exists()
+
+
 def test_a_model_diagnoses_files_folders_and_arrays_as_it_did_the_target(adapted):
     root, found = adapted
     expected = {row["recording"].rpartition("/")[2]: row for row in found.recordings}

@@ -137,8 +137,12 @@ def adapt(
     _print_scores(str(task).replace("→", " → "), records, settings_of[changed.input].warnings)
     _print_recordings(records[-1][1])
     print_trust(*records[-1])
-    print(f"Results are in {out}: record.json, predictions.csv, curves.csv, reliability.png, model/")
-    print(f"All of it on one page: {out / 'report.html'}")
+    if (out / "report.html").exists():
+        print(f"Results are in {out}: record.json, predictions.csv, curves.csv, reliability.png, model/")
+        print(f"All of it on one page: {out / 'report.html'}")
+    else:
+        print(f"Results are in {out}: record.json, predictions.csv, curves.csv, model/")
+        print("note: pictures and the page need an extra; pip install 'bearcat[report]'", file=sys.stderr)
 
 
 @contextmanager

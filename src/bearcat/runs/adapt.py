@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,9 @@ def adapt(
     `beside` are folders of other finished runs that the record and the page compare it with.
     """
     library, checkpoint = library or Library(), out / "checkpoint.safetensors"
-    (record,) = run_stack([spec], [out], device, progress, checkpoint, keep=EXTRAS, library=library, track=track)
+    drawable = all(find_spec(name) is not None for name in ("matplotlib", "jinja2"))  # the extra `report`
+    keep = EXTRAS if drawable else ("model",)
+    (record,) = run_stack([spec], [out], device, progress, checkpoint, keep=keep, library=library, track=track)
     checkpoint.unlink(missing_ok=True)
     if beside:
         found = compared(read_result(out), [read_result(folder) for folder in beside])
@@ -92,7 +95,7 @@ def adapt(
     opinion = second_opinion(spec, out, library)
     if opinion is not None and record["estimates"].get("second_opinion") != opinion:
         record = add_estimate(out, "second_opinion", opinion)
-    if page:
+    if page and drawable:
         from bearcat.report.run_page import write_run_page
 
         write_run_page(out, beside)
