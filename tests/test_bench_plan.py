@@ -357,3 +357,11 @@ def test_a_suited_input_is_remembered_where_the_recordings_are_gone(tmp_path):
     assert "envelope-orders" in again[0].preparation.input
     with pytest.raises(InputError):
         [Library().identified(spec) for spec in plan(read_grid(grid))]
+
+
+def test_hints_call_the_script_that_knows_the_recipes(monkeypatch):
+    from bearcat.cli.options import program
+
+    for script, expected in (("/x/bin/bearcat", "bearcat"), ("mine/recipes.py", "python mine/recipes.py")):
+        monkeypatch.setattr(sys, "argv", [script, "bench", "run"])
+        assert program() == expected
