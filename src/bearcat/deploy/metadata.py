@@ -85,15 +85,12 @@ FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 }
 ONNX = tuple(name for name in FIELDS if name not in ("encoder", "calibrator", "calibration_at_bound", "sha256"))
 FOLDER = tuple(name for name in FIELDS if name not in ("made_by", "needs"))
-LATER = ("channel", "bearing")  # that models from before may not have
 
 
 def check_metadata(metadata: Any, place: str, names: Iterable[str]) -> None:
     """InputError names the first of these fields that is missing or of a wrong type."""
     for name in names:
         value = metadata
-        if name in LATER and isinstance(metadata, dict):
-            metadata.setdefault(name, None)
         for key in name.split("."):
             if not isinstance(value, dict) or key not in value:
                 raise InputError(f"{place}: has damaged metadata ('{name}' is missing); copy the model again")
