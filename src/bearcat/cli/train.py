@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from bearcat.data.choose import DataSettings
+    from bearcat.data.tasks import Mix
     from bearcat.training.evaluate import EpochEnd
 
 MOST_PRINTED = 20  # recordings
@@ -66,6 +67,18 @@ def adapt(
     stride: Annotated[
         int | None, typer.Option(help=f"Samples from one window to the next.  \\[default: no overlap{OWN}]")
     ] = None,
+    target_keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CLASS", help="Of a labelled target, only this class; repeat for more (docs/plant.md)."),
+    ] = None,
+    target_share: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CLASS=SHARE", help="Of a labelled target, this share of a class, e.g. rest=0.05."),
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(help="Target recordings known to be of this class, or one that is healthy, by its file's name."),
+    ] = None,
     settings: Set = None,
     recipe_settings: Annotated[
         list[str] | None,
@@ -99,6 +112,7 @@ def adapt(
     names = list(dict.fromkeys(find_recipe(name) for name in [*(beside or ()), recipe]))
     names.append(names.pop(names.index(find_recipe(recipe))))
     changes = pairs(recipe_settings or ())
+    mix = _mix(target_keep or (), target_share or (), reference or "")
     changed = RECIPES[names[-1]].with_settings(changes)
     balance = changed.balance if "balance" in changes else balance
     requested = Requested(channel, rate, window, stride, split, kind, balance, changed.input)
@@ -127,7 +141,7 @@ def adapt(
         length = own_epochs if epochs is None else epochs
         spec = RunSpec(
             dataset_label(data_name), dataset, task, name, make_recipe(name, chosen.preparation.input, length, own),
-            chosen.preparation, chosen.split, seed, precision, chosen=chosen.choices, warnings=chosen.warnings,
+            chosen.preparation, chosen.split, seed, precision, mix, chosen=chosen.choices, warnings=chosen.warnings,
         )  # fmt: skip
         folder, others = (
             (out, [out / f"beside-{other}" for other, _ in records]) if main else (out / f"beside-{name}", [])
@@ -143,6 +157,20 @@ def adapt(
     else:
         print(f"Results are in {out}: record.json, predictions.csv, curves.csv, model/")
         print("note: pictures and the page need an extra; pip install 'bearcat[report]'", file=sys.stderr)
+
+
+def _mix(keep: Sequence[str], shares: Sequence[str], reference: str) -> Mix:
+    from bearcat.data.tasks import Mix
+    from bearcat.errors import InputError
+    from bearcat.settings import pairs
+
+    found = []
+    for name, text in pairs(shares).items():
+        try:
+            found.append((name, float(text)))
+        except ValueError as error:
+            raise InputError(f"--target-share: '{text}' is not a number; write CLASS=SHARE, e.g. rest=0.05") from error
+    return Mix(keep=tuple(keep), share=tuple(found), reference=reference)
 
 
 @contextmanager
@@ -228,8 +256,14 @@ def _print_recordings(record: Mapping[str, Any]) -> None:
 
 def print_trust(name: str, record: Mapping[str, Any]) -> None:
     """What to expect of the model on the target, found without its labels; and what those say, where there are any."""
+    from bearcat.trust.shares import shares_sentences
     from bearcat.trust.verdict import recorded_range
 
+    shares = record["estimates"].get("shares")
+    for sentence in (
+        [*([shares["adaptation"]] if shares.get("adaptation") else []), *shares_sentences(shares)] if shares else ()
+    ):
+        print(sentence)
     found, scores = recorded_range(record), record["scores"]["target"]
     if found is not None:
         value, low, high = (100 * share for share in (found.value, found.low, found.high))

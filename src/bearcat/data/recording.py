@@ -27,6 +27,7 @@ Speed = float | NDArray[np.floating[Any]]  # rpm: a number, or one for each samp
 BANDS = 32  # of a spectral shape: wide enough for one window to say how much is in each
 RATIOS = (1 / 1000, 100)  # of the rate wanted to a recording's own; others are mistakes, and could take any memory
 LEAST_SHARE = 1e-6  # of a window's energy; what is less in a band counts as this
+HEALTHY_NAMES = {"healthy", "normal"}  # a class called so, in any case, is no fault and no alarm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +141,19 @@ class Windows:
     def labels(self) -> NDArray[np.object_]:
         """The label of each window (None where its recording has none), shape (window,)."""
         return np.array([recording.label for recording in self.recordings], dtype=object)[self.recording]
+
+
+def healthy_class(classes: Sequence[str]) -> str | None:
+    """The class called healthy or normal, in any case."""
+    return next((name for name in classes if name.lower() in HEALTHY_NAMES), None)
+
+
+def of_recordings(windows: Windows, chosen: Sequence[bool]) -> Windows:
+    """The windows of the chosen recordings, which are numbered anew."""
+    mask = np.asarray(chosen, dtype=bool)
+    kept = windows[mask[windows.recording]]
+    recordings = tuple(info for info, keep in zip(windows.recordings, chosen, strict=True) if keep)
+    return replace(kept, recording=(np.cumsum(mask) - 1)[kept.recording], recordings=recordings)
 
 
 def join(parts: Sequence[Windows]) -> Windows:

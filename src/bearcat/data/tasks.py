@@ -11,16 +11,18 @@ class, and needs no label. What evaluation needs is kept apart, in `HeldBack`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.prepare import different_rates
-from bearcat.data.recording import Floats, Integers, RecordingInfo, Windows
+from bearcat.data.recording import Floats, Integers, RecordingInfo, Windows, healthy_class, of_recordings
 from bearcat.errors import InputError, suggest
+from bearcat.settings import find_name
 
 SCHEMES = ("window", "block", "recording")
 UNKNOWN = -1  # the code of a target label that is no class of the source
@@ -66,6 +68,55 @@ class Split:
             raise InputError(f"gap must not be negative, but is {self.gap}")
 
 
+@dataclass(frozen=True)
+class Mix:
+    """Which classes a labelled target holds and in which shares, to try what plants have (docs/plant.md).
+
+    Classes are names of labels; "healthy" is the class called healthy or normal, and "rest" all that are not named.
+    Labels choose windows here and are not used for anything else.
+    """
+
+    keep: tuple[str, ...] = ()  # the target's classes; none: all
+    without: tuple[str, ...] = ()  # classes that the target lacks
+    share: tuple[tuple[str, float], ...] = ()  # of each recording's training windows, one stretch, drawn from the seed
+    unknown: tuple[str, ...] = ()  # classes that the source lacks
+    # A class, or the name of a target recording of a healthy machine, whose windows are known while training.
+    reference: str = ""
+    reference_share: float = 1.0  # of each such recording; a whole one leaves the evaluation
+
+    def __post_init__(self) -> None:
+        shares = {**dict(self.share), "reference": self.reference_share}
+        for name, share in shares.items():
+            if not 0 < share <= 1:
+                raise InputError(f"the share of '{name}' must be above 0 and at most 1, not {share:g}")
+
+    def __str__(self) -> str:
+        parts = [f"{'+'.join(self.keep)} only"] if self.keep else []
+        parts += [f"without {'+'.join(self.without)}"] if self.without else []
+        parts += [f"{name} {100 * share:g} %" for name, share in self.share if share < 1]
+        parts += [f"unknown {'+'.join(self.unknown)}"] if self.unknown else []
+        if self.reference:
+            stretch = f", {100 * self.reference_share:g} %" if self.reference_share < 1 else ""
+            parts.append(f"reference {self.reference}{stretch}")
+        return "; ".join(parts)
+
+    def spelled(self, labels: Sequence[str]) -> Mix:
+        """With the names that these labels have; a name that none of them has is refused."""
+
+        def known(names: Sequence[str]) -> tuple[str, ...]:
+            return tuple(_label(name, labels) for name in names)
+
+        share = tuple((name if name == "rest" else _label(name, labels), value) for name, value in self.share)
+        return replace(
+            self, keep=known(self.keep), without=known(self.without), share=share, unknown=known(self.unknown)
+        )
+
+
+def _label(name: str, labels: Sequence[str]) -> str:
+    found = healthy_class(labels) if name == "healthy" else None
+    return found or find_name(name, labels, "class")
+
+
 def _not_known() -> Integers:
     return np.empty(0, dtype=np.int64)
 
@@ -93,11 +144,13 @@ class Unlabelled:
     """Windows in random order.
 
     values (window, channel, time) float32; recording (window,) int64, an index into `SplitTask.target_recordings`,
-    which are numbered at random, or empty where recordings are not known.
+    which are numbered at random, or empty where recordings are not known; reference (window,) int64, the class of
+    windows whose label was given (`Mix.reference`), UNKNOWN elsewhere, or empty where there are none.
     """
 
     values: Floats
     recording: Integers = field(default_factory=_not_known)
+    reference: Integers = field(default_factory=_not_known)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -111,6 +164,7 @@ class TrainingData:
     source_train: Labelled
     source_test: Labelled
     target_train: Unlabelled
+    findings: Mapping[str, Any] = field(default_factory=dict)  # what ingredients found in the windows, for the record
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +192,7 @@ class SplitTask:
     target_train: Integers
     target_test: Integers
     target_order: Integers  # the random order in which `target_recordings` are numbered
+    reference: Integers = field(default_factory=_not_known)  # (window of the target,) as in `Unlabelled`
 
     @property
     def source_recordings(self) -> tuple[RecordingInfo, ...]:
@@ -179,7 +234,11 @@ class SplitTask:
             classes=self.classes,
             source_train=labelled(self.source_train),
             source_test=labelled(self.source_test),
-            target_train=Unlabelled(take(self.target, self.target_train), recording),
+            target_train=Unlabelled(
+                take(self.target, self.target_train),
+                recording,
+                self.reference[self.target_train] if len(self.reference) else self.reference,
+            ),
         )
 
 
@@ -202,6 +261,66 @@ def split_task(
     # Recordings are listed by class, so their own numbers would tell the labels.
     target_order = np.random.default_rng([seed, 2]).permutation(len(target.recordings))
     return SplitTask(task, classes, source, target, source_train, source_test, target_train, target_test, target_order)
+
+
+def mixed_task(task: Task, source: Windows, target: Windows, split: Split, seed: int, mix: Mix) -> SplitTask:
+    """The split of a task whose target holds other classes or shares, or some known recordings (`Mix`)."""
+    labels = dict.fromkeys(str(info.label) for info in (*source.recordings, *target.recordings) if info.label)
+    mix = mix.spelled(tuple(labels))
+    known = [info.label not in mix.unknown for info in source.recordings]
+    kept = [
+        not (mix.keep and info.label not in mix.keep) and info.label not in mix.without for info in target.recordings
+    ]
+    if not any(kept):
+        raise InputError(f"the target '{task.target}' holds nothing of what is to be kept ({mix}); keep other classes")
+    source, target = of_recordings(source, known), of_recordings(target, kept)
+    found = split_task(task, source, target, split, seed, keep_unknown=True)
+    random = np.random.default_rng([seed, 3])
+    shares = dict(mix.share)
+    thinned, reference = [], np.full(len(target), UNKNOWN)
+    for number, info in enumerate(target.recordings):
+        members = found.target_train[target.recording[found.target_train] == number]
+        members = members[np.argsort(target.start[members])]
+        share = shares.get(str(info.label), shares.get("rest", 1.0))
+        thinned.append(_stretch(members, share, random))
+        if (code := _reference_code(mix, info, found.classes)) is not None:
+            reference[_stretch(thinned[-1], mix.reference_share, random)] = code
+            if mix.reference_share == 1:
+                reference[target.recording == number] = code
+    if mix.reference and not (reference != UNKNOWN).any():
+        raise InputError(
+            f"--reference: no recording of the target '{task.target}' has the label or the name '{mix.reference}'"
+        )
+    kept_windows = np.isin(found.target_train, np.concatenate(thinned))
+    whole = np.isin(target.recording, np.flatnonzero([(reference[target.recording == number] != UNKNOWN).all()
+                                                      for number in range(len(target.recordings))]))  # fmt: skip
+    return replace(
+        found,
+        target_train=found.target_train[kept_windows],
+        target_test=found.target_test[~whole[found.target_test]],
+        reference=reference if mix.reference else _not_known(),
+    )
+
+
+def _stretch(members: Integers, share: float, random: np.random.Generator) -> Integers:
+    """One stretch of these, placed at random; at least two where there are as many."""
+    size = min(len(members), max(2, round(share * len(members))))
+    first = int(random.integers(len(members) - size + 1))
+    return members[first : first + size]
+
+
+def _reference_code(mix: Mix, info: RecordingInfo, classes: tuple[str, ...]) -> int | None:
+    """The class of a recording that the reference names; None for others."""
+    if not mix.reference:
+        return None
+    wanted, healthy = mix.reference, healthy_class(classes)
+    if info.label is not None and (info.label == wanted or (wanted == "healthy" and info.label == healthy)):
+        return classes.index(info.label) if info.label in classes else None
+    if info.origin == wanted or info.origin.endswith(f"/{wanted}"):
+        if healthy is None:
+            raise InputError("--reference names a recording, but no class of the source is called healthy or normal")
+        return classes.index(healthy)
+    return None
 
 
 def _check_domains(task: Task, source: Windows, target: Windows) -> None:

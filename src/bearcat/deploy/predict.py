@@ -27,7 +27,7 @@ from bearcat.data.formats import BLOCK, FORMATS
 from bearcat.data.isolated import open_stream as open_stream  # so that all one needs to predict comes from here
 from bearcat.data.neighbours import MEASURED, Portrait, portrait
 from bearcat.data.prepare import Preparation
-from bearcat.data.recording import Floats, Integers, RecordingInfo, rate_ratio, spectral_shape
+from bearcat.data.recording import HEALTHY_NAMES, Floats, Integers, RecordingInfo, rate_ratio, spectral_shape
 from bearcat.data.stream import Stream
 from bearcat.errors import InputError, suggest
 from bearcat.trust.accuracy import Booleans
@@ -36,7 +36,6 @@ from bearcat.trust.pooling import Diagnosis, Outputs, Tally, diagnose, tally
 
 MANIFEST_ABOVE = 3  # folders above a recording in which its manifest may lie
 BATCH = 256  # windows handed to the model at once
-HEALTHY_NAMES = {"healthy", "normal"}  # a class called so, in any case, is no alarm
 
 
 class Predictor(Protocol):

@@ -40,7 +40,8 @@ class Adversarial(Ingredient):
         classifier: Any = view.module
         features = losses.reverse_gradient(view.features, self.weight * view.ramp)
         logits = classifier(features, view.randomness)
-        return losses.domain(logits[:, : view.size], logits[:, view.size :], view.present, self.reduction)
+        weight = None if view.shares is None else view.shares[1].gather(1, view.labels)
+        return losses.domain(logits[:, : view.size], logits[:, view.size :], view.present, self.reduction, weight)
 
 
 def reversal_coefficient(progress: float, slope: float) -> float:

@@ -31,4 +31,5 @@ class Confusion(Ingredient):
     def loss(self, view: View) -> Tensor:
         from bearcat.methods import losses
 
-        return self.weight * losses.class_confusion(view.target_logits, self.temperature, view.target_present)
+        shares = None if view.shares is None else view.shares[0]
+        return self.weight * losses.class_confusion(view.target_logits, self.temperature, view.target_present, shares)

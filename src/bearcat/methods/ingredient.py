@@ -65,6 +65,7 @@ class View:
     head: nn.Module  # the student's: features → logits
     randomness: Randomness  # for modules with dropout
     ramp: Tensor  # (1,) this ingredient's `ramp` at this step
+    shares: Tensor | None = None  # (2, run, class): estimated class shares of the target, and over the source's
     module: nn.Module | None = None  # what the ingredient's `build` made
 
     @property
@@ -127,10 +128,11 @@ class Ingredient:
         """A module that is trained with the losses, for a stack of runs (bearcat.models.stacked)."""
         return None
 
-    def fit_scaling(self, data: TrainingData) -> tuple[TrainingData, nn.Module] | None:  # noqa: ARG002
+    def fit_scaling(self, data: TrainingData) -> tuple[TrainingData, nn.Module | None] | None:  # noqa: ARG002
         """Changes the prepared windows before training; the module, for one run, is what the network begins with.
 
-        It has buffers alone, whose first axis is the run, and does to windows of the target what was done here.
+        Without one the target's windows stay as they are. It has buffers alone, whose first axis is the run, and does
+        to windows of the target what was done here.
         """
         return None
 

@@ -27,12 +27,15 @@ def of_selected(losses: Tensor, selected: Tensor, average: str, present: Tensor 
     return losses.sum(dim=1) / selected.sum(dim=1).clamp(min=1)
 
 
-def class_confusion(logits: Tensor, temperature: float, present: Tensor | None = None) -> Tensor:
+def class_confusion(
+    logits: Tensor, temperature: float, present: Tensor | None = None, shares: Tensor | None = None
+) -> Tensor:
     """Minimum class confusion (Jin et al. 2020): how much mass pairs of classes share in the batch's predictions.
 
     A row of the matrix of shared mass Σ weight·p·p', divided by its sum, is a mean of the windows' predictions in which
     a window counts by what it gives the row's class: a softmax over windows. All but its diagonal is confusion. Written
     as a quotient it is 0/0 where a sure network gives a class nothing that float32 can hold in all windows of a batch.
+    Rows count the same, or by the `shares` (run, class) of their classes.
     """
     logarithms = functional.log_softmax(logits / temperature, dim=-1)
     probabilities = logarithms.exp()
@@ -42,17 +45,22 @@ def class_confusion(logits: Tensor, temperature: float, present: Tensor | None =
         if present is not None:
             weight = torch.where(present, weight, 0)
     share = functional.softmax(logarithms + weight.log()[..., None], dim=1)  # (run, batch, class), 1 over a batch
-    return 1 - (share * probabilities).sum(dim=(1, 2)) / logits.shape[-1]
+    rows = (share * probabilities).sum(dim=1)  # (run, class): what is no confusion
+    return 1 - (rows.mean(dim=1) if shares is None else (shares * rows).sum(dim=1))
 
 
 def domain(
-    source_logits: Tensor, target_logits: Tensor, present: Tensor | None = None, reduction: str = "mean"
-) -> Tensor:
+    source_logits: Tensor, target_logits: Tensor, present: Tensor | None = None, reduction: str = "mean",
+    source_weight: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Binary cross-entropy of the domain classifier, source 1 and target 0, (run, batch) each.
 
-    The mean over all windows of both, or the "sum of means" of each.
+    The mean over all windows of both, or the "sum of means" of each. `source_weight` (run, batch) counts the source's
+    windows; its mean should be 1.
     """
     parts = functional.softplus(-source_logits), functional.softplus(target_logits)
+    if source_weight is not None:
+        parts = source_weight * parts[0], parts[1]
     if reduction == "mean":
         return masked_mean(torch.cat(parts, dim=1), present)
     size = source_logits.shape[1]

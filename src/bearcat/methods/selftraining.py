@@ -107,7 +107,8 @@ class SelfTraining(Ingredient):
             if self.counts == "calibrated" and state.calibration is not None:
                 logits = state.calibration.apply(logits)
             counts = thresholds.confident_counts(logits.softmax(dim=-1), tau, present)
-            limits = thresholds.per_class(counts, tau)
+            expected = None if state.shares is None else state.shares[0]
+            limits = thresholds.per_class(counts, tau, expected)
         if state.thresholds is None or state.pseudo_labels is None:  # a recorded step keeps using this memory
             runs, windows = state.batches.target_train.shape[:2]
             state.thresholds = torch.empty_like(limits, memory_format=torch.contiguous_format)

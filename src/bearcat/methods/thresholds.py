@@ -18,8 +18,15 @@ def confident_counts(probabilities: Tensor, tau: Tensor, present: Tensor | None 
     return counts.scatter_add_(1, label, sure)
 
 
-def per_class(counts: Tensor, tau: Tensor) -> Tensor:
-    """τ·β/(2−β) with β = count / largest count: (run, class). A class of count 0 gets threshold 0, as published."""
+def per_class(counts: Tensor, tau: Tensor, expected: Tensor | None = None) -> Tensor:
+    """τ·β/(2−β) with β = count / largest count: (run, class). A class of count 0 gets threshold 0, as published.
+
+    With `expected` shares (run, class) a class's count is compared with what its share leads to expect, and one of
+    which less than a window in a hundred is expected keeps the threshold τ.
+    """
+    if expected is not None:
+        counts = counts / expected.clamp(min=0.01)
+        counts = torch.where(expected < 0.01, counts.max(dim=1, keepdim=True).values, counts)
     largest = counts.max(dim=1, keepdim=True).values
     share = counts / largest.clamp(min=1)
     return tau[:, None] * share / (2 - share)

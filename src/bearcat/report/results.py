@@ -165,12 +165,18 @@ def read_result(folder: Path, method: str | None = None) -> Result:
         record = read_json(path)
         settings = record["settings"]
         task = f"{'+'.join(settings['source'])}→{settings['target']}"
+        task = task_words(task, settings.get("mix", {}).get("words", ""))
         kind, method = settings["preparation"]["input"], method or settings["recipe"]["name"]
         return Result(Cell(settings["data"]["name"], kind, task, method, record["seed"]), record, folder)
     except FileNotFoundError as error:
         raise InputError(f"{path}: does not exist; give the folder of a finished run") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: cannot be read as the record of a run ({type(error).__name__})") from error
+
+
+def task_words(task: str, mix: str) -> str:
+    """A task's name in tables, with what is special about its target's classes."""
+    return f"{task} ({mix})" if mix else task
 
 
 def ordered_methods(results: Sequence[Result]) -> tuple[str, ...]:

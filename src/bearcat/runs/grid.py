@@ -9,7 +9,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import permutations
 from pathlib import Path
@@ -17,6 +17,8 @@ from typing import Any
 
 from bearcat.data import Dataset, Preparation, Split, Task, dataset_label, open_dataset
 from bearcat.data.catalogue import find_domain
+from bearcat.data.recording import healthy_class
+from bearcat.data.tasks import Mix
 from bearcat.errors import InputError, suggest
 from bearcat.methods.recipe import RECIPES, Recipe, find_recipe
 from bearcat.runs.spec import Library, RunSpec, make_recipe
@@ -24,6 +26,7 @@ from bearcat.settings import override
 from bearcat.training.loop import checked_precision
 
 MOST_SEEDS = 10_000
+EACH_FAULT = "each fault"  # in a `[target]`: one mix for every class but the healthy one
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class Grid:
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     preparation: Preparation = field(default_factory=Preparation)
     split: Split = field(default_factory=Split)
+    mixes: tuple[Mix, ...] = (Mix(),)  # of the target's classes; `[target]`, or `[[target]]` for several
     inputs: tuple[str, ...] | None = None  # None: each recipe's own
     epochs: int | None = None
     precision: str | None = None
@@ -87,6 +91,7 @@ def plan(grid: Grid, root: Path | None = None, library: Library | None = None) -
         return [spec for part in grid.parts for spec in plan(part, None, library)]
     dataset, label = open_dataset(grid.data, root, dict(grid.settings)), dataset_label(grid.data)
     tasks = _tasks(grid, dataset, library or Library())
+    mixes = [found for mix in grid.mixes for found in _each_fault(mix, dataset, library or Library())]
     sizes = {
         "methods": len(grid.methods),
         "tasks": len(tasks),
@@ -101,12 +106,13 @@ def plan(grid: Grid, root: Path | None = None, library: Library | None = None) -
     return [
         RunSpec(
             label, dataset, task, method.recipe_name, recipe, replace(grid.preparation, input=kind), grid.split, seed,
-            grid.precision, method=method.name,
+            grid.precision, mix, method=method.name,
         )
         for method in grid.methods
         for kind in (grid.inputs or (RECIPES[method.recipe_name].input,))
         for recipe in [method.recipe(kind, grid.epochs, grid.published)]
         for task in tasks
+        for mix in mixes
         for seed in grid.seeds
     ]  # fmt: skip
 
@@ -159,12 +165,14 @@ def _grid(given: dict[str, Any], name: str) -> Grid:
     if "data" not in table:
         raise InputError("'data' is missing; name a dataset, such as data = \"simulated\"")
     read: dict[str, Callable[[str, Any], Any]] = {
-        "tasks": _tasks_listed, "domains": _names, "inputs": _names, "seeds": _seeds,
+        "target": _mixes, "tasks": _tasks_listed, "domains": _names, "inputs": _names, "seeds": _seeds,
         "preparation": partial(_overridden, Preparation()), "split": partial(_overridden, Split()),
     }  # fmt: skip
     data, settings = _data(table.pop("data"))
     methods = _methods(table.pop("methods", []), table.pop("method", []))
     parts = {key: reader(key, table.pop(key)) for key, reader in read.items() if key in table}
+    if "target" in parts:
+        parts["mixes"] = parts.pop("target")
     return override(Grid(name, data, settings, methods, **parts), dict(_texts("", table)))
 
 
@@ -236,6 +244,40 @@ def _tasks_listed(place: str, tasks: Any) -> tuple[Task, ...] | None:
         found.append(Task(_names(f"task {number}", sources), *_names(f"task {number}", parts[1:])))
     _names(place, [str(task) for task in found])
     return tuple(found)
+
+
+def _mixes(place: str, tables: Any) -> tuple[Mix, ...]:
+    """`[target]` with the fields of `Mix`, or several `[[target]]`."""
+    found = []
+    for number, table in enumerate(tables if isinstance(tables, list) else [tables], start=1):
+        with naming(f"{place} {number}"):
+            _check(place, table, [field.name for field in fields(Mix)])
+            share = table.get("share", {})
+            _check(f"{place}.share", share)
+            if not all(type(value) in (int, float) for value in share.values()):
+                raise InputError(f"'{place}.share' must give a number for each class, such as {{ rest = 0.05 }}")
+            names: dict[str, Any] = {
+                key: _names(key, table[key]) for key in ("keep", "without", "unknown") if key in table
+            }
+            rest = {key: str(table[key]) for key in ("reference", "reference_share") if key in table}
+            found.append(override(Mix(**names, share=tuple(share.items())), rest))
+    return tuple(found)
+
+
+def _each_fault(mix: Mix, dataset: Dataset, library: Library) -> list[Mix]:
+    """The mix for every class but the healthy one, where it says "each fault"."""
+    names = {name: getattr(mix, name) for name in ("keep", "without", "unknown")}
+    if not any(EACH_FAULT in listed for listed in names.values()):
+        return [mix]
+    labels = library.catalogue(dataset).classes
+    healthy = healthy_class(labels)
+    found = []
+    for fault in labels:
+        each: dict[str, Any] = {
+            key: tuple(fault if name == EACH_FAULT else name for name in listed) for key, listed in names.items()
+        }
+        found += [] if fault == healthy else [replace(mix, **each)]
+    return found
 
 
 def _seeds(place: str, seeds: Any) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 import bearcat
 from bearcat.calibration import Calibration
 from bearcat.data import SplitTask
+from bearcat.data.recording import healthy_class
 from bearcat.errors import InputError
 from bearcat.runs.spec import RunSpec
 from bearcat.storage import digest, read_json, write_atomically
@@ -44,6 +45,7 @@ class Evaluation:
     scores: dict[str, dict[str, float | None] | None]  # of "source" and "target"; None without labels
     reliability: dict[str, dict[str, Any] | None]  # what a reliability diagram draws, likewise
     trust: RunEstimates
+    shares: dict[str, Any]  # of the target's classes, estimated, and whether adaptation was used
 
 
 def claim(folder: Path, spec: RunSpec) -> None:
@@ -84,12 +86,16 @@ def make_record(
     training, calibration = split.training, evaluation.calibration
     predicted = np.bincount(evaluation.target.argmax(axis=1), minlength=len(training.classes))
     never = [name for name, windows in zip(training.classes, predicted.tolist(), strict=True) if windows == 0]
-    collapsed = int((predicted > 0).sum()) == 1
-    warnings = [*spec.warnings, *(f"class '{name}' is never predicted on the target" for name in never)]
+    alone = training.classes[int(predicted.argmax())] if int((predicted > 0).sum()) == 1 else None
+    collapsed = alone is not None and alone != healthy_class(training.classes)
+    unseen = [] if alone is not None else never
+    warnings = [*spec.warnings, *(f"class '{name}' is never predicted on the target" for name in unseen)]
     if not evaluation.finite:
         warnings.append("the loss turned NaN or infinite; the run was stopped there and its numbers mean nothing")
     if collapsed:
         warnings.append("the predictions on the target collapsed to one class")
+    elif alone is not None:
+        warnings.append(f"every window of the target is called {alone}: a target without faults, or faults not noticed")
     fitted = None
     if calibration is not None:
         temperature, at_bound = float(calibration.temperature[0]), bool(calibration.at_bound[0])
@@ -98,7 +104,7 @@ def make_record(
             warnings.append(describe_bound(temperature))
     return {
         "scores": evaluation.scores,
-        "estimates": evaluation.trust.estimates,
+        "estimates": evaluation.trust.estimates | {"shares": evaluation.shares},
         "estimates_checked": evaluation.trust.checked,
         "calibration": fitted,
         "reliability": evaluation.reliability,

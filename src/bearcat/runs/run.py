@@ -31,6 +31,7 @@ from torch import Tensor
 
 from bearcat.calibration import Calibration, reliability_bins
 from bearcat.data import SplitTask, Windows
+from bearcat.data.recording import healthy_class
 from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.deploy.model import Model, save_model
 from bearcat.models import select_run
@@ -44,6 +45,7 @@ from bearcat.training.estimates import estimate_runs, spectral_shapes
 from bearcat.training.evaluate import EpochEnd, predict, scores, watcher
 from bearcat.training.loop import Run, Trained, train
 from bearcat.trust.pooling import diagnose, pooled_temperature, tally
+from bearcat.trust.shares import adaptation_sentence, shares_record
 
 EXTRAS = ("model", "picture")  # what a folder may also hold
 MOST_RECORDINGS, MOST_WINDOWS = 200, 200  # of the target, and of each, that a record diagnoses
@@ -122,6 +124,9 @@ def evaluate(
     source = calibrated["source"].double().log_softmax(dim=-1).cpu().numpy()
     target, uncalibrated = (each["target"].softmax(dim=-1).cpu().numpy() for each in (calibrated, plain))
 
+    logits = predict(trained.network, trained.batches.target_train)[0]
+    adapted = (logits if stack is None else stack.apply(logits)).softmax(dim=-1).double().cpu().numpy()
+
     def of_run(number: int, split: SplitTask) -> Evaluation:
         windows = len(split.held_back.target_test)
         found: dict[str, dict[str, Any] | None] = {"source": None, "target": None}
@@ -131,7 +136,7 @@ def evaluate(
             if bool((truth != UNKNOWN).any()):
                 own: dict[str, Any] = {name: _number(score[number]) for name, score in scored[domain].items()}
                 if domain == "target":
-                    own |= _recording_scores(target[number, :windows], split.held_back)
+                    own |= alarm_scores(target[number, :windows], split.held_back, split.classes)
                 found[domain] = own
                 after = None if stack is None else _bins(calibrated[domain][number], truth)
                 diagrams[domain] = {"uncalibrated": _bins(plain[domain][number], truth), "calibrated": after}
@@ -147,20 +152,59 @@ def evaluate(
             scores=found,
             reliability=diagrams,
             trust=estimates[number],
+            shares=_class_shares(trained, number, split, source[number], adapted[number]),
         )
 
     return [of_run(number, split) for number, split in enumerate(splits)]
 
 
-def _recording_scores(probabilities: np.ndarray, held_back: HeldBack) -> dict[str, Any]:
-    """How many recordings have test windows with known labels, and the share of them diagnosed rightly."""
-    recordings = held_back.target_test.recording
-    right = []
-    for number in np.unique(recordings[held_back.target_test_labels != UNKNOWN]):
-        members = recordings == number
+def _class_shares(
+    trained: Trained, number: int, split: SplitTask, source: np.ndarray, target: np.ndarray
+) -> dict[str, Any]:
+    """The target's estimated class shares, and what ingredients found before training."""
+    training, classes = split.training, split.classes
+    labels, predicted = training.source_test.labels, source[: len(training.source_test)].argmax(axis=1)
+    healthy = healthy_class(classes)
+    calm = UNKNOWN if healthy is None else classes.index(healthy)
+    recall = [
+        np.mean(predicted[labels == code] != calm) if (labels == code).any() else 0 for code in range(len(classes))
+    ]
+    prior = np.bincount(training.source_train.labels, minlength=len(classes)) / len(training.source_train)
+    windows = target[: len(training.target_train)]
+    shares = shares_record(windows, training.target_train.recording, prior, classes, np.array(recall))
+    moving = trained.findings[number].get("moving")
+    sentence = adaptation_sentence(moving, len(classes))
+    return shares | ({"moving": dict(moving), "adaptation": sentence} if moving else {})
+
+
+def alarm_scores(probabilities: np.ndarray, held_back: HeldBack, classes: Sequence[str]) -> dict[str, Any]:
+    """Recordings with known labels and the share diagnosed rightly; false alarms and missed faults.
+
+    The rates, of windows and of recordings, are None where no class is called healthy or normal, or where the target
+    has none to count.
+    """
+    windows, truth = held_back.target_test.recording, held_back.target_test_labels
+    diagnosed, right = [], []
+    for number in np.unique(windows[truth != UNKNOWN]):
+        members = windows == number
         counted = tally(np.log(np.maximum(probabilities[members], np.finfo(np.float32).tiny)), None)
-        right.append(diagnose(counted).index == held_back.target_test_labels[members][0])
-    return {"recordings": len(right), "recording_accuracy": float(np.mean(right)) if right else None}
+        diagnosed.append(diagnose(counted).index)
+        right.append(truth[members][0])
+    hits = np.equal(diagnosed, right)
+    found: dict[str, Any] = {
+        "recordings": len(right), "recording_accuracy": float(hits.mean()) if right else None,
+    }  # fmt: skip
+    healthy = healthy_class(classes)
+    code = UNKNOWN if healthy is None else list(classes).index(healthy)
+    for prefix, predicted, labels in (
+        ("", probabilities.argmax(axis=1)[truth != UNKNOWN], truth[truth != UNKNOWN]),
+        ("recording_", np.array(diagnosed), np.array(right)),
+    ):
+        sound, faulty = (labels == code, labels != code) if healthy else (labels < 0, labels < 0)
+        alarms = predicted != code
+        found[f"{prefix}false_alarms"] = float(alarms[sound].mean()) if sound.any() else None
+        found[f"{prefix}missed_faults"] = float((~alarms[faulty]).mean()) if faulty.any() else None
+    return found
 
 
 def _bins(logits: Tensor, labels: Tensor) -> dict[str, Any]:

@@ -22,11 +22,11 @@ from bearcat.data import Catalogue, Dataset, Preparation, Windows, cache_folder,
 from bearcat.data.cache import cached_windows, fingerprint, metadata
 from bearcat.data.choose import Choice, suited_input
 from bearcat.data.inputs import find_input
-from bearcat.data.tasks import Split, SplitTask, Task, split_task
+from bearcat.data.tasks import Mix, Split, SplitTask, Task, mixed_task, split_task
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Recipe
 from bearcat.models.encoders import ENCODERS
-from bearcat.report.results import Cell
+from bearcat.report.results import Cell, task_words
 from bearcat.settings import spell_out, to_plain
 from bearcat.storage import digest_json
 from bearcat.training.calibrate import check_calibrator
@@ -46,6 +46,7 @@ class RunSpec:
     split: Split = field(default_factory=Split)
     seed: int = 0
     precision: str | None = None  # on a GPU: "float32", "tf32" or "bfloat16"; None: as fast as it can
+    mix: Mix = field(default_factory=Mix)  # of the target's classes
     fingerprints: tuple[str, ...] = ()  # of the content of each source and of the target, from Library.identified
     # The rest is for records and reports and does not determine the result.
     method: str | None = None  # the grid's name for it; None: the recipe's name
@@ -60,7 +61,7 @@ class RunSpec:
     def cell(self) -> Cell:
         """Where the run stands in the tables of a report."""
         method = self.method or self.recipe_name
-        return Cell(self.data, self.preparation.input, str(self.task), method, self.seed)
+        return Cell(self.data, self.preparation.input, task_words(str(self.task), str(self.mix)), method, self.seed)
 
     def data_dict(self) -> dict[str, Any]:
         """The dataset's name and settings, without the folder it lies in."""
@@ -75,6 +76,7 @@ class RunSpec:
             "target": self.task.target,
             "preparation": asdict(self.preparation),
             "split": asdict(self.split),
+            **({} if self.mix == Mix() else {"mix": to_plain(self.mix) | {"words": str(self.mix)}}),
             "recipe": {"name": self.recipe_name} | self.recipe.to_dict(),
             "calibrator": self.recipe.calibration and to_plain(find_calibrator(self.recipe.calibration)),
             "precision": self.precision,
@@ -129,11 +131,13 @@ class Library:
 
     def split(self, spec: RunSpec) -> SplitTask:
         """The split of a run's windows. It is made once; each answer copies values for itself, when they are used."""
-        key = (spec.dataset, spec.task, spec.preparation, spec.split, spec.seed)
+        key = (spec.dataset, spec.task, spec.preparation, spec.split, spec.seed, spec.mix)
         if key not in self._splits:
             *sources, target = self.windows(spec)
             source = sources[0] if len(sources) == 1 else join(sources)
-            self._splits[key] = split_task(spec.task, source, target, spec.split, spec.seed, keep_unknown=True)
+            parts = spec.task, source, target, spec.split, spec.seed
+            mixed = spec.mix != Mix()
+            self._splits[key] = mixed_task(*parts, spec.mix) if mixed else split_task(*parts, keep_unknown=True)
         return replace(self._splits[key])
 
     def identified(self, spec: RunSpec) -> RunSpec:

@@ -24,6 +24,7 @@ from bearcat.data.tasks import UNKNOWN, TrainingData
 from bearcat.errors import InputError
 
 SOURCE, TARGET, COUNTED = 10, 11, 12  # streams of randomness, besides those of the split and of the networks
+FEWEST = 2  # target windows to train with; a batch that is not full is padded
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,11 +250,14 @@ def stack_data(
 ) -> Batches:
     """Puts the data of several runs on the device; `balance` draws the classes of the source equally often."""
     for run in data:
-        if len(run.source_train) < size or len(run.target_train) < size:
-            few = min(len(run.source_train), len(run.target_train))
+        if len(run.source_train) < size:
             raise InputError(
-                f"{few} training windows are fewer than a batch of {size}; add recordings or use a smaller batch"
-                " (schedule.batch)"
+                f"{len(run.source_train)} training windows are fewer than a batch of {size}; add recordings or use a"
+                " smaller batch (schedule.batch)"
+            )
+        if len(run.target_train) < FEWEST:
+            raise InputError(
+                f"the target has fewer than {FEWEST} training windows; add recordings or shorten the windows"
             )
         if data_key(run, size) != data_key(data[0], size):
             raise InputError(

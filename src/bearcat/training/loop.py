@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -64,6 +64,7 @@ class Trained:
     finite: Tensor  # (run,) bool: the loss never turned NaN or infinite
     kernels: dict[str, str]  # of each part ("encoder", ingredients with a module): "plain", "triton" or "native"
     precision: str  # "float32", "tf32" or "bfloat16": of products on a GPU, and of the activations Triton stores
+    findings: list[Mapping[str, Any]]  # of each run: what ingredients found in its windows before training
 
     @property
     def network(self) -> Network:
@@ -194,7 +195,8 @@ def train(
     history = {name: torch.stack(values) for name, values in state.history.items()}
     kernels = {name: path_of(module) for name, module in {"encoder": state.student.encoder, **state.modules}.items()}
     return Trained(
-        state.student, state.teacher, calibration, batches, history, state.finite, kernels, precision
+        state.student, state.teacher, calibration, batches, history, state.finite, kernels, precision,
+        [own.findings for own in data],
     )  # fmt: skip
 
 
@@ -277,7 +279,7 @@ def _view(state: TrainingState, batch: Batch, outputs: tuple[Tensor, Tensor], pr
     nothing = features.new_zeros(1)
     return View(
         batch.size, logits, features, present, batch.labels, labels, selected, probabilities, state.student.head,
-        state.randomness, ramp=nothing,
+        state.randomness, ramp=nothing, shares=state.shares,
     )  # fmt: skip
 
 
@@ -301,7 +303,7 @@ def _scaled(runs: Sequence[Run]) -> tuple[list[TrainingData], Any]:
         for ingredient in run.recipe.ingredients:
             if (scaled := ingredient.fit_scaling(own)) is not None:
                 own, module = scaled
-                modules.append(module)
+                modules += [] if module is None else [module]
         data.append(own)
     if not modules:
         return data, None

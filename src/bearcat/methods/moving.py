@@ -1,0 +1,121 @@
+"""Moving the source's classes to where the target has them, where the target's recordings say where that is.
+
+Standardising each domain by itself, alignment and class confusion give the target the source's class shares: a target
+that is all healthy is spread over the faults. Here the classes are moved one by one, so the shares do not matter; and
+where the recordings do not tell an offset of the machine from a fault, nothing is moved and the model is the unadapted
+one (docs/plant.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from bearcat.errors import InputError
+from bearcat.methods.ingredient import Ingredient
+
+if TYPE_CHECKING:
+    from bearcat.data.recording import Floats, Integers
+    from bearcat.data.tasks import TrainingData
+    from bearcat.methods.recipe import Schedule
+
+FEWEST_CLASSES = 3  # two groups are matched with two classes by their order alone, which an offset hides
+
+
+@dataclass(frozen=True)
+class MoveClasses(Ingredient):
+    """Compares hypotheses about the target's recordings (methods/hypotheses.py) and moves the source accordingly."""
+
+    name = "moving"
+    uses_target = False  # its loss: it has none
+    apart: float = 0.6  # recordings nearer than this, in windows' distances from their centre, are one group
+    fit: float = 1 / 3  # of the groups to the classes, from which on they are moved
+    windows: int = 10  # of each group at least: the centre of fewer is not known well enough to move a class there
+
+    def __post_init__(self) -> None:
+        if self.apart < 0 or not 0 <= self.fit <= 1 or self.windows < 1:
+            raise InputError(
+                "moving.apart must not be negative, moving.fit must lie between 0 and 1, moving.windows must be 1 or more"
+            )
+
+    def start(self, schedule: Schedule) -> int:  # noqa: ARG002
+        return 0
+
+    def fit_scaling(self, data: TrainingData) -> tuple[TrainingData, None]:
+        """The data with the source's windows moved, and what was found."""
+        import numpy as np
+
+        from bearcat.data.tasks import UNKNOWN
+        from bearcat.methods.hypotheses import discriminant_space, grouped, match
+
+        source, target, classes = data.source_train, data.target_train, len(data.classes)
+        values = target.values.reshape(len(target), -1)
+        known = target.reference if len(target.reference) else np.full(len(target), UNKNOWN)
+        space = discriminant_space(source.values.reshape(len(source), -1), source.labels, classes)
+        points = space.project(values)
+        group, centres = grouped(points, target.recording, classes, self.apart)
+        fewest = int(np.bincount(group).min())
+        found: dict[str, Any] = {"groups": len(centres), "fewest": fewest, "wanted": self.windows, "adapted": False}
+        of_group = np.array([_known_class(known[group == number]) for number in range(len(centres))])
+        if len(centres) == classes >= FEWEST_CLASSES and fewest >= self.windows:
+            matched, found["fit"] = match(centres, space.centres, of_group)
+            if found["fit"] > self.fit:
+                offsets = _offsets(values, matched[group], source.values, source.labels)
+                return _moved(data, offsets, found | {"adapted": True, "shares": _shares(matched[group], data)}), None
+        if (known != UNKNOWN).any():
+            offsets = _offsets(values, known, source.values, source.labels)
+            codes = list(offsets)
+            common = np.mean([offsets[code] for code in codes], axis=0)
+            projected = space.project(np.stack([values.mean(axis=0), values.mean(axis=0) - common]))
+            factor = _common_share(centres[of_group == UNKNOWN], space.centres, projected[0] - projected[1])
+            rest = {code: factor * common for code in range(classes) if code not in offsets}
+            return _moved(data, offsets | rest, found | {"adapted": True, "reference": True}), None
+        return replace(data, findings={**data.findings, "moving": found}), None
+
+
+def _known_class(codes: Integers) -> int:
+    """The class that most of a group's windows are known to be of; UNKNOWN where none is."""
+    import numpy as np
+
+    known = codes[codes >= 0]
+    return int(np.bincount(known).argmax()) if len(known) else -1
+
+
+def _common_share(groups: Any, centres: Any, offset: Any) -> float:
+    """How much of the reference's offset the other classes share: all or nothing, by which the other groups lie nearer
+    to classes; half where there are no other groups.
+    """
+    if not len(groups):
+        return 0.5
+
+    def distance(share: float) -> float:
+        return float(((groups[:, None] - centres - share * offset) ** 2).sum(axis=2).min(axis=1).sum())
+
+    return 1.0 if distance(1.0) < distance(0.0) else 0.0
+
+
+def _offsets(values: Floats, codes: Integers, source: Floats, labels: Integers) -> dict[int, Any]:
+    """From the centre of each class of the source to that of the target's windows of this code; UNKNOWN is left out."""
+    import numpy as np
+
+    flat = source.reshape(len(source), -1)
+    present = [int(code) for code in np.unique(codes) if code >= 0]
+    return {code: values[codes == code].mean(axis=0) - flat[labels == code].mean(axis=0) for code in present}
+
+
+def _moved(data: TrainingData, offsets: dict[int, Any], found: dict[str, Any]) -> TrainingData:
+    parts = {}
+    for name in ("source_train", "source_test"):
+        part = getattr(data, name)
+        values = part.values.copy()
+        for code, offset in offsets.items():
+            values[part.labels == code] += offset.reshape(values.shape[1:]).astype(values.dtype)
+        parts[name] = replace(part, values=values)
+    return replace(data, **parts, findings={**data.findings, "moving": found})
+
+
+def _shares(codes: Integers, data: TrainingData) -> dict[str, float]:
+    import numpy as np
+
+    counts = np.bincount(codes, minlength=len(data.classes))
+    return dict(zip(data.classes, (counts / counts.sum()).tolist(), strict=True))

@@ -1,0 +1,143 @@
+"""The target's class shares, estimated without its labels, and what they mean in words.
+
+Shares of windows come from the calibrated probabilities: EM (Saerens et al., 2002) finds the shares under which the
+probabilities, which carry the source's shares, are most likely. Recordings are counted by their diagnosis, with exact
+binomial intervals: windows of one recording are no independent evidence.
+
+>>> em_shares(probabilities, prior=np.full(3, 1 / 3))
+array([0.93, 0.05, 0.02])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bearcat.data.recording import healthy_class
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+LEVEL = 0.9  # of intervals
+ROUNDS = 200  # of EM at most
+
+
+def em_shares(probabilities: Floats, prior: Floats) -> Floats:
+    """Class shares (class,) from probabilities (window, class) that were made under the shares `prior`."""
+    shares = np.asarray(prior, dtype=np.float64)
+    ratio = probabilities / np.maximum(prior, 1e-12)
+    for _ in range(ROUNDS):
+        weighted = ratio * shares
+        found = (weighted / np.maximum(weighted.sum(axis=1, keepdims=True), 1e-300)).mean(axis=0)
+        done = np.abs(found - shares).max() < 1e-9
+        shares = found / found.sum()
+        if done:
+            break
+    return shares
+
+
+def bbse_shares(predicted: Integers, source_predicted: Integers, source_labels: Integers, classes: int) -> Floats:
+    """Class shares from hard predictions and the source's confusions (Lipton et al., 2018), without negative ones.
+
+    Solves C s = p for the shares s, where C[i, j] says how often class j is predicted as i on the source and p how
+    often i is predicted on the target.
+    """
+    from scipy.optimize import nnls
+
+    confusion = np.zeros((classes, classes))
+    np.add.at(confusion, (source_predicted, source_labels), 1.0)
+    counts = confusion.sum(axis=0)
+    confusion /= np.maximum(counts, 1)
+    rates = np.bincount(predicted, minlength=classes) / len(predicted)
+    shares, _ = nnls(confusion, rates)
+    return np.asarray(shares / shares.sum() if shares.sum() > 0 else np.full(classes, 1 / classes))
+
+
+def binomial_interval(count: int, total: int, level: float = LEVEL) -> tuple[float, float]:
+    """The exact interval (Clopper and Pearson) of a share of which `count` of `total` were seen."""
+    from scipy.stats import beta
+
+    rest = (1 - level) / 2
+    low = 0.0 if count == 0 else float(beta.ppf(rest, count, total - count + 1))
+    high = 1.0 if count == total else float(beta.ppf(1 - rest, count + 1, total - count))
+    return low, high
+
+
+def shares_record(
+    probabilities: Floats, recording: Integers, prior: Floats, classes: Sequence[str], source_recall: Floats
+) -> dict[str, Any]:
+    """The record's entry: per class the share of windows, the recordings with that diagnosis and their interval.
+
+    source_recall (class,) is how many of a class's source test windows are not taken for the healthy one.
+    """
+    shares = em_shares(probabilities, prior)
+    numbers = np.unique(recording) if len(recording) else np.empty(0, dtype=np.int64)
+    diagnosed = np.array([probabilities[recording == number].mean(axis=0).argmax() for number in numbers], dtype=int)
+    counts = np.bincount(diagnosed, minlength=len(classes))
+    found: dict[str, Any] = {}
+    for code, name in enumerate(classes):
+        low, high = binomial_interval(int(counts[code]), len(numbers)) if len(numbers) else (0.0, 1.0)
+        found[name] = {
+            "windows": float(shares[code]), "recordings": int(counts[code]), "low": low, "high": high,
+            "noticed_on_source": float(source_recall[code]),
+        }  # fmt: skip
+    return {"recordings": len(numbers), "classes": found}
+
+
+def adaptation_sentence(moving: Mapping[str, Any] | None, classes: int) -> str | None:
+    """Whether adaptation was used and why, for recipes that decide it."""
+    if moving is None:
+        return None
+    groups, fit = moving["groups"], moving.get("fit")
+    if moving.get("reference"):
+        return "Adapted by the reference recordings: the source's classes were moved to where they say healthy is."
+    if moving["adapted"]:
+        return (
+            f"Adapted: the target's {groups} groups of recordings stand to each other as the source's classes do"
+            f" (fit {fit:.2f} of 1), so each class was moved to its group."
+        )
+    if fit is not None:
+        return (
+            f"Not adapted: the target's {groups} groups of recordings do not stand to each other as the source's"
+            f" classes do (fit {fit:.2f} of 1), so the unadapted model was kept."
+        )
+    if groups == classes and moving["fewest"] < moving["wanted"]:
+        return (
+            f"Not adapted: a group of the target's recordings has {moving['fewest']} windows, fewer than the"
+            f" {moving['wanted']} it takes to say where its class lies, so the unadapted model was kept."
+        )
+    return (
+        f"Not adapted: the target's recordings form {groups} group{'s' if groups > 1 else ''}, the source has"
+        f" {classes} classes; that does not tell a change of the machine from a fault, so the unadapted model was kept."
+        " Recordings of the target that are known to be healthy (--reference) would help."
+    )
+
+
+def shares_sentences(shares: Mapping[str, Any]) -> list[str]:
+    """What the estimated shares mean for a user."""
+    classes, total = shares["classes"], shares["recordings"]
+    healthy = healthy_class(list(classes))
+    listed = sorted(classes.items(), key=lambda item: -item[1]["windows"])
+    text = ", ".join(f"{name} {100 * found['windows']:.0f} %" for name, found in listed if found["windows"] >= 0.005)
+    sentences = [f"Estimated shares of the target's windows: {text}."]
+    if healthy is None or not total:
+        return sentences
+    faulty = total - classes[healthy]["recordings"]
+    low, high = binomial_interval(faulty, total)
+    if faulty:
+        sentences.append(
+            f"{faulty} of {total} recordings are diagnosed as faulty ({100 * low:.0f} to {100 * high:.0f} % of such"
+            " recordings, if the diagnoses are right)."
+        )
+        return sentences
+    weakest = min((name for name in classes if name != healthy), key=lambda name: classes[name]["noticed_on_source"])
+    sentences.append(
+        f"No fault was found in {total} recording{'s' if total > 1 else ''}; up to {100 * high:.0f} % of such"
+        f" recordings could be faulty all the same ({100 * LEVEL:.0f} % interval). A fault would have been noticed if"
+        " it looks as on the source, where the hardest to notice, "
+        f"{weakest}, is told from healthy in {100 * classes[weakest]['noticed_on_source']:.0f} % of windows."
+    )
+    return sentences
