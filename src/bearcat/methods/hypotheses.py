@@ -116,4 +116,23 @@ def match(groups: Floats, centres: Floats, known: Integers) -> tuple[Integers, f
         left = ((groups - centres[matched] - offset) ** 2).sum()
         if left < least:
             best, least = matched, left
-    return best, float(1 - least / ((centres - centres.mean(axis=0)) ** 2).sum())
+    return best, float(1 - least / _scatter(centres))
+
+
+def free_fit(groups: Floats, centres: Floats) -> float:
+    """The fit where each group takes its nearest class, so that classes may be missing and others have several."""
+    starts = [groups.mean(axis=0) - centres.mean(axis=0), np.zeros(centres.shape[1])]
+    starts += [group - centre for group in groups[:MOST_STARTS] for centre in centres]
+    least = np.inf
+    for offset in starts:
+        for _ in range(20):
+            nearest = ((groups[:, None] - centres - offset) ** 2).sum(axis=2).argmin(axis=1)
+            earlier, offset = offset, (groups - centres[nearest]).mean(axis=0)
+            if np.allclose(earlier, offset):
+                break
+        least = min(least, ((groups - centres[nearest] - offset) ** 2).sum())
+    return float(1 - least / _scatter(centres))
+
+
+def _scatter(centres: Floats) -> float:
+    return float(((centres - centres.mean(axis=0)) ** 2).sum())

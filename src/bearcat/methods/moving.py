@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from bearcat.data.tasks import TrainingData
     from bearcat.methods.recipe import Schedule
 
+# Groups of several recordings may be two of one class. Then what the matching leaves over may be this many times what
+# is left where classes may be missing (docs/plant.md).
+MORE_LEFT = 1.5
 FEWEST_CLASSES = 3  # two groups are matched with two classes by their order alone, which an offset hides
 
 
@@ -35,7 +38,7 @@ class MoveClasses(Ingredient):
     def __post_init__(self) -> None:
         if self.apart < 0 or not 0 <= self.fit <= 1 or self.windows < 1:
             raise InputError(
-                "moving.apart must not be negative, moving.fit must lie between 0 and 1, moving.windows must be 1 or more"
+                "moving.apart must not be negative, moving.fit must lie between 0 and 1, moving.windows must be positive"
             )
 
     def start(self, schedule: Schedule) -> int:  # noqa: ARG002
@@ -46,7 +49,7 @@ class MoveClasses(Ingredient):
         import numpy as np
 
         from bearcat.data.tasks import UNKNOWN
-        from bearcat.methods.hypotheses import discriminant_space, grouped, match
+        from bearcat.methods.hypotheses import discriminant_space, free_fit, grouped, match
 
         source, target, classes = data.source_train, data.target_train, len(data.classes)
         values = target.values.reshape(len(target), -1)
@@ -59,7 +62,9 @@ class MoveClasses(Ingredient):
         of_group = np.array([_known_class(known[group == number]) for number in range(len(centres))])
         if len(centres) == classes >= FEWEST_CLASSES and fewest >= self.windows:
             matched, found["fit"] = match(centres, space.centres, of_group)
-            if found["fit"] > self.fit:
+            found["free"] = free_fit(centres, space.centres)
+            single = len(np.unique(target.recording)) == classes  # no class can have been taken for two
+            if found["fit"] > self.fit and (single or 1 - found["fit"] <= MORE_LEFT * (1 - found["free"])):
                 offsets = _offsets(values, matched[group], source.values, source.labels)
                 return _moved(data, offsets, found | {"adapted": True, "shares": _shares(matched[group], data)}), None
         if (known != UNKNOWN).any():

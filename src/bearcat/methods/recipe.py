@@ -270,6 +270,7 @@ GROUPS: dict[str, dict[str, Recipe]] = {
         "AT*-views": Recipe((*_VIEWS, *_STARS["*"])),
         "CAT-views": Recipe(_VIEWS, calibration="Temperature"),
         "CAT*-views": Recipe((*_VIEWS, *_STARS["*"]), calibration="Temperature"),
+        "AT*-shares": Recipe((ClassShares(), *_AT, *_STARS["*"])),
         "CAT*-shares": Recipe((ClassShares(), *_AT, *_STARS["*"]), calibration="Temperature"),
         "CAT-TransCal": Recipe(_AT, calibration="TransCal"),
         "CAT*-TransCal": Recipe((*_AT, *_STARS["*"]), calibration="TransCal"),

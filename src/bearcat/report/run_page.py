@@ -19,9 +19,18 @@ from bearcat.report.records import data_sentence, epochs_words, settings_table
 from bearcat.report.results import Result, read_result
 from bearcat.report.typeset import NOTHING, Table, TableEntry, number_entry, percent_entry
 from bearcat.trust.accuracy import ESTIMATORS
+from bearcat.trust.shares import shares_sentences
 from bearcat.trust.verdict import VALIDATORS
 
-SCORES = {"accuracy": "accuracy", "ece_uncalibrated": "ECE before", "ece": "ECE after", "brier": "Brier", "nll": "NLL"}
+SCORES = {
+    "accuracy": "accuracy",
+    "false_alarms": "false alarms",
+    "missed_faults": "missed faults",
+    "ece_uncalibrated": "ECE before",
+    "ece": "ECE after",
+    "brier": "Brier",
+    "nll": "NLL",
+}
 
 
 def write_run_page(folder: Path, beside: Sequence[Path] = ()) -> Path:
@@ -160,6 +169,8 @@ def _trust_section(result: Result, others: Sequence[Result]) -> Section:
         "Estimates rest on confidence that was calibrated on the source: where the target differs, they are often too"
         " high, and nothing in the data says by how much (docs/trust.md).",
     ]
+    if shares := estimates.get("shares"):
+        sentences = [*filter(None, [shares.get("adaptation")]), *shares_sentences(shares), *sentences]
     for name, share in agreements(result, others).items():
         sentences.append(
             f"{result.cell.method} and {name} agree on {_percent(share)} of the windows. Adaptation can have improved,"

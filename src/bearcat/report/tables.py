@@ -32,6 +32,10 @@ TITLES = {
     "ece": "Expected calibration error on the target, 10 bins, lower is better",
     "ece15": "Expected calibration error on the target, 15 bins, lower is better",
 }
+ALARMS = {
+    "balanced_accuracy": "balanced accuracy", "false_alarms": "false alarms", "recording_false_alarms": "in recordings",
+    "missed_faults": "missed faults", "recording_missed_faults": "missed in recordings",
+}  # fmt: skip
 MARKS = {"": ("", ""), "+MCC": ("✓", ""), "+SDAT": ("", "✓"), "*": ("✓", "✓")}
 KINDS = {"": "AT", "-Temperature": "CAT", "-CPCS": "CAT", "-Vector": "CAT", "-Matrix": "CAT"}
 # The paper's ablations by the table's name: title, first headings, and families of methods with their first words.
@@ -66,10 +70,29 @@ def result_tables(results: Sequence[Result], missing: Sequence[Missing], decimal
             tables.append(_score_table(group, comparison))
         if comparison.pairs:
             tables += [_ranking_table(group, comparison), _test_table(group, comparison)]
-    tables += _ablation_tables(group)
+    tables += [*_alarm_tables(group), *_ablation_tables(group)]
     for metric in TITLES:
         tables += _published_tables(group, metric)
     return tables
+
+
+def _alarm_tables(group: _Group) -> list[Table]:
+    """Balanced accuracy, false alarms and missed faults, where a class is called healthy."""
+    counted = [run for run in group.results if (run.record["scores"]["target"] or {}).get("false_alarms") is not None]
+    if not counted:
+        return []
+
+    def mean(method: str, name: str) -> TableEntry:
+        scores = [run.record["scores"]["target"].get(name) for run in counted if run.cell.method == method]
+        known = [score for score in scores if score is not None]
+        return group.percent(sum(known) / len(known) if known else None)
+
+    rows = [[TableEntry(method), *(mean(method, name) for name in ALARMS)] for method in ordered_methods(counted)]
+    note = (
+        "Means over tasks and seeds, of runs whose target has healthy windows. False alarms: healthy windows, or whole"
+        " recordings, that are called faulty; missed: faulty ones that are called healthy.",
+    )
+    return [group.table("alarms", "False alarms and missed faults", note, ("method", *ALARMS.values()), rows)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,44 @@
+"""Slow twins for targets as plants have them, written from the formulas (docs/plant.md)."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+
+
+def best_matching(groups: np.ndarray, centres: np.ndarray) -> tuple[tuple[int, ...], float]:
+    """Of all ways to give each group a class of its own, the one that leaves least, each under its best offset."""
+    found = []
+    for classes in permutations(range(len(centres))):
+        moved = np.array([groups[group] - centres[code] for group, code in enumerate(classes)])
+        left = sum(np.sum((row - moved.mean(axis=0)) ** 2) for row in moved)
+        found.append((left, classes))
+    left, classes = min(found)
+    scatter = sum(np.sum((centre - centres.mean(axis=0)) ** 2) for centre in centres)
+    return classes, 1 - left / scatter
+
+
+def em_shares(probabilities: np.ndarray, prior: np.ndarray, rounds: int) -> np.ndarray:
+    """Saerens et al. (2002): probabilities are weighted by new shares over old ones and averaged, again and again."""
+    shares = prior.copy()
+    for _ in range(rounds):
+        total = np.zeros(len(prior))
+        for row in probabilities:
+            weighted = [row[code] * shares[code] / prior[code] for code in range(len(prior))]
+            total += np.array(weighted) / sum(weighted)
+        shares = total / len(probabilities)
+    return shares
+
+
+def class_confusion(logits: np.ndarray, temperature: float, shares: np.ndarray) -> float:
+    """MCC of one batch as a matrix of shared mass, its rows counted by the classes' shares."""
+    scaled = np.exp(logits / temperature)
+    probabilities = scaled / scaled.sum(axis=1, keepdims=True)
+    entropy = -(probabilities * np.log(probabilities)).sum(axis=1)
+    weight = 1 + np.exp(-entropy)
+    matrix = probabilities.T @ (weight[:, None] * probabilities)
+    matrix /= matrix.sum(axis=1, keepdims=True)
+    return float(
+        sum(share * (row.sum() - row[code]) for code, (share, row) in enumerate(zip(shares, matrix, strict=True)))
+    )

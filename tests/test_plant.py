@@ -1,0 +1,404 @@
+"""Targets as plants have them: mixes of classes, moving classes by groups of recordings, class shares, false alarms."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bearcat.data import Split, Task, split_task
+from bearcat.data.prepare import Preparation, prepare
+from bearcat.data.tasks import UNKNOWN, HeldBack, Labelled, Mix, TrainingData, Unlabelled, mixed_task
+from bearcat.errors import InputError
+from bearcat.methods import losses, thresholds
+from bearcat.methods.hypotheses import match
+from bearcat.methods.moving import MoveClasses
+from bearcat.methods.recipe import RECIPES, Recipe, Schedule
+from bearcat.methods.shares import em_shares as stacked_shares
+from bearcat.methods.standardise import Standardise
+from bearcat.runs.grid import plan, read_grid
+from bearcat.runs.run import alarm_scores
+from bearcat.training.evaluate import predict
+from bearcat.training.loop import Run, train
+from bearcat.trust.shares import (
+    adaptation_sentence,
+    bbse_shares,
+    binomial_interval,
+    em_shares,
+    shares_record,
+    shares_sentences,
+)
+from tests.conftest import make_recording
+from tests.reference import plant as twin
+
+CPU = torch.device("cpu")
+TASK = Task("a", "b")
+CLASSES = ("Normal", "inner", "outer")
+SHORT = Schedule(epochs=6, batch=16, align_from=1, label_from=2, calibrate_from=4, drops=())
+
+
+def windows_of(domain: str, recordings: int = 2):
+    made = [
+        make_recording(seed=10 * code + copy + 7 * (domain == "b"), samples=64 * 40, label=label, domain=domain,
+                       origin=f"{domain}/{label}/{copy}.npy")
+        for code, label in enumerate(CLASSES)
+        for copy in range(recordings)
+    ]  # fmt: skip
+    return prepare(made, Preparation(length=64))
+
+
+@pytest.fixture(scope="module")
+def sides():
+    return windows_of("a"), windows_of("b")
+
+
+def labels_of(split, index):
+    return split.target.labels[index]
+
+
+def test_only_the_classes_kept_are_in_the_target(sides):
+    split = mixed_task(TASK, *sides, Split("block"), 0, Mix(keep=("healthy", "outer")))
+    assert split.classes == CLASSES
+    assert set(labels_of(split, split.target_train)) == set(labels_of(split, split.target_test)) == {"Normal", "outer"}
+    assert {info.label for info in split.target_recordings} == {"Normal", "outer"}
+    without = mixed_task(TASK, *sides, Split("block"), 0, Mix(without=("inner",)))
+    assert np.array_equal(without.target_train, split.target_train)
+
+
+def test_a_share_is_one_stretch_of_each_recording_drawn_from_the_seed(sides):
+    mix = Mix(share=(("Normal", 1.0), ("rest", 0.25)))
+    whole = split_task(TASK, *sides, Split("block"), 1)
+    split, again, other = (mixed_task(TASK, *sides, Split("block"), seed, mix) for seed in (1, 1, 2))
+    assert np.array_equal(split.target_train, again.target_train)
+    assert not np.array_equal(split.target_train, other.target_train)
+    assert np.array_equal(split.target_test, whole.target_test)  # rates need windows to be measured with
+    assert set(split.target_train) < set(whole.target_train)
+    for number, info in enumerate(split.target.recordings):
+        before, after = (
+            np.sort(part[split.target.recording[part] == number]) for part in (whole.target_train, split.target_train)
+        )
+        assert len(after) == (len(before) if info.label == "Normal" else round(0.25 * len(before)))
+        place = np.searchsorted(before, after)
+        assert np.array_equal(place, np.arange(place[0], place[0] + len(place)))
+
+
+def test_a_class_unknown_to_the_source_has_no_code(sides):
+    split = mixed_task(TASK, *sides, Split("block"), 0, Mix(unknown=("outer",)))
+    assert split.classes == ("Normal", "inner")
+    outer = labels_of(split, split.target_test) == "outer"
+    assert np.array_equal(split.held_back.target_test_labels == UNKNOWN, outer)
+
+
+def test_reference_recordings_are_known_while_training_and_leave_the_evaluation(sides):
+    split = mixed_task(TASK, *sides, Split("block"), 0, Mix(reference="healthy"))
+    known = split.training.target_train.reference
+    assert np.array_equal(known == 0, labels_of(split, split.target_train) == "Normal")
+    assert set(known.tolist()) == {0, UNKNOWN}
+    assert "Normal" not in set(labels_of(split, split.target_test))
+    by_name = mixed_task(TASK, *sides, Split("block"), 0, Mix(reference="inner/1.npy"))  # a file says: healthy
+    named = [info.origin == "b/inner/1.npy" for info in by_name.target.recordings]
+    inside = np.isin(by_name.target.recording[by_name.target_train], np.flatnonzero(named))
+    assert np.array_equal(by_name.training.target_train.reference == 0, inside)
+    part = mixed_task(TASK, *sides, Split("block"), 0, Mix(reference="healthy", reference_share=0.3))
+    assert "Normal" in set(labels_of(part, part.target_test))
+    share = (part.training.target_train.reference == 0).sum() / (labels_of(part, part.target_train) == "Normal").sum()
+    assert 0.2 < share < 0.4
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda _: Mix(share=(("rest", 0.0),)), "the share of 'rest' must be above 0"),
+        (lambda sides: mixed_task(TASK, *sides, Split(), 0, Mix(keep=("innr",))), "unknown class 'innr'"),
+        (lambda sides: mixed_task(TASK, *sides, Split(), 0, Mix(reference="ball")), "--reference: no recording"),
+        (lambda sides: mixed_task(TASK, *sides, Split(), 0, Mix(without=CLASSES)), "holds nothing"),
+        (lambda _: MoveClasses(fit=2.0), "moving.fit must lie between 0 and 1"),
+    ],
+)
+def test_a_mix_that_cannot_be_is_refused(sides, make, said):
+    with pytest.raises(InputError, match=said):
+        make(sides)
+
+
+def test_a_grid_has_a_run_for_each_mix_and_each_fault(tmp_path):
+    path = tmp_path / "plant.toml"
+    path.write_text(
+        'data = { name = "simulated", settings = { faults = ["inner", "outer"], severities = [1.0] } }\n'
+        'tasks = ["N15_M07_F10:N09_M07_F10"]\nseeds = 1\nmethods = ["DANN"]\n'
+        'target = [{}, { keep = ["healthy", "each fault"] }, { share = { healthy = 1.0, rest = 0.05 } }]\n'
+    )
+    specs = plan(read_grid(path))
+    assert [str(spec.mix) for spec in specs] == ["", "healthy+inner-1 only", "healthy+outer-1 only", "rest 5 %"]
+    assert "mix" not in specs[0].to_dict()  # runs of whole targets keep their identity
+    assert specs[1].cell.task.endswith("→N09_M07_F10 (healthy+inner-1 only)")
+    assert specs[3].to_dict()["mix"]["words"] == "rest 5 %"
+    path.write_text('data = "simulated"\nmethods = ["DANN"]\ntarget = { share = { rest = "few" } }\n')
+    with pytest.raises(InputError, match="must give a number for each class"):
+        read_grid(path)
+
+
+@given(seed=st.integers(0, 10_000))
+@settings(max_examples=15, deadline=None)
+def test_groups_are_matched_as_trying_every_order_does(seed):
+    random = np.random.default_rng(seed)
+    centres = random.normal(size=(4, 3))
+    order = random.permutation(4)
+    groups = centres[order] + random.normal(size=3) + 0.2 * random.normal(size=(4, 3))
+    classes, fit = twin.best_matching(groups, centres)
+    found, own = match(groups, centres, np.full(4, UNKNOWN))
+    assert own == pytest.approx(fit, abs=1e-9)
+    assert tuple(found) == classes
+    known = np.full(4, UNKNOWN)
+    known[0] = (classes[0] + 1) % 4  # what is known is not overruled
+    assert match(groups, centres, known)[0][0] == known[0]
+
+
+def data_of(shares: dict[str, int], offset: float, seed: int = 0, reference: bool = False) -> TrainingData:
+    """Three classes in ten points; the target, moved by an offset, has one recording of so many windows per class."""
+    random = np.random.default_rng(seed)
+    centres = 3 * random.normal(size=(3, 10))
+    codes = np.repeat(np.arange(3), 40)
+
+    def make(labels, moved):
+        return (centres[labels] + 0.5 * random.normal(size=(len(labels), 10)) + moved)[:, None].astype(np.float32)
+
+    target = np.repeat([CLASSES.index(name) for name in shares], list(shares.values()))
+    known = np.where(target == 0, 0, UNKNOWN) if reference else np.empty(0, dtype=np.int64)
+    return TrainingData(
+        CLASSES, Labelled(make(codes, 0), codes), Labelled(make(codes, 0), codes),
+        Unlabelled(make(target, offset), target.copy(), known),
+    )  # fmt: skip
+
+
+def accuracy(recipe: Recipe, data: TrainingData, truth: np.ndarray) -> float:
+    trained = train([Run(recipe, data, 0)], CPU)
+    logits, _ = predict(trained.network, torch.from_numpy(data.target_train.values)[None])
+    return float((logits[0].argmax(dim=-1).numpy() == truth).mean())
+
+
+def moved_recipe(**changes) -> Recipe:
+    return Recipe(
+        (MoveClasses(**changes), Standardise("source")), encoder="dense:widths=16", schedule=SHORT, dropout=0.0,
+        calibration="Temperature",
+    )  # fmt: skip
+
+
+def test_all_classes_are_moved_whatever_their_shares():
+    data = data_of({"Normal": 90, "inner": 12, "outer": 12}, offset=4.0)
+    truth = data.target_train.recording
+    moved, module = MoveClasses().fit_scaling(data)
+    assert module is None
+    assert moved.findings["moving"]["adapted"]
+    for code in range(3):
+        own = moved.source_train.values[moved.source_train.labels == code].mean(axis=0)
+        np.testing.assert_allclose(own, data.target_train.values[truth == code].mean(axis=0), atol=1e-4)
+    unadapted = replace(moved_recipe(), ingredients=(Standardise("source"),))
+    assert accuracy(moved_recipe(), data, truth) > 0.98 > 0.8 > accuracy(unadapted, data, truth)
+
+
+@pytest.mark.parametrize(
+    ("shares", "why"),
+    [
+        ({"Normal": 60}, "1 group"),
+        ({"Normal": 60, "outer": 60}, "2 groups"),
+        ({"Normal": 60, "inner": 4, "outer": 60}, "has 4 windows"),
+    ],
+)
+def test_nothing_to_adapt_by_leaves_the_unadapted_network_to_the_bit(shares, why):
+    data = data_of(shares, offset=1.0)
+    unadapted = replace(moved_recipe(), ingredients=(Standardise("source"),))
+    kept, plain = (train([Run(recipe, data, 3)], CPU) for recipe in (moved_recipe(), unadapted))
+    for own, other in zip(kept.network.parameters(), plain.network.parameters(), strict=True):
+        assert torch.equal(own, other)
+    found = kept.findings[0]["moving"]
+    assert not found["adapted"]
+    assert why in adaptation_sentence(found, 3)
+
+
+def test_groups_that_stand_otherwise_than_the_classes_are_not_matched():
+    data = data_of({"Normal": 30, "inner": 30, "outer": 30}, offset=0.0)
+    crowded = data.target_train.values.mean(axis=0) + 0.15 * (
+        data.target_train.values - data.target_train.values.mean(0)
+    )
+    kept, _ = MoveClasses(apart=0.1).fit_scaling(replace(data, target_train=replace(data.target_train, values=crowded)))
+    found = kept.findings["moving"]
+    assert found["groups"] == 3
+    assert found["fit"] < 1 / 3
+    assert not found["adapted"]
+    assert "do not clearly stand to each other" in adaptation_sentence(found, 3)
+
+
+def test_a_class_of_two_unlike_recordings_is_not_taken_for_two_classes():
+    data = data_of({"Normal": 40, "inner": 40}, offset=0.5)
+    values, recording = data.target_train.values.copy(), data.target_train.recording.copy()
+    second = np.flatnonzero(recording == 1)[20:]
+    values[second] += 0.8  # another day
+    recording[second] = 2
+    recording[np.flatnonzero(recording == 0)[20:]] = 3
+    kept, _ = MoveClasses().fit_scaling(replace(data, target_train=Unlabelled(values, recording)))
+    found = kept.findings["moving"]
+    assert found["groups"] == 3
+    assert found["free"] > found["fit"] + 0.1
+    assert not found["adapted"]
+
+
+def test_a_reference_says_where_healthy_is():
+    data = data_of({"Normal": 60}, offset=6.0, reference=True)
+    moved, _ = MoveClasses().fit_scaling(data)
+    healthy = moved.source_train.values[moved.source_train.labels == 0].mean(axis=0)
+    np.testing.assert_allclose(healthy, data.target_train.values.mean(axis=0), atol=1e-4)
+    assert "reference" in adaptation_sentence(moved.findings["moving"], 3)
+    truth = np.zeros(60, dtype=int)
+    assert accuracy(moved_recipe(), data, truth) == 1
+    both = data_of({"Normal": 60, "outer": 60}, offset=6.0, reference=True)
+    assert accuracy(moved_recipe(), both, both.target_train.recording) > 0.95  # the other group lies on a moved class
+
+
+def test_windows_without_recordings_are_grouped():
+    data = data_of({"Normal": 40, "inner": 40, "outer": 40}, offset=3.0)
+    bare = replace(data, target_train=Unlabelled(data.target_train.values))
+    moved, _ = MoveClasses().fit_scaling(bare)
+    assert moved.findings["moving"]["adapted"]
+    assert accuracy(moved_recipe(), bare, data.target_train.recording) > 0.98
+
+
+@pytest.mark.parametrize("name", ["dense-moved", "dense-CAT*-shares"])
+def test_a_stack_and_a_resumed_run_do_as_single_runs(name, tmp_path):
+    recipe = replace(RECIPES[name], encoder="dense:widths=16", schedule=SHORT)
+    both = [data_of({"Normal": 40, "inner": 12, "outer": 30}, 3.0), data_of({"Normal": 50}, 0.5, seed=1)]
+    runs = [Run(recipe, data, seed) for seed, data in enumerate(both)]
+    stack = train(runs, CPU)
+    for number, run in enumerate(runs):
+        alone = train([run], CPU)
+        assert alone.findings[0] == stack.findings[number]
+        for own, other in zip(alone.network.parameters(), stack.network.parameters(), strict=True):
+            torch.testing.assert_close(own[0], other[number], rtol=1e-3, atol=1e-4)
+
+    class StopHereError(Exception):
+        pass
+
+    def stop(end):
+        if end.epoch == 3:
+            raise StopHereError
+
+    checkpoint = tmp_path / "checkpoint.safetensors"
+    with pytest.raises(StopHereError):
+        train(runs, CPU, progress=stop, checkpoint=checkpoint, checkpoint_seconds=0)
+    resumed = train(runs, CPU, checkpoint=checkpoint)
+    for own, other in zip(resumed.network.parameters(), stack.network.parameters(), strict=True):
+        assert torch.equal(own, other)
+    assert set(resumed.history) == set(stack.history)
+
+
+def mixture(shares, windows=600, seed=0):
+    """Probabilities of three classes, right for the source's equal shares, on a target with these shares; labels."""
+    random = np.random.default_rng(seed)
+    centres = 2.0 * np.eye(3)
+
+    def draw(labels):
+        points = centres[labels] + random.normal(size=(len(labels), 3))
+        density = np.exp(-0.5 * ((points[:, None] - centres) ** 2).sum(axis=2))
+        return density / density.sum(axis=1, keepdims=True)
+
+    source = np.arange(windows) % 3
+    target = np.repeat(np.arange(3), np.round(np.array(shares) * windows).astype(int))
+    return draw(source), source, draw(target)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 0.7, 0.95, 1.0])
+def test_shares_are_found_within_six_points(share):
+    truth = np.array([share, (1 - share) * 0.6, (1 - share) * 0.4])
+    source, labels, target = mixture(truth)
+    by_em = em_shares(target, np.full(3, 1 / 3))
+    by_bbse = bbse_shares(target.argmax(axis=1), source.argmax(axis=1), labels, 3)
+    counted = np.bincount(target.argmax(axis=1), minlength=3) / len(target)
+    assert np.abs(by_em - truth).max() < 0.06
+    assert np.abs(by_bbse - truth).max() < 0.09
+    assert np.abs(by_em - truth).max() < np.abs(counted - truth).max() + 0.03  # counting alone is no better
+
+
+def test_em_is_what_its_formula_says_alone_and_in_a_stack():
+    source, _, target = mixture((0.8, 0.15, 0.05), windows=60)
+    prior = np.array([0.5, 0.3, 0.2])
+    expected = twin.em_shares(target, prior, rounds=100)
+    both = torch.from_numpy(np.stack([target, source[: len(target)]]))
+    present = torch.ones(both.shape[:2], dtype=torch.bool)
+    stacked = stacked_shares(both, torch.from_numpy(np.stack([prior, prior])), present)
+    np.testing.assert_allclose(stacked[0].numpy(), expected, atol=1e-6)
+    np.testing.assert_allclose(em_shares(target, prior), twin.em_shares(target, prior, rounds=200), atol=1e-6)
+    present[0, 40:] = False  # padding says nothing
+    shorter = stacked_shares(both, torch.from_numpy(np.stack([prior, prior])), present)
+    np.testing.assert_allclose(shorter[0].numpy(), twin.em_shares(target[:40], prior, rounds=100), atol=1e-6)
+
+
+def test_with_equal_shares_everything_is_what_it_is_without():
+    random = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 20, 4, generator=random)
+    equal = torch.full((2, 4), 0.25)
+    torch.testing.assert_close(losses.class_confusion(logits, 2.0, None, equal), losses.class_confusion(logits, 2.0))
+    source, target = torch.randn(2, 20, generator=random), torch.randn(2, 20, generator=random)
+    torch.testing.assert_close(
+        losses.domain(source, target, None, "mean", torch.ones(2, 20)), losses.domain(source, target)
+    )
+    counts, tau = torch.tensor([[3.0, 10.0, 0.0, 7.0]]), torch.tensor([0.9])
+    torch.testing.assert_close(thresholds.per_class(counts, tau, equal[:1]), thresholds.per_class(counts, tau))
+
+
+def test_class_confusion_counts_classes_by_their_shares():
+    logits = np.random.default_rng(0).normal(size=(12, 3))
+    shares = np.array([0.9, 0.1, 0.0])
+    own = losses.class_confusion(torch.from_numpy(logits)[None], 2.0, None, torch.from_numpy(shares)[None])
+    assert float(own) == pytest.approx(twin.class_confusion(logits, 2.0, shares), abs=1e-9)
+
+
+def test_a_class_that_is_not_expected_keeps_the_whole_threshold():
+    counts, tau = torch.tensor([[90.0, 9.0, 1.0]]), torch.tensor([0.9])
+    expected = torch.tensor([[0.9, 0.095, 0.005]])
+    found = thresholds.per_class(counts, tau, expected)[0]
+    assert found[0] == found[2] == pytest.approx(0.9)
+    assert 0.7 < found[1] < 0.9  # nearly as many as its share says
+    assert thresholds.per_class(counts, tau)[0][1] < 0.1  # whereas without shares a rare class is labelled freely
+
+
+def test_false_alarms_and_missed_faults_are_counted(sides):
+    split = split_task(TASK, *sides, Split("block"), 0)
+    test = split.held_back.target_test
+    labels = split.held_back.target_test_labels
+    predicted = labels.copy()
+    first = labels == 0
+    predicted[np.flatnonzero(first)[:4]] = 1  # four false alarms, all in one recording
+    predicted[np.flatnonzero(labels == 2)] = 0
+    probabilities = np.eye(3)[predicted] * 0.9 + 0.05
+    found = alarm_scores(probabilities, HeldBack(test, labels, labels), split.classes)
+    assert found["false_alarms"] == pytest.approx(4 / first.sum())
+    assert found["missed_faults"] == pytest.approx(0.5)
+    assert found["recording_missed_faults"] == pytest.approx(0.5)
+    none = alarm_scores(probabilities, HeldBack(test, labels, labels), ("a", "b", "c"))
+    assert none["false_alarms"] is None
+    assert none["recordings"] == 6
+
+
+def test_intervals_of_recordings_are_exact():
+    assert binomial_interval(0, 12)[1] == pytest.approx(1 - 0.05 ** (1 / 12))
+    low, high = binomial_interval(3, 10)
+    random = np.random.default_rng(0)
+    assert (random.binomial(10, low, 20_000) >= 3).mean() == pytest.approx(0.05, abs=0.01)
+    assert (random.binomial(10, high, 20_000) <= 3).mean() == pytest.approx(0.05, abs=0.01)
+
+
+def test_shares_are_said_in_words():
+    healthy = np.tile([0.98, 0.01, 0.01], (24, 1))
+    recording = np.repeat(np.arange(12), 2)
+    found = shares_record(healthy, recording, np.full(3, 1 / 3), CLASSES, np.array([0.0, 0.99, 0.8]))
+    first, second = shares_sentences(found)
+    assert first.startswith("Estimated shares of the target's windows: Normal 100 %")
+    assert "No fault was found in 12 recordings; up to 22 %" in second
+    assert "outer, is told from healthy in 80 % of windows" in second
+    faulty = healthy.copy()
+    faulty[:2] = [0.01, 0.01, 0.98]
+    found = shares_record(faulty, recording, np.full(3, 1 / 3), CLASSES, np.array([0.0, 0.99, 0.8]))
+    assert "1 of 12 recordings are diagnosed as faulty" in shares_sentences(found)[1]
