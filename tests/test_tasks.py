@@ -169,7 +169,7 @@ def test_nothing_reachable_from_the_training_data_knows_a_target_label():
     hidden = (split.held_back.target_train_labels, split.held_back.target_test_labels)
     assert not any(thing is label for thing in reached for label in hidden)
     arrays = [thing for thing in reached if isinstance(thing, np.ndarray)]
-    assert len(arrays) == 10  # three of values, three of recordings, two of source labels, two of source domains
+    assert len(arrays) == 11  # 3 of values, 3 of recordings, 2 of source labels, 2 of source domains, no references
     assert all(thing.base is None for thing in arrays)
 
 

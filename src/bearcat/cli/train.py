@@ -289,18 +289,13 @@ def recipes() -> None:
     for title, group in (GROUPS | {"added": added}).items():
         if not group:
             continue
-        names = dict.fromkeys(ingredient.name for recipe in group.values() for ingredient in recipe.ingredients)
-        titles = [short.get(name, name) for name in names]
         table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-        for column in ("recipe", *titles, "threshold", "calibration"):
-            table.add_column(column)
+        for column in ("recipe", "ingredients", "threshold", "calibration"):
+            table.add_column(column, no_wrap=True)
         for name, recipe in group.items():
-            ingredients = {ingredient.name for ingredient in recipe.ingredients}
+            names = [short.get(ingredient.name, ingredient.name) for ingredient in recipe.ingredients]
             labels = recipe.find(SelfTraining)
-            table.add_row(
-                name,
-                *("✓" if part in ingredients else "–" for part in names),
-                labels.threshold if labels else "–",
-                recipe.calibration or "–",
-            )
-        console().print(table)
+            table.add_row(name, ", ".join(names) or "–", labels.threshold if labels else "–", recipe.calibration or "–")
+        wide = console()
+        wide.width = max(wide.width, 120)  # a name is not cut off
+        wide.print(table)

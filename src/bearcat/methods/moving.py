@@ -38,7 +38,7 @@ class MoveClasses(Ingredient):
     def __post_init__(self) -> None:
         if self.apart < 0 or not 0 <= self.fit <= 1 or self.windows < 1:
             raise InputError(
-                "moving.apart must not be negative, moving.fit must lie between 0 and 1, moving.windows must be positive"
+                "moving.apart must not be negative, moving.fit must lie between 0 and 1, moving.windows be positive"
             )
 
     def start(self, schedule: Schedule) -> int:  # noqa: ARG002

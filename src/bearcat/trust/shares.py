@@ -102,8 +102,8 @@ def adaptation_sentence(moving: Mapping[str, Any] | None, classes: int) -> str |
     if fit is not None:
         return (
             f"Not adapted: the target's {groups} groups of recordings do not clearly stand to each other as the"
-            f" source's classes do (fit {fit:.2f} of 1; {moving['free']:.2f} if classes may be missing), so the unadapted model"
-            " was kept."
+            f" source's classes do (fit {fit:.2f} of 1; {moving['free']:.2f} if classes may be missing), so the"
+            " unadapted model was kept."
         )
     if groups == classes and moving["fewest"] < moving["wanted"]:
         return (
