@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from bearcat.cli import bench, data
+from bearcat.cli.check import check
 from bearcat.cli.diagnose import diagnose
 from bearcat.cli.model import export, predict, serve
 from bearcat.cli.train import adapt, recipes
@@ -28,7 +29,7 @@ app = typer.Typer(
     name="bearcat", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
     help="Bearing fault diagnosis under domain shift, with confidence one can act on.",
 )  # fmt: skip
-for command in (diagnose, adapt, predict, export, serve, recipes):  # in the order of the help
+for command in (diagnose, adapt, check, predict, export, serve, recipes):  # in the order of the help
     app.command()(command)
 app.add_typer(data.commands, name="data")
 app.add_typer(bench.commands, name="bench")

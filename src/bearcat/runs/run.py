@@ -41,7 +41,7 @@ from bearcat.runs.spec import Library, RunSpec
 from bearcat.runs.track import tracked
 from bearcat.storage import digest_json
 from bearcat.training.batches import padded_stack
-from bearcat.training.estimates import estimate_runs, spectral_shapes
+from bearcat.training.estimates import estimate_runs, run_evidence
 from bearcat.training.evaluate import EpochEnd, predict, scores, watcher
 from bearcat.training.loop import Run, Trained, train
 from bearcat.trust.pooling import diagnose, pooled_temperature, tally
@@ -118,7 +118,7 @@ def evaluate(
     calibrated = plain if stack is None else {domain: stack.apply(logits) for domain, logits in plain.items()}
     estimates = estimate_runs(
         trained.network, stack, trained.batches, [split.held_back for split in splits],
-        [spectral_shapes(split) for split in splits], trained.finite, outputs["source"], outputs["target"],
+        [run_evidence(split) for split in splits], trained.finite, outputs["source"], outputs["target"],
     )  # fmt: skip
     scored = {domain: scores(plain[domain], stack, labels[domain], edges) for domain in labels}
     source = calibrated["source"].double().log_softmax(dim=-1).cpu().numpy()
@@ -267,7 +267,7 @@ def _model(
         "scores": {domain: found for domain, found in record["scores"].items() if found is not None},
         "estimates": {name: estimates[name] for name in ("verdict", "accuracy") if estimates.get(name)},
         "limits": list(record["warnings"]),
-        "refusal": estimates["verdict"] if record["failed"] or record["collapsed"] else None,
+        "refusal": estimates["verdict"] if estimates["decision"] == "do not use" else None,
         "pooled_recordings": len(set(recordings.tolist())),
     }  # fmt: skip
     sound = bool(np.isfinite(evaluation.source.max(axis=1)).all())  # not so where training broke down

@@ -16,33 +16,46 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bearcat.calibration import CPCS, Calibration, Evidence
+from bearcat.data.recording import healthy_class
 from bearcat.data.tasks import UNKNOWN, HeldBack, SplitTask
 from bearcat.errors import InputError
 from bearcat.models import Network
 from bearcat.training.batches import Batches
 from bearcat.training.evaluate import mixval, predict, validators
 from bearcat.trust.accuracy import Source, Target, dev_risk
+from bearcat.trust.checks import check_predictions
 from bearcat.trust.familiarity import KEPT_WINDOWS, Familiarity, familiarity_record, fit_familiarity
 from bearcat.trust.verdict import check_estimates, estimates
 
 
 @dataclass(frozen=True, eq=False)
-class SpectralShapes:
-    """The `spectral_shape` of a run's windows, (window, channel · band) each, whatever input the network gets."""
+class RunEvidence:
+    """What is known of a run's windows besides the network: their `spectral_shape`, (window, channel · band) each, and
+    what check models say of them.
+    """
 
     target_train: NDArray[np.float32]  # KEPT_WINDOWS at most
     target_test: NDArray[np.float32]
     source_test: NDArray[np.float32]
+    checks: dict[str, NDArray[np.int64]]  # what check models say of the target's test windows (trust/checks)
+    healthy: int  # the code of the healthy class; UNKNOWN where no class is called so
 
 
-def spectral_shapes(split: SplitTask) -> SpectralShapes:
-    """Those that a familiarity needs, of the windows of a split."""
+def run_evidence(split: SplitTask) -> RunEvidence:
+    """Of the windows of a split."""
     source, target = split.source.shapes, split.target.shapes
     if source is None or target is None:
         raise InputError("the windows have no spectral shapes; make them with bearcat.data.prepare")
-    return SpectralShapes(
-        target[split.target_train[:KEPT_WINDOWS]], target[split.target_test], source[split.source_test]
+    training, healthy = split.training, healthy_class(split.classes)
+    checks = check_predictions(
+        {"spectral shape": source[split.source_train], "input": training.source_train.values},
+        training.source_train.labels,
+        {"spectral shape": target[split.target_test], "input": np.asarray(split.held_back.target_test.values)},
     )
+    return RunEvidence(
+        target[split.target_train[:KEPT_WINDOWS]], target[split.target_test], source[split.source_test], checks,
+        UNKNOWN if healthy is None else split.classes.index(healthy),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +72,7 @@ def estimate_runs(
     calibration: Calibration | None,
     batches: Batches,
     held_back: Sequence[HeldBack],
-    shapes: Sequence[SpectralShapes],
+    shapes: Sequence[RunEvidence],
     finite: Tensor,
     source: tuple[Tensor, Tensor],
     target: tuple[Tensor, Tensor],
@@ -107,17 +120,18 @@ def estimate_runs(
 
 
 def _estimate_run(
-    rows: dict[str, np.ndarray], names: tuple[str, ...], held: HeldBack, shapes: SpectralShapes
+    rows: dict[str, np.ndarray], names: tuple[str, ...], held: HeldBack, shapes: RunEvidence
 ) -> RunEstimates:
     """The estimates of one run from its own rows of the stack, which end in padding where other runs have more."""
     windows, of_source = len(held.target_test), rows["source_labels"] != UNKNOWN
     source = Source(rows["source"][of_source], rows["source_labels"][of_source])
-    target = Target(rows["target"][:windows], held.target_test.recording)
+    target = Target(rows["target"][:windows], held.target_test.recording, shapes.checks)
     features = rows["target_features"][:windows]
     train_features = rows["train_features"][: len(shapes.target_train)]
     familiarity = fit_familiarity(train_features, shapes.target_train, features, shapes.target_test, target.recording)
     strangeness = familiarity.scores(features, shapes.target_test)
     source_unfamiliar = familiarity.unfamiliar(rows["source_features"][of_source], shapes.source_test)
+    predicted = np.unique(target.log_probabilities.argmax(axis=1))
     validated = dict(zip(names, rows["validators"].tolist(), strict=True))
     errors = (~source.right).astype(np.float64)
     validated["dev"] = 0.0 - dev_risk(errors, rows["log_weights"][of_source])
@@ -127,8 +141,9 @@ def _estimate_run(
         validated,
         familiarity_record(familiarity, strangeness, target.recording, source_unfamiliar),
         failed=not bool(rows["finite"]),
-        collapsed=len(np.unique(target.log_probabilities.argmax(axis=1))) == 1,
+        collapsed=len(predicted) == 1 and predicted[0] != shapes.healthy,
         calibrated=bool(rows["calibrated"]),
+        names=[info.origin for info in held.target_test.recordings],
     )
     labels = held.target_test_labels
     labelled = np.array([label is not None for label in held.target_test.labels], dtype=bool)

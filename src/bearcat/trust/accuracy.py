@@ -11,8 +11,8 @@ Estimate(value=0.84, low=0.78, high=0.9)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -55,6 +55,7 @@ class Target:
 
     log_probabilities: Floats
     recording: Integers
+    checks: Mapping[str, Integers] = field(default_factory=dict)  # what check models say of the windows (trust/checks)
 
 
 def confidence(log_probabilities: Floats) -> Floats:
@@ -85,6 +86,12 @@ def atc_threshold(scores: Floats, right: Booleans) -> float:
     return math.inf if wrong == len(scores) else float(np.sort(scores)[wrong])
 
 
+def by_agreement(_: Source, target: Target) -> Floats:
+    """A prediction is as right as check models agree with it."""
+    predicted = target.log_probabilities.argmax(axis=1)
+    return np.asarray(np.mean([checked == predicted for checked in target.checks.values()], axis=0))
+
+
 def by_doc(source: Source, target: Target) -> Floats:
     """Difference of confidences (Guillory et al., 2021): the target is as overconfident as the source."""
     overconfidence = confidence(source.log_probabilities).mean() - source.right.mean()
@@ -104,13 +111,15 @@ ESTIMATORS = {
     "atc_confidence": AccuracyEstimator("ATC, confidence", partial(by_atc, confidence)),
     "atc_entropy": AccuracyEstimator("ATC, entropy", partial(by_atc, negative_entropy)),
     "doc": AccuracyEstimator("DoC", by_doc),
+    "agreement": AccuracyEstimator("agreement of check models", by_agreement),
 }
 
 
 def expected_accuracy(source: Source, target: Target, seed: int = 0) -> dict[str, Estimate]:
     """The expected share of right predictions on the target by every estimator, with bootstrap intervals."""
-    hits = np.stack([estimator.expected_hits(source, target) for estimator in ESTIMATORS.values()])
-    return dict(zip(ESTIMATORS, bootstrap(hits, target.recording, seed), strict=True))
+    names = [name for name in ESTIMATORS if target.checks or name != "agreement"]
+    hits = np.stack([ESTIMATORS[name].expected_hits(source, target) for name in names])
+    return dict(zip(names, bootstrap(hits, target.recording, seed), strict=True))
 
 
 def bootstrap(expected_hits: Floats, recording: Integers, seed: int = 0, draws: int = DRAWS) -> list[Estimate]:

@@ -7,15 +7,28 @@ labels.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from bearcat.trust.accuracy import Booleans, Estimate, Floats, Integers, Source, Target, confidence, expected_accuracy
+from bearcat.trust import past
+from bearcat.trust.accuracy import (
+    Booleans,
+    Estimate,
+    Floats,
+    Integers,
+    Source,
+    Target,
+    by_agreement,
+    confidence,
+    expected_accuracy,
+)
 
 KEPT_SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of the target's windows, the surest first
+GOOD, SAFE, POOR = 0.95, 0.8, 0.6  # expected accuracy and its lower end to use a model; below POOR it is not to be used
+CHECKED = 5  # recordings to be checked first, at most
 FAR = 0.1  # estimates this far from each other, or from the truth, deserve a sentence
 # Of 1440 runs on HIT-SM and CWRU the truth was so far below the range in 379 (docs/results.md).
 MEASURED = "On public recordings one model in four was more than 10 points worse than such a range says."
@@ -32,9 +45,14 @@ def estimates(
     failed: bool = False,
     collapsed: bool = False,
     calibrated: bool = True,
+    names: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """A record's `estimates`. `calibrated`: there is a calibration, and it did not end at its bound."""
+    """A record's `estimates`. `calibrated`: there is a calibration, and it did not end at its bound.
+
+    `names` are of the recordings that `target.recording` points into.
+    """
     accuracy = expected_accuracy(source, target)
+    doubtful = [names[number] for number in doubtful_recordings(target)] if names else []
     confidences = np.sort(confidence(target.log_probabilities))[::-1]
     kept = [confidences[:windows] for windows in _kept_windows(len(confidences))]
     return _without_nan(
@@ -49,37 +67,77 @@ def estimates(
                 ]
             },
             "familiarity": dict(familiarity),
-            "verdict": verdict(accuracy, failed, collapsed, calibrated),
+            "decision": decision(expected_range(accuracy), failed, collapsed),
+            "doubtful_recordings": doubtful,
+            "verdict": verdict(accuracy, failed, collapsed, calibrated, doubtful),
         }
     )
 
 
+def decision(expected: Estimate, failed: bool = False, collapsed: bool = False) -> str:
+    """ "use", "check" or "do not use": what an engineer should do with the model."""
+    if failed or collapsed or not expected.value >= POOR:
+        return "do not use"
+    return "use" if expected.value >= GOOD and expected.low >= SAFE else "check"
+
+
 def verdict(
-    accuracy: Mapping[str, Estimate], failed: bool = False, collapsed: bool = False, calibrated: bool = True
+    accuracy: Mapping[str, Estimate],
+    failed: bool = False,
+    collapsed: bool = False,
+    calibrated: bool = True,
+    doubtful: Sequence[str] = (),
 ) -> str:
-    """Two or three sentences for a user who has to decide."""
+    """Some sentences for a user who has to decide. `doubtful` recordings are those whose labels would tell most."""
     if failed:
         return "Do not use this model: its training broke down."
     if collapsed:
         return "Do not use this model: it gives every window of the target the same class."
-    values = [estimate.value for estimate in accuracy.values()]
+    values = [estimate.value for name, estimate in accuracy.items() if name != "agreement"]
     if not np.isfinite(values).all():
         return "Nothing can be said about how often this model is right: its confidences are not numbers."
     expected = expected_range(accuracy)
-    text = f"Expect about {100 * expected.value:.0f} % ({100 * expected.low:.0f}–{100 * expected.high:.0f}) of windows"
-    text += " right"
-    if max(values) - min(values) > FAR:
-        text += f"; but estimates range from {100 * min(values):.0f} to {100 * max(values):.0f} %"
-    text += f". {MEASURED} Check some windows by hand before relying on it."
+    text = f"about {100 * expected.value:.0f} % ({100 * expected.low:.0f}–{100 * expected.high:.0f}) of windows right"
+    agreed = accuracy.get("agreement")
+    if agreed is None:
+        text = f"Expect {text}"
+        if max(values) - min(values) > FAR:
+            text += f"; but estimates range from {100 * min(values):.0f} to {100 * max(values):.0f} %"
+        text += f". {MEASURED} Check some windows by hand before relying on it."
+        return text if calibrated else f"{text} The confidence behind this is not calibrated."
+    first = {
+        "use": "Use it.",
+        "check": f"Check {', '.join(doubtful) or 'some recordings'} first.",
+        "do not use": "Do not use it without checking its diagnoses.",
+    }[decision(expected)]
+    text = (
+        f"{first} Expect {text}: models on other representations agree with it in {100 * agreed.value:.0f} % of"
+        " windows, and past runs with such agreement were right that often. A mistake that all of them make is not"
+        " noticed."
+    )
     return text if calibrated else f"{text} The confidence behind this is not calibrated."
 
 
+def doubtful_recordings(target: Target) -> list[int]:
+    """Up to CHECKED recordings whose labels would tell most: those on whose windows check models agree least."""
+    if not target.checks:
+        return []
+    agreed = by_agreement(Source(target.log_probabilities[:0], target.recording[:0]), target)
+    numbers = np.unique(target.recording)
+    shares = np.array([agreed[target.recording == number].mean() for number in numbers])
+    return [int(number) for number in numbers[np.argsort(shares, kind="stable")][:CHECKED]]
+
+
 def expected_range(accuracy: Mapping[str, Estimate]) -> Estimate:
-    """The accuracy to expect: the lower of confidence and ATC, with an interval that covers both intervals.
+    """The accuracy to expect: what past runs had whose check models agreed as much (trust/past.py).
+
+    Without check models: the lower of confidence and ATC, with an interval that covers both intervals.
 
     On labelled public recordings (docs/results.md) both were far more often too high than too low, and the lower one
     was nearer.
     """
+    if (agreed := accuracy.get("agreement")) is not None:
+        return past.expected_accuracy(agreed.value)
     both = [accuracy[name] for name in ("confidence", "atc_confidence") if name in accuracy]
     lower = min(both, key=lambda estimate: estimate.value)
     return Estimate(lower.value, min(each.low for each in both), max(each.high for each in both))
