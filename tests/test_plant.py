@@ -15,7 +15,7 @@ from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.tasks import UNKNOWN, HeldBack, Labelled, Mix, TrainingData, Unlabelled, mixed_task
 from bearcat.errors import InputError
 from bearcat.methods import losses, thresholds
-from bearcat.methods.hypotheses import match
+from bearcat.methods.hypotheses import discriminant_space, match
 from bearcat.methods.moving import MoveClasses
 from bearcat.methods.recipe import RECIPES, Recipe, Schedule
 from bearcat.methods.shares import em_shares as stacked_shares
@@ -99,8 +99,8 @@ def test_reference_recordings_are_known_while_training_and_leave_the_evaluation(
     assert np.array_equal(known == 0, labels_of(split, split.target_train) == "Normal")
     assert set(known.tolist()) == {0, UNKNOWN}
     assert "Normal" not in set(labels_of(split, split.target_test))
-    by_name = mixed_task(TASK, *sides, Split("block"), 0, Mix(reference="inner/1.npy"))  # a file says: healthy
-    named = [info.origin == "b/inner/1.npy" for info in by_name.target.recordings]
+    by_name = mixed_task(TASK, *sides, Split("block"), 0, Mix(reference="Normal/1.npy"))
+    named = [info.origin == "b/Normal/1.npy" for info in by_name.target.recordings]
     inside = np.isin(by_name.target.recording[by_name.target_train], np.flatnonzero(named))
     assert np.array_equal(by_name.training.target_train.reference == 0, inside)
     part = mixed_task(TASK, *sides, Split("block"), 0, Mix(reference="healthy", reference_share=0.3))
@@ -109,9 +109,21 @@ def test_reference_recordings_are_known_while_training_and_leave_the_evaluation(
     assert 0.2 < share < 0.4
 
 
+def test_a_reference_is_for_training_wherever_the_split_puts_it_and_something_is_left_to_evaluate_with(sides):
+    for seed in range(4):
+        split = mixed_task(TASK, *sides, Split("recording", 0.5), seed, Mix(reference="Normal/1.npy"))
+        assert (split.training.target_train.reference == 0).sum() == 40
+    alone = mixed_task(TASK, *sides, Split("block"), 0, Mix(keep=("healthy",), reference="healthy"))
+    assert len(alone.target_test) > 0
+    assert not set(alone.target_test) & set(alone.target_train)
+    assert (alone.training.target_train.reference == 0).all()
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
+        (lambda sides: mixed_task(TASK, *sides, Split(), 0, Mix(reference="1.npy")), "names several recordings"),
+        (lambda sides: mixed_task(TASK, *sides, Split(), 0, Mix(reference="inner/1.npy")), "is labelled 'inner'"),
         (lambda _: Mix(share=(("rest", 0.0),)), "the share of 'rest' must be above 0"),
         (lambda sides: mixed_task(TASK, *sides, Split(), 0, Mix(keep=("innr",))), "unknown class 'innr'"),
         (lambda sides: mixed_task(TASK, *sides, Split(), 0, Mix(reference="ball")), "--reference: no recording"),
@@ -256,6 +268,26 @@ def test_a_reference_says_where_healthy_is():
     assert accuracy(moved_recipe(), data, truth) == 1
     both = data_of({"Normal": 60, "outer": 60}, offset=6.0, reference=True)
     assert accuracy(moved_recipe(), both, both.target_train.recording) > 0.95  # the other group lies on a moved class
+
+
+def test_two_unlike_healthy_references_are_no_fault():
+    data = data_of({"Normal": 60, "outer": 30}, offset=0.5, reference=True)
+    values, recording = data.target_train.values.copy(), data.target_train.recording.copy()
+    values[30:60] += 3.0
+    recording[30:60] = 7
+    moved, _ = MoveClasses().fit_scaling(
+        replace(data, target_train=Unlabelled(values, recording, data.target_train.reference))
+    )
+    assert moved.findings["moving"]["groups"] == 3
+    assert moved.findings["moving"]["reference"]
+
+
+def test_a_rare_class_is_not_lost_among_many_windows():
+    random = np.random.default_rng(0)
+    values, labels = random.normal(size=(9001, 4)), np.arange(9001) % 2
+    labels[17] = 2
+    space = discriminant_space(values, labels, 3)
+    assert np.isfinite(space.project(values)).all()
 
 
 def test_windows_without_recordings_are_grouped():

@@ -97,6 +97,7 @@ def adapt(
 
     from bearcat.data import dataset_label
     from bearcat.data.choose import Requested, choose_settings, paper_settings
+    from bearcat.methods.moving import MoveClasses
     from bearcat.methods.recipe import QUICK_EPOCHS, RECIPES, find_recipe
     from bearcat.runs import adapt as adapting
     from bearcat.runs.spec import Library, RunSpec, make_recipe
@@ -114,6 +115,8 @@ def adapt(
     changes = pairs(recipe_settings or ())
     mix = _mix(target_keep or (), target_share or (), reference or "")
     changed = RECIPES[names[-1]].with_settings(changes)
+    if reference and changed.find(MoveClasses) is None:
+        print(f"warning: {names[-1]} does not use the reference recordings; dense-moved does", file=sys.stderr)
     balance = changed.balance if "balance" in changes else balance
     requested = Requested(channel, rate, window, stride, split, kind, balance, changed.input)
     paper_settings(requested)  # refuses impossible settings before anything is read
@@ -259,11 +262,10 @@ def print_trust(name: str, record: Mapping[str, Any]) -> None:
     from bearcat.trust.shares import shares_sentences
     from bearcat.trust.verdict import recorded_range
 
-    shares = record["estimates"].get("shares")
-    for sentence in (
-        [*([shares["adaptation"]] if shares.get("adaptation") else []), *shares_sentences(shares)] if shares else ()
-    ):
-        print(sentence)
+    shares = {} if record["failed"] else record["estimates"].get("shares", {})
+    for sentence in [shares.get("adaptation"), *(shares_sentences(shares) if shares else ())]:
+        if sentence:
+            print(sentence)
     found, scores = recorded_range(record), record["scores"]["target"]
     if found is not None:
         value, low, high = (100 * share for share in (found.value, found.low, found.high))

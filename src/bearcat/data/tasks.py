@@ -267,37 +267,34 @@ def mixed_task(task: Task, source: Windows, target: Windows, split: Split, seed:
     """The split of a task whose target holds other classes or shares, or some known recordings (`Mix`)."""
     labels = dict.fromkeys(str(info.label) for info in (*source.recordings, *target.recordings) if info.label)
     mix = mix.spelled(tuple(labels))
-    known = [info.label not in mix.unknown for info in source.recordings]
+    learnt = [info.label not in mix.unknown for info in source.recordings]
     kept = [
         not (mix.keep and info.label not in mix.keep) and info.label not in mix.without for info in target.recordings
     ]
     if not any(kept):
         raise InputError(f"the target '{task.target}' holds nothing of what is to be kept ({mix}); keep other classes")
-    source, target = of_recordings(source, known), of_recordings(target, kept)
+    source, target = of_recordings(source, learnt), of_recordings(target, kept)
     found = split_task(task, source, target, split, seed, keep_unknown=True)
     random = np.random.default_rng([seed, 3])
-    shares = dict(mix.share)
+    shares, known = dict(mix.share), _references(mix, target.recordings, found.classes, task.target)
     thinned, reference = [], np.full(len(target), UNKNOWN)
+    whole = np.zeros(len(target.recordings), dtype=bool)
     for number, info in enumerate(target.recordings):
         members = found.target_train[target.recording[found.target_train] == number]
+        if number in known and mix.reference_share == 1:  # wherever the split has put it, it is for training
+            whole[number], members = True, np.flatnonzero(target.recording == number)
         members = members[np.argsort(target.start[members])]
-        share = shares.get(str(info.label), shares.get("rest", 1.0))
-        thinned.append(_stretch(members, share, random))
-        if (code := _reference_code(mix, info, found.classes)) is not None:
-            reference[_stretch(thinned[-1], mix.reference_share, random)] = code
-            if mix.reference_share == 1:
-                reference[target.recording == number] = code
-    if mix.reference and not (reference != UNKNOWN).any():
-        raise InputError(
-            f"--reference: no recording of the target '{task.target}' has the label or the name '{mix.reference}'"
-        )
-    kept_windows = np.isin(found.target_train, np.concatenate(thinned))
-    whole = np.isin(target.recording, np.flatnonzero([(reference[target.recording == number] != UNKNOWN).all()
-                                                      for number in range(len(target.recordings))]))  # fmt: skip
+        thinned.append(_stretch(members, shares.get(str(info.label), shares.get("rest", 1.0)), random))
+        if number in known:
+            reference[_stretch(thinned[-1], mix.reference_share, random)] = known[number]
+    if whole.all():  # then nothing would be left to evaluate with: the test windows stay what they are
+        whole[:] = False
+        thinned = [part[np.isin(part, found.target_train)] for part in thinned]
+    train = np.concatenate(thinned)
     return replace(
         found,
-        target_train=found.target_train[kept_windows],
-        target_test=found.target_test[~whole[found.target_test]],
+        target_train=np.random.default_rng([seed, 4]).permutation(train),
+        target_test=found.target_test[~whole[target.recording[found.target_test]]],
         reference=reference if mix.reference else _not_known(),
     )
 
@@ -309,18 +306,29 @@ def _stretch(members: Integers, share: float, random: np.random.Generator) -> In
     return members[first : first + size]
 
 
-def _reference_code(mix: Mix, info: RecordingInfo, classes: tuple[str, ...]) -> int | None:
-    """The class of a recording that the reference names; None for others."""
+def _references(mix: Mix, recordings: Sequence[RecordingInfo], classes: tuple[str, ...], domain: str) -> dict[int, int]:
+    """The recordings that the reference names, by number, and their classes."""
     if not mix.reference:
-        return None
+        return {}
     wanted, healthy = mix.reference, healthy_class(classes)
-    if info.label is not None and (info.label == wanted or (wanted == "healthy" and info.label == healthy)):
-        return classes.index(info.label) if info.label in classes else None
-    if info.origin == wanted or info.origin.endswith(f"/{wanted}"):
-        if healthy is None:
-            raise InputError("--reference names a recording, but no class of the source is called healthy or normal")
-        return classes.index(healthy)
-    return None
+    label = healthy if wanted == "healthy" and healthy is not None else wanted
+    found = {number: classes.index(label) for number, info in enumerate(recordings)
+             if info.label == label and label in classes}  # fmt: skip
+    if found:
+        return found
+    named = [
+        number for number, info in enumerate(recordings) if info.origin == wanted or info.origin.endswith(f"/{wanted}")
+    ]
+    if not named:
+        raise InputError(f"--reference: no recording of the target '{domain}' has the label or the name '{wanted}'")
+    if len(named) > 1:
+        names = ", ".join(recordings[number].origin for number in named[:3])
+        raise InputError(f"--reference: '{wanted}' names several recordings ({names}); give more of the path")
+    if healthy is None:
+        raise InputError("--reference names a recording, but no class of the source is called healthy or normal")
+    if recordings[named[0]].label not in (None, healthy):
+        raise InputError(f"--reference: {recordings[named[0]].origin} is labelled '{recordings[named[0]].label}'")
+    return {named[0]: classes.index(healthy)}
 
 
 def _check_domains(task: Task, source: Windows, target: Windows) -> None:

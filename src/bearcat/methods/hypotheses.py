@@ -37,8 +37,10 @@ class Space:
 
 def discriminant_space(values: NDArray[Any], labels: Integers, classes: int) -> Space:
     """From the source's windows (window, point)."""
-    step = -(-len(values) // MOST_WINDOWS)
-    values, labels = values[::step].astype(np.float64), labels[::step]
+    most = MOST_WINDOWS // classes
+    members = [np.flatnonzero(labels == code) for code in range(classes)]
+    kept = np.concatenate([own[np.linspace(0, len(own) - 1, min(len(own), most)).astype(int)] for own in members])
+    values, labels = values[kept].astype(np.float64), labels[kept]
     mean, deviation = values.mean(axis=0), values.std(axis=0)
     deviation = np.where(deviation > 1e-6 * np.abs(mean), deviation, 1.0)
     scaled = (values - mean) / deviation

@@ -60,7 +60,9 @@ class MoveClasses(Ingredient):
         fewest = int(np.bincount(group).min())
         found: dict[str, Any] = {"groups": len(centres), "fewest": fewest, "wanted": self.windows, "adapted": False}
         of_group = np.array([_known_class(known[group == number]) for number in range(len(centres))])
-        if len(centres) == classes >= FEWEST_CLASSES and fewest >= self.windows:
+        named = of_group[of_group != UNKNOWN]
+        distinct = len(np.unique(named)) == len(named)  # two groups known to be healthy leave a class without one
+        if distinct and len(centres) == classes >= FEWEST_CLASSES and fewest >= self.windows:
             matched, found["fit"] = match(centres, space.centres, of_group)
             found["free"] = free_fit(centres, space.centres)
             single = len(np.unique(target.recording)) == classes  # no class can have been taken for two

@@ -169,7 +169,7 @@ def _trust_section(result: Result, others: Sequence[Result]) -> Section:
         "Estimates rest on confidence that was calibrated on the source: where the target differs, they are often too"
         " high, and nothing in the data says by how much (docs/trust.md).",
     ]
-    if shares := estimates.get("shares"):
+    if (shares := estimates.get("shares")) and not result.record["failed"]:
         sentences = [*filter(None, [shares.get("adaptation")]), *shares_sentences(shares), *sentences]
     for name, share in agreements(result, others).items():
         sentences.append(

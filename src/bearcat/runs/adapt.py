@@ -13,7 +13,6 @@ from __future__ import annotations
 import csv
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from bearcat.diagnosis.physical import SecondOpinion, contradiction
 from bearcat.errors import InputError
 from bearcat.report.choices import compared
 from bearcat.report.results import read_result
-from bearcat.runs.record import PREDICTIONS, add_estimate
+from bearcat.runs.record import PREDICTIONS, add_estimate, drawable
 from bearcat.runs.run import EXTRAS, run_stack
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.training.evaluate import EpochEnd
@@ -84,8 +83,7 @@ def adapt(
     `beside` are folders of other finished runs that the record and the page compare it with.
     """
     library, checkpoint = library or Library(), out / "checkpoint.safetensors"
-    drawable = all(find_spec(name) is not None for name in ("matplotlib", "jinja2"))  # the extra `report`
-    keep = EXTRAS if drawable else ("model",)
+    keep = EXTRAS if drawable() else ("model",)
     (record,) = run_stack([spec], [out], device, progress, checkpoint, keep=keep, library=library, track=track)
     checkpoint.unlink(missing_ok=True)
     if beside:
@@ -95,7 +93,7 @@ def adapt(
     opinion = second_opinion(spec, out, library)
     if opinion is not None and record["estimates"].get("second_opinion") != opinion:
         record = add_estimate(out, "second_opinion", opinion)
-    if page and drawable:
+    if page and drawable():
         from bearcat.report.run_page import write_run_page
 
         write_run_page(out, beside)

@@ -8,15 +8,16 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bearcat.deploy.model import load_model, save_model
 from bearcat.errors import InputError, suggest
 from bearcat.report.results import read_result
-from bearcat.report.run_page import write_run_page
-from bearcat.runs.record import add_estimate, read_record
+from bearcat.runs.record import add_estimate, drawable, read_record
 from bearcat.trust.accuracy import Estimate
 from bearcat.trust.shares import LEVEL, binomial_interval
 from bearcat.trust.verdict import GOOD, SAFE, recorded_range
@@ -75,8 +76,21 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> dict[str, Any]:
     entry["verdict"] = _verdict(entry, left)
     for name, value in (("labelled", entry), ("decision", choice), ("verdict", entry["verdict"])):
         add_estimate(folder, name, value)
-    write_run_page(folder)
+    _update_model(folder / "model", choice, str(entry["verdict"]))
+    if drawable():
+        from bearcat.report.run_page import write_run_page
+
+        write_run_page(folder, sorted(folder.glob("beside-*")))
     return entry
+
+
+def _update_model(folder: Path, choice: str, verdict: str) -> None:
+    """What the saved model says of itself."""
+    if folder.is_dir():
+        model = load_model(folder)
+        estimates = {**model.metadata.get("estimates", {}), "verdict": verdict}
+        refusal = verdict if choice == "do not use" else None
+        save_model(folder, replace(model, metadata={**model.metadata, "refusal": refusal, "estimates": estimates}))
 
 
 def _decision(found: Estimate, recordings: int, earlier: Estimate | None) -> str:

@@ -97,6 +97,7 @@ def plan(grid: Grid, root: Path | None = None, library: Library | None = None) -
         "tasks": len(tasks),
         "inputs": 1 if grid.inputs is None else len(grid.inputs),
         "seeds": len(grid.seeds),
+        "targets": len(mixes),
     }
     if 0 in sizes.values():
         product = " × ".join(f"{count} {name}" for name, count in sizes.items())

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import platform
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,8 @@ def make_record(
     predicted = np.bincount(evaluation.target.argmax(axis=1), minlength=len(training.classes))
     never = [name for name, windows in zip(training.classes, predicted.tolist(), strict=True) if windows == 0]
     alone = training.classes[int(predicted.argmax())] if int((predicted > 0).sum()) == 1 else None
-    collapsed = alone is not None and alone != healthy_class(training.classes)
+    several = len(np.unique(split.held_back.target_test.recording)) > 1  # one faulty machine has one class
+    collapsed = alone is not None and alone != healthy_class(training.classes) and several
     unseen = [] if alone is not None else never
     warnings = [*spec.warnings, *(f"class '{name}' is never predicted on the target" for name in unseen)]
     if not evaluation.finite:
@@ -95,7 +97,7 @@ def make_record(
     if collapsed:
         warnings.append("the predictions on the target collapsed to one class")
     elif alone is not None:
-        warnings.append(f"every window of the target is called {alone}: a target without faults, or faults not noticed")
+        warnings.append(f"every window of the target is called {alone}")
     fitted = None
     if calibration is not None:
         temperature, at_bound = float(calibration.temperature[0]), bool(calibration.at_bound[0])
@@ -177,6 +179,11 @@ def read_record(folder: Path) -> dict[str, Any]:
         if digest(content) != checksums[name]:
             raise ValueError(f"{folder / name}: is damaged (it does not match its checksum)")
     return record
+
+
+def drawable() -> bool:
+    """Whether there is what pictures and pages need, the extra `report`."""
+    return all(find_spec(name) is not None for name in ("matplotlib", "jinja2"))
 
 
 def add_estimate(folder: Path, name: str, value: Any) -> dict[str, Any]:

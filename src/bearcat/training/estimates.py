@@ -141,7 +141,7 @@ def _estimate_run(
         validated,
         familiarity_record(familiarity, strangeness, target.recording, source_unfamiliar),
         failed=not bool(rows["finite"]),
-        collapsed=len(predicted) == 1 and predicted[0] != shapes.healthy,
+        collapsed=len(predicted) == 1 and predicted[0] != shapes.healthy and len(np.unique(target.recording)) > 1,
         calibrated=bool(rows["calibrated"]),
         names=[info.origin for info in held.target_test.recordings],
     )

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 Integers = NDArray[np.int64]
 NEIGHBOURS = 5
 MOST_WINDOWS = 2000  # of the source
+MOST_POINTS = 256  # of an input: a check model is a simple one, and linear discriminants cost the cube of them
 
 
 def linear(source: NDArray[Any], labels: Integers, target: NDArray[Any]) -> Integers:
@@ -49,7 +50,7 @@ def check_predictions(
     step = -(-len(labels) // MOST_WINDOWS)
     found: dict[str, Integers] = {}
     for name, values in source.items():
-        fitted, asked = (part.reshape(len(part), -1).astype(np.float64) for part in (values[::step], target[name]))
+        fitted, asked = (_fewer(part.reshape(len(part), -1)) for part in (values[::step], target[name]))
         mean, deviation = fitted.mean(axis=0), fitted.std(axis=0)
         varies = deviation > 1e-6 * np.abs(mean)
         fitted, asked = ((part[:, varies] - mean[varies]) / deviation[varies] for part in (fitted, asked))
@@ -57,6 +58,13 @@ def check_predictions(
             continue
         found |= {f"{name}, {kind}": model(fitted, labels[::step], asked) for kind, model in MODELS.items()}
     return found
+
+
+def _fewer(values: NDArray[Any]) -> NDArray[np.float64]:
+    """At most MOST_POINTS points of each window, sums of neighbours where there are more."""
+    points = values.shape[1]
+    starts = np.arange(0, points, -(-points // MOST_POINTS))
+    return np.add.reduceat(values.astype(np.float64), starts, axis=1)
 
 
 def agreements(predictions: Mapping[str, Integers], predicted: Integers) -> dict[str, float]:

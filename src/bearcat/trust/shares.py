@@ -93,7 +93,7 @@ def adaptation_sentence(moving: Mapping[str, Any] | None, classes: int) -> str |
         return None
     groups, fit = moving["groups"], moving.get("fit")
     if moving.get("reference"):
-        return "Adapted by the reference recordings: the source's classes were moved to where they say healthy is."
+        return "Adapted by the reference recordings: the source's classes were moved to where these say their class is."
     if moving["adapted"]:
         return (
             f"Adapted: the target's {groups} groups of recordings stand to each other as the source's classes do"

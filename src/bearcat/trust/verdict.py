@@ -115,7 +115,7 @@ def verdict(
         " windows, and past runs with such agreement were right that often. A mistake that all of them make is not"
         " noticed."
     )
-    return text if calibrated else f"{text} The confidence behind this is not calibrated."
+    return text if calibrated else f"{text} Its confidences are not calibrated."
 
 
 def doubtful_recordings(target: Target) -> list[int]:
