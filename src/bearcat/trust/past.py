@@ -6,7 +6,7 @@ a group counts as much as any other, however many runs it has. `python benchmark
 anew, and says how often intervals held in groups that were left out.
 
 >>> expected_accuracy(0.93)
-Estimate(value=0.9951, low=0.5, high=1.0)
+Estimate(value=0.9956, low=0.5, high=1.0)
 """
 
 from __future__ import annotations
