@@ -34,7 +34,7 @@ def test_adapting_two_folders_returns_what_was_found(adapted, capsys):
     assert found.record["settings"]["source"] == ["pump-A"]
     assert {row["recording"] for row in found.recordings} == {"pump-B/healthy.npz", "pump-B/inner-1.npz"}
     text = repr(found)
-    assert text.splitlines()[0] == "pump-A → pump-B by dense-MCC"
+    assert text.splitlines()[0] == "pump-A → pump-B by dense-moved"
     for row in found.recordings:
         assert f"{row['recording']}" in text
         assert 0 < row["confidence"] <= 1
@@ -60,7 +60,7 @@ def test_the_page_and_the_terminal_begin_with_the_targets_recordings(adapted, ca
 
 def test_adapting_needs_neither_pictures_nor_page(adapted, monkeypatch, tmp_path):
     """The extra `report` may be missing."""
-    monkeypatch.setattr("bearcat.runs.adapt.find_spec", lambda _: None)
+    monkeypatch.setattr("bearcat.runs.record.find_spec", lambda _: None)
     root, _ = adapted
     places = root / "known" / "pump-A", root / "new" / "pump-B"
     found = bearcat.adapt(*places, out=tmp_path / "out", epochs=1, window=1024, device="cpu")

@@ -272,7 +272,7 @@ def test_every_dataset_of_the_table_says_what_it_is():
 def test_an_unknown_dataset_suggests_the_nearest_and_a_missing_folder_is_named(tmp_path):
     with pytest.raises(InputError, match="unknown dataset 'cwro'; did you mean 'cwru'"):
         open_dataset("cwro")
-    with pytest.raises(InputError, match="there is no such folder; check the path given with --root or --data"):
+    with pytest.raises(InputError, match="there is no such folder; fetch it with: bearcat data fetch cwru"):
         CWRU(root=tmp_path / "nowhere").catalogue()
     (tmp_path / "file").write_text("x")
     with pytest.raises(InputError, match="is a file, not a folder"):
