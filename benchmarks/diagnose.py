@@ -166,13 +166,13 @@ def report(title: str, examples: Sequence[Example], classifier: Classifier, unit
             pairs = [(found.state, alone) for found in examples for alone in found.windows]
         truth = np.array([STATES.index(state) for state, _ in pairs])
         found = np.array([classifier.probabilities(evidence) for _, evidence in pairs])
-        told = np.array([classifier.state(evidence) is not None for _, evidence in pairs])
+        answered = np.array([classifier.state(evidence) is not None for _, evidence in pairs])
         right, confidence = found.argmax(axis=1) == truth, found.max(axis=1)
         surest = np.argsort(-confidence, kind="stable")
         curve = [100 * right[surest[: round(share * len(right))]].mean() for share in (0.9, 0.8, 0.7)]
         print(
             f"| {title} | {unit} | {right.sum()} of {len(right)} | {100 * float(ece(found, truth, bins=15)):.1f} |"
-            f" {told.sum()} | {right[told].sum()} of {told.sum()} | {' / '.join(f'{share:.0f}' for share in curve)} |"
+            f" {answered.sum()} | {right[answered].sum()} of {answered.sum()} | {' / '.join(f'{share:.0f}' for share in curve)} |"
         )
 
 

@@ -119,7 +119,7 @@ def print_left_out(groups: dict[str, list[list[float]]]) -> None:
         title = "all, by dataset" if whole else "all, by group"
         print(f"| {title} | {len(every)} | {' | '.join(f'{100 * each:.1f}' for each in every.mean(axis=0))} |")
         use, poor, good = np.array(used), np.array(truths) < 0.8, np.array(truths) >= 0.97
-        print(f"| … told to use: {use[poor].sum()} of {poor.sum()} with less than 80 % right,"
+        print(f"| … advised to use: {use[poor].sum()} of {poor.sum()} with less than 80 % right,"
               f" {use[good].sum()} of {good.sum()} with 97 % or more | | | | |")  # fmt: skip
 
 

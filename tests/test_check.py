@@ -14,7 +14,7 @@ from bearcat.runs.check import check_run, read_labels
 from bearcat.runs.record import read_record, write_record
 from bearcat.trust import past, verdict
 from bearcat.trust.accuracy import Estimate, Source, Target, by_agreement, expected_accuracy
-from bearcat.trust.checks import agreements, check_predictions
+from bearcat.trust.checks import check_predictions
 from tests.made_records import made_result
 
 
@@ -36,7 +36,6 @@ def test_check_models_are_what_they_are_called():
         nearest = np.argsort(((flat - window) ** 2).sum(axis=1))[:5]
         assert np.bincount(labels[nearest], minlength=3)[said] == np.bincount(labels[nearest], minlength=3).max()
     assert (found["a, linear"] == truth).mean() > 0.9
-    assert agreements(found, truth) == {name: pytest.approx((said == truth).mean()) for name, said in found.items()}
 
 
 def test_agreement_is_an_estimate_and_names_the_doubtful_recordings():

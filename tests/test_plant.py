@@ -26,7 +26,6 @@ from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, train
 from bearcat.trust.shares import (
     adaptation_sentence,
-    bbse_shares,
     binomial_interval,
     em_shares,
     shares_record,
@@ -346,7 +345,7 @@ def test_shares_are_found_within_six_points(share):
     truth = np.array([share, (1 - share) * 0.6, (1 - share) * 0.4])
     source, labels, target = mixture(truth)
     by_em = em_shares(target, np.full(3, 1 / 3))
-    by_bbse = bbse_shares(target.argmax(axis=1), source.argmax(axis=1), labels, 3)
+    by_bbse = twin.bbse_shares(target.argmax(axis=1), source.argmax(axis=1), labels, 3)
     counted = np.bincount(target.argmax(axis=1), minlength=3) / len(target)
     assert np.abs(by_em - truth).max() < 0.06
     assert np.abs(by_bbse - truth).max() < 0.09
@@ -429,7 +428,7 @@ def test_shares_are_said_in_words():
     first, second = shares_sentences(found)
     assert first.startswith("Estimated shares of the target's windows: Normal 100 %")
     assert "No fault was found in 12 recordings; up to 22 %" in second
-    assert "outer, is told from healthy in 80 % of windows" in second
+    assert "outer, is distinguished from healthy in 80 % of windows" in second
     faulty = healthy.copy()
     faulty[:2] = [0.01, 0.01, 0.98]
     found = shares_record(faulty, recording, np.full(3, 1 / 3), CLASSES, np.array([0.0, 0.99, 0.8]))

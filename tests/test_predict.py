@@ -398,7 +398,7 @@ def test_files_far_larger_than_the_memory_they_need(tmp_path, model_folder):
 
 @pytest.mark.parametrize("kind", ["model", "model.onnx"])
 def test_channel_rate_and_bearing_are_the_models_or_the_manifests(tmp_path, kind, command):
-    """What adapt was told is not asked for again."""
+    """What adapt was given is not asked for again."""
     bearing = {"balls": 9, "ball_diameter": 7.94, "pitch_diameter": 39.04}
     made = made_model(channel="b", bearing=bearing, rpm=900.0)
     model = replace(made, preparation=replace(made.preparation, rate=12_000.0))

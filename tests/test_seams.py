@@ -72,7 +72,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
         monkeypatch.setattr(sys, "argv", [script, *words])
         with pytest.raises(SystemExit) as stop:
             main() if script == "bearcat" else runpy.run_path(script, run_name="__main__")
-        printed = "".join(reversed(capsys.readouterr()))  # what was noted, then what was asked for
+        printed = "".join(reversed(capsys.readouterr()))  # notes, then what was asked for
         assert (stop.value.code or 0) in status, printed
         return printed
 

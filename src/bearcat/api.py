@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -203,8 +204,8 @@ def _by_model(
     for number, each in enumerate(given):
         if isinstance(each, np.ndarray):
             recording = Recording(signal=each, rate=rate, domain="", origin=f"array {number}")
-            stream = Stream(recording.origin, rate, iter([recording.signal]))
-            found = [FoundRecording(recording.origin, lambda stream=stream: stream)]  # type: ignore[misc]
+            opens = partial(Stream, recording.origin, rate, iter([recording.signal]))
+            found = [FoundRecording(recording.origin, opens)]
         else:
             found = list(find_recordings([Path(each)], opened, channel))
         for one in found:

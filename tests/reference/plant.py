@@ -42,3 +42,22 @@ def class_confusion(logits: np.ndarray, temperature: float, shares: np.ndarray) 
     return float(
         sum(share * (row.sum() - row[code]) for code, (share, row) in enumerate(zip(shares, matrix, strict=True)))
     )
+
+
+def bbse_shares(
+    predicted: np.ndarray, source_predicted: np.ndarray, source_labels: np.ndarray, classes: int
+) -> np.ndarray:
+    """Class shares from hard predictions and the source's confusions (Lipton et al., 2018), without negative ones.
+
+    Solves C s = p for the shares s, where C[i, j] says how often class j is predicted as i on the source and p how
+    often i is predicted on the target.
+    """
+    from scipy.optimize import nnls
+
+    confusion = np.zeros((classes, classes))
+    np.add.at(confusion, (source_predicted, source_labels), 1.0)
+    counts = confusion.sum(axis=0)
+    confusion /= np.maximum(counts, 1)
+    rates = np.bincount(predicted, minlength=classes) / len(predicted)
+    shares, _ = nnls(confusion, rates)
+    return np.asarray(shares / shares.sum() if shares.sum() > 0 else np.full(classes, 1 / classes))

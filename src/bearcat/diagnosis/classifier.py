@@ -50,7 +50,7 @@ class Classifier:
         return found
 
     def state(self, evidence: Evidence) -> str | None:
-        """The likeliest state; None where it cannot be told: by the threshold, or as something strikes at no order."""
+        """The likeliest state; None where it is not clear: by the threshold, or as something strikes at no order."""
         found = self.probabilities(evidence)
         likeliest = STATES[int(found.argmax())]
         return None if found.max() < self.threshold or self.aimless(evidence) else likeliest

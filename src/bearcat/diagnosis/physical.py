@@ -40,7 +40,7 @@ DECIBELS = 4.342944819  # of a natural logarithm of power
 
 @dataclass(frozen=True, eq=False)
 class PhysicalDiagnosis:
-    """Of one recording. `state` is one of STATES, or None where it cannot be told."""
+    """Of one recording. `state` is one of STATES, or None where it is not clear."""
 
     recording: str
     state: str | None

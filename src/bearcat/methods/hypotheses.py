@@ -100,41 +100,38 @@ def match(groups: Floats, centres: Floats, known: Integers) -> tuple[Integers, f
     """The class of each group, each class once, and the fit: the share of the classes' scatter that is repeated.
 
     groups (class, axis) are as many as classes; known (class,) holds the classes that groups are known to be of,
-    UNKNOWN elsewhere. The offset is found by turns with the matching, from several starts.
+    UNKNOWN elsewhere.
     """
     from scipy.optimize import linear_sum_assignment
 
     forbidden = (known[:, None] != UNKNOWN) & (known[:, None] != np.arange(len(centres)))
-    starts = [groups.mean(axis=0) - centres.mean(axis=0), np.zeros(centres.shape[1])]
-    starts += [group - centre for group in groups[:MOST_STARTS] for centre in centres]
-    best, least = np.arange(len(centres)), np.inf
-    for offset in starts:
-        for _ in range(20):
-            distance = ((groups[:, None] - centres - offset) ** 2).sum(axis=2)
-            _, matched = linear_sum_assignment(np.where(forbidden, distance.max() * len(groups) + 1, distance))
-            earlier, offset = offset, (groups - centres[matched]).mean(axis=0)
-            if np.allclose(earlier, offset):
-                break
-        left = ((groups - centres[matched] - offset) ** 2).sum()
-        if left < least:
-            best, least = matched, left
-    return best, float(1 - least / _scatter(centres))
+
+    def one_to_one(distance: Floats) -> Integers:
+        return np.asarray(linear_sum_assignment(np.where(forbidden, distance.max() * len(groups) + 1, distance))[1])
+
+    return _best_fit(groups, centres, one_to_one)
 
 
 def free_fit(groups: Floats, centres: Floats) -> float:
     """The fit where each group takes its nearest class, so that classes may be missing and others have several."""
+    return _best_fit(groups, centres, lambda distance: distance.argmin(axis=1))[1]
+
+
+def _best_fit(groups: Floats, centres: Floats, assign: Callable[[Floats], Integers]) -> tuple[Integers, float]:
+    """The classes that `assign` gives by squared distances (group, class) and their fit, under the best offset.
+
+    The offset is found by turns with the assignment, from several starts.
+    """
     starts = [groups.mean(axis=0) - centres.mean(axis=0), np.zeros(centres.shape[1])]
     starts += [group - centre for group in groups[:MOST_STARTS] for centre in centres]
-    least = np.inf
+    best, least = np.arange(len(groups)), np.inf
     for offset in starts:
         for _ in range(20):
-            nearest = ((groups[:, None] - centres - offset) ** 2).sum(axis=2).argmin(axis=1)
-            earlier, offset = offset, (groups - centres[nearest]).mean(axis=0)
+            assigned = assign(((groups[:, None] - centres - offset) ** 2).sum(axis=2))
+            earlier, offset = offset, (groups - centres[assigned]).mean(axis=0)
             if np.allclose(earlier, offset):
                 break
-        least = min(least, ((groups - centres[nearest] - offset) ** 2).sum())
-    return float(1 - least / _scatter(centres))
-
-
-def _scatter(centres: Floats) -> float:
-    return float(((centres - centres.mean(axis=0)) ** 2).sum())
+        left = ((groups - centres[assigned] - offset) ** 2).sum()
+        if left < least:
+            best, least = assigned, left
+    return best, float(1 - least / ((centres - centres.mean(axis=0)) ** 2).sum())

@@ -30,7 +30,7 @@ from bearcat.trust.verdict import check_estimates, estimates
 
 @dataclass(frozen=True, eq=False)
 class RunEvidence:
-    """What is known of a run's windows besides the network: their `spectral_shape`, (window, channel · band) each, and
+    """What is known of a run's windows without the network: their `spectral_shape`, (window, channel · band) each, and
     what check models say of them.
     """
 

@@ -39,23 +39,6 @@ def em_shares(probabilities: Floats, prior: Floats) -> Floats:
     return shares
 
 
-def bbse_shares(predicted: Integers, source_predicted: Integers, source_labels: Integers, classes: int) -> Floats:
-    """Class shares from hard predictions and the source's confusions (Lipton et al., 2018), without negative ones.
-
-    Solves C s = p for the shares s, where C[i, j] says how often class j is predicted as i on the source and p how
-    often i is predicted on the target.
-    """
-    from scipy.optimize import nnls
-
-    confusion = np.zeros((classes, classes))
-    np.add.at(confusion, (source_predicted, source_labels), 1.0)
-    counts = confusion.sum(axis=0)
-    confusion /= np.maximum(counts, 1)
-    rates = np.bincount(predicted, minlength=classes) / len(predicted)
-    shares, _ = nnls(confusion, rates)
-    return np.asarray(shares / shares.sum() if shares.sum() > 0 else np.full(classes, 1 / classes))
-
-
 def binomial_interval(count: int, total: int, level: float = LEVEL) -> tuple[float, float]:
     """The exact interval (Clopper and Pearson) of a share of which `count` of `total` were seen."""
     from scipy.stats import beta
@@ -139,6 +122,6 @@ def shares_sentences(shares: Mapping[str, Any]) -> list[str]:
         f"No fault was found in {total} recording{'s' if total > 1 else ''}; up to {100 * high:.0f} % of such"
         f" recordings could be faulty all the same ({100 * LEVEL:.0f} % interval). A fault would have been noticed if"
         " it looks as on the source, where the hardest to notice, "
-        f"{weakest}, is told from healthy in {100 * classes[weakest]['noticed_on_source']:.0f} % of windows."
+        f"{weakest}, is distinguished from healthy in {100 * classes[weakest]['noticed_on_source']:.0f} % of windows."
     )
     return sentences
