@@ -18,7 +18,6 @@ from bearcat.methods import losses, thresholds
 from bearcat.methods.hypotheses import discriminant_space, match
 from bearcat.methods.moving import MoveClasses
 from bearcat.methods.recipe import RECIPES, Recipe, Schedule
-from bearcat.methods.shares import em_shares as stacked_shares
 from bearcat.methods.standardise import Standardise
 from bearcat.runs.grid import plan, read_grid
 from bearcat.runs.run import alarm_scores
@@ -352,18 +351,10 @@ def test_shares_are_found_within_six_points(share):
     assert np.abs(by_em - truth).max() < np.abs(counted - truth).max() + 0.03  # counting alone is no better
 
 
-def test_em_is_what_its_formula_says_alone_and_in_a_stack():
-    source, _, target = mixture((0.8, 0.15, 0.05), windows=60)
+def test_em_is_what_its_formula_says():
+    _, _, target = mixture((0.8, 0.15, 0.05), windows=60)
     prior = np.array([0.5, 0.3, 0.2])
-    expected = twin.em_shares(target, prior, rounds=100)
-    both = torch.from_numpy(np.stack([target, source[: len(target)]]))
-    present = torch.ones(both.shape[:2], dtype=torch.bool)
-    stacked = stacked_shares(both, torch.from_numpy(np.stack([prior, prior])), present)
-    np.testing.assert_allclose(stacked[0].numpy(), expected, atol=1e-6)
     np.testing.assert_allclose(em_shares(target, prior), twin.em_shares(target, prior, rounds=200), atol=1e-6)
-    present[0, 40:] = False  # padding says nothing
-    shorter = stacked_shares(both, torch.from_numpy(np.stack([prior, prior])), present)
-    np.testing.assert_allclose(shorter[0].numpy(), twin.em_shares(target[:40], prior, rounds=100), atol=1e-6)
 
 
 def test_with_equal_shares_everything_is_what_it_is_without():

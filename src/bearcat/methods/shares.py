@@ -14,12 +14,9 @@ from typing import TYPE_CHECKING
 from bearcat.methods.ingredient import Ingredient
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from bearcat.training.state import TrainingState
 
-ROUNDS = 100  # of EM
-LEAST = 1e-3  # a share below it counts as this
+LEAST = 1e-3  # a share of the source below it counts as this
 
 
 @dataclass(frozen=True)
@@ -29,31 +26,24 @@ class ClassShares(Ingredient):
     name = "shares"
 
     def start_epoch(self, state: TrainingState) -> None:
+        import numpy as np
         import torch
+
+        from bearcat.trust.shares import em_shares
 
         batches = state.batches
         logits, _ = state.predict(state.reported, batches.target_train)
         logits = logits if state.calibration is None else state.calibration.apply(logits)
         member = torch.nn.functional.one_hot(batches.source_labels.clamp(min=0), state.classes).to(logits.dtype)
-        prior = (member * batches.source_present[..., None]).sum(dim=1)
-        found = em_shares(logits.softmax(dim=-1), prior / prior.sum(dim=1, keepdim=True), batches.target_present)
-        relative = found / (prior / prior.sum(dim=1, keepdim=True)).clamp(min=LEAST)
+        counts = (member * batches.source_present[..., None]).sum(dim=1)
+        prior = counts / counts.sum(dim=1, keepdim=True)
+        arrays = (each.double().cpu().numpy() for each in (logits.softmax(dim=-1), prior))
+        present = batches.target_present.cpu().numpy()
+        each_run = [em_shares(own[there], shares) for own, shares, there in zip(*arrays, present, strict=True)]
+        found = torch.tensor(np.stack(each_run)).to(prior)
+        relative = found / prior.clamp(min=LEAST)
         if state.shares is None:  # a recorded step keeps using this memory
             state.shares = torch.stack([found, relative])
         state.shares.copy_(torch.stack([found, relative]))
         for code in range(state.classes):
             state.remember(f"share_{code}", found[:, code])
-
-
-def em_shares(probabilities: Tensor, prior: Tensor, present: Tensor) -> Tensor:
-    """Shares (run, class) from probabilities (run, window, class) made under the shares `prior`."""
-    import torch
-
-    ratio = torch.where(present[..., None], probabilities, 0) / prior[:, None].clamp(min=LEAST)
-    shares = prior
-    for _ in range(ROUNDS):
-        weighted = ratio * shares[:, None]
-        windows = weighted / weighted.sum(dim=2, keepdim=True).clamp(min=1e-30)
-        shares = windows.sum(dim=1) / present.sum(dim=1, keepdim=True)
-        shares = shares / shares.sum(dim=1, keepdim=True)
-    return shares
