@@ -65,7 +65,7 @@ def test_the_paper_is_960_runs_and_every_grid_is_tested():
     assert len(plan(read_grid(GRIDS / "paper.toml"))) == 960
     assert {path.stem for path in GRIDS.glob("*.toml")} == {
         "smoke", "paper", "ablation-threshold", "ablation-mcc-sdat", "hit-sm", "cwru",
-        "paper-fast", "published", "udtl-cwru", "alignments-hit-sm", "physics", "across-machines", "plant",
+        "paper-fast", "published", "udtl-cwru", "alignments-hit-sm", "calibration", "physics", "across-machines", "plant",
     }  # fmt: skip
 
 

@@ -20,10 +20,13 @@ from torch import Tensor
 from bearcat.calibration import (
     CALIBRATORS,
     CPCS,
+    UTDC,
     Calibration,
     Evidence,
     Identity,
     Matrix,
+    PseudoCal,
+    TargetConfidence,
     Temperature,
     Vector,
     accuracy,
@@ -33,10 +36,12 @@ from bearcat.calibration import (
     scaling,
 )  # fmt: skip
 from bearcat.calibration.shift import balanced, oversampled
+from bearcat.calibration.target import BINS, partners
 from bearcat.errors import InputError
 from tests.reference import calibration as reference
 
 WIDE = (0.01, 100.0)
+HEAD = 3 * torch.randn(5, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 quick = settings(max_examples=40, deadline=None)
 
 
@@ -67,7 +72,8 @@ def make(seed: int = 0, runs: int = 3, windows: int = 150, classes: int = 4, hot
         source_logits=hotter * logits, source_labels=draw_labels(logits, seed),
         source_features=normal(runs, windows, 5), source_train_features=normal(runs, 90, 5),
         target_features=normal(runs, 60, 5) + shift, target_logits=hotter * 2 * normal(runs, 60, classes),
-        seeds=torch.arange(runs) + 7,
+        head=lambda features: features @ HEAD[:, :classes].to(features), seeds=torch.arange(runs) + 7,
+        estimates={"accuracy": 0.6 + 0.1 * torch.arange(runs), "class_shares": torch.full((runs, classes), 1 / classes)},
     )  # fmt: skip
 
 
@@ -79,7 +85,8 @@ def pick(evidence: Evidence, run: int, alone: bool = False) -> Evidence:
     """One run of the evidence, with or without the run axis."""
     chosen = run if alone else slice(run, run + 1)
     fields = {name: value[chosen] for name, value in vars(evidence).items() if isinstance(value, Tensor)}
-    return change(evidence, **fields)
+    estimates = {name: value[chosen] for name, value in (evidence.estimates or {}).items()}
+    return change(evidence, **fields, estimates=estimates)
 
 
 def assert_same(first: Calibration, second: Calibration, tolerance: float = 1e-10) -> None:
@@ -201,7 +208,7 @@ def test_what_a_calibrator_needs_is_evidence_there_is():
     names = {field.name for field in dataclasses.fields(Evidence)}
     for name, calibrator in CALIBRATORS.items():
         assert set(calibrator.needs) <= names
-        assert bool(calibrator.needs) == (name in ("CPCS", "TransCal"))
+        assert bool(calibrator.needs) == (name not in ("Identity", "Temperature", "Vector", "Matrix"))
     assert find_calibrator("Temperature:bounds=0.5,10") == Temperature(bounds=(0.5, 10.0))
     with pytest.raises(InputError, match="did you mean 'Vector'"):
         find_calibrator("Vektor")
@@ -599,6 +606,80 @@ def test_any_logits_give_finite_fits_within_bounds_and_temperatures_keep_the_arg
         assert (nll_from_logits(fitted.apply(logits), labels) <= before + 1e-9).all()
 
 
+# -- for the target --------------------------------------------------------------------------------------------------
+
+
+def test_target_confidence_is_the_estimate_and_never_cooler_than_the_source():
+    evidence = change(make(), estimates={"accuracy": torch.tensor([0.5, 0.55, 0.99])})
+    fitted, source = TargetConfidence().fit(evidence), Temperature().fit(evidence)
+    sure = fitted.probabilities(evidence.target_logits).amax(-1).mean(1)
+    torch.testing.assert_close(sure[:2], torch.tensor([0.5, 0.55]).double(), atol=1e-7, rtol=0)
+    assert fitted.temperature[2] == source.temperature[2]  # as sure as the source says, and no surer
+    assert (fitted.temperature >= source.temperature).all()
+    rows = evidence.target_logits[1].tolist()
+    slow = reference.as_sure_as(rows, [1.0] * len(rows), 0.55, reference.places(1.0, 50.0, 1000))
+    assert fitted.temperature[1] == pytest.approx(slow, rel=0.01)
+
+
+def test_a_target_like_the_source_gets_the_sources_temperature():
+    """The same windows, and an estimate that is what the source's calibrated confidence says."""
+    evidence, source = make(), Temperature().fit(make())
+    same = change(
+        evidence,
+        target_logits=evidence.source_logits,
+        estimates={"accuracy": source.probabilities(evidence.source_logits).amax(-1).mean(1)},
+    )
+    torch.testing.assert_close(TargetConfidence().fit(same).temperature, source.temperature, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("kind", [TargetConfidence, UTDC])
+def test_the_lower_the_estimate_the_higher_the_temperature(kind):
+    found = [
+        kind().fit(change(make(), estimates={"accuracy": torch.full((3,), accuracy)})).temperature
+        for accuracy in (1.0, 0.9, 0.7, 0.5, 0.3, 0.0)
+    ]
+    for cooler, hotter in itertools.pairwise(found):
+        assert (cooler <= hotter).all()
+    assert (found[-1] >= 99).all()
+    without = kind().fit(change(make(), estimates={"accuracy": torch.tensor([torch.nan, 0.7, 0.7])}))
+    assert without.temperature.isfinite().all()
+
+
+def test_pseudocal_fits_mixtures_of_unlike_windows():
+    evidence = make(runs=1)
+    other = partners(torch.ones(1, 60), torch.tensor([7]))[0]
+    assert sorted(other.tolist()) == list(range(60))
+    assert all(own != place for place, own in enumerate(other.tolist()))
+    labels = evidence.target_logits[0].argmax(-1).tolist()
+    mixed, kept = reference.mixtures(evidence.target_features[0].tolist(), labels, other.tolist(), 0.65)
+    logits = (torch.tensor(mixed, dtype=torch.float64) @ HEAD).tolist()
+    slow = min(
+        reference.places(1.0, 100.0, 2000), key=lambda place: reference.nll(logits, kept, [1] * len(kept), place)
+    )
+    assert PseudoCal().fit(evidence).temperature.item() == pytest.approx(slow, rel=0.004)
+    with pytest.raises(InputError, match="share must be above 0.5"):
+        PseudoCal(share=0.5)
+
+
+def test_pseudocal_on_a_target_of_one_class_changes_nothing():
+    evidence = make()
+    alike = change(evidence, target_logits=torch.zeros_like(evidence.target_logits) + torch.tensor([0.0, 3, 0, 0]))
+    assert torch.equal(PseudoCal().fit(alike).temperature, torch.ones(3, dtype=torch.float64))
+
+
+def test_utdc_is_the_slow_search():
+    evidence = make(runs=2)
+    fitted = UTDC().fit(evidence).temperature
+    for run, expected in enumerate((0.6, 0.7)):
+        rows = evidence.source_logits[run].tolist(), evidence.source_labels[run].tolist()
+        target = evidence.target_logits[run].tolist()
+
+        def gap(place: float, rows=rows, target=target, expected=expected) -> float:
+            return reference.utdc_gap(*rows, target, expected, place, BINS)
+
+        assert gap(float(fitted[run])) <= min(map(gap, reference.places(1.0, 20.0, 60))) + 1e-3
+
+
 # -- errors ----------------------------------------------------------------------------------------------------------
 
 
@@ -627,6 +708,10 @@ def test_a_ridge_must_be_positive(kind, ridge):
         (CPCS(), {"source_features": torch.zeros(3, 9, 5)}, "must be of the same windows"),
         (CPCS(), {"seeds": torch.zeros(2)}, "seeds must hold one whole number per run, 3, not 2"),
         (CPCS(), {"target_weight": torch.ones(3, 2)}, "target_weight must hold one value per window"),
+        (TargetConfidence(), {"target_logits": None}, "target_logits is missing"),
+        (TargetConfidence(), {"estimates": None}, r"estimates\['accuracy'\] is missing"),
+        (UTDC(), {"estimates": {"accuracy": torch.ones(2)}}, "one number per run, 3, not 2"),
+        (PseudoCal(), {"head": None}, "head is missing"),
         (Temperature(), {"source_labels": torch.zeros(2, 2).long()}, "source_labels must hold one value per window"),
         (Matrix(), {"source_labels": torch.full((3, 150), 4)}, "source_labels must lie in 0 … 3"),
         (Vector(), {"source_weight": -torch.ones(3, 150)}, "source_weight must be finite and not negative"),

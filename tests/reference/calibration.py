@@ -110,3 +110,51 @@ def regression_loss(logits: Rows, labels: Sequence[int], matrix: Rows, offset: S
     mapped = [[sum(matrix[k][j] * row[j] for j in classes) + offset[k] for k in classes] for row in logits]
     away = sum((matrix[k][j] - float(k == j)) ** 2 for k in classes for j in classes) + sum(b * b for b in offset)
     return nll(mapped, labels, [1.0] * len(labels)) + ridge / 2 * away
+
+
+def confidence(logits: Rows, weights: Sequence[float], temperature: float) -> float:
+    return mean([max(softmax(row, temperature)) for row in logits], weights)
+
+
+def places(low: float, high: float, steps: int) -> list[float]:
+    """Temperatures in equal ratios."""
+    return [low * (high / low) ** (step / steps) for step in range(steps + 1)]
+
+
+def as_sure_as(logits: Rows, weights: Sequence[float], wanted: float, temperatures: Sequence[float]) -> float:
+    """The first of rising temperatures at which the windows are no surer than wanted; the last if there is none."""
+    for temperature in temperatures:
+        if confidence(logits, weights, temperature) <= wanted:
+            return temperature
+    return temperatures[-1]
+
+
+def mixtures(
+    features: Rows, labels: Sequence[int], other: Sequence[int], share: float
+) -> tuple[list[list[float]], list[int]]:
+    """Features of pairs with unlike labels, mixed, and the labels of their larger parts."""
+    mixed, kept = [], []
+    for window, partner in enumerate(other):
+        if labels[window] != labels[partner]:
+            pairs = zip(features[window], features[partner], strict=True)
+            mixed.append([share * own + (1 - share) * others for own, others in pairs])
+            kept.append(labels[window])
+    return mixed, kept
+
+
+def equal_bins(order: Sequence[float], values: Sequence[float], bins: int) -> list[float]:
+    """Means in bins of as many windows, by rank; every window is cut into `bins` pieces, so that any number divides."""
+    ranked = [values[window] for window in sorted(range(len(order)), key=lambda window: order[window])]
+    pieces = [value for value in ranked for _ in range(bins)]
+    size = len(ranked)
+    return [sum(pieces[number * size : (number + 1) * size]) / size for number in range(bins)]
+
+
+def utdc_gap(
+    source: Rows, labels: Sequence[int], target: Rows, expected: float, temperature: float, bins: int
+) -> float:
+    right = [float(first_largest(row) == label) for row, label in zip(source, labels, strict=True)]
+    factor = expected / (sum(right) / len(right))
+    wanted = [min(1.0, factor * share) for share in equal_bins([max(softmax(row)) for row in source], right, bins)]
+    sure = [max(softmax(row, temperature)) for row in target]
+    return sum(abs(own - other) for own, other in zip(equal_bins(sure, sure, bins), wanted, strict=True)) / bins

@@ -37,6 +37,7 @@ class Evidence:
     target_weight: AnyArray | None = None
     target_windows: AnyArray | None = None  # (run, window, channel, point), as the network takes them
     network: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None  # windows → logits and features
+    head: Callable[[Tensor], Tensor] | None = None  # features → logits
     estimates: Mapping[str, AnyArray] | None = None  # without labels: "accuracy" (run,), "class_shares" (run, class)
     seeds: AnyArray | None = None  # (run,) int64, for calibrators that draw; zeros where not given
 

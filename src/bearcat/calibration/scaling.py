@@ -61,7 +61,7 @@ class Temperature:
 
     def fit(self, evidence: Evidence) -> Calibration:
         sample = evidence.source()
-        found = _least_nll(sample, *self.bounds) if self.bounds else searched(sample, _mean_nll)
+        found = least_nll(sample, *self.bounds) if self.bounds else searched(sample, _mean_nll)
         return from_temperature(*found, classes=sample.scores.shape[2])
 
 
@@ -177,7 +177,7 @@ def _unbounded(sample: Sample) -> Calibration:
     return Calibration.identity(sample.scores.shape[0], sample.scores.shape[2], sample.scores.device)
 
 
-def _least_nll(sample: Sample, lower: float, upper: float) -> tuple[Tensor, Tensor]:
+def least_nll(sample: Sample, lower: float, upper: float) -> tuple[Tensor, Tensor]:
     """Scale 1/T (run,) of least NLL for T in [lower, upper], and whether it is at a bound.
 
     The NLL is convex in the scale, so its derivative crosses zero once. Twenty halvings on log T leave a bracket of
@@ -208,6 +208,24 @@ def _least_nll(sample: Sample, lower: float, upper: float) -> tuple[Tensor, Tens
     scale = torch.where(derivatives(most)[0] <= 0, most, scale)  # also where all derivatives have underflowed to 0
     scale = torch.where(says_nothing(logits, shares), torch.ones_like(scale).clamp(least, most), scale)
     return scale, (scale == least) | (scale == most)
+
+
+def matching_temperature(target: Sample, accuracy: Tensor, bounds: tuple[float, float]) -> tuple[Tensor, Tensor]:
+    """Temperatures (run, any) at which the mean confidence is the accuracy, or the nearest bound; and the gap."""
+    logits, share = centred(target)[:, None], target.shares()[:, None]  # (run, 1, window, class), (run, 1, window)
+
+    def too_sure(temperature: Tensor) -> Tensor:
+        likely = 1 / (logits / temperature[..., None, None]).exp().sum(dim=-1)  # of the largest logit, which is 0
+        return (share * likely).sum(dim=-1) - accuracy
+
+    low, high = (torch.full_like(accuracy, bound) for bound in bounds)
+    for _ in range(50):
+        middle = (low * high).sqrt()
+        falls_short = too_sure(middle) > 0
+        low, high = torch.where(falls_short, middle, low), torch.where(falls_short, high, middle)
+    # What never moved stands at its bound.
+    found = torch.where(low == bounds[0], torch.where(too_sure(low) <= 0, low, high), high)
+    return found, too_sure(found).abs()
 
 
 def _softmax_regression(
@@ -270,6 +288,6 @@ def _softmax_regression(
             velocity += error.mT @ inputs[:, :, 0] if shared else (error[..., None] * inputs).sum(1)
             parameters = parameters - SGD_RATE * velocity
         return parameters
-    scale = _least_nll(sample, 1.0, 1e6)[0][:, None, None]
+    scale = least_nll(sample, 1.0, 1e6)[0][:, None, None]
     start = scale * anchor + (1 - scale) * common * anchor.mean(1, keepdim=True)
     return minimise(start.flatten(1), objective, derivatives).view(runs, classes, width)

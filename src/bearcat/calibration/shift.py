@@ -68,7 +68,7 @@ class CPCS:
         target = read_features(evidence.target_features, evidence.target_weight, "target_features")
         if not inputs.shape[::2] == source[0].shape[::2] == target[0].shape[::2]:
             raise InputError("source_features, source_train_features and target_features must agree in runs and width")
-        seeds = _seeds(evidence, len(inputs), inputs.device)
+        seeds = read_seeds(evidence, len(inputs), inputs.device)
         source_kept, target_kept = DRAWS[self.resampling](source[1], target[1], seeds)
         weights = _domain_regression(source[0], source_kept, target[0], target_kept, self.ridge)
         return (inputs * weights[:, None, :-1]).sum(-1) + weights[:, -1:]
@@ -83,7 +83,7 @@ def balanced(source_weight: Tensor, target_weight: Tensor, seeds: Tensor) -> tup
     fewest = torch.minimum((source_weight > 0).sum(1), (target_weight > 0).sum(1))[:, None]
 
     def draw(weight: Tensor, stream: int) -> Tensor:
-        keys = _random_integers(2 * seeds + stream, weight.shape[1])
+        keys = random_integers(2 * seeds + stream, weight.shape[1])
         rank = keys.masked_fill(weight == 0, torch.iinfo(torch.int64).max).argsort(stable=True, dim=1).argsort(1)
         return torch.where(rank < fewest, weight, 0.0)
 
@@ -100,7 +100,7 @@ def oversampled(source_weight: Tensor, target_weight: Tensor, seeds: Tensor) -> 
 
     def draw(weight: Tensor, count: Tensor, stream: int) -> Tensor:
         longest = max(source_weight.shape[1], target_weight.shape[1])
-        drawn = _random_integers(2 * seeds + stream, longest) % count.clamp(min=1)
+        drawn = random_integers(2 * seeds + stream, longest) % count.clamp(min=1)
         place = (weight == 0).long().argsort(stable=True, dim=1).gather(1, drawn)  # the drawn-th window that counts
         wanted = torch.arange(longest, device=weight.device) < most
         often = torch.zeros_like(weight).scatter_add_(1, place, wanted.to(weight))
@@ -117,7 +117,7 @@ def _mean_brier(logits: Tensor, labels: Tensor, shares: Tensor) -> float:
     return float((shares * (logits.softmax(-1) - hit).square().sum(-1)).sum())
 
 
-def _seeds(evidence: Evidence, runs: int, device: torch.device) -> Tensor:
+def read_seeds(evidence: Evidence, runs: int, device: torch.device) -> Tensor:
     if evidence.seeds is None:
         return torch.zeros(runs, dtype=torch.int64, device=device)
     seeds = as_tensor(evidence.seeds).to(device).long().reshape(-1)
@@ -126,7 +126,7 @@ def _seeds(evidence: Evidence, runs: int, device: torch.device) -> Tensor:
     return seeds
 
 
-def _random_integers(seeds: Tensor, count: int) -> Tensor:
+def random_integers(seeds: Tensor, count: int) -> Tensor:
     """Random integers 0 … 2⁶³ − 1, (run, count), by hashing seed and index (SplitMix64, Steele et al., 2014)."""
 
     def mixed(state: Tensor) -> Tensor:

@@ -17,7 +17,13 @@ from torch import Tensor
 
 from bearcat.calibration.arrays import Sample, read_features
 from bearcat.calibration.evidence import Calibration, Evidence
-from bearcat.calibration.scaling import Temperature, centred, check_bounds, check_positive, from_temperature
+from bearcat.calibration.scaling import (
+    Temperature,
+    check_bounds,
+    check_positive,
+    from_temperature,
+    matching_temperature,
+)
 from bearcat.calibration.shift import CPCS
 
 POWERS = 41  # from 0 to 1
@@ -49,7 +55,7 @@ class TransCal:
         accuracy = estimated_accuracy(sample, odds, (sample.shares() * source).sum(dim=1), powers)
         logits, weight = read_features(evidence.target_logits, evidence.target_weight, "target_logits")
         target = Sample(logits, torch.zeros_like(weight, dtype=torch.int64), weight, stacked=True)
-        temperature, gap = _matching_temperature(target, accuracy, self.bounds)
+        temperature, gap = matching_temperature(target, accuracy, self.bounds)
         distance = (temperature - START[0]).square() + (powers - START[1]).square()
         best = torch.where(gap <= gap.amin(dim=1, keepdim=True) + 1e-6, distance, torch.inf).argmin(dim=1)
         found = temperature.gather(1, best[:, None])[:, 0]
@@ -80,21 +86,3 @@ def estimated_accuracy(sample: Sample, odds: Tensor, source_confidence: Tensor, 
     by_right = slope(weighted + by_weight * (weight - 1), right)
     risk = mean(weighted) + by_weight * (mean(weight) - 1) + by_right * (mean(right) - source_confidence[:, None, None])
     return 1 - risk[..., 0]
-
-
-def _matching_temperature(target: Sample, accuracy: Tensor, bounds: tuple[float, float]) -> tuple[Tensor, Tensor]:
-    """Temperatures (run, power) at which the mean confidence is the accuracy, or the nearest bound; and the gap."""
-    logits, share = centred(target)[:, None], target.shares()[:, None]  # (run, 1, window, class), (run, 1, window)
-
-    def too_sure(temperature: Tensor) -> Tensor:
-        likely = 1 / (logits / temperature[..., None, None]).exp().sum(dim=-1)  # of the largest logit, which is 0
-        return (share * likely).sum(dim=-1) - accuracy
-
-    low, high = (torch.full_like(accuracy, bound) for bound in bounds)
-    for _ in range(50):
-        middle = (low * high).sqrt()
-        falls_short = too_sure(middle) > 0
-        low, high = torch.where(falls_short, middle, low), torch.where(falls_short, high, middle)
-    # What never moved stands at its bound.
-    found = torch.where(low == bounds[0], torch.where(too_sure(low) <= 0, low, high), high)
-    return found, too_sure(found).abs()

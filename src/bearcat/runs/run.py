@@ -41,7 +41,7 @@ from bearcat.runs.spec import Library, RunSpec
 from bearcat.runs.track import tracked
 from bearcat.storage import digest_json
 from bearcat.training.batches import padded_stack
-from bearcat.training.estimates import estimate_runs, run_evidence
+from bearcat.training.estimates import RunEvidence, estimate_runs, run_evidence
 from bearcat.training.evaluate import EpochEnd, predict, scores, watcher
 from bearcat.training.loop import Run, Trained, train
 from bearcat.trust.pooling import diagnose, pooled_temperature, tally
@@ -75,7 +75,11 @@ def run_stack(
         claim(folder, spec)
     if unfinished:
         started = time.monotonic()
-        runs = [Run(spec.recipe, split.training, spec.seed) for spec, split in zip(specs, splits, strict=True)]
+        known = [run_evidence(split) for split in splits]
+        runs = [
+            Run(spec.recipe, split.training, spec.seed, evidence.train_checks)
+            for spec, split, evidence in zip(specs, splits, known, strict=True)
+        ]
         edges = specs[0].recipe.ece_edges
         watch = watcher([split.held_back for split in splits], device, edges)
         with tracked(track, {number: folders[number] / "track" for number in unfinished}, progress) as show:
@@ -83,7 +87,7 @@ def run_stack(
             trained = train(
                 runs, device, watch, show, checkpoint, checkpoint_seconds, specs[0].precision, identity=identity
             )  # fmt: skip
-        evaluations = evaluate(trained, splits, device, edges)
+        evaluations = evaluate(trained, splits, device, edges, known)
         seconds = time.monotonic() - started
         for number in unfinished:
             spec, split, folder, evaluation = specs[number], splits[number], folders[number], evaluations[number]
@@ -101,9 +105,11 @@ def run_stack(
 
 
 def evaluate(
-    trained: Trained, splits: Sequence[SplitTask], device: torch.device, edges: str = "upper"
-) -> list[Evaluation]:
+    trained: Trained, splits: Sequence[SplitTask], device: torch.device, edges: str = "upper",
+    evidence: Sequence[RunEvidence] | None = None,
+) -> list[Evaluation]:  # fmt: skip
     """What the final networks say of the test windows, for each run of the stack; `edges` are those of ECE's bins."""
+    evidence = evidence or [run_evidence(split) for split in splits]
     values = padded_stack([np.asarray(split.held_back.target_test.values) for split in splits], 0, device)
     labels = {
         "source": trained.batches.source_test_labels,
@@ -118,7 +124,7 @@ def evaluate(
     calibrated = plain if stack is None else {domain: stack.apply(logits) for domain, logits in plain.items()}
     estimates = estimate_runs(
         trained.network, stack, trained.batches, [split.held_back for split in splits],
-        [run_evidence(split) for split in splits], trained.finite, outputs["source"], outputs["target"],
+        evidence, trained.finite, outputs["source"], outputs["target"],
     )  # fmt: skip
     scored = {domain: scores(plain[domain], stack, labels[domain], edges) for domain in labels}
     source = calibrated["source"].double().log_softmax(dim=-1).cpu().numpy()

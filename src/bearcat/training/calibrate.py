@@ -5,9 +5,9 @@ A calibrator names the evidence it needs beyond logits and labels (`Calibrator.n
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields
-from functools import cache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,11 @@ from bearcat.calibration import Calibration, Evidence, find_calibrator
 from bearcat.data.tasks import UNKNOWN
 from bearcat.errors import InputError, suggest
 from bearcat.methods.recipe import Recipe
+from bearcat.models import Network
+from bearcat.training.batches import Batches
 from bearcat.training.evaluate import predict
 from bearcat.training.state import TrainingState
+from bearcat.trust import past
 from bearcat.trust.accuracy import ESTIMATORS, Source, Target
 
 
@@ -32,41 +35,75 @@ def check_calibrator(text: str | None) -> None:
                 raise InputError(f"the calibrator '{text}' needs '{name}', which is no evidence{suggest(name, known)}")
 
 
-@torch.no_grad()
+@dataclass(frozen=True, eq=False)
+class Fitting:
+    """Fits calibrators to a network, with what is known without target labels; a part is computed when one needs it."""
+
+    network: Network
+    batches: Batches
+    balance: bool = False  # classes of the source count the same, however many windows each has
+    votes: Tensor | None = None  # as in TrainingState
+
+    @cached_property
+    def source_test(self) -> tuple[Tensor, Tensor]:
+        return predict(self.network, self.batches.source_test)
+
+    @cached_property
+    def source_train(self) -> tuple[Tensor, Tensor]:
+        return predict(self.network, self.batches.source_train)
+
+    @cached_property
+    def target(self) -> tuple[Tensor, Tensor]:
+        return predict(self.network, self.batches.target_train)
+
+    def fit(self, text: str) -> Calibration:
+        """The calibration by a row of CALIBRATORS."""
+        calibrator = find_calibrator(text)
+        return calibrator.fit(self.evidence(calibrator.needs))
+
+    @torch.no_grad()
+    def evidence(self, needs: Sequence[str]) -> Evidence:
+        """The source test windows, and of the rest what is needed."""
+        network, batches = self.network, self.batches
+        logits, labels = self.source_test[0], batches.source_test_labels
+        available: dict[str, Callable[[], Any]] = {
+            "source_features": lambda: self.source_test[1],
+            "source_train_features": lambda: self.source_train[1],
+            "source_train_weight": lambda: batches.source_present,
+            "target_logits": lambda: self.target[0],
+            "target_features": lambda: self.target[1],
+            "target_weight": lambda: batches.target_present,
+            "target_windows": lambda: batches.target_train,
+            "network": lambda: partial(predict, network),
+            "head": lambda: lambda features: network.head(features.to(logits.dtype)),
+            "estimates": lambda: {
+                "accuracy": self.expected_accuracy(),
+                "class_shares": _class_shares(self.target[0], batches.target_present),
+            },
+            "seeds": lambda: torch.tensor(batches.seeds, device=logits.device),
+        }
+        weight = _equal_classes(labels, logits.shape[-1]) if self.balance else labels != UNKNOWN
+        found = {name: available[name]() for name in needs}
+        return Evidence(source_logits=logits, source_labels=labels, source_weight=weight, **found)
+
+    def expected_accuracy(self) -> Tensor:
+        """The share of right predictions to expect on the target, (run,): what past runs had whose check models agreed
+        as much (trust/past.py), or what ATC expects where there are no check models.
+        """
+        logits, present = self.target[0], self.batches.target_present
+        if self.votes is None:
+            return _by_atc(self.source_test[0], self.batches.source_test_labels, logits, present)
+        agreed = self.votes.gather(2, logits.argmax(dim=-1)[..., None])[..., 0]
+        shares = (agreed * present).sum(dim=1) / present.sum(dim=1)
+        expected = [past.expected_accuracy(share).value for share in shares.tolist()]
+        return torch.tensor(expected, dtype=torch.float64, device=logits.device)
+
+
 def fit_calibration(recipe: Recipe, state: TrainingState) -> Calibration:
     """The calibration of the reported network by the recipe's calibrator."""
     if recipe.calibration is None:
         raise ValueError("the recipe has no calibrator")
-    calibrator, network, batches = find_calibrator(recipe.calibration), state.reported, state.batches
-    logits, features = predict(network, batches.source_test)
-    labels = batches.source_test_labels
-
-    @cache
-    def source() -> tuple[Tensor, Tensor]:
-        return predict(network, batches.source_train)
-
-    @cache
-    def target() -> tuple[Tensor, Tensor]:
-        return predict(network, batches.target_train)
-
-    available: dict[str, Callable[[], Any]] = {
-        "source_features": lambda: features,
-        "source_train_features": lambda: source()[1],
-        "source_train_weight": lambda: batches.source_present,
-        "target_logits": lambda: target()[0],
-        "target_features": lambda: target()[1],
-        "target_weight": lambda: batches.target_present,
-        "target_windows": lambda: batches.target_train,
-        "network": lambda: lambda windows: predict(network, windows),
-        "estimates": lambda: {
-            "accuracy": _expected_accuracy(logits, labels, target()[0], batches.target_present),
-            "class_shares": _class_shares(target()[0], batches.target_present),
-        },
-        "seeds": lambda: torch.tensor(batches.seeds, device=logits.device),
-    }
-    weight = _equal_classes(labels, logits.shape[-1]) if recipe.balance else labels != UNKNOWN
-    evidence = {name: available[name]() for name in calibrator.needs}
-    return calibrator.fit(Evidence(source_logits=logits, source_labels=labels, source_weight=weight, **evidence))
+    return Fitting(state.reported, state.batches, recipe.balance, state.votes).fit(recipe.calibration)
 
 
 def refill(earlier: Calibration | None, fitted: Calibration) -> Calibration:
@@ -78,7 +115,7 @@ def refill(earlier: Calibration | None, fitted: Calibration) -> Calibration:
     return earlier
 
 
-def _expected_accuracy(source: Tensor, labels: Tensor, target: Tensor, present: Tensor) -> Tensor:
+def _by_atc(source: Tensor, labels: Tensor, target: Tensor, present: Tensor) -> Tensor:
     """The share of right predictions on the target that ATC expects (trust.accuracy), (run,)."""
     found = []
     arrays = [value.double().log_softmax(dim=-1).cpu().numpy() for value in (source, target)]

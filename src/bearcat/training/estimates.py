@@ -38,6 +38,7 @@ class RunEvidence:
     target_test: NDArray[np.float32]
     source_test: NDArray[np.float32]
     checks: dict[str, NDArray[np.int64]]  # what check models say of the target's test windows (trust/checks)
+    train_checks: dict[str, NDArray[np.int64]]  # and of its training windows
     healthy: int  # the code of the healthy class; UNKNOWN where no class is called so
 
 
@@ -47,13 +48,16 @@ def run_evidence(split: SplitTask) -> RunEvidence:
     if source is None or target is None:
         raise InputError("the windows have no spectral shapes; make them with bearcat.data.prepare")
     training, healthy = split.training, healthy_class(split.classes)
+    asked = np.concatenate([split.target_test, split.target_train])
     checks = check_predictions(
         {"spectral shape": source[split.source_train], "input": training.source_train.values},
         training.source_train.labels,
-        {"spectral shape": target[split.target_test], "input": np.asarray(split.held_back.target_test.values)},
+        {"spectral shape": target[asked], "input": np.asarray(split.target.values)[asked]},
     )
+    tested = len(split.target_test)
     return RunEvidence(
-        target[split.target_train[:KEPT_WINDOWS]], target[split.target_test], source[split.source_test], checks,
+        target[split.target_train[:KEPT_WINDOWS]], target[split.target_test], source[split.source_test],
+        {name: said[:tested] for name, said in checks.items()}, {name: said[tested:] for name, said in checks.items()},
         UNKNOWN if healthy is None else split.classes.index(healthy),
     )  # fmt: skip
 

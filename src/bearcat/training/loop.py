@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from bearcat.calibration import Calibration
+from bearcat.data.recording import Integers
 from bearcat.data.tasks import TrainingData
 from bearcat.errors import InputError, suggest
 from bearcat.methods import losses
@@ -32,7 +33,7 @@ from bearcat.models import PRECISIONS, Network, build_network, fast_path, initia
 from bearcat.models.networks import DenseEncoder
 from bearcat.models.stacked import Randomness
 from bearcat.storage import digest, digest_json
-from bearcat.training.batches import Batch, Batches, Feed, data_key, stack_data
+from bearcat.training.batches import Batch, Batches, Feed, data_key, padded_stack, stack_data
 from bearcat.training.calibrate import check_calibrator, fit_calibration, refill
 from bearcat.training.evaluate import EpochEnd
 from bearcat.training.state import STUDENT, TrainingState
@@ -50,6 +51,8 @@ class Run:
     recipe: Recipe
     data: TrainingData
     seed: int
+    # What check models say of the target's training windows, each (window,), for calibrators that ask (trust/checks).
+    checks: Mapping[str, Integers] | None = None
 
 
 @dataclass(eq=False)
@@ -64,6 +67,7 @@ class Trained:
     finite: Tensor  # (run,) bool: the loss never turned NaN or infinite
     kernels: dict[str, str]  # of each part ("encoder", ingredients with a module): "plain", "triton" or "native"
     precision: str  # "float32", "tf32" or "bfloat16": of products on a GPU, and of the activations Triton stores
+    votes: Tensor | None  # as in TrainingState
     findings: list[Mapping[str, Any]]  # of each run: what ingredients found in its windows before training
 
     @property
@@ -129,6 +133,7 @@ def train(
     data, scaling = _scaled(runs)
     batches = stack_data(data, [run.seed for run in runs], schedule.batch, device, recipe.balance)
     state = new_state(recipe, batches, len(runs[0].data.classes))
+    state.votes = _votes(runs, device)
     state.student.scaling = None if scaling is None else scaling.to(device, batches.source_train.dtype)
     if path is None:
         single = batches.source_train.dtype == torch.float32  # Triton's kernels are for nothing else
@@ -196,7 +201,7 @@ def train(
     kernels = {name: path_of(module) for name, module in {"encoder": state.student.encoder, **state.modules}.items()}
     return Trained(
         state.student, state.teacher, calibration, batches, history, state.finite, kernels, precision,
-        [own.findings for own in data],
+        state.votes, [own.findings for own in data],
     )  # fmt: skip
 
 
@@ -311,6 +316,17 @@ def _scaled(runs: Sequence[Run]) -> tuple[list[TrainingData], Any]:
         raise InputError("a recipe scales its input by one ingredient; leave the others out")
     buffers = zip(*(module.buffers() for module in modules), strict=True)
     return data, type(modules[0])(*(torch.cat(list(each)) for each in buffers))
+
+
+def _votes(runs: Sequence[Run], device: torch.device) -> Tensor | None:
+    """The share of check models for each class, (run, window, class); None where a run has no check models."""
+    shares = [
+        np.stack([np.mean([said == code for said in run.checks.values()], axis=0) for code in codes], axis=1)
+        for run in runs
+        for codes in [range(len(run.data.classes))]
+        if run.checks
+    ]
+    return padded_stack(shares, 0, device) if len(shares) == len(runs) else None
 
 
 def stack_ingredients(runs: Sequence[Run], device: torch.device) -> list[Ingredient]:

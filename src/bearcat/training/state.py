@@ -35,6 +35,7 @@ class TrainingState:
     classes: int
     randomness: Randomness
     finite: Tensor  # (run,) bool: the loss never turned NaN or infinite
+    votes: Tensor | None = None  # (run, target window, class): the share of check models that say so (trust/checks)
     history: dict[str, list[Tensor]] = field(default_factory=dict)
     epoch: int = 0
     teacher: Network | None = None
