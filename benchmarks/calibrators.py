@@ -81,7 +81,8 @@ def measure(grid: Any, chosen: argparse.Namespace) -> None:
             cells = [(spec.data, spec.task, spec.preparation, spec.split, spec.seed, spec.mix) for spec in specs]
             missing = {cell: split for cell, split in zip(cells, splits, strict=True) if cell not in evidence}
             with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-                evidence |= zip(missing, pool.map(run_evidence, missing.values()), strict=True)
+                inputs = [preparation.input for _, _, preparation, *_ in missing]
+                evidence |= zip(missing, pool.map(run_evidence, missing.values(), inputs), strict=True)
             rows, said = scored(specs, splits, [evidence[cell] for cell in cells], device, chosen.epochs)
             with chosen.out.open("a", encoding="utf-8") as file:
                 file.writelines(json.dumps(row) + "\n" for row in rows)

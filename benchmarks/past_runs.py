@@ -1,126 +1,163 @@
-"""Past runs for intervals of expected accuracy (bearcat/trust/past.py): makes them, and says how intervals hold.
+"""Past runs: what estimates said without labels and what was true, for the intervals of bearcat/trust/past.py.
 
-    BEARCAT_DATA=data python benchmarks/past_runs.py --every 3 --write     # some minutes on a CPU
-    python benchmarks/past_runs.py                                         # the runs that ship, left out group by group
+    BEARCAT_DATA=data python benchmarks/past_runs.py --grid grids/plant.toml --seeds 0 1 --device cuda --out runs.jsonl.gz
+    python benchmarks/past_runs.py --read runs*.jsonl.gz --write      # replaces past_runs.json of the package
 
-Cells are those of grids/plant.toml without references, seed 0, every so-manieth task, the first and the last single
-fault; recipes dense-source-only, dense-moved (where it may adapt) and dense-MCC. A group is a dataset and a mix of
-classes. --write replaces past_runs.json of the package.
+A line is a run: its cell, the truth, every estimate, and what the network and each check model say of every target test
+window (a letter each). `python benchmarks/trust.py runs*.jsonl.gz` says how the intervals made of them hold.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
+import time
+import zlib
 from collections import defaultdict
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from plant import remember_spaces
 
 from bearcat.data.tasks import UNKNOWN, Mix
-from bearcat.runs.grid import plan, read_grid
+from bearcat.runs.grid import only_methods, plan, read_grid
 from bearcat.runs.spec import Library, RunSpec
-from bearcat.training.estimates import run_evidence
+from bearcat.training.batches import padded_stack
+from bearcat.training.estimates import estimate_runs, run_evidence
 from bearcat.training.evaluate import predict
-from bearcat.training.loop import Run, train
+from bearcat.training.loop import Run, stack_key, train
 from bearcat.trust import past
-from bearcat.trust.verdict import FAR, decision
 
-GRID = Path(__file__).parents[1] / "grids" / "plant.toml"
 SHIPPED = Path(past.__file__).with_name("past_runs.json")
-RECIPES = ("dense-source-only", "dense-moved", "dense-MCC")
-CPU = torch.device("cpu")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="train, and replace the runs that ship")
-    parser.add_argument("--every", type=int, default=3, help="of the tasks of each dataset")
-    parser.add_argument("--data", action="append", help="only this dataset; repeat for more")
-    parser.add_argument("--out", type=Path, default=SHIPPED)
+    parser.add_argument("--grid", type=Path, action="append", default=[])
+    parser.add_argument("--only-method", action="append")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--every", type=int, default=1, help="of the tasks of each dataset")
+    parser.add_argument("--shard", default="0/1", help="this part of so many: tasks are dealt out to processes")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--stack", type=int, default=256, help="runs that are trained together at most")
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop beginning stacks after so long")
+    parser.add_argument("--out", type=Path, default=Path("runs.jsonl.gz"), help="lines are appended")
+    parser.add_argument("--read", type=Path, nargs="*", default=[])
+    parser.add_argument("--write", action="store_true", help="replace the runs that ship by those read")
     chosen = parser.parse_args()
+    start = time.monotonic()
+    remember_spaces()
+    for grid in chosen.grid:
+        collect(read_grid(grid), chosen, start)
     if chosen.write:
-        groups = measured(chosen.every, chosen.data)
-        lines = ",\n".join(f"  {json.dumps(group)}: {json.dumps(runs)}" for group, runs in groups.items())
-        chosen.out.write_text(f'{{\n "groups": {{\n{lines}\n }}\n}}\n', encoding="utf-8")
-    print_left_out(json.loads(chosen.out.read_text(encoding="utf-8"))["groups"])
+        write(read_lines(chosen.read))
+
+
+def collect(grid: Any, chosen: argparse.Namespace, start: float) -> None:
+    """Trains the cells of the grid, seed by seed, and appends a line for each."""
+    if chosen.only_method:
+        named = {method.name for part in grid.parts or (grid,) for method in part.methods}
+        grid = only_methods(grid, [name for name in chosen.only_method if name in named])
+    device, library = torch.device(chosen.device), Library()
+    shard, shards = map(int, chosen.shard.split("/"))
+    specs = plan(grid, None, library)
+    for seed in chosen.seeds:
+        groups: dict[Any, list[RunSpec]] = defaultdict(list)
+        for spec in specs:
+            if spec.seed == seed and mine(spec, specs, chosen.every, shard, shards):
+                spec = library.identified(spec)
+                groups[stack_key(Run(spec.recipe, library.split(spec).outline(), seed))].append(spec)
+        for group in groups.values():
+            for first in range(0, len(group), chosen.stack):
+                if time.monotonic() - start > chosen.seconds:
+                    return
+                with gzip.open(chosen.out, "at", encoding="utf-8") as file:
+                    for line in scored(group[first : first + chosen.stack], library, device):
+                        file.write(json.dumps(line, ensure_ascii=False) + "\n")
+                print(group[0].data, group[0].recipe_name, len(group), f"{time.monotonic() - start:.0f} s", flush=True)
+        library = Library()
+
+
+def mine(spec: RunSpec, specs: list[RunSpec], every: int, shard: int, shards: int) -> bool:
+    """Whether this process trains the run: every so-manieth task of a dataset, and of those the shard's."""
+    if every > 1:
+        tasks = sorted({str(other.task) for other in specs if other.data == spec.data})
+        if tasks.index(str(spec.task)) % every:
+            return False
+    return zlib.crc32(f"{spec.data} {spec.task}".encode()) % shards == shard
+
+
+def scored(specs: list[RunSpec], library: Library, device: torch.device) -> Iterator[dict[str, Any]]:
+    splits = [library.split(spec) for spec in specs]
+    runs = [Run(spec.recipe, split.training, spec.seed) for spec, split in zip(specs, splits, strict=True)]
+    trained = train(runs, device)
+    values = padded_stack([np.asarray(split.held_back.target_test.values) for split in splits], 0, device)
+    evidence = [run_evidence(split, spec.preparation.input) for spec, split in zip(specs, splits, strict=True)]
+    target = predict(trained.network, values)
+    found = estimate_runs(
+        trained.network, trained.calibration, trained.batches, [split.held_back for split in splits], evidence,
+        trained.finite, predict(trained.network, trained.batches.source_test), target,
+    )  # fmt: skip
+    logits = target[0] if trained.calibration is None else trained.calibration.apply(target[0])
+    confidence, predicted = (each.cpu().numpy() for each in logits.softmax(dim=-1).max(dim=-1))
+    for number, (spec, split) in enumerate(zip(specs, splits, strict=True)):
+        held, run = split.held_back, found[number]
+        if run.checked is not None:
+            yield {
+                "dataset": spec.data, "input": spec.preparation.input.partition(":")[0], "mix": kind_of(spec.mix),
+                "target": str(spec.mix), "task": str(spec.task), "seed": spec.seed, "method": spec.cell.method,
+                "classes": len(split.classes), "truth": run.checked["accuracy"],
+                "accuracy": {name: rounded(each["value"]) for name, each in run.estimates["accuracy"].items()},
+                "validators": {name: rounded(each) for name, each in run.estimates["validators"].items()},
+                "familiarity": run.estimates["familiarity"], "moving": trained.findings[number].get("moving"),
+                "broken": bool(run.estimates["verdict"].startswith("Do not use this model")),
+                "labels": letters(held.target_test_labels), "recording": letters(held.target_test.recording),
+                "predicted": letters(predicted[number, : len(held.target_test)]),
+                "confidence": letters((25 * confidence[number, : len(held.target_test)]).astype(int)),
+                "checks": {name: letters(said) for name, said in evidence[number].checks.items()},
+            }  # fmt: skip
 
 
 def kind_of(mix: Mix) -> str:
+    """What a group calls a mix: those with one fault each are one kind."""
     if mix.share:
         return "faults at 5 %"
     if mix.without or mix.unknown:
         return "a class missing" if mix.without else "a class unknown"
-    return {0: "all classes", 1: "healthy only", 2: "healthy + one fault"}[len(mix.keep)]
+    kept = {0: "all classes", 1: "healthy only", 2: "healthy + one fault"}[len(mix.keep)]
+    return f"{kept}, reference" if mix.reference else kept
 
 
-def measured(every: int, data: list[str] | None) -> dict[str, list[list[float]]]:
-    """(agreement, truth) of every run, by group."""
-    found: dict[str, list[list[float]]] = defaultdict(list)
-    for part in read_grid(GRID).parts:
-        if data and part.data not in data:
-            continue
-        library = Library()
-        specs = [spec for spec in plan(replace(part, seeds=(0,)), None, library) if spec.recipe_name in RECIPES]
-        tasks = sorted({str(spec.task) for spec in specs})[::every]
-        faults = [spec.mix.keep[1] for spec in specs if len(spec.mix.keep) == 2]
-        unadapted: dict[Any, Any] = {}
-        for spec in specs:
-            skipped = spec.mix.reference or str(spec.task) not in tasks
-            single = len(spec.mix.keep) == 2 and spec.mix.keep[1] not in (faults[0], faults[-1])
-            if not (skipped or single or (spec.recipe_name == "dense-moved" and spec.mix != Mix())):
-                group = f"{spec.data}, physics, {kind_of(spec.mix)}"
-                found[group].append(scored(library.identified(spec), library, unadapted))
-                print(group, spec.recipe_name, spec.task, *found[group][-1], flush=True)
+def letters(codes: Iterable[int]) -> str:
+    """A letter for each code from 0 on; "-" where there is none."""
+    return "".join("-" if code == UNKNOWN else chr(ord("A") + code) for code in codes)
+
+
+def rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 5)
+
+
+def read_lines(paths: Iterable[Path]) -> list[dict[str, Any]]:
+    """The runs of these files."""
+    found = []
+    for path in paths:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            found += [json.loads(line) for line in file]
     return found
 
 
-def scored(spec: RunSpec, library: Library, unadapted: dict[Any, Any]) -> list[float]:
-    split = library.split(spec)
-    key = spec.recipe_name, str(spec.task), spec.mix.unknown  # the unadapted network is the same for all mixes
-    if key not in unadapted or spec.recipe_name != "dense-source-only":
-        unadapted[key] = train([Run(spec.recipe, split.training, spec.seed)], CPU)
-    trained, test = unadapted[key], split.held_back.target_test
-    logits = predict(trained.network, torch.from_numpy(np.array(test.values))[None])[0]
-    predicted = logits[0].argmax(dim=-1).numpy()
-    agreed = np.mean([checked == predicted for checked in run_evidence(split).checks.values()])
-    labels = split.held_back.target_test_labels
-    return [round(float(agreed), 4), round(float((predicted == labels)[labels != UNKNOWN].mean()), 4)]
-
-
-def print_left_out(groups: dict[str, list[list[float]]]) -> None:
-    """How intervals hold in each group when it, or its whole dataset, takes no part in making them."""
-    print("| left out | runs | inside | more than 10 points below | width |\n|---|---|---|---|---|")
-    for whole in (False, True):
-        found: dict[str, Any] = {}
-        truths: list[float] = []
-        used: list[bool] = []
-        for group, runs in groups.items():
-            dataset = group.partition(",")[0]
-            rest = {
-                other: [(agreement, truth) for agreement, truth in past_runs]
-                for other, past_runs in groups.items()
-                if other != group and not (whole and other.startswith(dataset))
-            }
-            own = []
-            for agreement, truth in runs:
-                expected = past.expected_accuracy(agreement, rest)
-                inside = expected.low - 1e-9 <= truth <= expected.high + 1e-9
-                own.append((inside, truth < expected.low - FAR, expected.high - expected.low))
-                truths.append(truth)
-                used.append(decision(expected) == "use")
-            found[group] = np.array(own, dtype=float)
-        for group, numbers in found.items() if not whole else ():
-            print(f"| {group} | {len(numbers)} | {' | '.join(f'{100 * each:.0f}' for each in numbers.mean(axis=0))} |")
-        every = np.concatenate(list(found.values()))
-        title = "all, by dataset" if whole else "all, by group"
-        print(f"| {title} | {len(every)} | {' | '.join(f'{100 * each:.1f}' for each in every.mean(axis=0))} |")
-        use, poor, good = np.array(used), np.array(truths) < 0.8, np.array(truths) >= 0.97
-        print(f"| … advised to use: {use[poor].sum()} of {poor.sum()} with less than 80 % right,"
-              f" {use[good].sum()} of {good.sum()} with 97 % or more | | | | |")  # fmt: skip
+def write(runs: list[dict[str, Any]]) -> None:
+    """past_runs.json of the package: evidence and truth of every run, by group."""
+    groups: dict[str, list[list[float]]] = defaultdict(list)
+    for run in runs:
+        group = f"{run['dataset']}, {run['input']}, {run['mix']}"
+        groups[group].append([round(run["accuracy"]["agreement"], 4), round(run["truth"], 4)])
+    lines = ",\n".join(f"  {json.dumps(group)}: {json.dumps(rows)}" for group, rows in groups.items())
+    SHIPPED.write_text(f'{{\n "groups": {{\n{lines}\n }}\n}}\n', encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from bearcat.runs.check import check_run, read_labels
 from bearcat.runs.record import read_record, write_record
 from bearcat.trust import past, verdict
 from bearcat.trust.accuracy import Estimate, Source, Target, by_agreement, expected_accuracy
-from bearcat.trust.checks import check_predictions
+from bearcat.trust.checks import MODELS, check_predictions, sample_of
 from tests.made_records import made_result
 
 
@@ -26,9 +26,13 @@ def points(offset: float, seed: int, windows: int = 60):
 
 def test_check_models_are_what_they_are_called():
     (source, labels), (target, truth) = points(0.0, 0), points(0.2, 1)
-    constant = np.ones((60, 1))
-    found = check_predictions({"a": source, "still": constant}, labels, {"a": target, "still": constant})
-    assert set(found) == {"a, linear", "a, neighbours"}  # points that never change say nothing
+    constant, recording = np.ones((60, 1)), truth
+    samples = {
+        name: sample_of(known, labels, asked, recording, asked)
+        for name, known, asked in (("a", source, target), ("still", constant, constant))
+    }
+    found = check_predictions(samples)
+    assert set(found) == {f"a, {name}" for name in MODELS}  # points that never change say nothing
     flat, asked = source[:, 0], target[:, 0]
     mean, deviation = flat.mean(axis=0), flat.std(axis=0)
     flat, asked = (flat - mean) / deviation, (asked - mean) / deviation
@@ -41,7 +45,7 @@ def test_check_models_are_what_they_are_called():
 def test_agreement_is_an_estimate_and_names_the_doubtful_recordings():
     logits = np.log(np.tile([0.9, 0.05, 0.05], (40, 1)))
     recording = np.repeat(np.arange(8), 5)
-    checks = {"a": np.where(recording == 3, 1, 0), "b": np.where(np.isin(recording, (3, 6)), 2, 0)}
+    checks = {"a, linear": np.where(recording == 3, 1, 0), "b, linear": np.where(np.isin(recording, (3, 6)), 2, 0)}
     target = Target(logits, recording, checks)
     source = Source(logits[:6], np.zeros(6, dtype=int))
     assert by_agreement(source, target).mean() == pytest.approx(1 - (5 + 10) / 80)

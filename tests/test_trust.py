@@ -27,6 +27,7 @@ from bearcat.report.results import Cell
 from bearcat.report.run_page import write_run_page
 from bearcat.runs.run import evaluate
 from bearcat.runs.spec import Library, RunSpec
+from bearcat.training.estimates import run_evidence
 from bearcat.training.evaluate import MIXED_SHARE, VALIDATED_WINDOWS, mixval, validators, watcher
 from bearcat.training.loop import Run, train
 from bearcat.trust import accuracy, familiarity, verdict
@@ -383,9 +384,13 @@ def trained():
     return train(runs, CPU, watcher([split.held_back for split in splits], CPU)), splits
 
 
+def evaluated(outcome, splits):
+    return evaluate(outcome, splits, CPU, [run_evidence(split, "time") for split in splits])
+
+
 def estimated(outcome, splits):
     """What the run's own code estimates of each run of this stack."""
-    return [evaluation.trust for evaluation in evaluate(outcome, splits, CPU)]
+    return [evaluation.trust for evaluation in evaluated(outcome, splits)]
 
 
 def relabelled(split, label_of):
@@ -422,7 +427,7 @@ def test_no_estimate_depends_on_a_target_label(trained):
 def test_what_is_checked_is_what_the_labels_say(trained, scramble):
     outcome, splits = trained
     splits = [scrambled(split) for split in splits] if scramble else splits
-    for evaluation, split in zip(evaluate(outcome, splits, CPU), splits, strict=True):
+    for evaluation, split in zip(evaluated(outcome, splits), splits, strict=True):
         found, truth = evaluation.trust.estimates, evaluation.trust.checked
         labels = split.held_back.target_test_labels
         likely = evaluation.target.astype(np.float64)

@@ -75,7 +75,7 @@ def run_stack(
         claim(folder, spec)
     if unfinished:
         started = time.monotonic()
-        known = [run_evidence(split) for split in splits]
+        known = [run_evidence(split, spec.preparation.input) for spec, split in zip(specs, splits, strict=True)]
         runs = [
             Run(spec.recipe, split.training, spec.seed, evidence.train_checks)
             for spec, split, evidence in zip(specs, splits, known, strict=True)
@@ -87,7 +87,7 @@ def run_stack(
             trained = train(
                 runs, device, watch, show, checkpoint, checkpoint_seconds, specs[0].precision, identity=identity
             )  # fmt: skip
-        evaluations = evaluate(trained, splits, device, edges, known)
+        evaluations = evaluate(trained, splits, device, known, edges)
         seconds = time.monotonic() - started
         for number in unfinished:
             spec, split, folder, evaluation = specs[number], splits[number], folders[number], evaluations[number]
@@ -105,11 +105,13 @@ def run_stack(
 
 
 def evaluate(
-    trained: Trained, splits: Sequence[SplitTask], device: torch.device, edges: str = "upper",
-    evidence: Sequence[RunEvidence] | None = None,
-) -> list[Evaluation]:  # fmt: skip
+    trained: Trained,
+    splits: Sequence[SplitTask],
+    device: torch.device,
+    evidence: Sequence[RunEvidence],
+    edges: str = "upper",
+) -> list[Evaluation]:
     """What the final networks say of the test windows, for each run of the stack; `edges` are those of ECE's bins."""
-    evidence = evidence or [run_evidence(split) for split in splits]
     values = padded_stack([np.asarray(split.held_back.target_test.values) for split in splits], 0, device)
     labels = {
         "source": trained.batches.source_test_labels,

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bearcat.calibration import CPCS, Calibration, Evidence
-from bearcat.data.recording import healthy_class
+from bearcat.data.recording import Windows, healthy_class
 from bearcat.data.tasks import UNKNOWN, HeldBack, SplitTask
 from bearcat.errors import InputError
 from bearcat.models import Network
 from bearcat.training.batches import Batches
 from bearcat.training.evaluate import mixval, predict, validators
-from bearcat.trust.accuracy import Source, Target, dev_risk
-from bearcat.trust.checks import check_predictions
+from bearcat.trust.accuracy import STEADY, Source, Target, dev_risk
+from bearcat.trust.checks import MOST_WINDOWS, check_predictions, representations, sample_of
 from bearcat.trust.familiarity import KEPT_WINDOWS, Familiarity, familiarity_record, fit_familiarity
 from bearcat.trust.verdict import check_estimates, estimates
 
@@ -38,26 +38,30 @@ class RunEvidence:
     target_test: NDArray[np.float32]
     source_test: NDArray[np.float32]
     checks: dict[str, NDArray[np.int64]]  # what check models say of the target's test windows (trust/checks)
-    train_checks: dict[str, NDArray[np.int64]]  # and of its training windows
+    train_checks: dict[str, NDArray[np.int64]]  # and those that never adapt of its training windows
     healthy: int  # the code of the healthy class; UNKNOWN where no class is called so
 
 
-def run_evidence(split: SplitTask) -> RunEvidence:
-    """Of the windows of a split."""
-    source, target = split.source.shapes, split.target.shapes
-    if source is None or target is None:
+def run_evidence(split: SplitTask, kind: str) -> RunEvidence:
+    """Of the windows of a split, whose input is of this kind."""
+    if split.source.shapes is None or split.target.shapes is None:
         raise InputError("the windows have no spectral shapes; make them with bearcat.data.prepare")
-    training, healthy = split.training, healthy_class(split.classes)
-    asked = np.concatenate([split.target_test, split.target_train])
-    checks = check_predictions(
-        {"spectral shape": source[split.source_train], "input": training.source_train.values},
-        training.source_train.labels,
-        {"spectral shape": target[asked], "input": np.asarray(split.target.values)[asked]},
-    )
-    tested = len(split.target_test)
+    both, tested = np.concatenate([split.target_test, split.target_train]), len(split.target_test)
+    healthy, unlabelled = healthy_class(split.classes), split.target_train[:MOST_WINDOWS]  # in random order
+
+    def represented(windows: Windows, chosen: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        part = windows[chosen]
+        return representations(np.asarray(part.values), np.asarray(part.shapes), kind, part.span)
+
+    source, labels = represented(split.source, split.source_train), split.training.source_train.labels
+    target, asked = (represented(split.target, part) for part in (unlabelled, both))
+    recording = split.target.recording[unlabelled]
+    samples = {name: sample_of(source[name], labels, target[name], recording, asked[name]) for name in source}
+    checks = check_predictions(samples)
     return RunEvidence(
-        target[split.target_train[:KEPT_WINDOWS]], target[split.target_test], source[split.source_test],
-        {name: said[:tested] for name, said in checks.items()}, {name: said[tested:] for name, said in checks.items()},
+        split.target.shapes[split.target_train[:KEPT_WINDOWS]], split.target.shapes[split.target_test],
+        split.source.shapes[split.source_test], {name: said[:tested] for name, said in checks.items()},
+        {name: said[tested:] for name, said in checks.items() if name.endswith(STEADY)},
         UNKNOWN if healthy is None else split.classes.index(healthy),
     )  # fmt: skip
 

@@ -24,6 +24,7 @@ Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]
 
 LEVEL = 0.9  # of intervals
+STEADY = ("linear", "neighbours")  # check models that never adapt, by the end of their names
 DRAWS = 500  # of the bootstrap
 FEWEST_RECORDINGS = 5  # with fewer, windows are drawn instead, and the interval is too narrow
 
@@ -57,6 +58,10 @@ class Target:
     recording: Integers
     checks: Mapping[str, Integers] = field(default_factory=dict)  # what check models say of the windows (trust/checks)
 
+    @property
+    def predicted(self) -> Integers:
+        return np.asarray(self.log_probabilities.argmax(axis=1))
+
 
 def confidence(log_probabilities: Floats) -> Floats:
     """The probability of the predicted class, (window,)."""
@@ -87,9 +92,18 @@ def atc_threshold(scores: Floats, right: Booleans) -> float:
 
 
 def by_agreement(_: Source, target: Target) -> Floats:
-    """A prediction is as right as check models agree with it."""
-    predicted = target.log_probabilities.argmax(axis=1)
-    return np.asarray(np.mean([checked == predicted for checked in target.checks.values()], axis=0))
+    """A prediction is as right as check models that never adapt agree with it."""
+    steady = [said for name, said in target.checks.items() if name.endswith(STEADY)]
+    return np.asarray(np.mean([said == target.predicted for said in steady], axis=0))
+
+
+def by_consensus(_: Source, target: Target) -> Floats:
+    """A prediction is as right as all check models say its class of all windows of the recording."""
+    classes = 1 + max(int(said.max()) for said in (*target.checks.values(), target.predicted))
+    votes = np.mean([np.eye(classes)[said] for said in target.checks.values()], axis=0)  # (window, class)
+    number = np.unique(target.recording, return_inverse=True)[1]
+    pooled = np.array([votes[number == each].mean(axis=0) for each in range(number.max() + 1)])
+    return np.asarray(pooled[number, target.predicted])
 
 
 def by_doc(source: Source, target: Target) -> Floats:
@@ -112,12 +126,13 @@ ESTIMATORS = {
     "atc_entropy": AccuracyEstimator("ATC, entropy", partial(by_atc, negative_entropy)),
     "doc": AccuracyEstimator("DoC", by_doc),
     "agreement": AccuracyEstimator("agreement of check models", by_agreement),
+    "consensus": AccuracyEstimator("consensus of check models", by_consensus),
 }
 
 
 def expected_accuracy(source: Source, target: Target, seed: int = 0) -> dict[str, Estimate]:
     """The expected share of right predictions on the target by every estimator, with bootstrap intervals."""
-    names = [name for name in ESTIMATORS if target.checks or name != "agreement"]
+    names = [name for name in ESTIMATORS if target.checks or name not in ("agreement", "consensus")]
     hits = np.stack([ESTIMATORS[name].expected_hits(source, target) for name in names])
     return dict(zip(names, bootstrap(hits, target.recording, seed), strict=True))
 
@@ -161,6 +176,16 @@ def dev_risk(errors: Floats, log_weights: Floats) -> float:
     spread = weights.var()
     eta = -((weighted - weighted.mean()) * (weights - weights.mean())).mean() / spread if spread > 0 else 0.0
     return float(weighted.mean() + eta * (weights.mean() - 1))
+
+
+def unity(target: Target) -> float:
+    """The share of windows whose class is that of most windows of their recording.
+
+    A recording has one class, so no more windows can be right.
+    """
+    _, number = np.unique(target.recording, return_inverse=True)
+    most = [np.bincount(target.predicted[number == each]).max() for each in range(number.max() + 1)]
+    return float(np.sum(most) / len(number))
 
 
 def agreement(first: Sequence[Any] | NDArray[Any], second: Sequence[Any] | NDArray[Any]) -> float:

@@ -1,71 +1,202 @@
-"""Check models: cheap classifiers that share neither training nor adaptation with the network they check.
+"""Check models: cheap classifiers that share neither training nor representation with the network they check.
 
-Each is fitted to the source in a second and predicts the target's windows. Where unlike models agree with the network,
-it is probably right; where they do not, somebody is wrong. Agreement on the same mistake cannot be noticed.
+Each is fitted in a moment and predicts the target's windows. Where unlike models agree with the network, it is probably
+right; where they do not, somebody is wrong. Agreement on the same mistake cannot be noticed.
 
->>> predictions = check_predictions(source, labels, target)
->>> (predictions["input, linear"] == predicted).mean()
+Some never adapt, and cannot follow a change that the network has followed. Others move the source's classes, each in
+its own way and by its own representation, and fail where the target lacks classes. So both kinds are asked. To add
+one, write a function of a `Sample` and add a row to MODELS.
+
+>>> samples = {name: sample_of(source, labels, target, recording, asked) for name, … in …}
+>>> check_predictions(samples)["spectral shape, linear"]
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bearcat.data.inputs import Physics, Spectrum, Waveform, find_input
+from bearcat.data.recording import spectrum
+
+Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 NEIGHBOURS = 5
 MOST_WINDOWS = 2000  # of the source
-MOST_POINTS = 256  # of an input: a check model is a simple one, and linear discriminants cost the cube of them
+MOST_POINTS = 256  # of a representation: a check model is a simple one, and its space costs the cube of them
+ROUNDS = 30  # of EM at most
+LEAST_SHARE = 1e-6  # of a class in EM
 
 
-def linear(source: NDArray[Any], labels: Integers, target: NDArray[Any]) -> Integers:
-    """Linear discriminants with a covariance shrunk as its data ask for (Ledoit and Wolf)."""
-    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """A run's windows in one representation: labelled source, unlabelled target, and the windows asked about.
 
-    model = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto", priors=_equal(labels))
-    return np.asarray(model.fit(source, labels).predict(target))
+    `source`, `asked` (window, point) are standardised by the source. Names that end in `_axes` are windows in the
+    source's discriminant space (window, axis), where classes have unit spread, and `centres` (class, axis) are the
+    classes there. labels (source window,) are places in `classes`; recording (target window,).
+    """
+
+    classes: Integers
+    labels: Integers
+    recording: Integers
+    source: Floats
+    asked: Floats
+    standardised_axes: Floats  # those asked about, standardised by the target instead
+    target_axes: Floats
+    asked_axes: Floats
+    centres: Floats
 
 
-def neighbours(source: NDArray[Any], labels: Integers, target: NDArray[Any]) -> Integers:
+def sample_of(
+    source: NDArray[Any], labels: Integers, target: NDArray[Any], recording: Integers, asked: NDArray[Any]
+) -> Sample | None:
+    """From windows (window, …) in one representation; None where the source's are all alike."""
+    from sklearn.covariance import ledoit_wolf
+
+    step = -(-len(labels) // MOST_WINDOWS)
+    fitted = _fewer(source[::step])
+    classes, places = np.unique(labels[::step], return_inverse=True)
+    mean, deviation = fitted.mean(axis=0), fitted.std(axis=0)
+    varies = deviation > 1e-6 * np.abs(mean)
+    if not varies.any() or len(classes) < 2:
+        return None
+
+    def scale(points: Floats) -> Floats:
+        return np.asarray((points[:, varies] - mean[varies]) / deviation[varies])
+
+    scaled = scale(fitted)
+    centres = np.array([scaled[places == place].mean(axis=0) for place in range(len(classes))])
+    spread, axes = np.linalg.eigh(ledoit_wolf(scaled - centres[places], assume_centered=True)[0])
+    whiten = axes / np.sqrt(np.maximum(spread, 1e-8))
+    middle = (centres @ whiten).mean(axis=0)
+    whiten = whiten @ np.linalg.svd(centres @ whiten - middle, full_matrices=False)[2][: len(classes) - 1].T
+
+    def axes_of(points: Floats) -> Floats:
+        return np.asarray((points - centres.mean(axis=0)) @ whiten)
+
+    unlabelled, judged = (scale(_fewer(windows)) for windows in (target, asked))
+    own = (judged - unlabelled.mean(axis=0)) / np.maximum(unlabelled.std(axis=0), 1e-6)
+    return Sample(
+        classes, places, recording, scaled, judged, axes_of(own), axes_of(unlabelled), axes_of(judged),
+        axes_of(centres),
+    )  # fmt: skip
+
+
+def linear(sample: Sample) -> Integers:
+    """Linear discriminants with a covariance shrunk as its data ask for (Ledoit and Wolf), not adapted."""
+    return nearest_centre(sample.asked_axes, sample.centres)
+
+
+def neighbours(sample: Sample) -> Integers:
     """The class of most of the nearest source windows."""
     from sklearn.neighbors import KNeighborsClassifier
 
-    return np.asarray(KNeighborsClassifier(min(NEIGHBOURS, len(source))).fit(source, labels).predict(target))
+    model = KNeighborsClassifier(min(NEIGHBOURS, len(sample.source)))
+    return np.asarray(model.fit(sample.source, sample.labels).predict(sample.asked))
 
 
-MODELS: dict[str, Callable[[NDArray[Any], Integers, NDArray[Any]], Integers]] = {
+def centred(sample: Sample) -> Integers:
+    """Linear discriminants after the mean of the target was put where that of the source is."""
+    return nearest_centre(sample.asked_axes, sample.centres + _mean_offset(sample))
+
+
+def standardised(sample: Sample) -> Integers:
+    """Linear discriminants after every point of the target was standardised by the target."""
+    return nearest_centre(sample.standardised_axes, sample.centres)
+
+
+def moved(sample: Sample, from_mean: bool, own: bool) -> Integers:
+    """Linear discriminants moved to the target's recordings by self-training (`moved_centres`)."""
+    start = _mean_offset(sample) if from_mean else np.zeros(sample.centres.shape[1])
+    found = moved_centres(sample.target_axes, sample.recording, sample.centres, start, own)
+    return nearest_centre(sample.asked_axes, found)
+
+
+MODELS: dict[str, Callable[[Sample], Integers]] = {
     "linear": linear,
     "neighbours": neighbours,
+    "centred": centred,
+    "standardised": standardised,
+    "moved together": partial(moved, from_mean=False, own=False),
+    "moved together from the mean": partial(moved, from_mean=True, own=False),
+    "moved apart": partial(moved, from_mean=False, own=True),
+    "moved apart from the mean": partial(moved, from_mean=True, own=True),
 }
 
 
-def check_predictions(
-    source: Mapping[str, NDArray[Any]], labels: Integers, target: Mapping[str, NDArray[Any]]
-) -> dict[str, Integers]:
-    """What every model says of the target's windows, for each representation (window, …) of source and target."""
-    step = -(-len(labels) // MOST_WINDOWS)
-    found: dict[str, Integers] = {}
-    for name, values in source.items():
-        fitted, asked = (_fewer(part.reshape(len(part), -1)) for part in (values[::step], target[name]))
-        mean, deviation = fitted.mean(axis=0), fitted.std(axis=0)
-        varies = deviation > 1e-6 * np.abs(mean)
-        fitted, asked = ((part[:, varies] - mean[varies]) / deviation[varies] for part in (fitted, asked))
-        if not varies.any():
-            continue
-        found |= {f"{name}, {kind}": model(fitted, labels[::step], asked) for kind, model in MODELS.items()}
+def check_predictions(samples: Mapping[str, Sample | None]) -> dict[str, Integers]:
+    """What every model says of the windows asked about, for each representation."""
+    return {
+        f"{name}, {kind}": sample.classes[model(sample)]
+        for name, sample in samples.items()
+        if sample is not None
+        for kind, model in MODELS.items()
+    }
+
+
+def moved_centres(points: Floats, recording: Integers, centres: Floats, start: Floats, own: bool) -> Floats:
+    """The classes' centres (class, axis) where the target's recordings, points (window, axis), have them.
+
+    EM: a recording is of one class; its centre scatters around the class's centre plus an offset as its windows do
+    around their own; shares are free. The offset is one for all classes and, with `own`, in addition one for each,
+    shrunk by one recording that has none. `start` is the first offset.
+    """
+    _, number = np.unique(recording, return_inverse=True)
+    means = np.array([points[number == each].mean(axis=0) for each in range(number.max() + 1)])
+    variance = max(float(((points - means[number]) ** 2).mean()), 1e-6)
+    classes = len(centres)
+    offset, apart, shares = start, np.zeros_like(centres), np.full(classes, 1 / classes)
+    for _ in range(ROUNDS):
+        distance = ((means[:, None] - centres - offset - apart) ** 2).sum(axis=2)
+        likely = np.log(np.maximum(shares, LEAST_SHARE)) - distance / (2 * variance)
+        likely = np.exp(likely - likely.max(axis=1, keepdims=True))
+        likely /= likely.sum(axis=1, keepdims=True)  # (recording, class)
+        counts = likely.sum(axis=0)
+        shares = (counts + 0.1) / (counts + 0.1).sum()
+        earlier, offset = offset, (means.sum(axis=0) - counts @ (centres + apart)) / len(means)
+        if own:
+            apart = (likely.T @ (means - offset) - counts[:, None] * centres) / (counts + 1)[:, None]
+        if not own and np.allclose(earlier, offset):
+            break
+    return np.asarray(centres + offset + apart)
+
+
+def nearest_centre(points: Floats, centres: Floats) -> Integers:
+    """The place of the nearest of the centres, (window,)."""
+    return np.asarray(((points[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1))
+
+
+def representations(values: NDArray[Any], shapes: NDArray[Any], kind: str, span: int) -> dict[str, NDArray[Any]]:
+    """The representations check models use, from a network's inputs (window, channel, point) of this kind.
+
+    `shapes` are the windows' spectral shapes; a window covers `span` samples.
+    """
+    chosen, found = find_input(kind), {"spectral shape": shapes}
+    if isinstance(chosen, Waveform | Spectrum):
+        plain = spectrum(values) if isinstance(chosen, Waveform) else values - values.min(axis=-1, keepdims=True)
+        level = plain.mean(axis=-1, keepdims=True)
+        return found | {"spectrum": plain, "log-spectrum": np.log(plain + 0.01 * level + 1e-12)}
+    found["input"] = values
+    if isinstance(chosen, Physics):
+        ends = np.cumsum([member.points(span) for member in chosen.members])
+        parts = np.split(values, ends[:-1], axis=2)
+        names = [type(member).__name__ for member in chosen.members]
+        found |= {name: part for name, part in zip(names, parts, strict=True) if name != "OctaveSpectrum"}
     return found
 
 
-def _fewer(values: NDArray[Any]) -> NDArray[np.float64]:
+def _mean_offset(sample: Sample) -> Floats:
+    return np.asarray(sample.target_axes.mean(axis=0) - sample.centres.mean(axis=0))
+
+
+def _fewer(values: NDArray[Any]) -> Floats:
     """At most MOST_POINTS points of each window, sums of neighbours where there are more."""
-    points = values.shape[1]
-    starts = np.arange(0, points, -(-points // MOST_POINTS))
-    return np.add.reduceat(values.astype(np.float64), starts, axis=1)
-
-
-def _equal(labels: Integers) -> NDArray[np.float64]:
-    classes = len(np.unique(labels))
-    return np.full(classes, 1 / classes)
+    flat = values.reshape(len(values), -1)
+    starts = np.arange(0, flat.shape[1], -(-flat.shape[1] // MOST_POINTS))
+    return np.add.reduceat(flat.astype(np.float64), starts, axis=1)

@@ -93,7 +93,7 @@ def verdict(
         return "Do not use this model: its training broke down."
     if collapsed:
         return "Do not use this model: it gives every window of the target the same class."
-    values = [estimate.value for name, estimate in accuracy.items() if name != "agreement"]
+    values = [estimate.value for name, estimate in accuracy.items() if name not in ("agreement", "consensus")]
     if not np.isfinite(values).all():
         return "Nothing can be said about how often this model is right: its confidences are not numbers."
     expected = expected_range(accuracy)
