@@ -75,9 +75,9 @@ def collect(grid: Any, chosen: argparse.Namespace, start: float) -> None:
             for first in range(0, len(group), chosen.stack):
                 if time.monotonic() - start > chosen.seconds:
                     return
+                lines = [json.dumps(line) for line in scored(group[first : first + chosen.stack], library, device)]
                 with gzip.open(chosen.out, "at", encoding="utf-8") as file:
-                    for line in scored(group[first : first + chosen.stack], library, device):
-                        file.write(json.dumps(line, ensure_ascii=False) + "\n")
+                    file.writelines(f"{line}\n" for line in lines)
                 print(group[0].data, group[0].recipe_name, len(group), f"{time.monotonic() - start:.0f} s", flush=True)
         library = Library()
 
