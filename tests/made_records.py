@@ -35,9 +35,13 @@ def made_result(
     predicted = np.where(right, label, (label + 1 + random.integers(len(classes) - 1, size=windows)) % len(classes))
     confidence = random.uniform(1 / len(classes), 1, size=windows)
     sharp = np.minimum(1, confidence + 0.1)
+    spread = np.log(np.repeat((1 - confidence[:, None]) / (len(classes) - 1), len(classes), axis=1))
+    spread[np.arange(windows), predicted] = np.log(confidence)
     with (folder / "predictions.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["recording", "start", "label", "predicted", "confidence", "confidence_uncalibrated"])
+        writer.writerow(
+            ["recording", "start", "label", "predicted", "confidence", "confidence_uncalibrated", "log_probabilities"]
+        )
         for row in range(windows):
             known = classes[label[row]] if labelled else ""
             writer.writerow(
@@ -48,6 +52,7 @@ def made_result(
                     classes[predicted[row]],
                     f"{confidence[row]:.6f}",
                     f"{sharp[row]:.6f}",
+                    " ".join(f"{value:.5g}" for value in spread[row]),
                 ]
             )
     calibrated = settings.calibration is not None

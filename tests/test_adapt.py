@@ -14,7 +14,7 @@ import torch
 from bearcat.data import Preparation, load, open_dataset, prepare
 from bearcat.deploy.model import load_model
 from bearcat.errors import InputError
-from bearcat.runs.record import read_record
+from bearcat.runs.record import COLUMNS, read_record
 from bearcat.training.evaluate import predict
 from tests.commands import bearcat, start
 from tests.test_track import read as read_events
@@ -100,7 +100,7 @@ def test_the_reliability_in_the_record_is_that_of_the_predictions(finished):
 def test_predictions_and_record_agree(finished):
     record = json.loads((finished / "record.json").read_text())
     rows = rows_of(finished / "predictions.csv")
-    assert list(rows[0]) == ["recording", "start", "label", "predicted", "confidence", "confidence_uncalibrated"]
+    assert tuple(rows[0]) == COLUMNS
     assert len(rows) == record["data"]["target_test"]
     right = np.mean([row["label"] == row["predicted"] for row in rows])
     assert right == pytest.approx(record["scores"]["target"]["accuracy"], abs=1e-6)

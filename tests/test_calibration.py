@@ -35,6 +35,7 @@ from bearcat.calibration import (
     nll_from_logits,
     scaling,
 )  # fmt: skip
+from bearcat.calibration.arrays import read
 from bearcat.calibration.shift import balanced, oversampled
 from bearcat.calibration.target import BINS, partners
 from bearcat.errors import InputError
@@ -678,6 +679,26 @@ def test_utdc_is_the_slow_search():
             return reference.utdc_gap(*rows, target, expected, place, BINS)
 
         assert gap(float(fitted[run])) <= min(map(gap, reference.places(1.0, 20.0, 60))) + 1e-3
+
+
+def test_labels_move_a_temperature_as_far_as_their_number_allows():
+    evidence = make(runs=1, windows=40, hotter=3.0)
+    logits, labels = evidence.source_logits, evidence.source_labels
+
+    def updated(weight: float, spread: float) -> float:
+        return float(scaling.updated_temperature(read(logits, labels, torch.full((1, 40), weight)), spread)[0])
+
+    rows = logits[0].tolist(), labels[0].tolist()
+    slow = min(
+        reference.places(0.05, 100.0, 1500),
+        key=lambda place: 5 * reference.nll(*rows, [1.0] * 40, place) + np.log(place) ** 2 / (2 * np.log(2) ** 2),
+    )
+    assert updated(5 / 40, np.log(2)) == pytest.approx(slow, rel=0.01)
+    best = Temperature(WIDE).fit(evidence).temperature.item()
+    path = [1.0, *(updated(weight, np.log(2)) for weight in (1e-9, 1 / 40, 1.0, 1e4))]
+    assert path == sorted(path)
+    assert path[1] == pytest.approx(1.0, rel=0.003)
+    assert path[-1] == pytest.approx(best, rel=0.004)
 
 
 # -- errors ----------------------------------------------------------------------------------------------------------

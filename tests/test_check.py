@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 from bearcat.cli import main
+from bearcat.deploy.model import load_model, save_model
 from bearcat.errors import InputError
-from bearcat.report.results import Cell
+from bearcat.report.results import Cell, read_result
 from bearcat.runs.check import check_run, read_labels
 from bearcat.runs.record import read_record, write_record
 from bearcat.trust import past, verdict
 from bearcat.trust.accuracy import Estimate, Source, Target, by_agreement, expected_accuracy
 from bearcat.trust.checks import MODELS, check_predictions, sample_of
 from tests.made_records import made_result
+from tests.test_artefact import made_model
 
 
 def points(offset: float, seed: int, windows: int = 60):
@@ -121,6 +123,40 @@ def test_labels_update_estimate_verdict_and_page(run, tmp_path, capsys, monkeypa
     other = {name: next(c for c in run.record["data"]["classes"] if c != most[name]) for name in names}
     assert check_run(run.folder, other)["decision"] == "do not use"
     assert json.loads((run.folder / "record.json").read_text())["estimates"]["decision"] == "do not use"
+
+
+def test_labels_update_calibration_model_and_predictions(run, tmp_path):
+    """A model of the run's classes stands beside it; right labels make it surer, wrong ones less sure, each once."""
+    classes = run.record["data"]["classes"]
+    save_model(run.folder / "model", made_model(calibration=None, classes=tuple(classes)))
+    right = {name: name.removesuffix(".mat") for name in set(run.predictions.recording)}
+    wrong = {name: next(other for other in classes if other != label) for name, label in right.items()}
+    logits = np.random.default_rng(0).standard_normal((1, 5, len(classes))).astype(np.float32)
+
+    def temperatures() -> tuple[float, float, float]:
+        fresh, record = load_model(run.folder / "model"), read_record(run.folder)
+        said = read_result(run.folder).predictions
+        np.testing.assert_allclose(said.confidence, np.exp(said.log_probabilities.max(axis=1)), atol=1e-4)
+        return float(fresh.calibration.temperature[0]), record["calibration"]["temperature"], said.confidence.mean()
+
+    before = run.predictions.confidence.mean()
+    first = check_run(run.folder, right)
+    surer = temperatures()
+    assert first["temperature_factor"] < 1
+    assert surer[:2] == pytest.approx([first["temperature_factor"]] * 2)
+    assert surer[2] > before
+    assert first["mean_confidence_updated"] > first["mean_confidence"] == pytest.approx(before)
+    second = check_run(run.folder, wrong)
+    humbler = temperatures()
+    assert second["temperature_factor"] > 1
+    assert second["mean_confidence"] == pytest.approx(before, abs=1e-4)  # what the first labels did is undone
+    assert humbler[2] < before
+    check_run(run.folder, right)
+    assert temperatures() == pytest.approx(surer, rel=1e-3)
+    fresh = load_model(run.folder / "model")
+    np.testing.assert_allclose(
+        fresh.calibration.apply(logits), logits / first["temperature_factor"], rtol=1e-3, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(

@@ -228,6 +228,21 @@ def matching_temperature(target: Sample, accuracy: Tensor, bounds: tuple[float, 
     return found, too_sure(found).abs()
 
 
+def updated_temperature(sample: Sample, spread: float, bounds: tuple[float, float] = (0.05, 100.0)) -> Tensor:
+    """Temperature (run,) of least Σ weight · NLL + (log T)² / (2 spread²): labels move it away from 1, their number
+    and `spread`, a standard deviation of log T before there were any, say how far.
+    """
+    logits = centred(sample)
+    of_label = logits.gather(-1, sample.labels[..., None])[..., 0]
+    grid = torch.linspace(math.log(bounds[0]), math.log(bounds[1]), 2000, dtype=torch.float64, device=logits.device)
+    losses = [
+        (sample.weight * ((logits * (-place).exp()).logsumexp(-1) - of_label * (-place).exp())).sum(1)
+        + place.square() / (2 * spread**2)
+        for place in grid
+    ]
+    return grid[torch.stack(losses).argmin(dim=0)].exp()
+
+
 def _softmax_regression(
     inputs: Tensor, sample: Sample, anchor: Tensor, ridge: float, common: Tensor, solver: str
 ) -> Tensor:

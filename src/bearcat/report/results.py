@@ -55,6 +55,7 @@ class Predictions:
     predicted: tuple[str, ...]
     confidence: Floats
     confidence_uncalibrated: Floats
+    log_probabilities: Floats  # (window, class) calibrated; (window, 0) in folders of earlier versions
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,8 +135,9 @@ class Result:
         try:
             recording, label, predicted = (tuple(row[n] for row in rows) for n in ("recording", "label", "predicted"))
             names = ("confidence", "confidence_uncalibrated")
-            values = (np.array([float(row[name]) for row in rows]) for name in names)
-            return Predictions(recording, label, predicted, *values)
+            sure, plain = (np.array([float(row[name]) for row in rows]) for name in names)
+            spread = np.array([row.get("log_probabilities", "").split() for row in rows], dtype=np.float64)
+            return Predictions(recording, label, predicted, sure, plain, spread)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path}: is damaged; delete the folder and run again") from error
 

@@ -6,22 +6,37 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
+from bearcat.calibration import Calibration
+from bearcat.calibration.arrays import read
+from bearcat.calibration.scaling import updated_temperature
 from bearcat.deploy.model import load_model, save_model
 from bearcat.errors import InputError, suggest
-from bearcat.report.results import read_result
-from bearcat.runs.record import add_estimate, drawable, read_record
+from bearcat.report.results import Predictions, read_result
+from bearcat.runs.record import (
+    PREDICTIONS,
+    drawable,
+    log_probabilities_text,
+    read_record,
+    write_predictions,
+    write_record,
+)
 from bearcat.trust.accuracy import Estimate
+from bearcat.trust.pooling import diagnose, tally
 from bearcat.trust.shares import LEVEL, binomial_interval
 from bearcat.trust.verdict import GOOD, SAFE, recorded_range
 
+PRIOR_SPREAD = math.log(2)  # of the logarithm of the temperature, before there are labels
 ENOUGH = 3  # recordings, all of them right, that confirm an estimate
 
 
@@ -38,13 +53,18 @@ def read_labels(path: Path) -> dict[str, str]:
 
 
 def check_run(folder: Path, labels: Mapping[str, str]) -> dict[str, Any]:
-    """Compares the run with these labels, writes estimate, decision and verdict into its record; returns the entry.
+    """Compares the run with these labels, writes estimate, calibration, decision and verdict into its record and
+    model; returns the entry. `labels` are all that are known: those of an earlier check are forgotten.
 
     The recordings need not be drawn at random: those named by the verdict are the doubtful ones, so the interval is
     a cautious one for the others.
     """
     record, result = read_record(folder), read_result(folder)
     classes, predictions = record["data"]["classes"], result.predictions
+    earlier = record["estimates"].get("labelled", {}).get("temperature_factor") or 1.0
+    if earlier != 1:  # labels of an earlier check are to be counted once: back to what the run itself said
+        spread = _scaled(predictions.log_probabilities, 1 / earlier)
+        predictions = replace(predictions, log_probabilities=spread, confidence=np.exp(spread.max(axis=1)))
     diagnosed: dict[str, Counter[str]] = {}
     for name, predicted in zip(predictions.recording, predictions.predicted, strict=True):
         diagnosed.setdefault(name, Counter())[predicted] += 1
@@ -69,14 +89,17 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> dict[str, Any]:
     share, confidence = (float(np.mean(column)) for column in zip(*windows, strict=True))
     left = [name for name in record["estimates"].get("doubtful_recordings", []) if name not in truth]
     choice = _decision(Estimate(len(right) / len(truth), low, high), len(truth), recorded_range(record))
+    factor = _temperature_factor(predictions, truth, classes)
     entry = {
         "recordings": len(truth), "right": len(right), "low": low, "high": high, "windows_right": share,
-        "mean_confidence": confidence, "decision": choice,
+        "mean_confidence": confidence, "decision": choice, "temperature_factor": factor,
     }  # fmt: skip
+    if factor is not None:
+        entry["mean_confidence_updated"] = _cool(folder, record, predictions, factor, factor / earlier, truth)
     entry["verdict"] = _verdict(entry, left)
-    for name, value in (("labelled", entry), ("decision", choice), ("verdict", entry["verdict"])):
-        add_estimate(folder, name, value)
-    _update_model(folder / "model", choice, str(entry["verdict"]))
+    record["estimates"] |= {"labelled": entry, "decision": choice, "verdict": entry["verdict"]}
+    _update_model(folder / "model", record, predictions, factor, earlier)
+    write_record(folder, record)
     if drawable():
         from bearcat.report.run_page import write_run_page
 
@@ -84,13 +107,68 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> dict[str, Any]:
     return entry
 
 
-def _update_model(folder: Path, choice: str, verdict: str) -> None:
-    """What the saved model says of itself."""
-    if folder.is_dir():
-        model = load_model(folder)
-        estimates = {**model.metadata.get("estimates", {}), "verdict": verdict}
-        refusal = verdict if choice == "do not use" else None
-        save_model(folder, replace(model, metadata={**model.metadata, "refusal": refusal, "estimates": estimates}))
+def _temperature_factor(predictions: Predictions, truth: Mapping[str, str], classes: Sequence[str]) -> float | None:
+    """What the temperature is multiplied by, so that confidences on the labelled recordings are as good as they can be.
+
+    The run's own calibration is the prior: a factor of two either way is as likely as not to be exceeded once in three
+    times. A recording counts once, however many windows it has: they are no independent evidence. None where the run
+    was written by an earlier version, whose predictions are without probabilities.
+    """
+    if not predictions.log_probabilities.shape[1]:
+        return None
+    windows = Counter(predictions.recording)
+    labels = [classes.index(truth[name]) if name in truth else 0 for name in predictions.recording]
+    weight = [1 / windows[name] if name in truth else 0.0 for name in predictions.recording]
+    sample = read(predictions.log_probabilities, np.array(labels), np.array(weight))
+    return float(updated_temperature(sample, PRIOR_SPREAD)[0])
+
+
+def _cool(
+    folder: Path, record: dict[str, Any], predictions: Predictions, factor: float, change: float,
+    truth: Mapping[str, str],
+) -> float:  # fmt: skip
+    """Writes predictions with another temperature, and it into the record; returns the labelled windows' confidence."""
+    spread = _scaled(predictions.log_probabilities, factor)
+    confidence = np.exp(spread.max(axis=1))
+    with (folder / PREDICTIONS).open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    for row, sure, values in zip(rows, confidence, spread, strict=True):
+        row |= {"confidence": f"{sure:.6f}", "log_probabilities": log_probabilities_text(values)}
+    write_predictions(folder / PREDICTIONS, rows)
+    before = record["calibration"] or {"temperature": 1.0}
+    temperature = None if before["temperature"] is None else change * before["temperature"]
+    record["calibration"] = {**before, "temperature": temperature, "at_bound": False, "labelled": len(truth)}
+    return float(confidence[[name in truth for name in predictions.recording]].mean())
+
+
+def _scaled(log_probabilities: NDArray[Any], factor: float) -> NDArray[Any]:
+    values = log_probabilities / factor
+    return np.asarray(values - np.logaddexp.reduce(values, axis=1, keepdims=True))
+
+
+def _update_model(
+    folder: Path, record: dict[str, Any], predictions: Predictions, factor: float | None, earlier: float
+) -> None:
+    """What the saved model says of itself, its calibration, and the record's diagnoses with it."""
+    if not folder.is_dir():
+        return
+    model, estimates = load_model(folder), record["estimates"]
+    metadata = {
+        **model.metadata,
+        "refusal": estimates["verdict"] if estimates["decision"] == "do not use" else None,
+        "estimates": {**model.metadata.get("estimates", {}), "verdict": estimates["verdict"]},
+    }
+    if factor is not None:
+        before = model.calibration or Calibration.identity(1, len(model.classes))
+        free = torch.zeros_like(before.at_bound)
+        change = factor / earlier
+        after = replace(before, scale=before.scale / change, bias=before.bias / change, at_bound=free)
+        model = replace(model, calibration=after, calibrator=model.calibrator or "Temperature")
+        spread, of = _scaled(predictions.log_probabilities, factor), np.array(predictions.recording)
+        for row in record.get("recordings", []):
+            if (members := of == row["recording"]).any():  # by its test windows: the others are not kept
+                row["confidence"] = diagnose(tally(spread[members]), model.pooled_temperature).confidence
+    save_model(folder, replace(model, metadata=metadata))
 
 
 def _decision(found: Estimate, recordings: int, earlier: Estimate | None) -> str:
@@ -110,5 +188,11 @@ def _verdict(entry: Mapping[str, Any], left: list[str]) -> str:
         f"{first} {entry['right']} of {entry['recordings']} labelled recordings are diagnosed rightly"
         f" ({100 * entry['low']:.0f} to {100 * entry['high']:.0f} % of such recordings, exact {100 * LEVEL:.0f} %"
         f" interval); {100 * entry['windows_right']:.0f} % of their windows are right, with a mean confidence of"
-        f" {100 * entry['mean_confidence']:.0f} %."
+        f" {100 * entry['mean_confidence']:.0f} %{_updated(entry)}."
     )
+
+
+def _updated(entry: Mapping[str, Any]) -> str:
+    if entry.get("mean_confidence_updated") is None:
+        return ""
+    return f" ({100 * entry['mean_confidence_updated']:.0f} % after the calibration was updated with these labels)"

@@ -10,8 +10,10 @@ that a damaged folder is noticed. run.json says which run a folder belongs to, s
 
 from __future__ import annotations
 
+import csv
 import json
 import platform
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,6 +34,7 @@ from bearcat.training.estimates import RunEstimates
 from bearcat.training.loop import RESULT_VERSION, Trained
 
 RECORD, PREDICTIONS, CURVES, SPEC = "record.json", "predictions.csv", "curves.csv", "run.json"
+COLUMNS = ("recording", "start", "label", "predicted", "confidence", "confidence_uncalibrated", "log_probabilities")
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +151,19 @@ def describe_bound(temperature: float) -> str:
         "the temperature is at its bound; on the source test windows the model is less sure than it is right (it makes"
         " no mistakes there, or was trained for a short time), and calibration makes nothing surer"
     )
+
+
+def write_predictions(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """The table of the target's test windows, a row for each."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def log_probabilities_text(values: NDArray[Any]) -> str:
+    """(class,) as the table has them."""
+    return " ".join(f"{value:.5g}" for value in values.tolist())
 
 
 def write_record(folder: Path, record: dict[str, Any]) -> None:

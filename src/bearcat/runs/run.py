@@ -36,7 +36,18 @@ from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.deploy.model import Model, save_model
 from bearcat.models import select_run
 from bearcat.report.figures import write_reliability
-from bearcat.runs.record import CURVES, PREDICTIONS, RECORD, Evaluation, claim, make_record, read_record, write_record
+from bearcat.runs.record import (
+    CURVES,
+    PREDICTIONS,
+    RECORD,
+    Evaluation,
+    claim,
+    log_probabilities_text,
+    make_record,
+    read_record,
+    write_predictions,
+    write_record,
+)
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.runs.track import tracked
 from bearcat.storage import digest_json
@@ -289,14 +300,18 @@ def _model(
 
 def _write_predictions(path: Path, split: SplitTask, evaluation: Evaluation) -> None:
     calibrated, plain, test = evaluation.target, evaluation.target_uncalibrated, split.held_back.target_test
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["recording", "start", "label", "predicted", "confidence", "confidence_uncalibrated"])
-        for row in np.lexsort((test.start, test.recording)):
-            recording = test.recordings[int(test.recording[row])]
-            predicted = split.training.classes[int(calibrated[row].argmax())]
-            confidences = (f"{probabilities[row].max():.6f}" for probabilities in (calibrated, plain))
-            writer.writerow([recording.origin, int(test.start[row]), recording.label or "", predicted, *confidences])
+    spread = np.log(np.maximum(calibrated, np.finfo(np.float32).tiny))
+    rows = []
+    for row in np.lexsort((test.start, test.recording)):
+        recording = test.recordings[int(test.recording[row])]
+        predicted = split.training.classes[int(calibrated[row].argmax())]
+        rows.append({
+            "recording": recording.origin, "start": int(test.start[row]), "label": recording.label or "",
+            "predicted": predicted, "confidence": f"{calibrated[row].max():.6f}",
+            "confidence_uncalibrated": f"{plain[row].max():.6f}",
+            "log_probabilities": log_probabilities_text(spread[row]),
+        })  # fmt: skip
+    write_predictions(path, rows)
 
 
 def _write_curves(path: Path, trained: Trained, number: int, classes: Sequence[str]) -> None:
