@@ -117,13 +117,15 @@ def made_estimates(expected: float, truth: float | None) -> dict[str, Any]:
     """What a record says without labels where about `expected` is expected and `truth` is so."""
     random = np.random.default_rng(0)
 
-    def domain(windows: int) -> tuple[np.ndarray, np.ndarray]:
+    def domain(windows: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
         probabilities = np.full((windows, 3), (1 - expected) / 2)
         confidence = np.clip(expected + 0.03 * random.standard_normal(windows), 0.34, 0.999)
         probabilities[:, 0], probabilities[:, 1:] = confidence, ((1 - confidence) / 2)[:, None]
-        return np.log(probabilities), np.where(random.random(windows) < expected, 0, 1)
+        labels = np.arange(windows) % classes
+        predicted = np.where(random.random(windows) < expected, labels, (labels + 1) % classes)
+        return np.log(probabilities[np.arange(windows)[:, None], (np.arange(3) - predicted[:, None]) % 3]), labels
 
-    source, target = Source(*domain(200)), Target(domain(60)[0], np.arange(60) % 6)
+    source, target = Source(*domain(200, 3)), Target(domain(60, 1)[0], np.arange(60) % 6)
     validators = {"entropy": expected - 1, "bnm": expected, "dev": expected - 1, "mixval": expected}
     familiarity = {
         "rate": 0.05, "false_alarms": 0.04, "source_unfamiliar": 0.5, "distance_limit": 1.0, "shape_limit": 1.0,

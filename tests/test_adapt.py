@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import time
 from pathlib import Path
@@ -25,6 +26,11 @@ TINY = (
 )  # fmt: skip
 
 
+def page_of(folder: Path) -> str:
+    """The text of a run's page, with plain blanks."""
+    return html.unescape((folder / "report.html").read_text(encoding="utf-8")).replace("\N{NO-BREAK SPACE}", " ")
+
+
 def rows_of(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
@@ -40,7 +46,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_out_holds_everything_promised(finished):
-    assert {path.name for path in finished.iterdir()} == {
+    assert {path.name for path in finished.iterdir()} - {"model-adapted"} == {
         "record.json", "predictions.csv", "curves.csv", "reliability.png", "model", "run.json", "report.html",
         "beside-source-only", "track",
     }  # fmt: skip
@@ -62,17 +68,26 @@ def test_the_record_compares_the_run_with_the_one_beside_it_and_is_sealed(finish
     assert beside["runs"] == ["source-only"]
     assert 0 <= beside["agreement"]["source-only"] <= 1
     assert beside["negative_transfer"] == (adapted < alone)
-    assert set(beside["recommended"]) <= {"source-only", "CAT*-Temperature"}
+    assert set(beside["highest_bnm"]) <= {"source-only", "CAT*-Temperature"}
     assert "beside" not in read_record(finished / "beside-source-only")["estimates"]
 
 
-def test_the_bearings_orders_give_a_second_opinion(finished):
-    opinion = read_record(finished)["estimates"]["second_opinion"]
-    votes = {row["recording"]: row["predicted"] for row in rows_of(finished / "predictions.csv")}
-    assert 2 <= opinion["recordings"] <= len(votes)
+def test_the_bearings_orders_give_a_second_opinion_of_the_table_of_recordings(finished):
+    record = read_record(finished)
+    opinion = record["estimates"]["second_opinion"]
+    rows = {row["recording"]: row for row in record["recordings"]}
+    assert 2 <= opinion["recordings"] <= len(rows)
     for found in opinion["contradicted"]:
         assert found["physics"].split()[0] not in found["model"]
-    assert opinion["sentence"] in (finished / "report.html").read_text(encoding="utf-8").replace("&#39;", "'")
+        assert rows[found["recording"]]["class"] == found["model"]
+    assert sum(row["contradiction"] is not None for row in rows.values()) == len(opinion["contradicted"])
+    for row in rows.values():
+        name = {"inner": "BPFI", "outer": "BPFO", "healthy": "at most"}[row["class"].partition("-")[0]]
+        assert name in row["line"]
+        assert row["line"] in page_of(finished)
+    assert opinion["sentence"] in page_of(finished)
+    cautioned = opinion["sentence"] in load_model(finished / "model").cautions
+    assert cautioned == bool(opinion["contradicted"])
 
 
 def test_the_page_shows_the_run_and_the_one_beside_it(finished):
@@ -129,8 +144,11 @@ def test_the_tracker_has_the_numbers_of_the_curves(finished):
                 }
 
 
-def test_the_saved_model_predicts_what_the_run_predicted(finished):
-    model = load_model(finished / "model")
+def test_the_saved_model_is_of_the_run_the_record_names_and_predicts_what_that_predicted(finished):
+    model, saved = load_model(finished / "model"), read_record(finished)["estimates"]["saved"]
+    assert model.metadata["recipe"] == saved["recipe"]
+    assert saved["sentence"] in page_of(finished)
+    assert (finished / "model-adapted").exists() == (saved["folder"] != ".")
     texts = {"severities": "4", "faults": "inner,outer", "seconds": "1"}
     catalogue = open_dataset("simulated", None, texts).catalogue()
     windows = prepare(load(catalogue, ["N09_M07_F10"]), model.preparation)
@@ -140,7 +158,7 @@ def test_the_saved_model_predicts_what_the_run_predicted(finished):
     }
     logits, _ = predict(model.network, torch.from_numpy(np.ascontiguousarray(windows.values))[None])
     probabilities = model.calibration.probabilities(logits)[0].numpy()
-    for row in rows_of(finished / "predictions.csv"):
+    for row in rows_of(finished / saved["folder"] / "predictions.csv"):
         row_probabilities = probabilities[places[row["recording"], int(row["start"])]]
         assert model.classes[int(row_probabilities.argmax())] == row["predicted"]
         assert row_probabilities.max() == pytest.approx(float(row["confidence"]), abs=1e-4)
@@ -148,7 +166,7 @@ def test_the_saved_model_predicts_what_the_run_predicted(finished):
 
 def test_the_model_card_agrees_with_the_record(finished):
     card = (finished / "model" / "README.md").read_text(encoding="utf-8")
-    record = json.loads((finished / "record.json").read_text())
+    record = read_record(finished / read_record(finished)["estimates"]["saved"]["folder"])
     assert f"accuracy: {record['scores']['target']['accuracy']:.4g}" in card
     assert record["estimates"]["verdict"] in card
     assert all(warning in card for warning in record["warnings"])

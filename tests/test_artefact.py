@@ -131,6 +131,9 @@ def test_a_model_that_its_run_refused_says_so(tmp_path):
     save_model(tmp_path / "bad", made_model(refusal=sentence))
     assert load_model(tmp_path / "bad").refusal == sentence
     assert (tmp_path / "bad" / "README.md").read_text().splitlines()[2] == f"**{sentence}**"
+    save_model(tmp_path / "careful", made_model(cautions=["The target may be all healthy."]))
+    assert load_model(tmp_path / "careful").cautions == ("The target may be all healthy.",)
+    assert "**The target may be all healthy.**" in (tmp_path / "careful" / "README.md").read_text()
 
 
 def test_a_changed_word_a_foreign_weight_and_a_newer_format_are_refused(tmp_path):

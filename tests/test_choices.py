@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bearcat.report.choices import compared, favoured, recipe_sentences
+import pytest
+
+from bearcat.report.choices import SLACK, choose_saved, compared, favoured, recipe_sentences
 from bearcat.report.results import Cell
 from tests.made_records import made_result
 
@@ -20,7 +22,7 @@ def made(folder, name, seed, accuracy, validator, **changes):
 def test_the_recipe_with_the_highest_validator_is_recommended_and_labels_are_named_apart(tmp_path):
     first, other = made(tmp_path, "DANN", 0, 0.8, 0.9), made(tmp_path, "AT", 0, 0.9, 0.7)
     (text,) = recipe_sentences([first, other])
-    assert "labels: DANN, by BNM" in text
+    assert "DANN has the highest BNM" in text
     assert text.endswith("labels is AT.")
     assert favoured([first, other]) == [first]
 
@@ -41,6 +43,40 @@ def test_a_record_compares_the_runs_beside_it_without_labels(tmp_path):
         found = compared(run, [alone])
         assert found["runs"] == ["source-only"]
         assert found["negative_transfer"] is True  # DEV puts the other first
-        assert found["recommended"] == ["source-only"]
+        assert found["highest_bnm"] == ["source-only"]
         assert compared(alone, [run])["negative_transfer"] is None
-    assert compared(run, [run])["recommended"] == ["DANN", "DANN"]
+    assert compared(run, [run])["highest_bnm"] == ["DANN", "DANN"]
+
+
+def run_with(folder, name, agreement=None, moving=None, **changes):
+    """A run whose check models agree so far, and that found this before training."""
+    found = made(folder, name, 0, 0.8, 0.8, **changes)
+    if agreement is not None:
+        found.estimates["accuracy"]["agreement"] = {"value": agreement, "low": 0.0, "high": 1.0}
+    found.estimates["shares"] = {} if moving is None else {"moving": moving}
+    return found
+
+
+@pytest.mark.parametrize(("gap", "adapted"), [(0.3, True), (0.0, True), (-SLACK / 2, True), (-2 * SLACK, False)])
+def test_of_a_recipe_that_always_adapts_check_models_choose(tmp_path, gap, adapted):
+    run, alone = run_with(tmp_path, "DANN", 0.6 + gap), run_with(tmp_path, "source-only", 0.6)
+    saved = choose_saved(run, alone)
+    assert saved["adapted"] is adapted
+    assert saved["recipe"] == ("DANN" if adapted else "source-only")
+    assert tmp_path / "DANN-0" / saved["folder"] == (run.folder if adapted else tmp_path / "DANN-0" / alone.folder.name)
+    assert saved["sentence"].startswith("Adapted model saved" if adapted else "Unadapted model saved: adapting was not")
+    assert f"{100 * (0.6 + gap):.0f} %" in saved["sentence"]
+
+
+def test_a_recipe_that_decides_itself_is_believed_and_one_that_broke_down_is_not(tmp_path):
+    alone = run_with(tmp_path, "dense-source-only", 0.9)
+    for number, (moving, word) in enumerate((({"adapted": True}, "groups"), ({"adapted": True, "reference": True}, "reference"))):  # fmt: skip
+        saved = choose_saved(run_with(tmp_path / str(number), "dense-moved", 0.2, moving), alone)
+        assert saved["adapted"]
+        assert word in saved["sentence"]
+    kept = choose_saved(run_with(tmp_path / "kept", "dense-moved", 0.9, {"adapted": False}), None)
+    assert (kept["adapted"], kept["folder"]) == (False, ".")
+    assert not choose_saved(alone, None)["adapted"]
+    for trouble in ("failed", "collapsed"):
+        broken = run_with(tmp_path / trouble, "dense-moved", 1.0, {"adapted": True}, **{trouble: True})
+        assert choose_saved(broken, alone)["recipe"] == "dense-source-only"

@@ -31,7 +31,12 @@ from tests.reference.windows import prepared
 from tests.test_artefact import familiar_with, made_model, raw_windows, save_model
 
 PARITY = 1e-5
-MADE_BY = {"recipe": "CAT", "task": "a→b", "refusal": "Do not use this model: its training broke down."}
+MADE_BY = {
+    "recipe": "CAT",
+    "task": "a→b",
+    "refusal": "Do not use this model: its training broke down.",
+    "cautions": ["x"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +141,7 @@ def test_what_the_model_is_travels_in_the_file(exported):
     assert graph.metadata["made_by"]["recipe"] == "CAT"
     assert graph.metadata["made_by"]["task"] == "a→b"
     assert graph.refusal == MADE_BY["refusal"]
+    assert graph.cautions == ("x",)
     assert load_onnx(exported("time")[1]).refusal is None
     assert path.stat().st_size < 1.5e6  # the tables of a spectrum are computed on loading
 

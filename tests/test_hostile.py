@@ -260,7 +260,7 @@ WRONG = {
     "channel": (3, ["x"], "x" * 20_000), "bearing": ("6205", {"balls": 9}, {"balls": "9", "ball_diameter": 1, "pitch_diameter": 9}, []),
     "rpm": ("900", 0, -1, [900]), "needs": ("rpm", ["speed"], None),
     "encoder": (None, 7), "calibrator": (7,), "calibrated": (None, 1, "no"), "calibration_at_bound": (None, 0),
-    "pooled_temperature": (None, "1", 0, -1.0, [1]), "refusal": (3, ["no"]), "familiarity": (3, "known", []),
+    "pooled_temperature": (None, "1", 0, -1.0, [1]), "refusal": (3, ["no"]), "cautions": (3, "no", [1]), "familiarity": (3, "known", []),
     "made_by": (None, 3, "bearcat"), "sha256": (None, 3),
 }  # fmt: skip
 

@@ -307,8 +307,10 @@ def test_failed_runs_are_named(tmp_path: Path):
 
 def test_the_page_of_a_run_shows_its_settings_and_the_run_beside_it(browser, tmp_path: Path):
     made_result(tmp_path / "run", Cell("simulated", "frequency", "N15→N09", "CAT*-Temperature", 4), 0.9)
-    made_result(tmp_path / "beside", Cell("simulated", "frequency", "N15→N09", "source-only", 4), 0.95)
-    path = write_run_page(tmp_path / "run", [tmp_path / "beside"])
+    made_result(
+        tmp_path / "run" / "beside-source-only", Cell("simulated", "frequency", "N15→N09", "source-only", 4), 0.95
+    )
+    path = write_run_page(tmp_path / "run")
     assert path == tmp_path / "run" / "report.html"
     with Opened(browser, path) as opened:
         text = plain(opened.page.locator("body").inner_text())

@@ -279,13 +279,14 @@ def test_a_model_whose_calibration_ended_at_its_bound_says_so(tmp_path, model_fo
             assert ("not calibrated" in command("predict", path, *words)[2]) == (folder == tmp_path)
 
 
-def test_a_model_that_its_run_refused_is_used_and_exported_with_one_note(tmp_path, model_folder, command):
+def test_a_model_that_its_run_refused_is_used_and_exported_with_what_that_found(tmp_path, model_folder, command):
     np.save(tmp_path / "a.npy", noise(3000, 1))
     sentence = "Do not use this model: it gives every window of the target the same class."
-    save_model(tmp_path / "model", made_model(refusal=sentence))
-    words, note = (
-        ("--rate", 12_000, "--format", "json"),
-        f"note: the verdict of the run that made this model: {sentence}\n",
+    save_model(tmp_path / "model", made_model(refusal=sentence, cautions=["The target may be all healthy."]))
+    words = ("--rate", 12_000, "--format", "json")
+    note = (
+        f"note: the verdict of the run that made this model: {sentence}\n"
+        "note: the run that made this model says: The target may be all healthy.\n"
     )
     status, shown, warned = command("export", tmp_path / "model", "--onnx", tmp_path / "model.onnx")
     assert (status, warned) == (0, note)

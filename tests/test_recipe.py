@@ -165,3 +165,13 @@ def test_encoders_and_calibrators_that_there_are_not_are_refused_before_training
     assert make_recipe("CAT-Temperature", "time", 3, {"calibration.kind": "Vector"}).calibration == "Vector"
     with pytest.raises(InputError, match="'lower'"):
         make_recipe("CAT-Temperature", "time", 3, {"calibration.lower": "2"})
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_unadapted_counterpart_is_the_recipe_of_that_name_with_the_own_calibration(name):
+    recipe = RECIPES[name].with_settings({"published": "true"}) if name == "AT*" else RECIPES[name]
+    counterpart, plain = recipe.unadapted()
+    assert not plain.adapts
+    assert plain == replace(RECIPES[counterpart], calibration=recipe.calibration, ece_edges=recipe.ece_edges,
+                            calibrate=recipe.calibrate, precision=recipe.precision)  # fmt: skip
+    assert recipe.adapts == (not name.endswith("source-only"))

@@ -721,7 +721,8 @@ def test_a_model_that_its_run_refused_is_served_with_its_verdict_in_sight(browse
     sentence = "Do not use this model: its training broke down."
     graph = onnx.load(models / "model.onnx")
     texts = {field.key: field.value for field in graph.metadata_props}
-    onnx.helper.set_model_props(graph, texts | {"refusal": json.dumps(sentence)})
+    careful = "The target may be all healthy."
+    onnx.helper.set_model_props(graph, texts | {"refusal": json.dumps(sentence), "cautions": json.dumps([careful])})
     onnx.save(graph, tmp_path / "model.onnx")
     assert server.client.get("/model").json()["refusal"] is None
     with Opened(browser, server) as opened:
@@ -729,13 +730,14 @@ def test_a_model_that_its_run_refused_is_served_with_its_verdict_in_sight(browse
         assert not opened.page.is_visible("#refusal")
     running = Server(tmp_path, tmp_path / "model.onnx")
     try:
-        assert running.logged() == f"note: the verdict of the run that made this model: {sentence}\n"
+        assert f"note: the verdict of the run that made this model: {sentence}\n" in running.logged()
+        assert careful in running.logged()
         assert running.client.get("/model").json()["refusal"] == sentence
-        assert running.upload("a.wav", as_wav(noise(3000))).json()["notes"] == [sentence]
-        assert running.windows({"windows": noise(LENGTH)[None].tolist()}).json()["notes"] == [sentence]
+        assert running.upload("a.wav", as_wav(noise(3000))).json()["notes"] == [sentence, careful]
+        assert running.windows({"windows": noise(LENGTH)[None].tolist()}).json()["notes"] == [sentence, careful]
         with Opened(browser, running) as opened:
             opened.page.wait_for_selector("#refusal", state="visible")
-            assert opened.text("#refusal") == sentence
+            assert opened.text("#refusal") == f"{sentence} {careful}"
             opened.drop("a.wav", as_wav(noise(3000)))
             opened.page.wait_for_selector("#class")
             assert opened.page.locator(".notes").count() == 0, "it is said once"

@@ -519,6 +519,34 @@ def test_the_recordings_of_source_test_windows_are_found_again(scheme):
         assert (mine == values).all(axis=(1, 2)).any()
 
 
+@pytest.mark.parametrize(
+    ("right", "windows", "classes"), [(5, 9, 3), (34, 90, 3), (45, 90, 3), (20, 20, 2), (11, 20, 2)]
+)
+def test_a_model_no_better_than_chance_is_called_so_with_both_numbers(right, windows, classes):
+    """By the tail of the binomial distribution, summed, and by how far it came from chance."""
+    labels = np.arange(windows) % classes
+    predicted = np.where(np.arange(windows) < right, labels, (labels + 1) % classes)
+    source = accuracy.Source(np.log(0.1 + 0.8 * np.eye(classes)[predicted]), labels)
+    share = np.mean([(predicted == labels)[labels == code].mean() for code in range(classes)])
+    reached = round(share * windows)
+    tail = sum(math.comb(windows, k) * (classes - 1) ** (windows - k) for k in range(reached, windows + 1))
+    by_chance = tail / classes**windows > 0.05
+    found = verdict.learnt_nothing(source)
+    assert (found is not None) == (by_chance or share < 1 / classes + 0.2 * (1 - 1 / classes))
+    if found:
+        assert f"{100 * share:.0f} %" in found
+        assert f"{100 / classes:.0f} %" in found
+        record = verdict.estimates(source, accuracy.Target(source.log_probabilities, labels), {}, {})
+        assert record["decision"] == "do not use"
+        assert found in record["verdict"]
+
+
+def test_naming_the_commonest_class_is_chance():
+    labels = np.array([0] * 95 + [1] * 5)
+    assert "50 %" in verdict.learnt_nothing(accuracy.Source(np.log(np.tile([0.9, 0.1], (100, 1))), labels))
+    assert verdict.learnt_nothing(accuracy.Source(np.log(np.tile([0.9, 0.1], (9, 1))), np.zeros(9, dtype=int))) is None
+
+
 # On a run's page.
 
 
@@ -527,14 +555,22 @@ def made_page(folder, alone: float = 0.5, **changes) -> str:
     cell = Cell("rig", "time", "a→b", "CAT*-Temperature", 0)
     made_result(folder / "run", cell, 0.9, **changes)
     labelled = changes.get("labelled", True)
-    made_result(folder / "alone", replace(cell, method="source-only"), 0.6, expected=alone, labelled=labelled)
+    made_result(
+        folder / "run" / "beside-source-only",
+        replace(cell, method="source-only"),
+        0.6,
+        expected=alone,
+        labelled=labelled,
+    )
     # The windows are the same; for every third the other run predicts another class.
     header, *rows = (folder / "run" / "predictions.csv").read_text(encoding="utf-8").splitlines()
     cells = [row.split(",") for row in rows]
     for row in cells[::3]:
         row[3] = "inner" if row[3] == "healthy" else "healthy"
-    (folder / "alone" / "predictions.csv").write_text("\n".join([header, *(",".join(row) for row in cells)]))
-    text = html.unescape(write_run_page(folder / "run", [folder / "alone"]).read_text(encoding="utf-8"))
+    (folder / "run" / "beside-source-only" / "predictions.csv").write_text(
+        "\n".join([header, *(",".join(row) for row in cells)])
+    )
+    text = html.unescape(write_run_page(folder / "run").read_text(encoding="utf-8"))
     return text.replace("\N{NO-BREAK SPACE}", " ")
 
 

@@ -24,14 +24,14 @@ from bearcat.deploy.diagnose import diagnose as diagnose_from_physics
 from bearcat.errors import InputError
 from bearcat.methods.recipe import DEFAULT_RECIPE
 
-COLUMNS = ("recording", "class", "confidence", "agreement", "windows", "unfamiliar", "familiar")
+COLUMNS = ("recording", "class", "confidence", "agreement", "windows", "unfamiliar", "familiar", "line", "physics")
 
 
 class Diagnoses(Sequence[Mapping[str, Any]]):
     """What a model says of recordings: a mapping of COLUMNS for each."""
 
     def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        self._rows = tuple({name: row[name] for name in COLUMNS} for row in rows)
+        self._rows = tuple({name: row.get(name) for name in COLUMNS} for row in rows)
 
     def __getitem__(self, index: Any) -> Any:
         return Diagnoses(self._rows[index]) if isinstance(index, slice) else self._rows[index]
@@ -51,7 +51,8 @@ class Diagnoses(Sequence[Mapping[str, Any]]):
         for row in self._rows:
             odd = "  unfamiliar" if row["familiar"] is False else ""
             shares = f"{row['confidence']:>10.1%}  {row['agreement']:>9.1%}  {row['windows']:>7}"
-            lines.append(f"{row['recording']:<{width}}  {row['class']:<{kind}}  {shares}{odd}")
+            line = f"  {row['line']}" if row["line"] else ""
+            lines.append(f"{row['recording']:<{width}}  {row['class']:<{kind}}  {shares}{line}{odd}")
         return "\n".join(lines)
 
     def to_frame(self) -> Any:
@@ -65,10 +66,14 @@ class Diagnoses(Sequence[Mapping[str, Any]]):
 
 @dataclass(frozen=True, eq=False)
 class Adaptation:
-    """A finished adaptation: its folder, its record (docs/record.md) and the diagnoses of the target's recordings."""
+    """A finished adaptation: its folder, its record (docs/record.md) and the diagnoses of the target's recordings.
+
+    `saved` is the record of the run whose model was saved: the same, or that of the unadapted one beside it.
+    """
 
     folder: Path
     record: Mapping[str, Any]
+    saved: Mapping[str, Any]
 
     @property
     def model(self) -> Path:
@@ -81,19 +86,21 @@ class Adaptation:
 
     @property
     def verdict(self) -> str:
-        """How far to trust it, in words."""
-        return str(self.record["estimates"]["verdict"])
+        """How far to trust the saved model, in words."""
+        return str(self.saved["estimates"]["verdict"])
 
     def to_frame(self) -> Any:
         """The target's recordings as a pandas data frame."""
         return self.recordings.to_frame()
 
     def __repr__(self) -> str:
-        settings, warnings = self.record["settings"], self.record["warnings"]
+        settings, warnings = self.record["settings"], self.saved["warnings"]
         title = f"{' and '.join(settings['source'])} → {settings['target']} by {settings['recipe']['name']}"
-        scores = self.record["scores"]["target"]
+        scores = self.saved["scores"]["target"]
         known = "" if scores is None else f", {scores['accuracy']:.1%} of its labelled windows right"
         lines = [title + known, repr(self.recordings), f"verdict: {self.verdict}"]
+        estimates = self.record["estimates"]
+        lines += [estimates[name]["sentence"] for name in ("second_opinion", "saved") if name in estimates]
         lines += [f"warning: {warning}" for warning in warnings]
         return "\n".join([*lines, f"model: {self.model}; page: {self.folder / 'report.html'}"])
 
@@ -114,6 +121,7 @@ def adapt(
     rate: float | None = None,
     rpm: float | str | None = None,
     bearing: str | None = None,
+    reference: str | None = None,
     device: str = "auto",
     settings: Mapping[str, Any] | None = None,
     progress: bool = False,
@@ -122,8 +130,8 @@ def adapt(
 
     `source` is a folder with a folder for each label (or several such), `target` a folder of recordings; or both are
     names of domains in `data`, a dataset's name or a path as for `bearcat adapt`. Everything else is chosen from
-    the recordings where it is not given. The results are in `out`; a finished run is not run again. `progress`
-    prints what `bearcat adapt` prints.
+    the recordings where it is not given. `reference` names target recordings known to be of a class, or one that is
+    healthy. The results are in `out`; a finished run is not run again. `progress` prints what `bearcat adapt` prints.
     """
     from bearcat.cli.train import adapt as command
     from bearcat.runs.record import read_record
@@ -141,10 +149,11 @@ def adapt(
         command(
             str(data), root=None if root is None else Path(root), source=[str(each) for each in sources],
             target=str(target), kind=input, recipe=recipe, epochs=epochs, seed=seed, window=window, channel=channel,
-            rate=rate, rpm=None if rpm is None else str(rpm), bearing=bearing, device=device, out=Path(out),
-            settings=given or None,
+            rate=rate, rpm=None if rpm is None else str(rpm), bearing=bearing, reference=reference, device=device,
+            out=Path(out), settings=given or None,
         )  # fmt: skip
-    return Adaptation(Path(out), read_record(Path(out)))
+    record = read_record(Path(out))
+    return Adaptation(Path(out), record, read_record(Path(out) / record["estimates"]["saved"]["folder"]))
 
 
 def _common_root(folders: Sequence[Path]) -> tuple[Path, list[str]]:
@@ -196,7 +205,7 @@ def _by_model(
 
     from bearcat.data.recording import Recording
     from bearcat.data.stream import Stream
-    from bearcat.deploy.predict import FoundRecording, at_rate_of, diagnose_stream, find_recordings, open_model
+    from bearcat.deploy.predict import FoundRecording, diagnose_found, find_recordings, open_model
 
     opened = open_model(model.model if isinstance(model, Adaptation) else Path(model))
     given = [files] if isinstance(files, str | Path | np.ndarray) else list(files)
@@ -208,12 +217,5 @@ def _by_model(
             found = [FoundRecording(recording.origin, opens)]
         else:
             found = list(find_recordings([Path(each)], opened, channel))
-        for one in found:
-            stream, _ = at_rate_of(opened, one.open(), rate)
-            result = diagnose_stream(opened, stream, rpm=rpm or one.rpm, bearing=bearing or one.bearing)
-            rows.append({
-                "recording": stream.origin, "class": opened.classes[result.index], "confidence": result.confidence,
-                "agreement": result.agreement, "windows": result.windows, "unfamiliar": result.unfamiliar,
-                "familiar": result.familiar,
-            })  # fmt: skip
+        rows += [diagnose_found(opened, recording, rate, rpm, bearing).to_dict() for recording in found]
     return Diagnoses(rows)

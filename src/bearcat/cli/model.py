@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bearcat.cli.options import Bearing, Channel, console
+from bearcat.cli.options import Bearing, Channel, print_recordings
 from bearcat.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from bearcat.deploy.predict import WindowPredictions
+    from bearcat.data.stream import Stream
+    from bearcat.deploy.predict import Predictor, WindowPredictions
 
 CLOSED_PIPE = 141  # 128 + SIGPIPE
 
@@ -55,12 +56,9 @@ def predict(
 
     Alarms are of recordings, whatever is printed. A file that cannot be used is reported, and the others go on.
     """
-    from dataclasses import replace
-
     from bearcat.data.bearing import find_bearing
     from bearcat.data.neighbours import Portrait, odd_recordings
-    from bearcat.deploy.predict import alarm_classes, at_rate_of, diagnose_stream, find_recordings, open_model, watched
-    from bearcat.diagnosis.physical import SecondOpinion, contradiction
+    from bearcat.deploy.predict import alarm_classes, diagnose_found, find_recordings, open_model
     from bearcat.errors import suggest
 
     for option, value, known in (("--by", by, ("recording", "window")), ("--format", form, tuple(_PRINTERS))):
@@ -70,7 +68,7 @@ def predict(
         raise InputError(f"--rpm: must be a positive number, not {rpm:g}")
     geometry = None if bearing is None else find_bearing(bearing)
     opened = open_model(model)
-    _print_refusal(opened.refusal)
+    _print_doubts(opened)
     names = opened.classes
     alarms = alarm_classes(names, alarm)
     if not alarm and len(alarms) == len(names):
@@ -83,7 +81,7 @@ def predict(
     alarmed, failed, portraits = 0, 0, list[Portrait]()
     with to_pipe(), _PRINTERS[form](by) as put:
 
-        def put_windows(windows: WindowPredictions) -> None:
+        def put_windows(stream: Stream, windows: WindowPredictions) -> None:
             for number, start in enumerate(windows.starts.tolist()):
                 best = int(windows.log_probabilities[number].argmax())
                 put({
@@ -101,34 +99,20 @@ def predict(
                         " adapted to; --bearing sets another")  # fmt: skip
         for found in find_recordings(files, opened, channel):
             try:
-                stream = watched(found.open(), portraits)
-                speed, own = rpm or found.rpm, geometry or found.bearing
-                own_rate = stream.rate or rate or opened.preparation.rate
-                second = SecondOpinion(stream.origin, own_rate, speed or opened.rpm, own or opened.bearing)
-                stream, note = at_rate_of(opened, replace(stream, blocks=second.observe(stream.blocks)), rate)
-                if note:
-                    print_note(note)
                 show = put_windows if by == "window" else None
-                diagnosis = diagnose_stream(opened, stream, batch, show, speed, own)
+                diagnosed = diagnose_found(opened, found, rate, rpm, geometry, batch, portraits, show)
             except InputError as error:
                 failed += 1
                 print(f"problem: {error.for_command_line}", file=sys.stderr)
                 continue
-            name = names[diagnosis.index]
-            physical = second.diagnosis()
-            doubt = contradiction(physical, name)
-            for sentence in filter(None, (second.problem, doubt)):
-                print_note(f"{stream.origin}: {sentence}")
+            for note in diagnosed.notes:
+                print_note(note)
+            diagnosis = diagnosed.diagnosis
             is_alarm = diagnosis.is_alarm(names, alarms, min_confidence, unfamiliar_alarm)
             alarmed += is_alarm
             if by == "recording":
-                put({
-                    "recording": stream.origin, "class": name, "confidence": diagnosis.confidence,
-                    "agreement": diagnosis.agreement, "windows": diagnosis.windows,
-                    "unfamiliar": diagnosis.unfamiliar, "familiar": diagnosis.familiar, "alarm": is_alarm,
-                    "probabilities": dict(zip(names, diagnosis.probabilities.tolist(), strict=True)),
-                    "physics": None if physical is None else physical.answer, "contradiction": doubt,
-                })  # fmt: skip
+                probabilities = dict(zip(names, diagnosis.probabilities.tolist(), strict=True))
+                put(diagnosed.to_dict() | {"alarm": is_alarm, "probabilities": probabilities})
     for sentence in odd_recordings(portraits):
         print_note(sentence)
     if alarmed or failed:
@@ -150,45 +134,33 @@ def print_note(sentence: str) -> None:
     print(f"note: {sentence}", file=sys.stderr)
 
 
-def _print_refusal(refusal: str | None) -> None:
-    """The verdict of the run that made a model, where that is not to use it."""
-    if refusal is not None:
-        print_note(f"the verdict of the run that made this model: {refusal}")
+def _print_doubts(model: Predictor) -> None:
+    """What the run that made a model found against it: a verdict not to use it, and what to be careful with."""
+    if model.refusal is not None:
+        print_note(f"the verdict of the run that made this model: {model.refusal}")
+    for sentence in model.cautions:
+        print_note(f"the run that made this model says: {sentence}")
 
 
 @contextmanager
 def _put_table(by: str) -> Iterator[Callable[[dict[str, Any]], None]]:
     """Recordings as one table at the end, whose columns then fit; windows, which may be millions, line by line."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("recording", "class", "confidence", "agreement", "windows", "unfamiliar", ""):
-        table.add_column(column, justify="left" if column in ("recording", "class", "") else "right", overflow="fold")
-    last = ""
+    rows, last = list[dict[str, Any]](), ""
 
     def put(row: dict[str, Any]) -> None:
         nonlocal last
         if by == "recording":
-            percents = {name: _percent(row[name]) for name in ("confidence", "agreement", "unfamiliar")}
-            marks = ["ALARM"] * row["alarm"] + ["unfamiliar"] * (row["familiar"] is False)
-            marks += [f"orders say {row['physics']}"] * (row["contradiction"] is not None)
-            cells = row | percents | {"windows": str(row["windows"]), "": ", ".join(marks)}
-            table.add_row(*(cells[str(column.header)] for column in table.columns))
+            rows.append(row)
             return
         if last != row["recording"]:
             last = row["recording"]
             print(f"{last}\n{'start':>12} {'seconds':>12} {'confidence':>10}  class")
         seconds = "?" if row["seconds"] is None else f"{row['seconds']:.3f}"
         mark = "  unfamiliar" if row["familiar"] is False else ""
-        print(f"{row['start']:>12} {seconds:>12} {_percent(row['confidence']):>10}  {row['class']}{mark}")
+        print(f"{row['start']:>12} {seconds:>12} {100 * row['confidence']:>8.1f} %  {row['class']}{mark}")
 
     yield put
-    if table.row_count:
-        console().print(table)
-
-
-def _percent(share: float | None) -> str:
-    return "?" if share is None else f"{100 * share:.1f} %"
+    print_recordings(rows)
 
 
 @contextmanager
@@ -203,6 +175,7 @@ def _put_csv(by: str) -> Iterator[Callable[[dict[str, Any]], None]]:
             "unfamiliar",
             "familiar",
             "alarm",
+            "line",
             "physics",
         ],
         "window": ["recording", "start", "seconds", "class", "confidence", "familiar"],
@@ -247,7 +220,7 @@ def export(
     from bearcat.deploy.model import load_model
 
     opened = load_model(model)
-    _print_refusal(opened.refusal)
+    _print_doubts(opened)
     written = export_onnx(opened, onnx)
     print(f"{written}: {written.stat().st_size / 1e6:.1f} MB; use it with: bearcat predict {written} FILES")
 
@@ -279,4 +252,4 @@ def serve(
     def started(place: str) -> None:
         print(f"{model} is served on {place} (open it in a browser; Ctrl-C stops it)", flush=True)
 
-    run(model, address, Limits(max_bytes, timeout, concurrency), token, alarm, started, _print_refusal)
+    run(model, address, Limits(max_bytes, timeout, concurrency), token, alarm, started, _print_doubts)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.console import Console
 
@@ -58,6 +58,27 @@ def console(to_error: bool = False) -> Console:
 
     width = None if sys.stdout.isatty() or to_error else 110
     return Console(stderr=to_error, width=width, markup=False, emoji=False)
+
+
+def print_recordings(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Diagnosed recordings as a table: what the model says, the line in the envelope spectrum, and what to look at."""
+    from rich.table import Table
+
+    if not rows:
+        return
+    table, line = Table(box=None, pad_edge=False, header_style="bold"), "line over background"
+    shares, some = ("confidence", "agreement", "unfamiliar"), any(row.get("line") for row in rows)
+    for column in ("recording", "class", *shares[:2], "windows", shares[2], *([line] if some else []), ""):
+        left = column in ("recording", "class", line, "")
+        table.add_column(column, justify="left" if left else "right", overflow="fold", no_wrap=column in shares)
+    for row in rows:
+        marks = ["ALARM"] * bool(row.get("alarm")) + ["unfamiliar"] * (row["familiar"] is False)
+        marks += [f"orders say {row['physics']}"] * bool(row.get("contradiction"))
+        percents = {name: "?" if row[name] is None else f"{100 * row[name]:.1f} %" for name in shares}
+        shown = (row.get("line") or "").removesuffix(" background")
+        cells = {**row, **percents, "windows": str(row["windows"]), line: shown, "": ", ".join(marks)}
+        table.add_row(*(cells[str(column.header)] for column in table.columns))
+    console().print(table)
 
 
 def dataset_named(

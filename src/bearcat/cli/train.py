@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bearcat.cli.options import Bearing, Channel, Device, Rate, Root, Rpm, Set, Track, console, dataset_named
+from bearcat.cli.options import (
+    Bearing,
+    Channel,
+    Device,
+    Rate,
+    Root,
+    Rpm,
+    Set,
+    Track,
+    console,
+    dataset_named,
+    print_recordings,
+)
 from bearcat.methods.recipe import DEFAULT_RECIPE
 
 if TYPE_CHECKING:
@@ -99,6 +111,7 @@ def adapt(
     from bearcat.data.choose import Requested, choose_settings, paper_settings
     from bearcat.methods.moving import MoveClasses
     from bearcat.methods.recipe import QUICK_EPOCHS, RECIPES, find_recipe
+    from bearcat.report.results import read_result
     from bearcat.runs import adapt as adapting
     from bearcat.runs.spec import Library, RunSpec, make_recipe
     from bearcat.runs.track import require_tracker
@@ -134,7 +147,7 @@ def adapt(
     dataset, library = opened, Library({opened: scanned})
     _print_choices(settings_of[changed.input])
     out = out or Path("bearcat-out")
-    records: list[tuple[str, dict[str, Any]]] = []
+    specs = []
     for name in names:
         main = name == names[-1]
         chosen = settings_of[changed.input if main else RECIPES[name].input]
@@ -142,18 +155,20 @@ def adapt(
         usual = RECIPES[name].schedule.epochs
         own_epochs = min(usual, QUICK_EPOCHS) if data_name == "simulated" else usual
         length = own_epochs if epochs is None else epochs
-        spec = RunSpec(
+        specs.append(RunSpec(
             dataset_label(data_name), dataset, task, name, make_recipe(name, chosen.preparation.input, length, own),
             chosen.preparation, chosen.split, seed, precision, mix, chosen=chosen.choices, warnings=chosen.warnings,
-        )  # fmt: skip
-        folder, others = (
-            (out, [out / f"beside-{other}" for other, _ in records]) if main else (out / f"beside-{name}", [])
-        )
-        with _training_bar(name, length) as progress:
-            records.append((name, adapting.adapt(spec, folder, where, progress, others, main, track, library)))
-    _print_scores(str(task).replace("→", " → "), records, settings_of[changed.input].warnings)
-    _print_recordings(records[-1][1])
-    print_trust(*records[-1])
+        ))  # fmt: skip
+    record = adapting.adapt(specs[-1], out, where, _training_bar, specs[:-1], track, library)
+    result = read_result(out)
+    runs = [(run.cell.method, run.record) for run in (*result.beside, result)]
+    _print_scores(str(task).replace("→", " → "), runs, settings_of[changed.input].warnings)
+    print_recordings(record["recordings"][:MOST_PRINTED])
+    if len(record["recordings"]) > MOST_PRINTED:
+        print(f"… and {len(record['recordings']) - MOST_PRINTED} more recordings, in record.json and on the page")
+    print_trust(result.saved.cell.method, result.saved.record)
+    estimates = record["estimates"]
+    print(*(estimates[name]["sentence"] for name in ("second_opinion", "saved") if name in estimates), sep="\n")
     if (out / "report.html").exists():
         print(f"Results are in {out}: record.json, predictions.csv, curves.csv, reliability.png, model/")
         print(f"All of it on one page: {out / 'report.html'}")
@@ -209,7 +224,7 @@ def _print_choices(chosen: DataSettings) -> None:
         print(f"warning: {warning}", file=sys.stderr)
 
 
-def _print_scores(title: str, records: Sequence[tuple[str, dict[str, Any]]], printed: Sequence[str]) -> None:
+def _print_scores(title: str, records: Sequence[tuple[str, Mapping[str, Any]]], printed: Sequence[str]) -> None:
     """Scores of the runs, and their warnings but for those that were printed already."""
     from rich.table import Table
 
@@ -241,22 +256,6 @@ def _print_scores(title: str, records: Sequence[tuple[str, dict[str, Any]]], pri
                 print(f"warning: {name}: {warning}", file=sys.stderr)
 
 
-def _print_recordings(record: Mapping[str, Any]) -> None:
-    """The target's recordings with their diagnoses, as `predict` prints them."""
-    from rich.table import Table
-
-    found = record.get("recordings") or []
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("recording", "class", "confidence", "agreement", "unfamiliar"):
-        table.add_column(column, justify="left" if column in ("recording", "class") else "right")
-    for row in found[:MOST_PRINTED]:
-        shares = (row["confidence"], row["agreement"], row["unfamiliar"])
-        table.add_row(row["recording"], row["class"], *("–" if share is None else f"{share:.1%}" for share in shares))
-    console().print(table)
-    if len(found) > MOST_PRINTED:
-        print(f"… and {len(found) - MOST_PRINTED} more recordings, in record.json and on the page")
-
-
 def print_trust(name: str, record: Mapping[str, Any]) -> None:
     """What to expect of the model on the target, found without its labels; and what those say, where there are any."""
     from bearcat.trust.shares import shares_sentences
@@ -274,8 +273,6 @@ def print_trust(name: str, record: Mapping[str, Any]) -> None:
             inside = "inside" if low <= 100 * scores["accuracy"] <= high else "outside"
             print(f"Its labels, which it did not see, say {100 * scores['accuracy']:.1f} %, {inside} that interval.")
     print(f"Verdict: {record['estimates']['verdict']}")
-    if "second_opinion" in record["estimates"]:
-        print(record["estimates"]["second_opinion"]["sentence"])
 
 
 def recipes() -> None:

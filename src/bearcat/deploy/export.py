@@ -44,7 +44,7 @@ OPSET = 18
 BATCH = 16  # windows a call: more do not fit a core's cache (benchmarks/predict_speed.py)
 
 METADATA = ("classes", "preparation", "rate", "rpm", "channel", "bearing", "channels", "calibrated",
-            "pooled_temperature", "refusal", "familiarity", "needs", "made_by")  # fmt: skip
+            "pooled_temperature", "refusal", "cautions", "familiarity", "needs", "made_by")  # fmt: skip
 BEHIND = {"rpm": "rpm", "bearing": "orders"}  # what a recording says → the graph's input behind the windows
 
 Array = NDArray[Any]
@@ -93,6 +93,11 @@ class OnnxModel:
         """The verdict of the run that made it, where that is not to use it."""
         refusal: str | None = self.metadata["refusal"]
         return refusal
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What that run found that whoever uses it should know."""
+        return tuple(self.metadata["cautions"])
 
     def predict(self, windows: Array, rpm: float | None = None, bearing: Bearing | None = None) -> Array:
         """(window, channel, sample) windows as recorded → calibrated probabilities (window, class)."""
@@ -162,7 +167,8 @@ def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
             channels=metadata["channels"],
             pooled_temperature=metadata["pooled_temperature"],
             metadata={
-                name: metadata[name] for name in ("calibrated", "refusal", "made_by", "rpm", "channel", "bearing")
+                name: metadata[name]
+                for name in ("calibrated", "refusal", "cautions", "made_by", "rpm", "channel", "bearing")
             },
             input=metadata["preparation"].pop("input"),
             needs=tuple(metadata.get("needs", ())),
@@ -209,6 +215,7 @@ def export_onnx(model: Model, path: Path) -> Path:
         "calibrated": model.calibrated,
         "pooled_temperature": model.pooled_temperature,
         "refusal": model.refusal,
+        "cautions": model.cautions,
         "familiarity": _encode_familiarity(model.familiarity),
         "needs": find_input(model.preparation.input).needs,
         "made_by": made_by,

@@ -56,6 +56,10 @@ def _bearing(value: Any) -> bool:
     return True
 
 
+def _sentences(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_text, value))
+
+
 def _or_none(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: value is None or check(value)
 
@@ -79,6 +83,7 @@ FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "calibration_at_bound": (_flag, "true or false"),
     "pooled_temperature": (_positive, "a positive number"),
     "refusal": (_or_none(_text), "a sentence, or null"),
+    "cautions": (_sentences, "a list of sentences"),
     "familiarity": (_or_none(_table), "a table, or null"),
     "made_by": (_table, "a table"),
     "sha256": (_text, "a checksum"),

@@ -107,6 +107,11 @@ class Model:
         """The verdict of the run that made it, where that is not to use it: training broke down, or gave one class."""
         return self.metadata.get("refusal")
 
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What that run found that whoever uses it should know: no fault in the target, physics that contradicts it."""
+        return tuple(self.metadata.get("cautions", ()))
+
     def log_probabilities(
         self, windows: np.ndarray, rpm: Speed | None = None, bearing: Bearing | None = None
     ) -> np.ndarray:
@@ -180,6 +185,7 @@ def save_model(folder: Path, model: Model) -> None:
         "calibration_at_bound": model.calibration is not None and bool(model.calibration.at_bound.any()),
         "pooled_temperature": model.pooled_temperature,
         "refusal": model.refusal,
+        "cautions": list(model.cautions),
         "familiarity": model.familiarity
         and {
             "windows": len(model.familiarity.features),
@@ -257,7 +263,7 @@ def model_card(metadata: Mapping[str, Any]) -> str:
     classes = ", ".join(metadata["classes"])
     parts = [
         f"# A bearing diagnosis model: {recipe.get('recipe', 'recipe unknown')}, {recipe.get('task', 'task unknown')}",
-        *([f"**{metadata['refusal']}**"] if metadata.get("refusal") else []),
+        *(f"**{sentence}**" for sentence in (metadata.get("refusal"), *metadata.get("cautions", ())) if sentence),
         "Written by bearcat; the numbers are those of the run that made the model. Use it with `bearcat predict`,"
         " or export it with `bearcat export`.",
         f"## What it does\nTakes windows of {preparation['length']} samples of {metadata['channels']} channel(s) at"

@@ -29,6 +29,7 @@ from bearcat.data.neighbours import MEASURED, Portrait, portrait
 from bearcat.data.prepare import Preparation
 from bearcat.data.recording import HEALTHY_NAMES, Floats, Integers, RecordingInfo, rate_ratio, spectral_shape
 from bearcat.data.stream import Stream
+from bearcat.diagnosis.physical import PhysicalDiagnosis, SecondOpinion, contradiction
 from bearcat.errors import InputError, suggest
 from bearcat.trust.accuracy import Booleans
 from bearcat.trust.familiarity import Familiarity
@@ -65,6 +66,8 @@ class Predictor(Protocol):
     def calibrated(self) -> bool: ...  # and not at its bound
     @property
     def refusal(self) -> str | None: ...  # the verdict of the run that made it, where that is not to use it
+    @property
+    def cautions(self) -> tuple[str, ...]: ...  # what that run found that whoever uses it should know
     @property
     def familiarity(self) -> Familiarity | None: ...
 
@@ -274,6 +277,53 @@ def diagnose_stream(
         if show is not None:
             show(windows)
     return diagnose(counted, model.pooled_temperature, model.familiarity)
+
+
+@dataclass(frozen=True, eq=False)
+class RecordingDiagnosis:
+    """A recording's diagnosis by a model, and from physics where rate, speed and bearing are known."""
+
+    origin: str
+    label: str
+    diagnosis: Diagnosis
+    physical: PhysicalDiagnosis | None
+    notes: tuple[str, ...]  # for the reader: another rate, why there is no second opinion, a contradiction
+
+    @property
+    def contradiction(self) -> str | None:
+        return contradiction(self.physical, self.label)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A row of a table."""
+        found, physical = self.diagnosis, self.physical
+        return {
+            "recording": self.origin, "class": self.label, "confidence": found.confidence,
+            "agreement": found.agreement, "windows": found.windows, "unfamiliar": found.unfamiliar,
+            "familiar": found.familiar, "line": None if physical is None else physical.line(self.label),
+            "physics": None if physical is None else physical.answer, "contradiction": self.contradiction,
+        }  # fmt: skip
+
+
+def diagnose_found(
+    model: Predictor,
+    found: FoundRecording,
+    rate: float | None = None,
+    rpm: float | None = None,
+    bearing: Bearing | None = None,
+    batch: int = BATCH,
+    portraits: list[Portrait] | None = None,
+    show: Callable[[Stream, WindowPredictions], None] | None = None,
+) -> RecordingDiagnosis:
+    """The diagnosis of a recording with a second opinion; what is not given is the recording's, else the model's."""
+    stream = found.open() if portraits is None else watched(found.open(), portraits)
+    rpm, bearing = rpm or found.rpm, bearing or found.bearing
+    own_rate = stream.rate or rate or model.preparation.rate
+    second = SecondOpinion(stream.origin, own_rate, rpm or model.rpm, bearing or model.bearing)
+    stream, note = at_rate_of(model, replace(stream, blocks=second.observe(stream.blocks)), rate)
+    diagnosis = diagnose_stream(model, stream, batch, None if show is None else partial(show, stream), rpm, bearing)
+    label, physical = model.classes[diagnosis.index], second.diagnosis()
+    doubts = [f"{stream.origin}: {text}" for text in (second.problem, contradiction(physical, label)) if text]
+    return RecordingDiagnosis(stream.origin, label, diagnosis, physical, (*([note] if note else []), *doubts))
 
 
 def alarm_classes(classes: Sequence[str], named: Sequence[str] | None) -> set[str]:

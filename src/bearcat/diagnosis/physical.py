@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import exp
 from typing import Any
 
 from bearcat.data.bearing import Bearing
@@ -73,6 +74,17 @@ class PhysicalDiagnosis:
         """The band in Hz that shows it best."""
         low, high = self.evidence.faults[self.shown].band
         return low * self.rate / 2, high * self.rate / 2
+
+    def line(self, label: str) -> str:
+        """The strongest line of the fault a class stands for; where it stands for none, of the strongest fault."""
+        state, faults = state_of(label), self.evidence.faults
+        strongest = self.shown if state is None else max(faults, key=lambda fault: faults[fault].level)
+        fault = state if state in FAULTS else strongest
+        (name, times, _), found = FAULTS[fault], faults[fault]
+        level, number = max(zip(found.lines, MULTIPLES, strict=True))
+        hertz = number * found.order * found.scale * self.rpm / 60
+        place = f"{name if number * times == 1 else f'{number * times} × {name}'} {hertz:.1f} Hz"
+        return f"{'at most ' if state == 'healthy' else ''}{place}, {exp(level):.0f} × background"
 
     def __str__(self) -> str:
         return f"{self.recording}: {self.answer} ({100 * self.confidence:.0f} %): {self.reason}"

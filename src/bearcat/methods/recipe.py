@@ -118,6 +118,20 @@ class Recipe:
         changed = (replace(each, **changes) if each.name == name else each for each in self.ingredients)
         return replace(self, ingredients=tuple(changed))
 
+    @property
+    def adapts(self) -> bool:
+        """Whether it uses the target; scaling each window, or all by the source, does not."""
+        return any(not isinstance(each, Standardise) or each.by == "domain" for each in self.ingredients)
+
+    def unadapted(self) -> tuple[str, Recipe]:
+        """The same network, schedule and calibration trained on the source alone, with its name among RECIPES."""
+        scaling: Standardise | None = self.find(Standardise)
+        if scaling is not None and scaling.by == "domain":
+            scaling = replace(scaling, by="source")
+        name = f"{self.encoder.partition(':')[0]}-source-only"
+        plain = replace(self, ingredients=(scaling,) if scaling else (), passes="shared", doubled=False)
+        return name if name in RECIPES else "source-only", plain
+
     def for_input(self, text: str) -> Recipe:
         """With the paper's schedule for an input (a row of INPUTS)."""
         from bearcat.data.inputs import find_input

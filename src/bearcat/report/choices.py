@@ -1,7 +1,7 @@
-"""Which of several runs to take when there are no target labels (`bearcat adapt --beside`).
+"""Which of several runs of a task to take when there are no target labels: what `bearcat adapt` saves.
 
-The validator is CHOOSER, chosen by measurement (docs/results.md). Where there are labels, the sentence also
-says which run they would have chosen.
+Of a recipe and its unadapted counterpart `choose_saved` takes one (docs/trust.md). Of further recipes (`--beside`) the
+page says which has the highest validator, CHOOSER; where there are labels, also which run they would have chosen.
 """
 
 from __future__ import annotations
@@ -16,6 +16,41 @@ from bearcat.trust.accuracy import agreement
 from bearcat.trust.verdict import CHOOSER
 
 NAME = CHOOSER.upper()
+
+
+SLACK = 0.02  # a window in fifty, by which check models may agree less with an adapted model
+
+
+def choose_saved(result: Result, plain: Result | None) -> dict[str, Any]:
+    """Which model of a run's folder to save, the recipe's or that of its unadapted counterpart: `estimates.saved`.
+
+    A recipe that decides itself whether to adapt is believed: on public and simulated recordings it never lost to the
+    unadapted network. Any other recipe is saved where check models agree with it no less than with the unadapted
+    network. `plain` is None where the recipe adapts nothing, or kept the unadapted network.
+    """
+    name, moving = result.cell.method, result.estimates.get("shares", {}).get("moving")
+    kept = {"recipe": name, "adapted": result.adapts and (moving is None or bool(moving["adapted"])), "folder": "."}
+    if plain is None and not result.adapts:
+        return kept | {"sentence": f"Unadapted model saved: {name} adapts nothing."}
+    if plain is None:
+        return kept | {"sentence": f"Unadapted model saved: {name} found no support for adapting in the recordings."}
+    other = {"recipe": plain.cell.method, "adapted": False, "folder": plain.folder.name}
+    of_other = f"; the adapted one, by {name}, is in model-adapted/."
+    broken = [bool(run.record["failed"] or run.record["collapsed"]) for run in (result, plain)]
+    if broken == [True, False]:
+        why = "broke down" if result.record["failed"] else "gives every recording of the target the same class"
+        return other | {"sentence": f"Unadapted model saved: {name} {why}{of_other}"}
+    if moving is not None:
+        why = "reference recordings" if moving.get("reference") else "groups that the target's recordings form"
+        return kept | {"sentence": f"Adapted model saved: adapting was supported by the {why}."}
+    mine, alone = ((run.estimates["accuracy"].get("agreement") or {}).get("value") for run in (result, plain))
+    if mine is None or alone is None or broken[1]:
+        return kept | {"sentence": f"Adapted model saved, by {name}: nothing speaks for the unadapted one."}
+    agreed = f"agree with it in {100 * mine:.0f} % of windows and with the unadapted model in {100 * alone:.0f} %"
+    if mine >= alone - SLACK:
+        return kept | {"sentence": f"Adapted model saved, by {name}: check models {agreed}."}
+    of_other = f" which {agreed.replace('with it', 'with the adapted model')}{of_other}"
+    return other | {"sentence": f"Unadapted model saved: adapting was not supported by the check models,{of_other}"}
 
 
 def validator(result: Result) -> Any:
@@ -36,7 +71,7 @@ def recipe_sentences(results: Sequence[Result]) -> Iterator[str]:
         return
     values = [f"{run.cell.method} {value:.3f}" for run in results if (value := validator(run)) is not None]
     names = listed([run.cell.method for run in best])
-    text = f"Recommended of these, without labels: {names}, by {NAME} ({', '.join(values)})."
+    text = f"Of these recipes {names} has the highest {NAME}, found without labels ({', '.join(values)})."
     truths = {run.cell.method: truth for run in results if (truth := run.score("target", "accuracy")) is not None}
     if len(truths) == len(results):
         text += f" The best by its labels is {max(truths, key=lambda name: truths[name])}."
@@ -59,5 +94,5 @@ def compared(result: Result, others: Sequence[Result]) -> dict[str, Any]:
         "runs": [run.cell.method for run in others],
         "agreement": agreements(result, same_task),
         "negative_transfer": bool(doubtful_transfer(result, others)) if alone else None,
-        "recommended": [run.cell.method for run in favoured(together)] if len(together) > 1 else None,
+        f"highest_{CHOOSER}": [run.cell.method for run in favoured(together)] if len(together) > 1 else None,
     }

@@ -30,6 +30,7 @@ from bearcat.methods.recipe import RECIPES
 from bearcat.storage import read_json
 
 Floats = NDArray[np.float64]
+BESIDE = "beside-"  # and a recipe's name: the folder of a run that `bearcat adapt` compares with
 
 
 @dataclass(frozen=True, order=True)
@@ -74,6 +75,19 @@ class Result:
     @property
     def estimates(self) -> Any:
         return self.record["estimates"]
+
+    @property
+    def saved(self) -> Result:
+        """The run whose model stands in this run's folder: itself, or the unadapted one beside it."""
+        place = (self.estimates.get("saved") or {}).get("folder", ".")
+        return self if place == "." else read_result(self.folder / place)
+
+    @cached_property
+    def beside(self) -> list[Result]:
+        """Finished runs in this run's folder that it is compared with, in the order of RECIPES."""
+        places = [place.parent for place in self.folder.glob(f"{BESIDE}*/record.json")]
+        names = ordered_names(place.name.removeprefix(BESIDE) for place in places)
+        return [read_result(self.folder / f"{BESIDE}{name}") for name in names]
 
     @property
     def recipe(self) -> Any:

@@ -19,7 +19,7 @@ from bearcat.report.records import data_sentence, epochs_words, settings_table
 from bearcat.report.results import Result, read_result
 from bearcat.report.typeset import NOTHING, Table, TableEntry, number_entry, percent_entry
 from bearcat.trust.accuracy import ESTIMATORS
-from bearcat.trust.shares import shares_sentences
+from bearcat.trust.shares import all_healthy, shares_sentences
 from bearcat.trust.verdict import VALIDATORS
 
 SCORES = {
@@ -33,10 +33,11 @@ SCORES = {
 }
 
 
-def write_run_page(folder: Path, beside: Sequence[Path] = ()) -> Path:
-    """report.html of the run in this folder, with the runs `beside` it for comparison; its path."""
+def write_run_page(folder: Path) -> Path:
+    """report.html of the run in this folder, with the runs beside it for comparison; its path."""
     environment = templates()
-    result, *others = (read_result(path) for path in (folder, *beside))
+    result = read_result(folder)
+    others, saved = result.beside, result.saved
     together = [*others, result]
     cell = result.cell
     drawn = [
@@ -48,14 +49,14 @@ def write_run_page(folder: Path, beside: Sequence[Path] = ()) -> Path:
         curves.threshold_curves(together),
         curves.coverage_curves(together),
     ]
-    scores, trust = _score_section(result, together), _trust_section(result, others)
+    scores, trust = _score_section(result, together), _trust_section(result, others, saved)
     labelled = result.record["scores"]["target"] is not None
     page = ReportPage(
         title=f"{cell.method} on {cell.task}",
         subtitle=f"{cell.dataset}, {cell.input} input, seed {cell.seed}, {epochs_words([result])}",
         numbers=_headline(result),
         sections=(
-            *_recordings_section(result),
+            *_recordings_section(result, saved),
             *((scores, trust) if labelled else (trust, scores)),  # the verdict first where it is all there is
             Section("Figures", figures=tuple(in_page(figure) for figure in drawn if figure is not None)),
             Section(
@@ -73,8 +74,8 @@ def write_run_page(folder: Path, beside: Sequence[Path] = ()) -> Path:
     return write_page(folder / "report.html", page, environment)
 
 
-def _recordings_section(result: Result) -> list[Section]:
-    """The target's recordings with their diagnoses, and what to do; first on the page."""
+def _recordings_section(result: Result, saved: Result) -> list[Section]:
+    """The target's recordings with their diagnoses by the saved model, and what to do; first on the page."""
     found = result.record.get("recordings")
     if not found:
         return []
@@ -83,18 +84,23 @@ def _recordings_section(result: Result) -> list[Section]:
         familiar = {True: "familiar", False: "unfamiliar", None: NOTHING}[row["familiar"]]
         texts = (TableEntry(row["recording"]), TableEntry(row["class"]))
         shares = (percent_entry(row["confidence"]), percent_entry(row["agreement"]), percent_entry(row["unfamiliar"]))
-        rows.append((*texts, *shares, TableEntry(familiar), number_entry(row["windows"], "{}")))
-    header = ("recording", "diagnosis", "confidence", "agreement", "unfamiliar windows", "looks", "windows")
+        line = TableEntry(row.get("line") or NOTHING)
+        rows.append((*texts, *shares, TableEntry(familiar), number_entry(row["windows"], "{}"), line))
+    header = ("recording", "diagnosis", "confidence", "agreement", "unfamiliar windows", "looks", "windows", "line")
     note = (
         "In percent. Confidence is the recording's, pooled from its windows; agreement the share of windows of the same"
-        " class; an unfamiliar recording looks like nothing the model was adapted to."
+        " class; an unfamiliar recording looks like nothing the model was adapted to. Line: the strongest line of the"
+        " diagnosed fault in the envelope spectrum and its power over the background, if speed and bearing are known."
     )
     counts = Counter(row["class"] for row in found)
     totals = ", ".join(f"{name} {count}" for name, count in counts.most_common())
     table = Table("recordings", f"Recordings of {result.record['settings']['target']}", note, header, tuple(rows))
-    second = result.estimates.get("second_opinion")
-    advice = [f"Diagnoses: {totals}.", str(result.estimates["verdict"]), *_advice(found)]
+    second, chosen = result.estimates.get("second_opinion"), result.estimates.get("saved")
+    advice = [f"Diagnoses: {totals}.", str(saved.estimates["verdict"]), *_advice(found)]
+    if (shares := saved.estimates.get("shares")) and (sentence := all_healthy(shares)):
+        advice.append(sentence)
     advice += [second["sentence"]] if second and second["contradicted"] else []
+    advice += [chosen["sentence"]] if chosen else []
     return [Section("Diagnoses of the target", tuple(advice), tables=(table,))]
 
 
@@ -159,9 +165,9 @@ def _score_section(result: Result, together: Sequence[Result]) -> Section:
     return Section("Scores", tuple(sentences), tuple(warned), (table,))
 
 
-def _trust_section(result: Result, others: Sequence[Result]) -> Section:
-    """What can be said without target labels, beside the truth where there is one."""
-    estimates, checked = result.estimates, result.record["estimates_checked"]
+def _trust_section(result: Result, others: Sequence[Result], saved: Result) -> Section:
+    """What can be said of the saved model without target labels, beside the truth where there is one."""
+    estimates, checked = saved.estimates, saved.record["estimates_checked"]
     sentences = [
         "The target has no labels, so none of this could be checked."
         if checked is None
@@ -169,7 +175,7 @@ def _trust_section(result: Result, others: Sequence[Result]) -> Section:
         "Estimates rest on confidence that was calibrated on the source: where the target differs, they are often too"
         " high, and nothing in the data says by how much (docs/trust.md).",
     ]
-    if (shares := estimates.get("shares")) and not result.record["failed"]:
+    if (shares := estimates.get("shares")) and not saved.record["failed"]:
         sentences = [*filter(None, [shares.get("adaptation")]), *shares_sentences(shares), *sentences]
     for name, share in agreements(result, others).items():
         sentences.append(
@@ -183,8 +189,8 @@ def _trust_section(result: Result, others: Sequence[Result]) -> Section:
         f" {_percent(familiarity['rate'])} of the target's windows; {_percent(familiarity['false_alarms'])} of held-out"
         f" ones were beyond them, and {_percent(familiarity['source_unfamiliar'])} of the source's."
     )
-    if "second_opinion" in estimates:
-        sentences.append(estimates["second_opinion"]["sentence"] + " Either may be wrong (docs/diagnose.md).")
+    if "second_opinion" in result.estimates:
+        sentences.append(result.estimates["second_opinion"]["sentence"] + " Either may be wrong (docs/diagnose.md).")
     together = [*others, result]
     return Section(
         "How far to trust this",

@@ -2,17 +2,21 @@
 
     OUT/
       record.json, predictions.csv, curves.csv, run.json, reliability.png, model/      as in run.py
+      beside-RECIPE/           the same of recipes it is compared with; the unadapted counterpart always is
+      model-adapted/           the recipe's own model, where that of its unadapted counterpart is saved as model/
       report.html              all of it on one page
       checkpoint.safetensors   while training; an interrupted run goes on from it
 
 >>> record = adapt(spec, Path("out"), torch.device("cpu"))
+>>> record["estimates"]["saved"]["sentence"]
 """
 
 from __future__ import annotations
 
-import csv
-from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +25,13 @@ import torch
 from bearcat.data import Catalogue, Entry, Task
 from bearcat.data.catalogue import find_domain
 from bearcat.data.datasets.folder import EMPTY, FolderEntry
+from bearcat.deploy.model import load_model, save_model
 from bearcat.diagnosis.classifier import state_of
-from bearcat.diagnosis.physical import SecondOpinion, contradiction
+from bearcat.diagnosis.physical import PhysicalDiagnosis, SecondOpinion, contradiction
 from bearcat.errors import InputError
-from bearcat.report.choices import compared
-from bearcat.report.results import read_result
-from bearcat.runs.record import PREDICTIONS, add_estimate, drawable
+from bearcat.report.choices import choose_saved, compared
+from bearcat.report.results import BESIDE, read_result
+from bearcat.runs.record import amend_record, drawable
 from bearcat.runs.run import EXTRAS, run_stack
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.training.evaluate import EpochEnd
@@ -35,7 +40,7 @@ from bearcat.training.evaluate import EpochEnd
 DEMONSTRATION = ["severities=0.2,0.5", "faults=inner,outer"]
 DEMONSTRATION_SENTENCE = "Simulated bearings (healthy; inner and outer race, defects of 0.2 and 0.5 mm), to see it."
 
-MOST_COMPARED = 200  # recordings of the target that are read again for a second opinion
+Bar = Callable[[str, int], AbstractContextManager[Callable[[EpochEnd], None] | None]]  # of a recipe and its epochs
 
 
 def choose_task(catalogue: Catalogue, source: Sequence[str], target: str | None) -> Task:
@@ -68,36 +73,82 @@ def _domain(name: str, catalogue: Catalogue) -> str:
     return find_domain(name, catalogue.domains)
 
 
+@contextmanager
+def no_bar(recipe: str, epochs: int) -> Iterator[None]:  # noqa: ARG001
+    yield None
+
+
 def adapt(
     spec: RunSpec,
     out: Path,
     device: torch.device,
-    progress: Callable[[EpochEnd], None] | None = None,
-    beside: Sequence[Path] = (),
-    page: bool = True,
+    bar: Bar = no_bar,
+    beside: Sequence[RunSpec] = (),
     track: str | None = None,
     library: Library | None = None,
 ) -> dict[str, Any]:
-    """Trains, evaluates and writes everything into OUT; returns the record. A finished run is not run again.
+    """Trains, evaluates and writes everything into OUT; returns the record. What is finished is not run again.
 
-    `beside` are folders of other finished runs that the record and the page compare it with.
+    The recipe's unadapted counterpart is trained too, unless the recipe is that, or kept it; the model of one of the
+    two is saved (`choose_saved`). `beside` are further runs to compare with.
     """
-    library, checkpoint = library or Library(), out / "checkpoint.safetensors"
+    library = library or Library()
     keep = EXTRAS if drawable() else ("model",)
-    (record,) = run_stack([spec], [out], device, progress, checkpoint, keep=keep, library=library, track=track)
-    checkpoint.unlink(missing_ok=True)
-    if beside:
-        found = compared(read_result(out), [read_result(folder) for folder in beside])
-        if record["estimates"].get("beside") != found:
-            record = add_estimate(out, "beside", found)
-    opinion = second_opinion(spec, out, library)
-    if opinion is not None and record["estimates"].get("second_opinion") != opinion:
-        record = add_estimate(out, "second_opinion", opinion)
-    if page and drawable():
+
+    def trained(run: RunSpec, folder: Path) -> dict[str, Any]:
+        checkpoint = folder / "checkpoint.safetensors"
+        with bar(run.recipe_name, run.recipe.schedule.epochs) as progress:
+            (record,) = run_stack(
+                [run], [folder], device, progress, checkpoint, keep=keep, library=library, track=track
+            )
+        checkpoint.unlink(missing_ok=True)
+        return record
+
+    record = trained(spec, out)
+    name, recipe = spec.recipe.unadapted()
+    others = {other.recipe_name: other for other in beside if other.recipe_name != spec.recipe_name}
+    moving = record["estimates"]["shares"].get("moving", {"adapted": True})
+    compares = spec.recipe.adapts and bool(moving["adapted"])
+    if compares or name in others:
+        others[name] = replace(spec, recipe_name=name, recipe=recipe)
+    for other in others.values():
+        trained(other, out / f"{BESIDE}{other.recipe_name}")
+
+    result = read_result(out)
+    saved = choose_saved(result, read_result(out / f"{BESIDE}{name}") if compares else None)
+    if saved["folder"] != ".":
+        _exchange_model(out, out / saved["folder"])
+    found = {"beside": compared(result, result.beside)} if result.beside else {}
+    if record["estimates"].get("saved") == saved:
+        record = amend_record(out, found)
+    else:
+        rows, opinion = second_opinion(spec, read_result(out / saved["folder"]).record["recordings"], library)
+        if opinion and opinion["contradicted"]:
+            _caution(out / "model", opinion["sentence"])
+        found |= {"saved": saved} | ({"second_opinion": opinion} if opinion else {})
+        record = amend_record(out, found, recordings=rows)
+    if drawable():
         from bearcat.report.run_page import write_run_page
 
-        write_run_page(out, beside)
+        write_run_page(out)
     return record
+
+
+def _exchange_model(out: Path, folder: Path) -> None:
+    """Puts the model of the run in `folder` in the place of the recipe's own, which is kept under another name."""
+    model, own, half = out / "model", out / "model-adapted", out / ".model"
+    if not own.exists():
+        model.rename(own)
+    if not model.exists():
+        shutil.copytree(folder / "model", half, dirs_exist_ok=True)
+        half.rename(model)
+
+
+def _caution(folder: Path, sentence: str) -> None:
+    """Adds a sentence to what the saved model says of itself."""
+    model = load_model(folder)
+    if sentence not in model.cautions:
+        save_model(folder, replace(model, metadata={**model.metadata, "cautions": [*model.cautions, sentence]}))
 
 
 def _may_be_known(entry: Entry) -> bool:
@@ -105,43 +156,48 @@ def _may_be_known(entry: Entry) -> bool:
     return not isinstance(entry, FolderEntry) or (entry.row.bearing is not None and entry.row.rpm is not None)
 
 
-def second_opinion(spec: RunSpec, out: Path, library: Library) -> dict[str, Any] | None:
-    """What the bearing's orders say of the target's recordings, beside what most test windows of each were called.
+def second_opinion(
+    spec: RunSpec, rows: Sequence[dict[str, Any]], library: Library
+) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """The diagnosed recordings, each with the line in its envelope spectrum; and what the bearing's orders say of them.
 
-    None where no recording's speed and bearing are known, or no class is a state of a bearing.
+    `line` and `physics` are None where speed or bearing are not known; the opinion is None where no recording's are,
+    or no class is a state of a bearing.
     """
-    votes: dict[str, Counter[str]] = defaultdict(Counter)
-    with (out / PREDICTIONS).open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            votes[row["recording"]][row["predicted"]] += 1
-    compared, contradicted = 0, []
-    entries = [
-        entry
+    entries = {
+        entry.origin: entry
         for entry in library.catalogue(spec.dataset).entries
-        if entry.domain == spec.task.target and entry.origin in votes and _may_be_known(entry)
-    ]
-    for entry in entries[:: -(-len(entries) // MOST_COMPARED) or 1]:
-        recording, label = entry.read(), votes[entry.origin].most_common(1)[0][0]
-        if recording.speed is not None or state_of(label) is None:
-            continue
-        second = SecondOpinion(entry.origin, recording.rate, recording.rpm, recording.bearing)
-        for _ in second.observe([recording.signal]):
-            pass
-        physical = second.diagnosis()
-        if physical is None or physical.state is None:
-            continue
-        compared += 1
-        if contradiction(physical, label):
-            found = {"physics": physical.answer, "confidence": physical.confidence, "reason": physical.reason}
-            contradicted.append({"recording": entry.origin, "model": label, **found})
+        if entry.domain == spec.task.target and _may_be_known(entry)
+    }
+    found, compared, contradicted = [], 0, []
+    for row in rows:
+        physical = _physical(entries[row["recording"]]) if row["recording"] in entries else None
+        line, physics = (None, None) if physical is None else (physical.line(row["class"]), physical.answer)
+        doubt = contradiction(physical, row["class"])
+        found.append(row | {"line": line, "physics": physics, "contradiction": doubt})
+        compared += physical is not None and physical.state is not None and state_of(row["class"]) is not None
+        if physical is not None and doubt:
+            reason = {"physics": physical.answer, "confidence": physical.confidence, "reason": physical.reason}
+            contradicted.append({"recording": row["recording"], "model": row["class"], **reason})
     if not compared:
-        return None
+        return found, None
     sentence = f"The bearing's orders agree with the model on all {compared} target recordings that they tell."
     if contradicted:
         first = contradicted[0]
         said = "show no fault" if first["physics"] == "healthy" else f"say {first['physics']}"
         sentence = (
             f"The bearing's orders contradict the model on {len(contradicted)} of {compared} target recordings, such as"
-            f" {first['recording']}: the model says '{first['model']}', they {said}."
+            f" {first['recording']}: the model says '{first['model']}', they {said}: {first['reason']}."
         )
-    return {"recordings": compared, "contradicted": contradicted, "sentence": sentence}
+    return found, {"recordings": compared, "contradicted": contradicted, "sentence": sentence}
+
+
+def _physical(entry: Entry) -> PhysicalDiagnosis | None:
+    """The diagnosis from physics; None where the speed varies, or anything it needs is not known."""
+    recording = entry.read()
+    if recording.speed is not None:
+        return None
+    second = SecondOpinion(entry.origin, recording.rate, recording.rpm, recording.bearing)
+    for _ in second.observe([recording.signal]):
+        pass
+    return second.diagnosis()

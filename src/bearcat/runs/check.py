@@ -25,6 +25,7 @@ from bearcat.errors import InputError, suggest
 from bearcat.report.results import Predictions, read_result
 from bearcat.runs.record import (
     PREDICTIONS,
+    amend_record,
     drawable,
     log_probabilities_text,
     read_record,
@@ -56,10 +57,11 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> dict[str, Any]:
     """Compares the run with these labels, writes estimate, calibration, decision and verdict into its record and
     model; returns the entry. `labels` are all that are known: those of an earlier check are forgotten.
 
-    The recordings need not be drawn at random: those named by the verdict are the doubtful ones, so the interval is
-    a cautious one for the others.
+    Of the two runs of `bearcat adapt` it is the one whose model was saved. The recordings need not be drawn at random:
+    those named by the verdict are the doubtful ones, so the interval is a cautious one for the others.
     """
-    record, result = read_record(folder), read_result(folder)
+    run, result = folder, read_result(folder).saved
+    folder, record = result.folder, read_record(result.folder)
     classes, predictions = record["data"]["classes"], result.predictions
     earlier = record["estimates"].get("labelled", {}).get("temperature_factor") or 1.0
     if earlier != 1:  # labels of an earlier check are to be counted once: back to what the run itself said
@@ -98,12 +100,16 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> dict[str, Any]:
         entry["mean_confidence_updated"] = _cool(folder, record, predictions, factor, factor / earlier, truth)
     entry["verdict"] = _verdict(entry, left)
     record["estimates"] |= {"labelled": entry, "decision": choice, "verdict": entry["verdict"]}
-    _update_model(folder / "model", record, predictions, factor, earlier)
+    _update_model(run / "model", record, predictions, factor, earlier)
     write_record(folder, record)
+    if folder != run:  # whose record has the same diagnoses, with the lines that support them
+        confidence = {row["recording"]: {"confidence": row["confidence"]} for row in record["recordings"]}
+        rows = [row | confidence[row["recording"]] for row in read_record(run)["recordings"]]
+        amend_record(run, {}, recordings=rows)
     if drawable():
         from bearcat.report.run_page import write_run_page
 
-        write_run_page(folder, sorted(folder.glob("beside-*")))
+        write_run_page(run)
     return entry
 
 

@@ -202,12 +202,13 @@ def drawable() -> bool:
     return all(find_spec(name) is not None for name in ("matplotlib", "jinja2"))
 
 
-def add_estimate(folder: Path, name: str, value: Any) -> dict[str, Any]:
-    """Adds an entry to a finished run's estimates and seals the record anew; returns the record."""
+def amend_record(folder: Path, estimates: Mapping[str, Any], **entries: Any) -> dict[str, Any]:
+    """Adds to a finished run's record and its estimates and seals it anew; returns it. Nothing new writes nothing."""
     record = read_record(folder)
-    record["estimates"][name] = value
-    write_record(folder, record)
-    return record
+    amended = record | entries | {"estimates": record["estimates"] | dict(estimates)}
+    if amended != record:
+        write_record(folder, amended)
+    return amended
 
 
 def _text(record: dict[str, Any]) -> bytes:

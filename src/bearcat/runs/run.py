@@ -56,7 +56,7 @@ from bearcat.training.estimates import RunEvidence, estimate_runs, run_evidence
 from bearcat.training.evaluate import EpochEnd, predict, scores, watcher
 from bearcat.training.loop import Run, Trained, train
 from bearcat.trust.pooling import diagnose, pooled_temperature, tally
-from bearcat.trust.shares import adaptation_sentence, shares_record
+from bearcat.trust.shares import adaptation_sentence, all_healthy, shares_record
 
 EXTRAS = ("model", "picture")  # what a folder may also hold
 MOST_RECORDINGS, MOST_WINDOWS = 200, 200  # of the target, and of each, that a record diagnoses
@@ -287,6 +287,7 @@ def _model(
         "estimates": {name: estimates[name] for name in ("verdict", "accuracy") if estimates.get(name)},
         "limits": list(record["warnings"]),
         "refusal": estimates["verdict"] if estimates["decision"] == "do not use" else None,
+        "cautions": [] if record["failed"] else list(filter(None, [all_healthy(estimates["shares"])])),
         "pooled_recordings": len(set(recordings.tolist())),
     }  # fmt: skip
     sound = bool(np.isfinite(evaluation.source.max(axis=1)).all())  # not so where training broke down

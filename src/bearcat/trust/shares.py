@@ -109,19 +109,28 @@ def shares_sentences(shares: Mapping[str, Any]) -> list[str]:
     sentences = [f"Estimated shares of the target's windows: {text}."]
     if healthy is None or not total:
         return sentences
+    if (sentence := all_healthy(shares)) is not None:
+        return [*sentences, sentence]
     faulty = total - classes[healthy]["recordings"]
     low, high = binomial_interval(faulty, total)
-    if faulty:
-        sentences.append(
-            f"{faulty} of {total} recordings are diagnosed as faulty ({100 * low:.0f} to {100 * high:.0f} % of such"
-            " recordings, if the diagnoses are right)."
-        )
-        return sentences
+    return [
+        *sentences,
+        f"{faulty} of {total} recordings are diagnosed as faulty ({100 * low:.0f} to {100 * high:.0f} % of such"
+        " recordings, if the diagnoses are right).",
+    ]
+
+
+def all_healthy(shares: Mapping[str, Any]) -> str | None:
+    """A sentence where no recording of the target is diagnosed as faulty; else None."""
+    classes, total = shares["classes"], shares["recordings"]
+    healthy = healthy_class(list(classes))
+    if healthy is None or not total or len(classes) < 2 or classes[healthy]["recordings"] < total:
+        return None
+    _, high = binomial_interval(0, total)
     weakest = min((name for name in classes if name != healthy), key=lambda name: classes[name]["noticed_on_source"])
-    sentences.append(
-        f"No fault was found in {total} recording{'s' if total > 1 else ''}; up to {100 * high:.0f} % of such"
-        f" recordings could be faulty all the same ({100 * LEVEL:.0f} % interval). A fault would have been noticed if"
-        " it looks as on the source, where the hardest to notice, "
-        f"{weakest}, is distinguished from healthy in {100 * classes[weakest]['noticed_on_source']:.0f} % of windows."
+    return (
+        f"The target may be all healthy: no fault was found in {total} recording{'s' if total > 1 else ''}. Up to"
+        f" {100 * high:.0f} % of such recordings could be faulty all the same ({100 * LEVEL:.0f} % interval). A fault"
+        f" would have been noticed if it looks as on the source, where the hardest to notice, {weakest}, is"
+        f" distinguished from healthy in {100 * classes[weakest]['noticed_on_source']:.0f} % of windows."
     )
-    return sentences

@@ -25,10 +25,12 @@ from bearcat.trust.accuracy import (
     confidence,
     expected_accuracy,
 )
+from bearcat.trust.shares import binomial_interval
 
 KEPT_SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of the target's windows, the surest first
 GOOD, SAFE, POOR = 0.95, 0.8, 0.6  # expected accuracy and its lower end to use a model; below POOR it is not to be used
 CHECKED = 5  # recordings to be checked first, at most
+LEARNT = 0.2  # of the way from chance to certainty on the source, below which a model is called useless
 FAR = 0.1  # estimates this far from each other, or from the truth, deserve a sentence
 # Of 1440 runs on HIT-SM and CWRU the truth was so far below the range in 379 (docs/results.md).
 MEASURED = "On public recordings one model in four was more than 10 points worse than such a range says."
@@ -51,7 +53,7 @@ def estimates(
 
     `names` are of the recordings that `target.recording` points into.
     """
-    accuracy = expected_accuracy(source, target)
+    accuracy, nothing = expected_accuracy(source, target), learnt_nothing(source)
     doubtful = [names[number] for number in doubtful_recordings(target)] if names else []
     confidences = np.sort(confidence(target.log_probabilities))[::-1]
     kept = [confidences[:windows] for windows in _kept_windows(len(confidences))]
@@ -67,9 +69,9 @@ def estimates(
                 ]
             },
             "familiarity": dict(familiarity),
-            "decision": decision(expected_range(accuracy), failed, collapsed),
+            "decision": decision(expected_range(accuracy), failed, collapsed or nothing is not None),
             "doubtful_recordings": doubtful,
-            "verdict": verdict(accuracy, failed, collapsed, calibrated, doubtful),
+            "verdict": verdict(accuracy, failed, collapsed, calibrated, doubtful, nothing),
         }
     )
 
@@ -87,10 +89,16 @@ def verdict(
     collapsed: bool = False,
     calibrated: bool = True,
     doubtful: Sequence[str] = (),
+    nothing: str | None = None,
 ) -> str:
-    """Some sentences for a user who has to decide. `doubtful` recordings are those whose labels would tell most."""
+    """Some sentences for a user who has to decide. `doubtful` recordings are those whose labels would tell most.
+
+    `nothing` is what `learnt_nothing` says.
+    """
     if failed:
         return "Do not use this model: its training broke down."
+    if nothing is not None:
+        return f"Do not use this model: {nothing}"
     if collapsed:
         return "Do not use this model: it gives every window of the target the same class."
     values = [estimate.value for name, estimate in accuracy.items() if name not in ("agreement", "consensus")]
@@ -116,6 +124,26 @@ def verdict(
         " noticed."
     )
     return text if calibrated else f"{text} Its confidences are not calibrated."
+
+
+def learnt_nothing(source: Source) -> str | None:
+    """A sentence where a model is hardly better than chance on the labelled windows it was not trained on; else None.
+
+    Classes count equally, so that naming the commonest is chance. Nothing was learnt where chance lies in the exact
+    binomial interval, or less than LEARNT of the way from chance to certainty was gone.
+    """
+    codes = np.unique(source.labels)
+    if len(codes) < 2:
+        return None
+    share, chance = float(np.mean([source.right[source.labels == code].mean() for code in codes])), 1 / len(codes)
+    low, _ = binomial_interval(round(share * len(source.labels)), len(source.labels))
+    if low > chance and share >= chance + LEARNT * (1 - chance):
+        return None
+    return (
+        f"it learnt nothing of use: {100 * share:.0f} % of the source's test windows are right, with classes counted"
+        f" equally, and chance alone reaches {100 * chance:.0f} %. Check labels, channel and rate of the source, or"
+        " train for longer."
+    )
 
 
 def doubtful_recordings(target: Target) -> list[int]:

@@ -248,7 +248,7 @@ def answer_file(served: Served, readers: Readers, path: Path, query: PredictQuer
     with readers.open_stream(path, query.channel, origin, deadline.until) as stream:
         own_rate = stream.rate or query.rate
         picture = RecordingPicture(own_rate) if query.picture else None
-        second = SecondOpinion(origin, own_rate, query.speed_rpm, query.bearing())
+        second = SecondOpinion(origin, own_rate, query.speed_rpm or model.rpm, query.bearing() or model.bearing)
         blocks = second.observe(_timed(stream.blocks, deadline))
         stream = replace(stream, blocks=blocks if picture is None else picture.observe(blocks))
         stream, note = at_rate_of(model, stream, query.rate)
@@ -371,12 +371,12 @@ def _assumed_speed(model: Predictor, query: PredictQuery) -> list[str]:
 
 
 def _answer(served: Served, diagnosis: Diagnosis, origin: str | None, rate: float | None, notes: list[str]) -> Answer:
-    classes, refusal = served.model.classes, served.model.refusal
+    classes, doubts = served.model.classes, filter(None, (served.model.refusal, *served.model.cautions))
     name = classes[diagnosis.index]
     return Answer(
         recording=origin, label=name, confidence=diagnosis.confidence, agreement=diagnosis.agreement,
         windows=diagnosis.windows, rate=rate, unfamiliar=diagnosis.unfamiliar, familiar=diagnosis.familiar,
         alarm=diagnosis.is_alarm(classes, served.alarms),
         probabilities=dict(zip(classes, diagnosis.probabilities.tolist(), strict=True)),
-        notes=notes if refusal is None else [refusal, *notes],
+        notes=[*doubts, *notes],
     )  # fmt: skip

@@ -102,6 +102,7 @@ class ModelDescription(BaseModel):
     refusal: str | None = Field(
         description="The verdict of the run that made it, where that is not to use it; in every answer's notes too."
     )
+    cautions: list[str] = Field(description="What that run found against it; in every answer's notes too.")
     knows_familiar: bool = Field(description="Whether it can tell familiar recordings from others.")
     made_by: dict[str, Any]
     formats: list[str]
@@ -428,7 +429,8 @@ def describe_model(served: Served, limits: Limits) -> ModelDescription:
         classes=list(model.classes), alarms=sorted(served.alarms), input=model.input,
         length=model.preparation.length, stride=model.preparation.step, rate=model.preparation.rate or model.rate,
         channels=model.channels, calibrated=model.calibrated, pooled_temperature=model.pooled_temperature,
-        refusal=model.refusal, knows_familiar=model.familiarity is not None, made_by=dict(served.made_by),
+        refusal=model.refusal, cautions=list(model.cautions), knows_familiar=model.familiarity is not None,
+        made_by=dict(served.made_by),
         formats=list(UPLOADS), bearings={name: _geometry(bearing) for name, bearing in BEARINGS.items()},
         limits=asdict(limits), bearcat=__version__,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bearcat.deploy.export import OnnxModel, export_onnx, load_onnx
-from bearcat.deploy.predict import alarm_classes
+from bearcat.deploy.predict import Predictor, alarm_classes
 from bearcat.deploy.serve.limits import Address, Limits
 from bearcat.errors import InputError
 
@@ -38,17 +38,16 @@ GRACE = 5  # seconds beyond a request's own time, after which a shutdown no long
 
 def serve(
     path: Path, address: Address, limits: Limits, token: str | None = None, alarms: Sequence[str] | None = None,
-    say: Callable[[str], None] = print, warn: Callable[[str], None] = print,
+    say: Callable[[str], None] = print, warn: Callable[[Predictor], None] = lambda _: None,
 ) -> None:  # fmt: skip
     """Serves the model until SIGTERM or SIGINT; then finishes what was accepted, and returns.
 
-    `say` is called with the address once the server listens, `warn` with the model's refusal where it has one.
+    `say` is called with the address once the server listens, `warn` with the model before that.
     """
     if token is not None and (not token or not token.isascii() or not token.isprintable() or token != token.strip()):
         raise InputError("--token: must be printable ASCII letters and signs, without blanks at its ends")
     model = open_served(path)
-    if model.refusal is not None:
-        warn(model.refusal)
+    warn(model)
     served = Served(model, alarm_classes(model.classes, alarms), model.metadata["made_by"])
     app = make_app(served, limits, token, address.loopback)
     protocol = bounded_protocol(most_connections(limits.concurrency), min(HEAD_SECONDS, limits.timeout))
