@@ -4,7 +4,8 @@
     python benchmarks/past_runs.py --read runs*.jsonl.gz --write      # replaces past_runs.json of the package
 
 A line is a run: its cell, the truth, every estimate, and what the network and each check model say of every target test
-window (a letter each). `python benchmarks/trust.py runs*.jsonl.gz` says how the intervals made of them hold.
+window (a letter each). Reading prints what saving the adapted model by check models is worth (report/choices.py).
+`python benchmarks/trust.py runs*.jsonl.gz` says how the intervals made of them hold.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import torch
 from plant import remember_spaces
 
 from bearcat.data.tasks import UNKNOWN, Mix
+from bearcat.report.choices import SLACK
 from bearcat.runs.grid import only_methods, plan, read_grid
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.training.batches import padded_stack
@@ -53,8 +55,11 @@ def main() -> None:
     remember_spaces()
     for grid in chosen.grid:
         collect(read_grid(grid), chosen, start)
+    runs = read_lines(chosen.read)
     if chosen.write:
-        write(read_lines(chosen.read))
+        write(runs)
+    if runs:
+        print_saved(runs)
 
 
 def collect(grid: Any, chosen: argparse.Namespace, start: float) -> None:
@@ -158,6 +163,32 @@ def write(runs: list[dict[str, Any]]) -> None:
         groups[group].append([round(run["accuracy"]["agreement"], 4), round(run["truth"], 4)])
     lines = ",\n".join(f"  {json.dumps(group)}: {json.dumps(rows)}" for group, rows in groups.items())
     SHIPPED.write_text(f'{{\n "groups": {{\n{lines}\n }}\n}}\n', encoding="utf-8")
+
+
+def print_saved(runs: list[dict[str, Any]]) -> None:
+    """Windows right by the unadapted model, by the adapted one, and by the one check models choose; means over groups."""
+    plain, pairs = {}, defaultdict(lambda: defaultdict(list))
+    for run in sorted(runs, key=lambda run: not run["method"].endswith("source-only")):
+        cell = tuple(run[name] for name in ("dataset", "input", "target", "task", "seed"))
+        agreed, truth = run["accuracy"]["agreement"], run["truth"]
+        if run["method"].endswith("source-only"):
+            plain[cell] = agreed, truth
+        elif cell in plain:
+            alone, before = plain[cell]
+            chosen = truth if agreed >= alone - SLACK else before
+            pairs[run["method"]][run["dataset"], run["input"], run["mix"]].append((before, truth, chosen))
+    print(
+        "| recipe | pairs | never adapted | always | by check models | 5 points lost, always | lost | 5 points missed |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for method, groups in pairs.items():
+        before, after, chosen = np.array([row for rows in groups.values() for row in rows]).T
+        means = np.mean([np.mean(rows, axis=0) for rows in groups.values()], axis=0)
+        shares = " | ".join(f"{100 * share:.1f}" for share in means)
+        counts = [
+            int((worse < better - 0.05).sum()) for worse, better in ((after, before), (chosen, before), (chosen, after))
+        ]
+        print(f"| {method} | {len(before)} | {shares} | {' | '.join(map(str, counts))} |")
 
 
 if __name__ == "__main__":
