@@ -167,7 +167,8 @@ def write(runs: list[dict[str, Any]]) -> None:
 
 def print_saved(runs: list[dict[str, Any]]) -> None:
     """Windows right by the unadapted model, by the adapted one, and by the one check models choose; means over groups."""
-    plain, pairs = {}, defaultdict(lambda: defaultdict(list))
+    plain: dict[tuple[Any, ...], tuple[float, float]] = {}
+    pairs: Any = defaultdict(lambda: defaultdict(list))  # method → group → rows
     for run in sorted(runs, key=lambda run: not run["method"].endswith("source-only")):
         cell = tuple(run[name] for name in ("dataset", "input", "target", "task", "seed"))
         agreed, truth = run["accuracy"]["agreement"], run["truth"]

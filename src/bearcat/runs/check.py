@@ -103,8 +103,8 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> dict[str, Any]:
     _update_model(run / "model", record, predictions, factor, earlier)
     write_record(folder, record)
     if folder != run:  # whose record has the same diagnoses, with the lines that support them
-        confidence = {row["recording"]: {"confidence": row["confidence"]} for row in record["recordings"]}
-        rows = [row | confidence[row["recording"]] for row in read_record(run)["recordings"]]
+        sure = {row["recording"]: {"confidence": row["confidence"]} for row in record["recordings"]}
+        rows = [row | sure[row["recording"]] for row in read_record(run)["recordings"]]
         amend_record(run, {}, recordings=rows)
     if drawable():
         from bearcat.report.run_page import write_run_page
