@@ -23,7 +23,10 @@ LAYERS = [
 ]
 # Inside data/: the same rule.
 DATA_LAYERS = [
-    {"bearing", "recording", "archives", "files", "formats", "instruments", "torch_forms", "physics"},
+    {"bearing", "recording", "torch_forms", "physics", "files", "signals"},
+    {"arrays", "tables", "archives"},
+    {"instruments"},
+    {"formats"},
     {"inputs", "neighbours", "speed"},
     {"catalogue", "prepare", "stream"},
     {"datasets", "cache", "survey", "tasks", "fetch", "isolated"},

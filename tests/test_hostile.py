@@ -25,9 +25,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from bearcat.data.formats import BLOCK, TooLargeError
 from bearcat.data.isolated import Readers, read_signals
 from bearcat.data.recording import resample
+from bearcat.data.signals import BLOCK, TooLargeError
 from bearcat.data.stream import Stream
 from bearcat.data.stream import open_stream as read_here
 from bearcat.deploy.export import export_onnx, load_onnx

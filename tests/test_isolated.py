@@ -18,8 +18,8 @@ import pytest
 from pyarrow import parquet
 from scipy.io import savemat
 
-from bearcat.data.formats import TooLargeError
 from bearcat.data.isolated import Readers
+from bearcat.data.signals import TooLargeError
 from bearcat.errors import InputError
 
 MOST = 2**22

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from bearcat.data.formats import reading
+from bearcat.data.signals import reading
 from bearcat.errors import InputError
 
 ARCHIVES = (".zip", ".rar")

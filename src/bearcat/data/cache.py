@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 
 from bearcat.data.catalogue import Catalogue, Entry, load
-from bearcat.data.formats import reading
 from bearcat.data.inputs import find_input
 from bearcat.data.prepare import Preparation, assemble, prepare
 from bearcat.data.recording import Floats, RecordingInfo, Windows
+from bearcat.data.signals import reading
 from bearcat.storage import digest, digest_file, digest_json, write_atomically
 
 VERSION = 3  # of the layout and of what `prepare` computes: raise it when either changes

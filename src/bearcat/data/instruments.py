@@ -18,7 +18,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from bearcat.data.formats import BLOCK, Part, Samples, SignalFile, from_arrays, numeric_nodes, open_hdf5, rate_of
+from bearcat.data.arrays import from_arrays, numeric_nodes, open_hdf5
+from bearcat.data.signals import BLOCK, Part, Samples, SignalFile, rate_of, whole
 from bearcat.errors import InputError
 
 TIME_RESPONSES, TIME_AXES = (0, 1), (0, 1, 17)  # of UFF 58: kinds of function, and of abscissa (unknown, general, time)
@@ -80,7 +81,7 @@ def open_tdms(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
                 " into a unit; save it again as scaled data"
             )
         step = float(channel.properties.get("wf_increment", 0) or 0)
-        rates[name] = _whole(1 / step) if step > 0 else None
+        rates[name] = whole(1 / step) if step > 0 else None
     sizes = {name: len(channel) * max(channel.dtype.itemsize, 8) for name, channel in channels.items()}
 
     def blocks(name: str) -> Iterator[Samples]:
@@ -111,7 +112,7 @@ def open_uff(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
     for name, place in channels.items():
         step = headers[place]["abscissa_inc"]
         if headers[place]["abscissa_spacing"] == 1 and step > 0:
-            rates[name] = _whole(1 / step)
+            rates[name] = whole(1 / step)
         else:  # a time stands beside each sample
             rates[name] = rate_of(origin, name, np.asarray(opened.read_sets(place)["x"])[: headers[place]["num_pts"]])
 
@@ -198,17 +199,3 @@ def open_flac(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
             yield {name: np.ascontiguousarray(block[:, int(name) - 1]) for name in names}
 
     return SignalFile(origin, dict.fromkeys(channels, 4 * sound.frames), float(sound.samplerate), read)
-
-
-def _whole(rate: float) -> float:
-    """A rate that is a whole number but for the rounding of the file is that number."""
-    return float(round(rate)) if abs(rate - round(rate)) < 1e-4 * rate else float(rate)
-
-
-OPENERS: dict[str, Callable[[BinaryIO, str, ExitStack], SignalFile]] = {
-    **dict.fromkeys((".h5", ".hdf5"), open_tree),
-    ".flac": open_flac,
-    ".tdms": open_tdms,
-    **dict.fromkeys((".uff", ".unv"), open_uff),
-    **dict.fromkeys((".mf4", ".mdf"), open_mdf),
-}

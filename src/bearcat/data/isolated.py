@@ -42,8 +42,8 @@ import numpy as np
 
 import bearcat.data.formats as formats
 import bearcat.data.stream as streams
-from bearcat.data.formats import BLOCK, Samples, Signals, TooLargeError
 from bearcat.data.recording import Floats
+from bearcat.data.signals import BLOCK, Samples, Signals, TooLargeError, reading
 from bearcat.data.stream import Stream
 from bearcat.errors import InputError
 
@@ -401,7 +401,7 @@ def _blocks(order: dict[str, Any]) -> Iterator[bytes]:
 @_replies
 def _arrays(order: dict[str, Any]) -> Iterator[bytes]:
     module, name, *arguments = order["call"]
-    with formats.reading(order["origin"], "a file"):
+    with reading(order["origin"], "a file"):
         function = getattr(importlib.import_module(module), name)
         metadata, arrays = function(order["path"], order["origin"], *arguments)
     kinds = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]

@@ -15,6 +15,7 @@ import numpy as np
 
 import bearcat.data.formats as formats
 from bearcat.data.recording import Floats
+from bearcat.data.signals import BLOCK, Samples, chosen_channel
 from bearcat.errors import InputError
 
 
@@ -41,17 +42,17 @@ def open_stream(path: Path, channel: str | None = None, origin: str | None = Non
 def _read(path: Path, channel: str | None, origin: str) -> Iterator[Any]:
     """Rate and size, then the blocks. The file is open until the last block, or until the generator is closed."""
     with formats.open_signals(path, origin) as opened:
-        name = formats.chosen_channel(origin, opened.channels, channel)
+        name = chosen_channel(origin, opened.channels, channel)
         yield opened.rate_of(name), opened.channels[name]
         count = 0
         for part in opened.read([name]):
-            for start in range(0, part[name].size, formats.BLOCK):
-                block = part[name][start : start + formats.BLOCK]
+            for start in range(0, part[name].size, BLOCK):
+                block = part[name][start : start + BLOCK]
                 yield _finite(origin, block, count)
                 count += block.size
 
 
-def _finite(origin: str, block: formats.Samples, before: int) -> Floats:
+def _finite(origin: str, block: Samples, before: int) -> Floats:
     with np.errstate(over="ignore"):  # a value beyond float32 becomes Inf and is named below
         values = np.ascontiguousarray(block, dtype=np.float32)
     if not np.isfinite(values).all():

@@ -24,9 +24,9 @@ import numpy as np
 from bearcat.data.bearing import Bearing, find_bearing
 from bearcat.data.catalogue import About, Catalogue, Download, Entry, Problem
 from bearcat.data.files import checked_root, inside
-from bearcat.data.formats import Samples, reading
 from bearcat.data.isolated import read_arrays
 from bearcat.data.recording import Recording
+from bearcat.data.signals import Samples, reading
 from bearcat.errors import InputError, suggest
 
 TABLE, SIGNALS = "metadata.parquet", "signals"

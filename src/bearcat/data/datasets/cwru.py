@@ -16,10 +16,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from bearcat.data.arrays import mat_arrays
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.catalogue import About, Catalogue, Download, Entry, Problem
 from bearcat.data.files import found_files
-from bearcat.data.formats import mat_arrays
 from bearcat.data.isolated import read_arrays
 from bearcat.data.recording import Recording, resample
 from bearcat.errors import InputError, suggest

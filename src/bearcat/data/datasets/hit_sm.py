@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.parse import quote
 
+from bearcat.data.arrays import mat_arrays
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.catalogue import About, Catalogue, Download, Entry, Problem
 from bearcat.data.files import checked_root
-from bearcat.data.formats import mat_arrays
 from bearcat.data.isolated import read_arrays
 from bearcat.data.recording import Recording
 from bearcat.errors import InputError

@@ -18,12 +18,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bearcat.data.archives import is_archive, members, read_member
+from bearcat.data.arrays import read_mat
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.catalogue import About, Catalogue, Download, Entry, Problem
 from bearcat.data.files import checked_root, found_files
-from bearcat.data.formats import read_mat, reading
 from bearcat.data.isolated import Arrays, read_arrays
 from bearcat.data.recording import Recording
+from bearcat.data.signals import reading
 from bearcat.errors import InputError, suggest
 
 RATE = 64_000.0  # of each of CHANNELS

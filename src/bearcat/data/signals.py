@@ -1,0 +1,146 @@
+"""What a file of signals holds: channels by name, their samples in parts, their rates; and how reading one fails.
+
+>>> name, samples = signals.pick(None)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bearcat.errors import InputError, suggest
+
+Samples = NDArray[Any]
+Part = dict[str, Samples]  # the next samples of some channels, by name
+
+BLOCK = 2**18  # samples read at once
+SOME_NAMES = 30  # of channels, listed in a sentence
+MOST_CHANNELS = 1000  # of a file; more are windows that were cut already, or a table that lies on its side
+
+
+class TooLargeError(InputError):
+    """The file may be readable, but there is too much in it."""
+
+
+@contextmanager
+def reading(origin: str, kind: str, damaged: type[InputError] = InputError) -> Iterator[None]:
+    """Turns any failure while reading a file into one sentence that names the file.
+
+    Every exception counts as damage, because readers that meet unexpected bytes raise nearly all kinds of them.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except FileNotFoundError as error:
+        raise InputError(f"{origin}: there is no such file") from error
+    except PermissionError as error:
+        raise InputError(f"{origin}: permission denied; make the file readable for your user") from error
+    except MemoryError as error:
+        raise TooLargeError(f"{origin}: needs more memory than there is; cut it into shorter recordings") from error
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{origin}: is not UTF-8 text (byte 0x{error.object[error.start]:02x});"
+            " save it again with the encoding UTF-8"
+        ) from error
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0][:200].rstrip(".") or type(error).__name__
+        raise damaged(
+            f"{origin}: cannot be read as {kind} ({reason}); the file is damaged, cut short or of another format"
+        ) from error
+
+
+@dataclass(frozen=True, eq=False)
+class SignalFile:
+    """An open file: its channels with the bytes their samples take (0 where it does not say), and its sampling rate.
+
+    `read` may be called once, with the names of the channels wanted; each part holds the next samples of some of them.
+    """
+
+    origin: str
+    channels: Mapping[str, int]
+    rate: float | None
+    read: Callable[[Sequence[str]], Iterator[Part]]
+    rates: Mapping[str, float | None] = field(default_factory=dict)  # of channels with rates of their own
+
+    def rate_of(self, channel: str) -> float | None:
+        return self.rates.get(channel, self.rate)
+
+
+@dataclass(frozen=True, eq=False)
+class Signals:
+    """The channels of one file, by name, with its sampling rate if the file says it."""
+
+    origin: str
+    channels: Mapping[str, Samples]
+    rate: float | None
+    speed: Samples | None = None  # in rpm, where a channel holds it
+    rates: Mapping[str, float | None] = field(default_factory=dict)  # of channels with rates of their own
+
+    def of_one_rate(self, channel: str | None = None) -> Signals:
+        """This channel alone, with its rate; without a name, the channels at the rate of the longest one."""
+        if channel is not None:
+            name, samples = self.pick(channel)
+            return replace(self, channels={name: samples}, rate=self.rates.get(name, self.rate), rates={})
+        if not self.rates:
+            return self
+        longest = max(self.channels, key=lambda name: len(self.channels[name]))
+        rate = self.rates.get(longest, self.rate)
+        channels = {name: samples for name, samples in self.channels.items() if self.rates.get(name, self.rate) == rate}
+        return replace(self, channels=channels, rate=rate, rates={})
+
+    def pick(self, channel: str | None) -> tuple[str, Samples]:
+        """The channel of this name; without a name, the only one there is."""
+        name = chosen_channel(self.origin, self.channels, channel)
+        return name, self.channels[name]
+
+
+def chosen_channel(origin: str, channels: Mapping[str, Any], channel: str | None) -> str:
+    """The channel of this name; without a name, the only one there is."""
+    if channel is None and len(channels) == 1:
+        return next(iter(channels))
+    if channel is None:
+        raise InputError(f"{origin}: holds {len(channels)} channels ({some_of(channels)}); choose one", "channel")
+    if channel not in channels:
+        known = list(islice(channels, SOME_NAMES))
+        raise InputError(f"{origin}: has no channel '{channel}'{suggest(channel, known)}", "channel")
+    return channel
+
+
+def some_of(names: Iterable[str]) -> str:
+    listed = list(islice(names, SOME_NAMES + 1))
+    return ", ".join(listed[:SOME_NAMES] + ["…"] * (len(listed) > SOME_NAMES))[:400] or "nothing"
+
+
+def check_count(origin: str, channels: int) -> None:
+    if channels > MOST_CHANNELS:
+        raise InputError(
+            f"{origin}: has {channels} columns; a row for each sample and a column for each channel are wanted, at most"
+            f" {MOST_CHANNELS}; transpose the table, or write each signal into a file of its own"
+        )
+
+
+def rate_of(origin: str, name: str, times: Samples) -> float:
+    """The rate of evenly spaced times."""
+    span = times[-1] - times[0]
+    if not np.isfinite(span) or span <= 0:
+        raise InputError(f"{origin}: the times in column '{name}' do not rise; sort them, or remove the column")
+    step = span / (times.size - 1)
+    off = np.abs(times - times[0] - step * np.arange(times.size))
+    if not off.max() <= 1.5 * step:
+        raise InputError(
+            f"{origin}: the times in column '{name}' are not evenly spaced (near {times[off.argmax()]:g} s);"
+            " resample the signal, or remove the column and give the rate as a number"
+        )
+    return whole(1 / step)
+
+
+def whole(rate: float) -> float:
+    """A rate that is a whole number but for the rounding of the file is that number."""
+    return float(round(rate)) if abs(rate - round(rate)) < 1e-4 * rate else float(rate)
