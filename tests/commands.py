@@ -15,43 +15,26 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from multiprocessing import forkserver
 from pathlib import Path
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(
-    [
-        "torch",
-        "torch._dynamo",  # torch.optim imports it, in two seconds
-        "torch.export._trace",
-        "torch.onnx._internal.exporter._core",
-        "scipy.signal",
-        "scipy.stats",
-        "matplotlib.figure",
-        "matplotlib.backends.backend_svg",
-        "jinja2",
-        "bearcat.cli",
-        "bearcat.runs.executors",
-        "bearcat.deploy.predict",
-        "bearcat.report.bench_page",
-        "bearcat.report.run_page",
-        "onnxscript",
-        "onnxruntime",
-    ]
-)
+SERVER.set_forkserver_preload(["tests.preloaded"])
 PYTHON = [sys.executable, "-c", "from bearcat.cli import main; main()"]
 
 
 def bearcat(
-    *words: object, folder: Path | None = None, fresh: bool = False, timeout: float = 120
+    *words: object, folder: Path | None = None, fresh: bool = False, pictures: bool = True, timeout: float = 120
 ) -> subprocess.CompletedProcess[str]:
-    """Waits for the command to end; a traceback is never an answer."""
+    """Waits for the command to end; a traceback is never an answer. Without `pictures`, as where matplotlib is missing:
+    drawing takes longer than training does here."""
     call = [*PYTHON, *map(str, words)]
     if fresh:
         result = subprocess.run(call, capture_output=True, text=True, cwd=folder, timeout=timeout)
     else:
         with tempfile.TemporaryDirectory() as place:
             output, errors = Path(place) / "out", Path(place) / "err"
-            process = start(*words, folder=folder, output=output, errors=errors)
+            process = start(*words, folder=folder, output=output, errors=errors, pictures=pictures)
             process.join(timeout)
             if process.exitcode is None:
                 process.kill()
@@ -67,15 +50,21 @@ def bearcat(
 
 def start(
     *words: object, folder: Path | None = None, output: Path | str = os.devnull, errors: Path | str = os.devnull,
-    largest_file: int = -1,
+    largest_file: int = -1, pictures: bool = True,
 ) -> multiprocessing.context.ForkServerProcess:  # fmt: skip
     """The command, running in a process group of its own; files may grow to `largest_file` bytes."""
     process = SERVER.Process(
         target=_command,
-        args=([*map(str, words)], str(folder or Path.cwd()), dict(os.environ), str(output), str(errors), largest_file),
-    )
+        args=([*map(str, words)], str(folder or Path.cwd()), dict(os.environ), str(output), str(errors), largest_file, pictures),
+    )  # fmt: skip
     process.start()
     return process
+
+
+def server() -> int:
+    """The process that commands, and workers of the executor `Local`, are forked from."""
+    forkserver.ensure_running()
+    return int(forkserver._forkserver._forkserver_pid)
 
 
 def ended(target: Callable[..., None], *words: object) -> int | None:
@@ -87,8 +76,8 @@ def ended(target: Callable[..., None], *words: object) -> int | None:
 
 
 def _command(
-    words: list[str], folder: str, environment: dict[str, str], output: str, errors: str, largest_file: int
-) -> None:
+    words: list[str], folder: str, environment: dict[str, str], output: str, errors: str, largest_file: int, pictures: bool
+) -> None:  # fmt: skip
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, -1))
@@ -101,6 +90,8 @@ def _command(
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
+    if not pictures:
+        sys.modules["matplotlib"] = None  # type: ignore[assignment]
     sys.argv = ["bearcat", *words]
     from bearcat.cli import main
 

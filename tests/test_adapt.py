@@ -182,7 +182,7 @@ def test_predict_refuses_a_speed_or_a_bearing_that_cannot_be(finished, option, v
 
 def test_a_finished_run_is_not_run_again_and_another_is_refused(finished):
     before = (finished / "record.json").stat().st_mtime_ns
-    again = bearcat(*TINY, "--out", finished)
+    again = bearcat(*TINY, "--out", finished, pictures=False)
     assert again.returncode == 0
     assert (finished / "record.json").stat().st_mtime_ns == before
     other = bearcat(*TINY, "--seed", "1", "--out", finished)
@@ -215,7 +215,7 @@ def test_a_damaged_model_folder_is_refused(finished, tmp_path, damage):
 
 def test_killed_and_started_again_it_ends_with_the_same_result(finished, tmp_path):
     killed = tmp_path / "killed"
-    process = start(*TINY, "--out", killed)
+    process = start(*TINY, "--out", killed, pictures=False)
     deadline = time.monotonic() + 90
     while not (killed / "checkpoint.safetensors").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -223,7 +223,7 @@ def test_killed_and_started_again_it_ends_with_the_same_result(finished, tmp_pat
     process.join()
     assert (killed / "checkpoint.safetensors").exists()
     assert not (killed / "record.json").exists()
-    assert bearcat(*TINY, "--out", killed).returncode == 0
+    assert bearcat(*TINY, "--out", killed, pictures=False).returncode == 0
     records = [json.loads((out / "record.json").read_text()) for out in (finished, killed)]
     assert records[0]["scores"] == records[1]["scores"]
     assert (finished / "predictions.csv").read_text() == (killed / "predictions.csv").read_text()
@@ -247,7 +247,7 @@ def test_an_unlabelled_target_has_no_scores(tmp_path):
     words = ("adapt", "--data", tmp_path / "mine", "--source", "N15_M07_F10", "--target", "N09_M07_F10", "--input",
              "frequency", "--window", "256", "--epochs", "3", "--recipe", "DANN", "--rpm", "1500", "--bearing", "6205",
              "--channel", "2", "--rate", "16000", "--out", tmp_path / "out")  # fmt: skip
-    result = bearcat(*words)
+    result = bearcat(*words, pictures=False)
     assert result.returncode == 0, result.stderr
     assert "no labels" in result.stdout
     record = json.loads((tmp_path / "out" / "record.json").read_text())
@@ -297,7 +297,7 @@ def test_two_sources_adapt_to_a_third_machine_and_every_choice_is_recorded(tmp_p
     assert record["settings"]["split"]["scheme"] == "block"
     assert any("single recording each: inner-1" in warning for warning in record["warnings"])
     written = (tmp_path / "out" / "record.json").stat().st_mtime_ns
-    again = bearcat(*words, "--split", "block", "--balance")  # the same settings, asked for: the same run
+    again = bearcat(*words, "--split", "block", "--balance", pictures=False)  # asked for, the same: the same run
     assert again.returncode == 0, again.stderr
     assert "balance:" not in again.stdout
     assert (tmp_path / "out" / "record.json").stat().st_mtime_ns == written

@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -306,17 +307,21 @@ def test_a_stack_and_runs_alone_agree(make, whole):
     agree(whole, alone, TOLERANCE)
 
 
-@pytest.mark.slow
 def test_processes_agree_with_the_stack_and_a_dead_one_is_replaced(make, whole):
     site = make()
-    command = start(site, "--executor", "local", "--jobs", "2", "--device", "cpu")
-    command.wait_for_checkpoint(site)
-    workers = [pid for server in children_of(command.process.pid) for pid in children_of(server)]
-    os.kill(workers[0], signal.SIGKILL)
-    status, output, errors = command.finish()
-    assert status == 0, errors
-    assert "a worker was lost (SIGKILL); its run is tried again" in errors
-    assert "4 done" in output
+    before = set(children_of(commands.server()))
+    listener, killed = site.listener(), []
+
+    def kill(runs, done, epochs):
+        if not killed and (workers := set(children_of(commands.server())) - before):
+            killed.append(max(workers))
+            os.kill(killed[0], signal.SIGKILL)
+
+    site.listener = lambda: replace(listener, epoch=kill)
+    assert site.execute(Local(CPU, 2))
+    assert killed
+    assert "a worker was lost (SIGKILL); its run is tried again" in " ".join(site.messages)
+    assert site.kinds() == ["done"] * 4
     agree(whole, site, TOLERANCE)
 
 
@@ -641,14 +646,15 @@ def test_a_full_disk_is_one_sentence_and_the_store_stays_whole(make, whole, monk
     agree(whole, site, 0)
 
 
-@pytest.mark.slow
 def test_a_file_that_may_not_grow_stops_a_process_the_same_way(make, whole):
-    site = make()
-    command = start(site, "--device", "cpu", "--executor", "local", "--jobs", "1", largest_file=500_000)
-    status, _, errors = command.finish()
-    assert status == 2, errors
-    assert errors.count(f"bearcat: {site.store.path}: the disk is full") == 1
-    assert "Traceback" not in errors
+    site, server = make(), commands.server()
+    before = resource.prlimit(server, resource.RLIMIT_FSIZE)
+    resource.prlimit(server, resource.RLIMIT_FSIZE, (500_000, before[1]))  # of the processes that it will start
+    try:
+        with pytest.raises(InputError, match=f"{site.store.path}: the disk is full"):
+            site.execute(Local(CPU, 1))
+    finally:
+        resource.prlimit(server, resource.RLIMIT_FSIZE, before)
     assert site.kinds() == ["missing"] * 4
     assert site.execute()
     agree(whole, site, 0)

@@ -485,10 +485,10 @@ def test_the_schema_says_what_the_server_does(server):
     checks = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
     requests = 0
     for path, method, count in (
-        ("/predict", "POST", 35),
-        ("/model", "GET", 3),
-        ("/health", "GET", 3),
-        ("/metrics", "GET", 3),
+        ("/predict", "POST", 20),
+        ("/model", "GET", 2),
+        ("/health", "GET", 2),
+        ("/metrics", "GET", 2),
     ):
         for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
             try:
@@ -505,7 +505,7 @@ def test_the_schema_says_what_the_server_does(server):
             except Exception as error:
                 if type(error).__name__ != "Unsatisfiable":  # a GET without parameters cannot be asked wrongly
                     raise
-    assert requests > 60
+    assert requests > 35
 
 
 def dribbled(connections: list[socket.socket]) -> list[bytes]:
@@ -874,9 +874,7 @@ def test_a_recording_dropped_on_the_page_is_diagnosed_and_drawn(browser, server)
         box.focus()
         for _ in range(3):
             box.press("ArrowRight")
-        page.wait_for_function(
-            "document.querySelectorAll('.plot')[3].querySelector('.readout').innerText.includes('dB')"
-        )
+        box.locator(".readout", has_text="dB").wait_for()
 
 
 def test_errors_are_shown_on_the_page_beside_the_field(browser, server):
@@ -936,10 +934,9 @@ def test_the_page_fits_any_screen_light_and_dark(browser, server):
         for width, scheme in ((1280, "light"), (768, "dark"), (360, "light"), (360, "dark")):
             page.set_viewport_size({"width": width, "height": 780})
             page.emulate_media(color_scheme=scheme)
-            page.wait_for_function(
-                "width => Number(document.querySelector('.plot svg').getAttribute('viewBox').split(' ')[2]) < width",
-                arg=width,
-            )
+            deadline = time.monotonic() + 30  # wait_for_function polls by eval, which the page forbids
+            while float(page.locator(".plot svg").first.get_attribute("viewBox").split(" ")[2]) >= width:
+                assert time.monotonic() < deadline, "the pictures keep their width"
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
             assert (sum(map(int, re.findall(r"\d+", paper)[:3])) < 150) == (scheme == "dark")

@@ -20,7 +20,7 @@ def test_the_smoke_grid_runs_and_makes_its_report(tmp_path):
         assert asked in text
         text = text.replace(asked, enough)
     (tmp_path / "smoke.toml").write_text(text, encoding="utf-8")
-    run = bearcat("bench", "run", "smoke.toml", "--store", "store", "--device", "cpu", folder=tmp_path, fresh=True)
+    run = bearcat("bench", "run", "smoke.toml", "--store", "store", "--device", "cpu", folder=tmp_path)
     assert run.returncode == 0, run.stderr
     assert "12 cells: 12 done" in run.stdout
     assert "12 trained by this process" in run.stdout

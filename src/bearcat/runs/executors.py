@@ -130,7 +130,7 @@ class Local:
     def run(self, specs: Sequence[RunSpec], execution: Execution) -> None:
         # Processes are forked from one that has imported torch and never used it, so its threads hold no locks.
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([__name__])
+        context.set_forkserver_preload([__name__, "torch._dynamo"])  # which torch.optim would import, two seconds a run
         processes: dict[Any, Any] = {}  # by our end of the pipe through which each reports
 
         def start(spec: RunSpec) -> Any:

@@ -1,0 +1,40 @@
+"""What commands import, imported once, by the server that forks a process for each command (tests/commands.py)."""
+# ruff: noqa: F401
+
+import gc
+
+import jinja2
+import matplotlib.backends.backend_agg
+import matplotlib.backends.backend_svg
+import matplotlib.figure
+import matplotlib.font_manager
+import onnxruntime
+import onnxscript
+import PIL.Image
+import pydantic
+import rich.progress
+import rich.table
+import scipy.optimize
+import scipy.signal
+import scipy.stats
+import sklearn.discriminant_analysis
+import sklearn.neighbors  # with pandas, in a second and a half
+import tensorboard.summary.writer.event_file_writer
+import torch._dynamo  # torch.optim imports it, in two seconds
+import torch.export._trace
+import torch.onnx._internal.exporter._core
+
+import bearcat.cli.bench
+import bearcat.cli.data
+import bearcat.cli.diagnose
+import bearcat.cli.model
+import bearcat.cli.train
+import bearcat.deploy.predict
+import bearcat.diagnosis.physical
+import bearcat.methods.thresholds
+import bearcat.report.bench_page
+import bearcat.report.run_page
+import bearcat.runs.adapt
+import bearcat.runs.executors
+
+gc.freeze()  # a collection in a fork would touch, and so copy, the memory of all of it
