@@ -33,6 +33,8 @@ from bearcat.training.estimates import estimate_runs, run_evidence
 from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, stack_key, train
 from bearcat.trust import past
+from bearcat.trust.accuracy import ESTIMATORS, Source, Target, unity
+from bearcat.trust.checks import MODELS
 
 SHIPPED = Path(past.__file__).with_name("past_runs.json")
 
@@ -159,8 +161,7 @@ def write(runs: list[dict[str, Any]]) -> None:
     """past_runs.json of the package: evidence and truth of every run, by group."""
     groups: dict[str, list[list[float]]] = defaultdict(list)
     for run in runs:
-        group = f"{run['dataset']}, {run['input']}, {run['mix']}"
-        groups[group].append([round(run["accuracy"]["agreement"], 4), round(run["truth"], 4)])
+        groups[group_of(run)].append([round(value, 3) for value in (*evidence_of(run).values(), run["truth"])])
     lines = ",\n".join(f"  {json.dumps(group)}: {json.dumps(rows)}" for group, rows in groups.items())
     SHIPPED.write_text(f'{{\n "groups": {{\n{lines}\n }}\n}}\n', encoding="utf-8")
 
@@ -190,6 +191,25 @@ def print_saved(runs: list[dict[str, Any]]) -> None:
             int((worse < better - 0.05).sum()) for worse, better in ((after, before), (chosen, before), (chosen, after))
         ]
         print(f"| {method} | {len(before)} | {shares} | {' | '.join(map(str, counts))} |")
+
+
+def group_of(run: dict[str, Any]) -> str:
+    return f"{run['dataset']}, {run['input']}, {run['mix']}"
+
+
+def evidence_of(run: dict[str, Any]) -> dict[str, float]:
+    """What past.py compares, from what network and check models said of the windows."""
+    predicted = np.array(codes(run["predicted"]))
+    likely = np.log(np.eye(predicted.max() + 1)[predicted] + 1e-9)
+    checks = {name: np.array(codes(said)) for name, said in run["checks"].items() if name.partition(", ")[2] in MODELS}
+    target = Target(likely, np.array(codes(run["recording"])), checks)
+    none = Source(likely[:0], predicted[:0])
+    found = {name: float(ESTIMATORS[name].expected_hits(none, target).mean()) for name in ("consensus", "votes")}
+    return {name: (found | {"unity": unity(target)})[name] for name in past.EVIDENCE}
+
+
+def codes(letters: str) -> list[int]:
+    return [UNKNOWN if letter == "-" else ord(letter) - ord("A") for letter in letters]
 
 
 if __name__ == "__main__":

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 
 import numpy as np
 import pytest
 
 from bearcat.cli import main
+from bearcat.data.inputs import find_input
+from bearcat.data.recording import spectral_shape
 from bearcat.deploy.model import load_model, save_model
 from bearcat.errors import InputError
 from bearcat.report.results import Cell, read_result
 from bearcat.runs.check import check_run, read_labels
 from bearcat.runs.record import read_record, write_record
 from bearcat.trust import past, verdict
-from bearcat.trust.accuracy import Estimate, Source, Target, by_agreement, expected_accuracy
-from bearcat.trust.checks import MODELS, check_predictions, sample_of
+from bearcat.trust.accuracy import (
+    FROM_CHECKS,
+    STEADY,
+    Estimate,
+    Source,
+    Target,
+    expected_accuracy,
+    recording_votes,
+    unity,
+)
+from bearcat.trust.checks import MODELS, check_predictions, moved_centres, representations, sample_of
 from tests.made_records import made_result
+from tests.reference import checks as reference
 from tests.test_artefact import made_model
 
 
@@ -44,42 +57,135 @@ def test_check_models_are_what_they_are_called():
     assert (found["a, linear"] == truth).mean() > 0.9
 
 
-def test_agreement_is_an_estimate_and_names_the_doubtful_recordings():
+def test_classes_move_as_the_slow_twin_moves_them():
+    random = np.random.default_rng(5)
+    centres, recording = 3 * random.normal(size=(4, 3)), np.repeat(np.arange(5), 6)
+    windows = centres[[0, 1, 1, 3, 2]][recording] + random.normal(size=(30, 3)) + 0.7
+    for own in (False, True):
+        found = moved_centres(windows, recording, centres, np.full(3, 0.2), own)
+        expected = reference.moved_centres(windows.tolist(), recording.tolist(), centres.tolist(), [0.2] * 3, own)
+        assert found == pytest.approx(np.array(expected), abs=1e-5)
+
+
+def test_a_shift_of_all_windows_is_followed_by_check_models_that_adapt_and_by_no_other():
+    (source, labels), (target, truth) = points(0.0, 0), points(0.0, 1)
+    target = target + np.array([6.0, 0.0, 0.0])
+    found = check_predictions({"a": sample_of(source, labels, target, truth, target)})
+    right = {name.partition(", ")[2]: (said == truth).mean() for name, said in found.items()}
+    assert all(right[name] < 0.5 for name in STEADY)
+    assert right["centred"] > 0.9
+    assert right["standardised"] > 0.9
+
+
+def test_a_target_of_one_class_is_spread_over_the_others_by_centring_and_not_by_moving():
+    (source, labels), (target, truth) = points(0.0, 0, 240), points(0.3, 1, 240)
+    target = target[truth == 1]
+    found = check_predictions({"a": sample_of(source, labels, target, np.zeros(len(target)), target)})
+    right = {name.partition(", ")[2]: (said == 1).mean() for name, said in found.items()}
+    assert right["centred"] < 0.6 < 0.9 < min(right["linear"], right["moved together"], right["moved apart"])
+
+
+def test_an_input_is_what_its_network_gets_and_parts_of_it():
+    windows = np.random.default_rng(0).normal(size=(3, 2, 1024)).astype(np.float32)
+    shapes = spectral_shape(windows)
+    for kind, names in (
+        ("time", {"spectrum", "log-spectrum"}),
+        ("frequency", {"spectrum", "log-spectrum"}),
+        ("log-spectrum", {"input"}),
+        ("physics:use=log-spectrum,band-kurtosis", {"input", "LogSpectrum", "BandKurtosis"}),
+    ):
+        values = find_input(kind).transform(windows, rate=10_000.0)
+        found = representations(values, shapes, kind, 1024)
+        assert set(found) == {"spectral shape"} | names
+        assert all(np.isfinite(part).all() and len(part) == 3 for part in found.values())
+        if "LogSpectrum" in found:
+            together = np.concatenate([found["LogSpectrum"], found["BandKurtosis"]], axis=2)
+            assert (together == found["input"]).all()
+
+
+def test_votes_are_counted_by_recording_and_name_the_doubtful_ones():
     logits = np.log(np.tile([0.9, 0.05, 0.05], (40, 1)))
     recording = np.repeat(np.arange(8), 5)
-    checks = {"a, linear": np.where(recording == 3, 1, 0), "b, linear": np.where(np.isin(recording, (3, 6)), 2, 0)}
+    checks = {"a, linear": np.where(recording == 3, 1, 0), "b, centred": np.where(np.isin(recording, (3, 6)), 2, 0)}
+    checks["b, centred"][0] = 2  # a window of recording 0
     target = Target(logits, recording, checks)
+    assert recording_votes(target) == pytest.approx(np.array(reference.votes(
+        {name: said.tolist() for name, said in checks.items()}, recording.tolist(), 3)))  # fmt: skip
     source = Source(logits[:6], np.zeros(6, dtype=int))
-    assert by_agreement(source, target).mean() == pytest.approx(1 - (5 + 10) / 80)
-    assert verdict.doubtful_recordings(target)[:2] == [3, 6]
+    found = expected_accuracy(source, target)
+    assert found["agreement"].value == pytest.approx(35 / 40)  # only the first never adapts
+    assert found["votes"].value == pytest.approx(1 - (5 + 10 + 1) / 80)
+    assert found["consensus"].value == pytest.approx(35 / 40)  # of recording 6 the two say different things: the first
+    assert verdict.doubtful_recordings(target)[:3] == [3, 6, 0]
     assert len(verdict.doubtful_recordings(target)) == 5
-    assert expected_accuracy(source, target)["agreement"].value == pytest.approx(0.8125)
-    assert "agreement" not in expected_accuracy(source, Target(logits, recording))
+    assert not set(FROM_CHECKS) & set(expected_accuracy(source, Target(logits, recording)))
 
 
-def test_intervals_are_those_of_past_runs_with_such_agreement_a_group_counting_once():
-    many = [(0.9, 0.99)] * 300
-    few = [(0.9, 0.5), (0.9, 0.6)] * 10
-    mixed = past.expected_accuracy(0.9, {"many": many, "few": few})
+def test_no_more_windows_can_be_right_than_are_of_one_mind_with_their_recording():
+    random = np.random.default_rng(3)
+    for _ in range(20):
+        recording = random.integers(4, size=60)
+        target = Target(np.log(random.dirichlet(np.ones(3), size=60)), recording)
+        best = max((target.predicted == np.array(labels)[recording]).mean() for labels in product(range(3), repeat=4))
+        assert unity(target) == pytest.approx(best)
+
+
+def evidence(*values: float) -> dict[str, float]:
+    return dict(zip(past.EVIDENCE, values, strict=True))
+
+
+def test_intervals_are_those_of_past_runs_with_such_evidence_a_group_counting_once():
+    many, few = [[0.9, 0.9, 1.0, 0.99]] * 300, [[0.9, 0.9, 1.0, 0.5], [0.9, 0.9, 1.0, 0.6]] * 10
+    mixed = past.expected_accuracy(evidence(0.9, 0.9, 1.0), {"many": many, "few": few})
     assert (mixed.low, mixed.high) == (0.5, 0.99)  # although only one run in sixteen had so little
-    far = past.expected_accuracy(0.9, {"many": many, "other": [(0.2, 0.1)] * 100})
+    far = past.expected_accuracy(evidence(0.9, 0.9, 1.0), {"many": many, "other": [[0.2, 0.3, 1.0, 0.1]] * 100})
     assert far == Estimate(0.99, 0.99, 0.99)
+
+
+def test_intervals_are_those_of_the_slow_twin():
+    random = np.random.default_rng(2)
+    table = {name: random.random((runs, 4)).round(2).tolist() for name, runs in (("a", 30), ("b", 7), ("c", 60))}
+    for place in random.random((20, 3)):
+        found = past.expected_accuracy(evidence(*place), table)
+        low, middle, high = reference.interval(place.tolist(), table, past.NEAR, past.FEWEST, (0.05, 0.5, 0.95))
+        assert found == Estimate(middle, low, high)
+
+
+def test_intervals_hold_in_a_new_group_that_is_like_the_others():
+    """Groups whose truth depends on evidence in the same way, with an offset of their own: nine in ten are inside."""
+    random = np.random.default_rng(4)
+
+    def group(runs: int) -> np.ndarray:
+        place = random.random((runs, 3))
+        truth = place.mean(axis=1) + 0.1 * random.normal() + 0.1 * random.normal(size=runs)
+        return np.column_stack([place, truth.clip(0, 1)])
+
+    table = {str(number): group(20).tolist() for number in range(60)}
+    inside = [
+        found.low <= truth <= found.high
+        for _ in range(200)
+        for *place, truth in group(2)
+        for found in [past.expected_accuracy(evidence(*place), table)]
+    ]
+    assert 0.85 < np.mean(inside) < 0.97
 
 
 def test_the_runs_that_ship_hold_when_their_group_is_left_out():
     groups = past.past_runs()
     assert len(groups) >= 20
-    inside, below, runs = 0, 0, 0
+    assert all(len(row) == len(past.EVIDENCE) + 1 for rows in groups.values() for row in rows)
+    found = []
     for group, rows in groups.items():
         rest = {name: other for name, other in groups.items() if name != group}
-        for agreement, truth in rows:
-            expected = past.expected_accuracy(agreement, rest)
-            inside += expected.low <= truth <= expected.high
-            below += truth < expected.low - 0.1
-            runs += 1
-    assert inside / runs > 0.85
-    assert below / runs < 0.05
-    assert past.expected_accuracy(0.99).value > past.expected_accuracy(0.3).value
+        for *place, truth in rows[:: -(-len(rows) // 4)]:
+            expected = past.expected_accuracy(evidence(*place), rest)
+            found.append((expected.low <= truth <= expected.high, truth < expected.low - 0.1))
+    inside, below = np.mean(found, axis=0)
+    assert inside > 0.85
+    assert below < 0.06
+    sure, unsure = (past.expected_accuracy(evidence(*place)) for place in ((1.0, 0.9, 1.0), (0.3, 0.3, 0.9)))
+    assert sure.value > unsure.value
+    assert sure.high - sure.low < unsure.high - unsure.low
 
 
 def test_three_verdicts():
@@ -89,9 +195,10 @@ def test_three_verdicts():
     assert verdict.decision(Estimate(float("nan"), 0, 1)) == "do not use"
     assert verdict.decision(Estimate(0.99, 0.9, 1.0), collapsed=True) == "do not use"
     near = Estimate(0.9, 0.85, 0.95)
-    said = verdict.verdict({"confidence": near, "agreement": Estimate(0.45, 0.4, 0.5)}, doubtful=["b/1.npy", "b/2.npy"])
-    assert "agree with it in 45 % of windows" in said
-    assert "A mistake that all of them make is not noticed." in said
+    vote = Estimate(0.45, 0.4, 0.5)
+    said = verdict.verdict({"confidence": near, "votes": vote, "consensus": vote}, doubtful=["b/1.npy", "b/2.npy"])
+    assert "in 45 % of windows the vote" in said
+    assert "is not noticed" in said
 
 
 @pytest.fixture

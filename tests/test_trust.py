@@ -615,6 +615,7 @@ def test_a_run_whose_numbers_broke_down_has_a_page_too(tmp_path):
     broken = {name: dict.fromkeys(values) for name, values in result.record["estimates"]["accuracy"].items()}
     estimates = result.record["estimates"] | {"accuracy": broken, "mean_confidence": None}
     estimates["validators"] = dict.fromkeys(estimates["validators"])
+    estimates["expected"] = dict.fromkeys(estimates["expected"])
     record = result.record | {"estimates": estimates}
     (tmp_path / "run" / "record.json").write_text(json.dumps(record))
     assert "How far to trust this" in write_run_page(tmp_path / "run").read_text(encoding="utf-8")

@@ -91,19 +91,28 @@ def atc_threshold(scores: Floats, right: Booleans) -> float:
     return math.inf if wrong == len(scores) else float(np.sort(scores)[wrong])
 
 
+def recording_votes(target: Target) -> Floats:
+    """The share of check models that say each class of a window's recording, (window, class), mean over its windows."""
+    classes = 1 + max(int(said.max()) for said in (*target.checks.values(), target.predicted))
+    votes = np.mean([np.eye(classes)[said] for said in target.checks.values()], axis=0)
+    number = np.unique(target.recording, return_inverse=True)[1]
+    return np.array([votes[number == each].mean(axis=0) for each in range(number.max() + 1)])[number]
+
+
 def by_agreement(_: Source, target: Target) -> Floats:
     """A prediction is as right as check models that never adapt agree with it."""
     steady = [said for name, said in target.checks.items() if name.endswith(STEADY)]
     return np.asarray(np.mean([said == target.predicted for said in steady], axis=0))
 
 
+def by_votes(_: Source, target: Target) -> Floats:
+    """A prediction is right with the share of check models that say its class of the recording."""
+    return np.asarray(recording_votes(target)[np.arange(len(target.predicted)), target.predicted])
+
+
 def by_consensus(_: Source, target: Target) -> Floats:
-    """A prediction is as right as all check models say its class of all windows of the recording."""
-    classes = 1 + max(int(said.max()) for said in (*target.checks.values(), target.predicted))
-    votes = np.mean([np.eye(classes)[said] for said in target.checks.values()], axis=0)  # (window, class)
-    number = np.unique(target.recording, return_inverse=True)[1]
-    pooled = np.array([votes[number == each].mean(axis=0) for each in range(number.max() + 1)])
-    return np.asarray(pooled[number, target.predicted])
+    """A prediction is right if it is what most check models say of the recording."""
+    return np.asarray(recording_votes(target).argmax(axis=1) == target.predicted, dtype=np.float64)
 
 
 def by_doc(source: Source, target: Target) -> Floats:
@@ -126,13 +135,17 @@ ESTIMATORS = {
     "atc_entropy": AccuracyEstimator("ATC, entropy", partial(by_atc, negative_entropy)),
     "doc": AccuracyEstimator("DoC", by_doc),
     "agreement": AccuracyEstimator("agreement of check models", by_agreement),
+    "votes": AccuracyEstimator("votes of check models", by_votes),
     "consensus": AccuracyEstimator("consensus of check models", by_consensus),
 }
 
 
+FROM_CHECKS = ("agreement", "votes", "consensus")  # those that need check models
+
+
 def expected_accuracy(source: Source, target: Target, seed: int = 0) -> dict[str, Estimate]:
     """The expected share of right predictions on the target by every estimator, with bootstrap intervals."""
-    names = [name for name in ESTIMATORS if target.checks or name not in ("agreement", "consensus")]
+    names = [name for name in ESTIMATORS if target.checks or name not in FROM_CHECKS]
     hits = np.stack([ESTIMATORS[name].expected_hits(source, target) for name in names])
     return dict(zip(names, bootstrap(hits, target.recording, seed), strict=True))
 

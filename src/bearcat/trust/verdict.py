@@ -15,15 +15,17 @@ import numpy as np
 
 from bearcat.trust import past
 from bearcat.trust.accuracy import (
+    FROM_CHECKS,
     Booleans,
     Estimate,
     Floats,
     Integers,
     Source,
     Target,
-    by_agreement,
+    by_votes,
     confidence,
     expected_accuracy,
+    unity,
 )
 from bearcat.trust.shares import binomial_interval
 
@@ -32,7 +34,7 @@ GOOD, SAFE, POOR = 0.95, 0.8, 0.6  # expected accuracy and its lower end to use 
 CHECKED = 5  # recordings to be checked first, at most
 LEARNT = 0.2  # of the way from chance to certainty on the source, below which a model is called useless
 FAR = 0.1  # estimates this far from each other, or from the truth, deserve a sentence
-# Of 1440 runs on HIT-SM and CWRU the truth was so far below the range in 379 (docs/results.md).
+# Of 1440 runs on HIT-SM and CWRU the truth was so far below the lower of confidence and ATC in 379 (docs/results.md).
 MEASURED = "On public recordings one model in four was more than 10 points worse than such a range says."
 # Numbers without labels that compare runs of one task, and their headings; higher is better (docs/trust.md).
 VALIDATORS = {"entropy": "entropy", "bnm": "BNM", "dev": "DEV", "mixval": "MixVal"}
@@ -54,6 +56,7 @@ def estimates(
     `names` are of the recordings that `target.recording` points into.
     """
     accuracy, nothing = expected_accuracy(source, target), learnt_nothing(source)
+    expected = expected_range(accuracy, unity(target))
     doubtful = [names[number] for number in doubtful_recordings(target)] if names else []
     confidences = np.sort(confidence(target.log_probabilities))[::-1]
     kept = [confidences[:windows] for windows in _kept_windows(len(confidences))]
@@ -61,6 +64,8 @@ def estimates(
         {
             "mean_confidence": accuracy["confidence"].value,
             "accuracy": {name: asdict(estimate) for name, estimate in accuracy.items()},
+            "unity": unity(target),
+            "expected": asdict(expected),
             "validators": dict(validators),
             "abstention": {
                 "kept": [
@@ -69,9 +74,9 @@ def estimates(
                 ]
             },
             "familiarity": dict(familiarity),
-            "decision": decision(expected_range(accuracy), failed, collapsed or nothing is not None),
+            "decision": decision(expected, failed, collapsed or nothing is not None),
             "doubtful_recordings": doubtful,
-            "verdict": verdict(accuracy, failed, collapsed, calibrated, doubtful, nothing),
+            "verdict": verdict(accuracy, failed, collapsed, calibrated, doubtful, nothing, unity(target)),
         }
     )
 
@@ -90,6 +95,7 @@ def verdict(
     calibrated: bool = True,
     doubtful: Sequence[str] = (),
     nothing: str | None = None,
+    united: float = 1.0,
 ) -> str:
     """Some sentences for a user who has to decide. `doubtful` recordings are those whose labels would tell most.
 
@@ -101,13 +107,13 @@ def verdict(
         return f"Do not use this model: {nothing}"
     if collapsed:
         return "Do not use this model: it gives every window of the target the same class."
-    values = [estimate.value for name, estimate in accuracy.items() if name not in ("agreement", "consensus")]
+    values = [estimate.value for name, estimate in accuracy.items() if name not in FROM_CHECKS]
     if not np.isfinite(values).all():
         return "Nothing can be said about how often this model is right: its confidences are not numbers."
-    expected = expected_range(accuracy)
+    expected = expected_range(accuracy, united)
     text = f"about {100 * expected.value:.0f} % ({100 * expected.low:.0f}–{100 * expected.high:.0f}) of windows right"
-    agreed = accuracy.get("agreement")
-    if agreed is None:
+    vote = accuracy.get("consensus")
+    if vote is None:
         text = f"Expect {text}"
         if max(values) - min(values) > FAR:
             text += f"; but estimates range from {100 * min(values):.0f} to {100 * max(values):.0f} %"
@@ -119,9 +125,9 @@ def verdict(
         "do not use": "Do not use it without checking its diagnoses.",
     }[decision(expected)]
     text = (
-        f"{first} Expect {text}: models on other representations agree with it in {100 * agreed.value:.0f} % of"
-        " windows, and past runs with such agreement were right that often. A mistake that all of them make is not"
-        " noticed."
+        f"{first} Expect {text}: in {100 * vote.value:.0f} % of windows the vote of simple models on other"
+        " representations says the same of the recording, and past runs with such votes were right that often. A"
+        " mistake that most of them make too is not noticed."
     )
     return text if calibrated else f"{text} Its confidences are not calibrated."
 
@@ -150,22 +156,24 @@ def doubtful_recordings(target: Target) -> list[int]:
     """Up to CHECKED recordings whose labels would tell most: those on whose windows check models agree least."""
     if not target.checks:
         return []
-    agreed = by_agreement(Source(target.log_probabilities[:0], target.recording[:0]), target)
+    agreed = by_votes(Source(target.log_probabilities[:0], target.recording[:0]), target)
     numbers = np.unique(target.recording)
     shares = np.array([agreed[target.recording == number].mean() for number in numbers])
     return [int(number) for number in numbers[np.argsort(shares, kind="stable")][:CHECKED]]
 
 
-def expected_range(accuracy: Mapping[str, Estimate]) -> Estimate:
-    """The accuracy to expect: what past runs had whose check models agreed as much (trust/past.py).
+def expected_range(accuracy: Mapping[str, Estimate], united: float = 1.0) -> Estimate:
+    """The accuracy to expect: what past runs had with such votes of check models and such unity (trust/past.py).
 
     Without check models: the lower of confidence and ATC, with an interval that covers both intervals.
 
     On labelled public recordings (docs/results.md) both were far more often too high than too low, and the lower one
     was nearer.
     """
-    if (agreed := accuracy.get("agreement")) is not None:
-        return past.expected_accuracy(agreed.value)
+    if not math.isfinite(accuracy["confidence"].value):
+        return Estimate(math.nan, math.nan, math.nan)
+    if "consensus" in accuracy:
+        return past.expected_accuracy({name: found.value for name, found in accuracy.items()} | {"unity": united})
     both = [accuracy[name] for name in ("confidence", "atc_confidence") if name in accuracy]
     lower = min(both, key=lambda estimate: estimate.value)
     return Estimate(lower.value, min(each.low for each in both), max(each.high for each in both))
@@ -173,9 +181,15 @@ def expected_range(accuracy: Mapping[str, Estimate]) -> Estimate:
 
 def recorded_range(record: Mapping[str, Any]) -> Estimate | None:
     """The accuracy to expect by a run's record; None where its estimates are not numbers."""
-    accuracy = record["estimates"]["accuracy"]
-    finite = {name: Estimate(**values) for name, values in accuracy.items() if None not in values.values()}
-    return expected_range(finite) if "confidence" in finite else None
+    estimates = record["estimates"]
+    if "expected" not in estimates:  # records of earlier versions: only confidence and ATC are what they are now
+        finite = {
+            name: Estimate(**values)
+            for name, values in estimates["accuracy"].items()
+            if name not in FROM_CHECKS and None not in values.values()
+        }
+        return expected_range(finite) if "confidence" in finite else None
+    return None if None in estimates["expected"].values() else Estimate(**estimates["expected"])
 
 
 def check_estimates(
