@@ -239,9 +239,8 @@ def numbers(case: CaseWindows, learnt: Diagnosed, held: Diagnosed, parts: dict[s
     """What a row says of a run but for its name."""
     recording = held.windows.recording
     known = fit_familiarity(learnt.features, learnt.shapes, held.features, held.shapes, recording)
-    classes, tested = case.split.training.classes, parts["source"]
-    labels = tested.codes(classes)
-    temperature = pooled_temperature(tested.log_probabilities, labels, tested.windows.recording)
+    classes, sure = case.split.training.classes, np.exp(held.log_probabilities.max(axis=1)).mean()
+    temperature = pooled_temperature(held.log_probabilities, recording, float(sure))
     later, unknown = parts["later"], parts["unknown"]
     right = later.log_probabilities.argmax(axis=1) == later.codes(classes)
     row: Row = {"rate": known.rate, "recording_limit": known.recording_limit, "temperature": temperature}

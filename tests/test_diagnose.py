@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from bearcat.errors import InputError
-from bearcat.trust.pooling import Tally, diagnose, fit_pooled_temperature, pooled_temperature, tally
+from bearcat.trust.pooling import Tally, diagnose, pooled_temperature, tally
 from tests.reference import diagnose as reference
 
 quick = settings(max_examples=60, deadline=None)
@@ -109,25 +109,40 @@ def test_a_probability_that_was_rounded_to_zero_rules_no_class_out():
     assert np.isfinite(found.probabilities).all()
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_the_fitted_temperature_agrees_with_its_slow_twin(seed):
-    recordings, labels = made(seed, 25, count=5)
-    assert fit_pooled_temperature(recordings, labels) == pytest.approx(
-        reference.temperature(recordings, labels), rel=0.02
+def together(recordings):
+    """Windows and the numbers of their recordings, in no order."""
+    place = np.repeat(np.arange(len(recordings)), [len(each) for each in recordings])
+    order = np.random.default_rng(0).permutation(len(place))
+    return np.concatenate(recordings)[order], place[order]
+
+
+@pytest.mark.parametrize(("seed", "accuracy"), [(0, 0.6), (1, 0.5), (2, 0.99)])
+def test_the_pooled_temperature_agrees_with_its_slow_twin(seed, accuracy):
+    recordings, _ = made(seed, 12, count=5)
+    assert pooled_temperature(*together(recordings), accuracy) == pytest.approx(
+        reference.temperature(recordings, accuracy, 0.5), rel=0.02
     )
 
 
-def test_recordings_that_are_all_right_make_nobody_certain():
-    """Ten recordings without a mistake show about eleven in twelve, not 100 %."""
-    sure = np.log(np.array([[0.97, 0.01, 0.02]] * 8))
-    temperature = fit_pooled_temperature([sure] * 10, [0] * 10)
-    assert diagnose(tally(sure), temperature).confidence == pytest.approx(11 / 12, abs=0.02)
+def test_recordings_whose_windows_agree_are_as_sure_as_windows_are_right():
+    alike = np.log(np.array([[0.9, 0.06, 0.04]] * 8))
+    temperature = pooled_temperature(*together([alike] * 5), 0.7)
+    assert diagnose(tally(alike), temperature).confidence == pytest.approx(0.7)
 
 
-def test_the_product_of_correlated_windows_is_overconfident_and_the_fitted_temperature_is_not():
-    recordings, labels = made(0, 400)
+def test_where_windows_contradict_each_other_the_majority_is_surer():
+    """Seven of ten windows right, all recordings alike: the recordings are right."""
+    split = np.log(np.array([[0.7, 0.3]] * 7 + [[0.3, 0.7]] * 3))
+    assert pooled_temperature(*together([split] * 5), 0.7) == pytest.approx(0.5)  # as sure as it may be
+    assert pooled_temperature(*together([split] * 5), 0.7, least=1e-3) < 0.02
+    assert pooled_temperature(*together([split] * 5), 0.55) > 0.6
+
+
+def test_the_product_of_correlated_windows_is_overconfident_and_the_pooled_temperature_is_not():
     fresh, truth = made(1, 2000)
-    temperature = fit_pooled_temperature(recordings, labels)
+    values, place = together(fresh)
+    right = float((values.argmax(axis=1) == np.asarray(truth)[place]).mean())
+    temperature = pooled_temperature(values, place, right)
 
     def gap(temperature: float) -> float:
         """Mean confidence less accuracy."""
@@ -136,33 +151,13 @@ def test_the_product_of_correlated_windows_is_overconfident_and_the_fitted_tempe
         return float(np.mean([each.confidence for each in found]) - np.mean(hits))
 
     assert gap(1 / 30) > 0.1  # the product rule
-    assert abs(gap(temperature)) < 0.03
+    assert abs(gap(temperature)) < 0.05
 
 
-def test_classes_nobody_thinks_of_have_no_part_in_the_temperature():
-    """Their log-probabilities may be as low as they like."""
-    sure = np.log(np.array([[0.7, 0.3 - 1e-9, 1e-9]] * 8))
-    surer = np.log(np.array([[0.7, 0.3 - 1e-200, 1e-200]] * 8))
-    assert fit_pooled_temperature([surer] * 10, [0] * 10) == pytest.approx(
-        fit_pooled_temperature([sure] * 10, [0] * 10)
-    )
-
-
-def test_a_model_is_made_more_careful_by_the_sources_recordings_and_never_surer():
-    humble, labels = made(0, 40, count=5)
-    bold = [3 * values - np.log(np.exp(3 * values).sum(axis=1, keepdims=True)) for values in humble]
-    place, shuffled = np.repeat(np.arange(40), 5), np.random.default_rng(0).permutation(200)
-    fitted = fit_pooled_temperature(bold, labels)
-    assert fitted > 1.2
-    found = pooled_temperature(np.concatenate(bold)[shuffled], labels[place][shuffled], place[shuffled])
-    assert found == pytest.approx(fitted)
-    assert fit_pooled_temperature(humble, labels) < 0.9
-    assert pooled_temperature(np.concatenate(humble), labels[place], place) == 1.0
-
-
-def test_without_labelled_recordings_or_with_windows_that_say_nothing_the_temperature_is_one():
-    assert fit_pooled_temperature([], []) == 1.0
-    assert fit_pooled_temperature([np.log(np.full((3, 4), 0.25))], [2]) == 1.0
+def test_without_windows_that_say_anything_or_an_estimate_the_pooled_temperature_is_one():
+    assert pooled_temperature(np.zeros((0, 3)), np.zeros(0, dtype=np.int64), 0.9) == 1.0
+    assert pooled_temperature(np.log(np.full((3, 4), 0.25)), np.zeros(3, dtype=np.int64), 0.9) == 1.0
+    assert pooled_temperature(np.log([[0.9, 0.1]]), np.zeros(1, dtype=np.int64), np.nan) == 1.0
 
 
 def test_bad_input_is_one_sentence():
@@ -174,7 +169,3 @@ def test_bad_input_is_one_sentence():
         diagnose(Tally(np.zeros(2), np.zeros(2, dtype=np.int64)))
     with pytest.raises(InputError, match="positive"):
         diagnose(tally(np.zeros((1, 2))), 0.0)
-    with pytest.raises(InputError, match="as many labels"):
-        fit_pooled_temperature([np.zeros((1, 2))], [])
-    with pytest.raises(InputError, match="from 0 to 1"):
-        fit_pooled_temperature([np.zeros((1, 2))], [2])

@@ -207,8 +207,12 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.source_accuracy_ = float((said.argmax(axis=1) == data.source_test.labels).mean())
         self.pooled_temperature_, self.pooled_recordings_ = 1.0, None
         if self.window is not None:
-            self.pooled_temperature_ = pooled_temperature(said, data.source_test.labels, source.row[held])
-            self.pooled_recordings_ = len(np.unique(source.row[held]))
+            likely, row, right = said, source.row[held], self.source_accuracy_
+            if target is not None:
+                likely, row = self._log_probabilities(target.values), target.row
+                right = float(np.exp(likely.max(axis=1)).mean())
+            self.pooled_temperature_ = pooled_temperature(likely, row, right, least=1.0)
+            self.pooled_recordings_ = len(np.unique(row))
         self.history_ = {name: values[:, 0].numpy() for name, values in trained.history.items()}
         found = None if target is None else self._log_probabilities(target.values).argmax(axis=1)
         self.verdict_ = _verdict(name, classes, self.source_accuracy_, found)

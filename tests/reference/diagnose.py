@@ -20,15 +20,17 @@ def pooled(log_probabilities, temperature: float = 1.0) -> tuple[list[float], fl
     return probabilities, agreeing / count
 
 
-def temperature(recordings, labels) -> float:
-    """Of a fine grid, where mean confidence comes nearest to the share of right ones, one of two unseen being wrong."""
-    right = sum(
-        max(range(len(recording[0])), key=pooled(recording, 1.0)[0].__getitem__) == label
-        for recording, label in zip(recordings, labels, strict=True)
-    )
-    wanted = (right + 1) / (len(recordings) + 2)
+def temperature(recordings, accuracy: float, least: float) -> float:
+    """Of a fine grid, where recordings expect nearest to this share of windows to be right."""
+    windows = sum(len(recording) for recording in recordings)
 
-    def gap(temperature: float) -> float:
-        return abs(sum(max(pooled(recording, temperature)[0]) for recording in recordings) / len(recordings) - wanted)
+    def expected(temperature: float) -> float:
+        total = 0.0
+        for recording in recordings:
+            probabilities = pooled(recording, temperature)[0]
+            for window in recording:  # right if the recording is of the class that the window was given
+                total += probabilities[list(window).index(max(window))]
+        return total / windows
 
-    return min((math.exp(step / 100) for step in range(-230, 231)), key=gap)
+    grid = (math.exp(step / 100) for step in range(round(100 * math.log(least)), 461))
+    return min(grid, key=lambda place: abs(expected(place) - accuracy))

@@ -315,8 +315,8 @@ def _pooling_phrase(recordings: int | None) -> str:
     if recordings is None:
         return ", which was not fitted"
     return (
-        f", which {recordings} labelled recordings of the source may have raised above 1; they know nothing of how a"
-        " target misleads all windows of a recording alike"
+        f", at which {recordings} recordings expect as many of their windows to be right as the estimate says; it is no"
+        " better than that estimate"
     )
 
 

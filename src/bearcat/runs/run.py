@@ -57,6 +57,7 @@ from bearcat.training.evaluate import EpochEnd, predict, scores, watcher
 from bearcat.training.loop import Run, Trained, train
 from bearcat.trust.pooling import diagnose, pooled_temperature, tally
 from bearcat.trust.shares import adaptation_sentence, all_healthy, shares_record
+from bearcat.trust.verdict import recorded_range
 
 EXTRAS = ("model", "picture")  # what a folder may also hold
 MOST_RECORDINGS, MOST_WINDOWS = 200, 200  # of the target, and of each, that a record diagnoses
@@ -272,7 +273,7 @@ def _model(
     training, estimates, rate = split.training, record["estimates"], split.target.recordings[0].rate
     channels, points = split.target.values.shape[1:]
     network = select_run(trained.network, number, spec.recipe.encoder, channels, points)
-    recordings = training.source_test.recording
+    recordings = split.held_back.target_test.recording
     speeds = {None if recording.rpm_channel else recording.rpm for recording in split.target.recordings}
     names = {recording.channel for recording in split.target.recordings}
     bearings = {recording.bearing for recording in split.target.recordings}
@@ -290,8 +291,8 @@ def _model(
         "cautions": [] if record["failed"] else list(filter(None, [all_healthy(estimates["shares"])])),
         "pooled_recordings": len(set(recordings.tolist())),
     }  # fmt: skip
-    sound = bool(np.isfinite(evaluation.source.max(axis=1)).all())  # not so where training broke down
-    pooled = pooled_temperature(evaluation.source, training.source_test.labels, recordings) if sound else 1.0
+    spread, expected = np.log(np.maximum(evaluation.target, np.finfo(np.float32).tiny)), recorded_range(record)
+    pooled = pooled_temperature(spread, recordings, math.nan if expected is None else expected.value)
     familiarity = evaluation.trust.familiarity
     return Model(
         network, evaluation.calibration, training.classes, spec.preparation, rate, card, spec.recipe.encoder,

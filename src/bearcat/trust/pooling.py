@@ -3,8 +3,8 @@
 Windows of one recording come from one bearing in one state, so their calibrated log-probabilities are averaged, and the
 softmax of the average is the recording's. The product of the windows' probabilities (the sum instead of the mean)
 would be right if windows were independent. They are not: what misleads one window misleads the next, and a hundred
-windows at 60 % would become certainty. The mean is the careful end; `fit_pooled_temperature` finds the place between
-the two from labelled recordings (temperature 1 is the mean, 1/n the product of n windows).
+windows at 60 % would become certainty. `pooled_temperature` finds the place between the two from how far windows of a
+recording contradict each other (temperature 1 is the mean, 1/n the product of n windows).
 
 >>> diagnosis = diagnose(tally(log_probabilities), temperature=1.0)      # (window, class)
 >>> diagnosis.index, diagnosis.confidence, diagnosis.agreement, diagnosis.windows
@@ -25,7 +25,9 @@ from bearcat.errors import InputError
 from bearcat.trust.accuracy import Booleans, Floats, Integers
 from bearcat.trust.familiarity import Familiarity
 
-TEMPERATURES = (0.01, 100.0)  # between which a pooled temperature is searched for
+# Between which a pooled temperature is searched for. The lower one is as sure as two independent windows: estimates of
+# accuracy are not good enough to claim more (docs/trust.md).
+LEAST, MOST = 0.5, 100.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,43 +117,31 @@ def diagnose(counted: Tally, temperature: float = 1.0, familiarity: Familiarity 
     return Diagnosis(probabilities, agreement, counted.windows, share, familiar)
 
 
-def fit_pooled_temperature(log_probabilities_by_recording: Sequence[NDArray[Any]], labels: Sequence[int]) -> float:
-    """The temperature at which labelled recordings are as sure, on average, as they are right; 1 where there are none.
+def pooled_temperature(
+    log_probabilities: NDArray[Any], recording: Integers, accuracy: float, least: float = LEAST
+) -> float:
+    """The temperature at which recordings expect as many of their windows to be right as are thought to be.
 
-    Recordings are few and often all diagnosed rightly, which would send the temperature to 0. So k right ones of n
-    count as (k + 1)/(n + 2), Laplace's rule of succession: confidence claims no more than n recordings can show. Each
-    recording counts once, however long it is.
+    All windows of a recording have its class. So if q are its pooled probabilities and v the shares of windows that
+    were given each class, Σ q·v of its windows should be right; over all recordings that should be `accuracy`, the
+    share of right windows (window, class), which is known or estimated. Recordings whose windows all agree are then as
+    sure as windows are right, and where windows contradict each other the majority is the surer for it. No labels are
+    needed. 1 where there is nothing to go by.
     """
-    if len(log_probabilities_by_recording) != len(labels):
-        raise InputError(f"{len(log_probabilities_by_recording)} recordings need as many labels, not {len(labels)}")
-    if not len(labels):
+    numbers, place = np.unique(recording, return_inverse=True)
+    if not len(numbers) or not np.isfinite(accuracy) or not np.isfinite(log_probabilities.max(axis=1)).all():
         return 1.0
-    tallies = [tally(values) for values in log_probabilities_by_recording]
-    means = np.stack([each.sums / max(each.windows, 1) for each in tallies])  # (recording, class)
-    count, classes = means.shape
-    places = np.asarray(labels, dtype=np.int64)
-    if places.min() < 0 or places.max() >= classes:
-        raise InputError(f"labels must be whole numbers from 0 to {classes - 1}, the places of the classes")
-    if classes == 1 or np.ptp(means, axis=1).max() == 0:
+    tallies = [tally(log_probabilities[place == number]) for number in range(len(numbers))]
+    means = np.stack([each.sums / each.windows for each in tallies])  # (recording, class)
+    votes = np.stack([each.votes for each in tallies]) / len(recording)
+    if np.ptp(means, axis=1).max() == 0:
         return 1.0  # all classes alike: no temperature changes anything
-    wanted = (int((means.argmax(axis=1) == places).sum()) + 1) / (count + 2)
-    low, high = np.log(TEMPERATURES)
-    for _ in range(60):  # confidence falls as the temperature rises
+    low, high = np.log(least), np.log(MOST)
+    for _ in range(60):  # what recordings expect falls as the temperature rises, but for windows that outvote the mean
         middle = (low + high) / 2
-        confidence = _softmax(means / np.exp(middle)).max(axis=1).mean()
-        low, high = (middle, high) if confidence > wanted else (low, middle)
+        expected = (_softmax(means / np.exp(middle)) * votes).sum()
+        low, high = (middle, high) if expected > accuracy else (low, middle)
     return float(np.exp((low + high) / 2))
-
-
-def pooled_temperature(log_probabilities: NDArray[Any], labels: Integers, recording: Integers) -> float:
-    """What a model is given: fitted on labelled source windows (window, class) by recording (window,), at least 1.
-
-    Source recordings may show that pooled diagnoses are less right than their windows are sure. They cannot show that
-    a recording may be surer than its windows: on the target all windows of a recording can be misled together.
-    """
-    places = [np.flatnonzero(recording == number) for number in np.unique(recording)]
-    values = [log_probabilities[windows] for windows in places]
-    return max(1.0, fit_pooled_temperature(values, [int(labels[windows[0]]) for windows in places]))
 
 
 def _softmax(values: Floats) -> Floats:
