@@ -78,6 +78,7 @@ class Recipe:
 
     ingredients: tuple[Ingredient, ...] = ()
     calibration: str | None = None  # of the reported network, from T_cal on
+    final: str | None = None  # calibrator of the finished network instead, which training does not see
     encoder: str = "cnn"
     input: str = "time"  # a row of INPUTS, where a user names none
     schedule: Schedule = field(default_factory=Schedule)
@@ -149,7 +150,7 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         """Every setting as plain values, for records."""
-        rest = {name: to_plain(getattr(self, name)) for name in _own_fields()}
+        rest = {name: to_plain(getattr(self, name)) for name in _own_fields() if name != "final" or self.final}
         kinds = {each.name: {"kind": type(each).__name__} | to_plain(each) for each in self.ingredients}
         return {"ingredients": kinds} | rest
 

@@ -141,6 +141,9 @@ def evaluate(
         evidence, trained.finite, outputs["source"], outputs["target"],
     )  # fmt: skip
     scored = {domain: scores(plain[domain], stack, labels[domain], edges) for domain in labels}
+    for domain, found in scored.items() if trained.source_calibration is not stack else ():
+        by_source = scores(plain[domain], trained.source_calibration, labels[domain], edges)
+        found |= {f"{name}_source_calibrated": by_source[name] for name in ("ece", "ece15")}
     source = calibrated["source"].double().log_softmax(dim=-1).cpu().numpy()
     target, uncalibrated = (each["target"].softmax(dim=-1).cpu().numpy() for each in (calibrated, plain))
 

@@ -95,7 +95,8 @@ def make_recipe(name: str, kind: str, epochs: int | None = None, settings: Mappi
     Settings are those of the paper's 300 epochs, and scaled with them.
     """
     recipe = RECIPES[name].for_input(kind).with_settings(settings or {})
-    check_calibrator(recipe.calibration)  # before anything is read
+    for text in (recipe.calibration, recipe.final):
+        check_calibrator(text)  # before anything is read
     recipe = replace(recipe, encoder=spell_out(recipe.encoder, ENCODERS, "encoder"))
     return recipe if epochs is None else recipe.in_epochs(epochs)
 

@@ -21,9 +21,9 @@ from bearcat.methods.recipe import Recipe
 from bearcat.models import Network
 from bearcat.training.batches import Batches
 from bearcat.training.evaluate import predict
-from bearcat.training.state import TrainingState
-from bearcat.trust import past
-from bearcat.trust.accuracy import ESTIMATORS, Source, Target
+from bearcat.training.state import Checked, TrainingState
+from bearcat.trust.accuracy import Source, Target
+from bearcat.trust.verdict import expected_value
 
 
 def check_calibrator(text: str | None) -> None:
@@ -42,7 +42,7 @@ class Fitting:
     network: Network
     batches: Batches
     balance: bool = False  # classes of the source count the same, however many windows each has
-    votes: Tensor | None = None  # as in TrainingState
+    checks: Sequence[Checked] | None = None  # as in TrainingState
 
     @cached_property
     def source_test(self) -> tuple[Tensor, Tensor]:
@@ -87,23 +87,23 @@ class Fitting:
         return Evidence(source_logits=logits, source_labels=labels, source_weight=weight, **found)
 
     def expected_accuracy(self) -> Tensor:
-        """The share of right predictions to expect on the target, (run,): what past runs had whose check models agreed
-        as much (trust/past.py), or what ATC expects where there are no check models.
-        """
-        logits, present = self.target[0], self.batches.target_present
-        if self.votes is None:
-            return _by_atc(self.source_test[0], self.batches.source_test_labels, logits, present)
-        agreed = self.votes.gather(2, logits.argmax(dim=-1)[..., None])[..., 0]
-        shares = (agreed * present).sum(dim=1) / present.sum(dim=1)
-        expected = [past.expected_accuracy(share).value for share in shares.tolist()]
-        return torch.tensor(expected, dtype=torch.float64, device=logits.device)
+        """The share of right predictions to expect on the target's training windows, (run,): that of the verdict."""
+        logits, labels = self.source_test[0], self.batches.source_test_labels
+        source, target = (each.double().log_softmax(dim=-1).cpu().numpy() for each in (logits, self.target[0]))
+        found = []
+        for run, (codes, windows) in enumerate(zip(labels.cpu().numpy(), self.batches.target_windows, strict=True)):
+            checked = self.checks[run] if self.checks else Checked({}, np.arange(windows))
+            tested = Source(source[run][codes != UNKNOWN], codes[codes != UNKNOWN])
+            found.append(expected_value(tested, Target(target[run, :windows], checked.recording, checked.said)))
+        return torch.tensor(found, dtype=torch.float64, device=logits.device)
 
 
-def fit_calibration(recipe: Recipe, state: TrainingState) -> Calibration:
-    """The calibration of the reported network by the recipe's calibrator."""
-    if recipe.calibration is None:
+def fit_calibration(recipe: Recipe, state: TrainingState, text: str | None = None) -> Calibration:
+    """The calibration of the reported network by the recipe's calibrator, or by another."""
+    text = text or recipe.calibration
+    if text is None:
         raise ValueError("the recipe has no calibrator")
-    return Fitting(state.reported, state.batches, recipe.balance, state.votes).fit(recipe.calibration)
+    return Fitting(state.reported, state.batches, recipe.balance, state.checks).fit(text)
 
 
 def refill(earlier: Calibration | None, fitted: Calibration) -> Calibration:
@@ -113,19 +113,6 @@ def refill(earlier: Calibration | None, fitted: Calibration) -> Calibration:
     for name, value in fitted.state().items():
         earlier.state()[name].copy_(value)
     return earlier
-
-
-def _by_atc(source: Tensor, labels: Tensor, target: Tensor, present: Tensor) -> Tensor:
-    """The share of right predictions on the target that ATC expects (trust.accuracy), (run,)."""
-    found = []
-    arrays = [value.double().log_softmax(dim=-1).cpu().numpy() for value in (source, target)]
-    known, unpadded = (labels != UNKNOWN).cpu().numpy(), present.cpu().numpy()
-    for run, codes in enumerate(labels.cpu().numpy()):
-        test = Source(arrays[0][run][known[run]], codes[known[run]])
-        unlabelled = arrays[1][run][unpadded[run]]
-        hits = ESTIMATORS["atc_confidence"].expected_hits(test, Target(unlabelled, np.arange(len(unlabelled))))
-        found.append(float(hits.mean()))
-    return torch.tensor(found, device=source.device)
 
 
 def _class_shares(logits: Tensor, present: Tensor) -> Tensor:

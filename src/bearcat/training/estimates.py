@@ -22,7 +22,7 @@ from bearcat.errors import InputError
 from bearcat.models import Network
 from bearcat.training.batches import Batches
 from bearcat.training.evaluate import mixval, predict, validators
-from bearcat.trust.accuracy import STEADY, Source, Target, dev_risk
+from bearcat.trust.accuracy import Source, Target, dev_risk
 from bearcat.trust.checks import MOST_WINDOWS, check_predictions, representations, sample_of
 from bearcat.trust.familiarity import KEPT_WINDOWS, Familiarity, familiarity_record, fit_familiarity
 from bearcat.trust.verdict import check_estimates, estimates
@@ -38,7 +38,7 @@ class RunEvidence:
     target_test: NDArray[np.float32]
     source_test: NDArray[np.float32]
     checks: dict[str, NDArray[np.int64]]  # what check models say of the target's test windows (trust/checks)
-    train_checks: dict[str, NDArray[np.int64]]  # and those that never adapt of its training windows
+    train_checks: dict[str, NDArray[np.int64]]  # and of its training windows
     healthy: int  # the code of the healthy class; UNKNOWN where no class is called so
 
 
@@ -61,7 +61,7 @@ def run_evidence(split: SplitTask, kind: str) -> RunEvidence:
     return RunEvidence(
         split.target.shapes[split.target_train[:KEPT_WINDOWS]], split.target.shapes[split.target_test],
         split.source.shapes[split.source_test], {name: said[:tested] for name, said in checks.items()},
-        {name: said[tested:] for name, said in checks.items() if name.endswith(STEADY)},
+        {name: said[tested:] for name, said in checks.items()},
         UNKNOWN if healthy is None else split.classes.index(healthy),
     )  # fmt: skip
 

@@ -33,10 +33,10 @@ from bearcat.models import PRECISIONS, Network, build_network, fast_path, initia
 from bearcat.models.networks import DenseEncoder
 from bearcat.models.stacked import Randomness
 from bearcat.storage import digest, digest_json
-from bearcat.training.batches import Batch, Batches, Feed, data_key, padded_stack, stack_data
+from bearcat.training.batches import Batch, Batches, Feed, data_key, stack_data
 from bearcat.training.calibrate import check_calibrator, fit_calibration, refill
 from bearcat.training.evaluate import EpochEnd
-from bearcat.training.state import STUDENT, TrainingState
+from bearcat.training.state import STUDENT, Checked, TrainingState
 from bearcat.training.stepping import Recorder, descend, few_threads, matrix_products, parameters_of, put_back, set_rate
 
 RESULT_VERSION = 6  # raise it whenever the same settings, seed and data give another result
@@ -57,17 +57,18 @@ class Run:
 
 @dataclass(eq=False)
 class Trained:
-    """What training leaves behind: networks, the final calibration, and a history of (epoch, run) numbers."""
+    """What training leaves behind: networks, calibrations, and a history of (epoch, run) numbers."""
 
     student: Network
     teacher: Network | None
-    calibration: Calibration | None
+    calibration: Calibration | None  # of the finished network: the recipe's `final`, or what training used
+    source_calibration: Calibration | None  # what training used
     batches: Batches
     history: dict[str, Tensor]
     finite: Tensor  # (run,) bool: the loss never turned NaN or infinite
     kernels: dict[str, str]  # of each part ("encoder", ingredients with a module): "plain", "triton" or "native"
     precision: str  # "float32", "tf32" or "bfloat16": of products on a GPU, and of the activations Triton stores
-    votes: Tensor | None  # as in TrainingState
+    checks: Sequence[Checked] | None  # as in TrainingState
     findings: list[Mapping[str, Any]]  # of each run: what ingredients found in its windows before training
 
     @property
@@ -125,7 +126,8 @@ def train(
     which the result tells.
     """
     recipe, schedule = runs[0].recipe, runs[0].recipe.schedule
-    check_calibrator(recipe.calibration)
+    for text in (recipe.calibration, recipe.final):
+        check_calibrator(text)
     if any(run.recipe.stack_key() != recipe.stack_key() for run in runs):
         raise InputError(
             "runs of one stack need the same ingredients and schedule; train these runs in stacks of their own"
@@ -133,7 +135,8 @@ def train(
     data, scaling = _scaled(runs)
     batches = stack_data(data, [run.seed for run in runs], schedule.batch, device, recipe.balance)
     state = new_state(recipe, batches, len(runs[0].data.classes))
-    state.votes = _votes(runs, device)
+    known = [Checked(run.checks, run.data.target_train.recording) for run in runs if run.checks]
+    state.checks = known if len(known) == len(runs) else None
     state.student.scaling = None if scaling is None else scaling.to(device, batches.source_train.dtype)
     if path is None:
         single = batches.source_train.dtype == torch.float32  # Triton's kernels are for nothing else
@@ -196,12 +199,14 @@ def train(
             if progress is not None:
                 progress(end)
 
-        calibration = fit_calibration(recipe, state) if schedule.epochs > calibrate_from else None
+        calibration = final = fit_calibration(recipe, state) if schedule.epochs > calibrate_from else None
+        if calibration is not None and recipe.final is not None:
+            final = fit_calibration(recipe, state, recipe.final)
     history = {name: torch.stack(values) for name, values in state.history.items()}
     kernels = {name: path_of(module) for name, module in {"encoder": state.student.encoder, **state.modules}.items()}
     return Trained(
-        state.student, state.teacher, calibration, batches, history, state.finite, kernels, precision,
-        state.votes, [own.findings for own in data],
+        state.student, state.teacher, final, calibration, batches, history, state.finite, kernels, precision,
+        state.checks, [own.findings for own in data],
     )  # fmt: skip
 
 
@@ -316,17 +321,6 @@ def _scaled(runs: Sequence[Run]) -> tuple[list[TrainingData], Any]:
         raise InputError("a recipe scales its input by one ingredient; leave the others out")
     buffers = zip(*(module.buffers() for module in modules), strict=True)
     return data, type(modules[0])(*(torch.cat(list(each)) for each in buffers))
-
-
-def _votes(runs: Sequence[Run], device: torch.device) -> Tensor | None:
-    """The share of check models for each class, (run, window, class); None where a run has no check models."""
-    shares = [
-        np.stack([np.mean([said == code for said in run.checks.values()], axis=0) for code in codes], axis=1)
-        for run in runs
-        for codes in [range(len(run.data.classes))]
-        if run.checks
-    ]
-    return padded_stack(shares, 0, device) if len(shares) == len(runs) else None
 
 
 def stack_ingredients(runs: Sequence[Run], device: torch.device) -> list[Ingredient]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from bearcat.calibration import Calibration
+from bearcat.data.recording import Integers
 from bearcat.errors import InputError
 from bearcat.models import Network, initialise
 from bearcat.models.stacked import Randomness, mixed
@@ -19,6 +22,13 @@ from bearcat.training.batches import Batches, gather
 from bearcat.training.evaluate import predict
 
 STUDENT = 20  # the stream of randomness of the student's initial weights
+
+
+class Checked(NamedTuple):
+    """What check models say of a run's target training windows (trust/checks), and the windows' recordings."""
+
+    said: Mapping[str, Integers]  # (window,) each
+    recording: Integers
 
 
 @dataclass(eq=False)
@@ -35,7 +45,7 @@ class TrainingState:
     classes: int
     randomness: Randomness
     finite: Tensor  # (run,) bool: the loss never turned NaN or infinite
-    votes: Tensor | None = None  # (run, target window, class): the share of check models that say so (trust/checks)
+    checks: Sequence[Checked] | None = None  # of each run's target windows, where there are check models
     history: dict[str, list[Tensor]] = field(default_factory=dict)
     epoch: int = 0
     teacher: Network | None = None

@@ -145,9 +145,14 @@ FROM_CHECKS = ("agreement", "votes", "consensus")  # those that need check model
 
 def expected_accuracy(source: Source, target: Target, seed: int = 0) -> dict[str, Estimate]:
     """The expected share of right predictions on the target by every estimator, with bootstrap intervals."""
+    hits = expected_hits(source, target)
+    return dict(zip(hits, bootstrap(np.stack(list(hits.values())), target.recording, seed), strict=True))
+
+
+def expected_hits(source: Source, target: Target) -> dict[str, Floats]:
+    """How right every window's prediction (window,) is expected to be, by every estimator that can say so."""
     names = [name for name in ESTIMATORS if target.checks or name not in FROM_CHECKS]
-    hits = np.stack([ESTIMATORS[name].expected_hits(source, target) for name in names])
-    return dict(zip(names, bootstrap(hits, target.recording, seed), strict=True))
+    return {name: ESTIMATORS[name].expected_hits(source, target) for name in names}
 
 
 def bootstrap(expected_hits: Floats, recording: Integers, seed: int = 0, draws: int = DRAWS) -> list[Estimate]:

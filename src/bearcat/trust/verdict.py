@@ -25,6 +25,7 @@ from bearcat.trust.accuracy import (
     by_votes,
     confidence,
     expected_accuracy,
+    expected_hits,
     unity,
 )
 from bearcat.trust.shares import binomial_interval
@@ -177,6 +178,14 @@ def expected_range(accuracy: Mapping[str, Estimate], united: float = 1.0) -> Est
     both = [accuracy[name] for name in ("confidence", "atc_confidence") if name in accuracy]
     lower = min(both, key=lambda estimate: estimate.value)
     return Estimate(lower.value, min(each.low for each in both), max(each.high for each in both))
+
+
+def expected_value(source: Source, target: Target) -> float:
+    """The value of `expected_range` alone, without the bootstrap of its estimates; nan where they are no numbers."""
+    found = {name: float(hits.mean()) for name, hits in expected_hits(source, target).items()}
+    if not np.isfinite(list(found.values())).all():
+        return math.nan
+    return expected_range({name: Estimate(value, value, value) for name, value in found.items()}, unity(target)).value
 
 
 def recorded_range(record: Mapping[str, Any]) -> Estimate | None:
