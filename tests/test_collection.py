@@ -17,8 +17,12 @@ FAULTS = {"n": "normal", "ib": "inner", "ob": "outer", "tb": "rolling_element"}
 
 @pytest.fixture(scope="module")
 def jnu(tmp_path_factory) -> Path:
+    return write_collection(tmp_path_factory.mktemp("sets") / "jnu")
+
+
+def write_collection(root: Path, samples: int = 3000) -> Path:
     """The set `jnu`, shortened: four states at three speeds, 50 kHz, two groups of rows; a current beside it."""
-    root, drawn = tmp_path_factory.mktemp("sets") / "jnu", np.random.default_rng(0)
+    drawn = np.random.default_rng(0)
     (root / "signals").mkdir(parents=True)
     rows, signals = [], []
     for rpm in (1000, 600, 800):
@@ -27,12 +31,12 @@ def jnu(tmp_path_factory) -> Path:
                 rows.append({
                     "dataset": "jnu", "signal_id": f"{code}{rpm}/{channel}", "recording_id": f"{code}{rpm}",
                     "native_label": code, "channel": channel, "sensor_location": "test_bearing", "fs": 50_000,
-                    "n_samples": 3000, "fault_type": fault, "fault_location": "test_bearing", "sensor_at_fault": True,
+                    "n_samples": samples, "fault_type": fault, "fault_location": "test_bearing", "sensor_at_fault": True,
                     "quantity": quantity, "unit": "unknown", "speed_rpm": float(rpm), "bearing_model": "6205-2RS",
                     "signal_file": "part-float64.parquet", "signal_row_group": len(signals) // 15,
                     "signal_row": len(signals) % 15,
                 })  # fmt: skip
-                signals.append(drawn.standard_normal(3000) + len(signals))
+                signals.append(drawn.standard_normal(samples) + len(signals))
     parquet.write_table(pa.Table.from_pylist(rows), root / "metadata.parquet", compression="zstd")
     table = pa.table({"signal_id": [row["signal_id"] for row in rows], "signal": signals})
     parquet.write_table(table, root / "signals" / "part-float64.parquet", row_group_size=15)

@@ -1,20 +1,29 @@
-"""The documents: every page has a place on the site, links lead somewhere, and commands exist as they are written."""
+"""The documents: every page has a place on the site, links lead somewhere, and every command shown is run or excused."""
 
 from __future__ import annotations
 
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
+from scipy.io import savemat, wavfile
 
-from bearcat.cli import app
+from bearcat.cli import app, main
+from bearcat.data import Simulated
+from bearcat.deploy.serve.answer import PredictQuery
+from tests.commands import start
+from tests.test_collection import write_collection
+from tests.test_seams import SEAMS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -33,26 +42,171 @@ def commands(command: Any = None, before: tuple[str, ...] = ()) -> Iterator[tupl
 KNOWN = dict(commands())
 
 
-def written(text: str) -> Iterator[list[str]]:
-    """The words of each call of bearcat in a page's blocks, lines that go on joined."""
-    for block in re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+# Commands of pages that no test runs, by how they begin or what they hold, and what they need. Their options are checked.
+NOT_RUN = {
+    r"make (demo|test)": "an installation",
+    r"pip install ": "the network",
+    r"curl ": "a server that runs; tests/test_serve.py sends such requests",
+    r"bearcat data fetch ": "a download",
+    r"bearcat .*--root (data/|/shared/|PADERBORN)": "recordings that are downloaded",
+    r"python benchmarks/": "recordings that are downloaded, or hours",
+}
+FOLLOWED = ("tutorial.md", "add-a-dataset.md", "add-a-method.md")  # tests/test_examples.py runs their bash blocks
+PROGRAMS = r"(?:make|pip|curl|bearcat|python) "
+
+
+def shown(page: Path) -> Iterator[tuple[str, str]]:
+    """Each command in a page's blocks with the block's language, lines that go on joined; optional parts left out."""
+    for language, block in re.findall(
+        r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    ):
         for line in block.replace("\\\n", " ").splitlines():
-            call = re.match(r"\s*(?:\$ )?(?:\.venv/bin/)?bearcat\s+([a-z].*)", line)
-            if call:
-                yield shlex.split(call[1].partition("    #")[0].partition(" | ")[0].partition(" > ")[0], comments=True)
+            line = re.sub(r"\s+", " ", line.removeprefix("$ ").strip().split("  #")[0].split(" | ")[0].split(" > ")[0])
+            if re.match(PROGRAMS, f"{line} "):
+                yield language, re.sub(r" (\[.*?\]|…)", "", line.partition(" #")[0]).removesuffix('"""')
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_of_a_page_exist_with_their_options(page):
-    for words in written(page.read_text(encoding="utf-8")):
-        name = tuple(words[:2]) if tuple(words[:2]) in KNOWN else tuple(words[:1])
-        assert name in KNOWN, words
-        options = {
-            option for parameter in KNOWN[name].params for option in (*parameter.opts, *parameter.secondary_opts)
-        }
-        for word in words:
-            if word.startswith("--"):
-                assert word.partition("=")[0] in options, words
+COMMANDS = [(page.name, *found) for page in PAGES for found in shown(page)]
+
+
+def is_run(page: str, language: str, command: str) -> bool:
+    """Whether this file runs the command."""
+    elsewhere = (language == "bash" and page in FOLLOWED) or command.startswith("python examples/")
+    return not elsewhere and not any(re.match(pattern, command) for pattern in NOT_RUN)
+
+
+def parsed(words: list[str]) -> tuple[str, ...]:
+    """The words of a call of bearcat, read as the command line reads them: the command's name. Nothing is run."""
+    name = tuple(words[:2]) if tuple(words[:2]) in KNOWN else tuple(words[:1])
+    assert name in KNOWN, words
+    KNOWN[name].make_context(" ".join(name), words[len(name) :], resilient_parsing=False)
+    return name
+
+
+def test_every_command_of_a_page_can_be_read(monkeypatch, capsys):
+    for page, _, command in COMMANDS:
+        program, *words = shlex.split(command)
+        if program == "bearcat":
+            parsed(words)
+        elif program == "make":
+            assert re.search(rf"^{words[0]}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE), command
+        elif program == "python" and words[1:2] and words[1] in ("adapt", "data", "recipes", "predict"):
+            parsed(words[1:])  # a script that adds something and hands over to the command line
+        elif program == "python" and words[0].startswith("benchmarks/"):
+            monkeypatch.setattr(sys, "argv", [words[0], "--help"])
+            monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+            with pytest.raises(SystemExit):
+                runpy.run_path(str(ROOT / words[0]), run_name="__main__")
+            known = capsys.readouterr().out
+            assert all(word in known for word in words if word.startswith("--")), command
+        elif program == "curl":
+            fields = set(re.findall(r"[?&](\w+)=", command))
+            assert fields <= set(PredictQuery.model_fields), (page, fields)
+
+
+def test_commands_named_in_sentences_exist_with_their_options():
+    for page in PAGES:
+        if page.name == "LOG.md":  # which speaks of what was
+            continue
+        for span in re.findall(r"`bearcat ([a-z][^`]*)`", page.read_text(encoding="utf-8")):
+            words = span.split()
+            name = next((name for name in KNOWN if name in (tuple(words[:1]), tuple(words[:2]))), ())
+            assert name or words[0] in ("bench", "data"), (page.name, span)
+            parameters = KNOWN[name].params if name else []
+            known = {option for each in parameters for option in (*each.opts, *each.secondary_opts)} | {"--help"}
+            assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known, (page.name, span)
+
+
+def test_what_is_not_run_is_still_shown_and_what_is_run_elsewhere_is():
+    for pattern in NOT_RUN:
+        assert any(re.match(pattern, command) for _, _, command in COMMANDS), pattern
+    scripts = [shlex.split(command)[1] for _, _, command in COMMANDS if command.startswith("python examples/add_")]
+    assert {Path(script).name for script in scripts} == set(SEAMS)
+    examples = (ROOT / "tests" / "test_examples.py").read_text(encoding="utf-8")
+    assert all(f'"docs" / "{name}", tmp_path)' in examples for name in FOLLOWED)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> Path:
+    """What the pages speak of: recordings of pumps, new files, a trained and exported model, a grid."""
+    root = tmp_path_factory.mktemp("world")
+    conditions = {"N09_M07_F10": "600rpm", "N15_M01_F10": "1200rpm", "N15_M07_F10": "pump-A-1500rpm",
+                  "N15_M07_F04": "pump-B-1500rpm"}  # fmt: skip
+    made = Simulated(seconds=1.0, conditions=tuple(conditions), severities=(4.0,), faults=("inner", "outer"))
+    for entry in made.catalogue().entries:
+        domain, label = conditions[entry.domain], str(entry.label).partition("-")[0]
+        place = root / "my-recordings" / domain / ("" if domain.startswith("pump-B") else label)
+        place.mkdir(parents=True, exist_ok=True)
+        wavfile.write(place / f"{label}.wav", 16_000, entry.read().signal)
+    signal = Simulated(seconds=4.0, severities=(4.0,), faults=("outer",)).recording("N15_M07_F10", "outer-1").signal
+    for folder in ("", "new-recordings", "archive", "plant"):
+        (root / folder).mkdir(exist_ok=True)
+        wavfile.write(root / folder / "monday.wav", 16_000, signal)
+    np.savetxt(root / "tuesday.csv", np.column_stack([np.arange(16_000) / 16_000, signal[:16_000]]), delimiter=",",
+               header="time,acceleration", comments="")  # fmt: skip
+    savemat(root / "monday.mat", {"DE": np.tile(signal, 4), "FE": np.tile(signal, 4)})
+    write_collection(root / "bearing_datasets" / "jnu", samples=9000)
+    (root / "grids").mkdir()
+    grid = (ROOT / "grids" / "smoke.toml").read_text(encoding="utf-8")
+    grid = re.sub(r"(?m)^(methods|tasks|seeds|epochs) = .*", "", grid)
+    tiny = 'methods = ["source-only"]\ntasks = ["N15_M07_F10:N09_M07_F10"]\nseeds = 1\nepochs = 1\n'
+    (root / "grids" / "smoke.toml").write_text(tiny + grid, encoding="utf-8")
+    return root
+
+
+def shortened(words: list[str], number: int) -> list[str]:
+    """The same command with few epochs and small windows, into a folder of its own."""
+    if words[0] != "adapt":
+        return words
+    if "--out" in words:
+        del words[words.index("--out") : words.index("--out") + 2]
+    own = "--data" in words and "simulated" not in words
+    small = ["--input", "frequency", "--window", "256"] if own else []
+    return [*words, *small, "--epochs", "2", "--device", "cpu", "--out", f"out-{number}"]
+
+
+def test_commands_of_pages_run(world, monkeypatch, capsys):
+    """In this process and one after the other. Pages of runs, which take seconds each, are drawn by other tests."""
+    monkeypatch.chdir(world)
+    monkeypatch.setenv("HOME", str(world))
+    monkeypatch.setattr("bearcat.runs.record.find_spec", lambda _: None)
+    commands = dict.fromkeys(command for page, language, command in COMMANDS if is_run(page, language, command))
+    calls = [shlex.split(command)[1:] for command in commands]
+    calls.sort(key=lambda words: words[0] != "adapt")  # whose model the others use
+    done = set[str]()
+    for number, words in enumerate(calls):
+        words = [found for word in words for found in (sorted(map(str, world.glob(word))) if "*" in word else [word])]
+        words = shortened([str(Path(word).expanduser()) if word.startswith("~") else word for word in words], number)
+        key = re.sub(r" --out \S+", "", " ".join(words)).replace("bearcat-out", "out")
+        if key in done:
+            continue
+        done.add(key)
+        if words[0] == "serve":
+            assert_serves(words, world)
+            continue
+        monkeypatch.setattr(sys, "argv", ["bearcat", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        assert ended.value.code in ((0, 1) if words[0] in ("predict", "diagnose") else (0, None)), (words, printed.err)
+        if words[0] == "adapt" and "pump-A-1500rpm" in words:
+            for name in ("out", "bearcat-out"):
+                (world / name).symlink_to(world / words[-1])
+    assert len(done) >= 20
+
+
+def assert_serves(words: list[str], world: Path) -> None:
+    process = start(*words, "--port", 0, folder=world, output=world / "served", errors=world / "served")
+    try:
+        deadline = time.monotonic() + 60
+        while "http://" not in (said := (world / "served").read_text() if (world / "served").exists() else ""):
+            assert process.exitcode is None, said
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        process.terminate()
+        process.join()
+        (world / "served").unlink(missing_ok=True)
 
 
 def test_the_page_of_commands_has_every_command_and_every_option():
