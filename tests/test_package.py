@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from packaging.requirements import Requirement
+from typer.testing import CliRunner
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -164,7 +165,13 @@ def test_declared_versions_of_python_compile_every_file(version, tmp_path):
 
 def test_the_version_is_the_same_everywhere():
     import bearcat
+    from bearcat.cli import app
 
     assert bearcat.__version__ == PROJECT["version"]
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert re.search(r"^## (\S+)", changelog, re.MULTILINE)[1] == PROJECT["version"]
+    version, released = re.search(r"^## (\S+) \((\S+)\)$", changelog, re.MULTILINE).groups()
+    assert version == PROJECT["version"]
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {version}\n" in citation
+    assert f"\ndate-released: {released}\n" in citation
+    assert CliRunner().invoke(app, ["--version"]).output == f"bearcat {version}\n"
