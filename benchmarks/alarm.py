@@ -238,7 +238,9 @@ def measured(stack: Sequence[CaseWindows], cut: Cut, size: int, device: torch.de
 def numbers(case: CaseWindows, learnt: Diagnosed, held: Diagnosed, parts: dict[str, Diagnosed], size: int) -> Row:
     """What a row says of a run but for its name."""
     recording = held.windows.recording
-    known = fit_familiarity(learnt.features, learnt.shapes, held.features, held.shapes, recording)
+    known = fit_familiarity(
+        learnt.features, learnt.shapes, learnt.windows.recording, held.features, held.shapes, recording
+    )
     classes, sure = case.split.training.classes, np.exp(held.log_probabilities.max(axis=1)).mean()
     temperature = pooled_temperature(held.log_probabilities, recording, float(sure))
     later, unknown = parts["later"], parts["unknown"]

@@ -68,7 +68,9 @@ def familiar_with(model: Model, windows: np.ndarray) -> Model:
     """The model, familiar with such windows: the first two thirds as in training, the others held out."""
     features, shapes, place = model.outputs(windows).features, spectral_shape(windows), 2 * len(windows) // 3
     recording = np.arange(len(windows) - place) // 20
-    known = fit_familiarity(features[:place], shapes[:place], features[place:], shapes[place:], recording)
+    known = fit_familiarity(
+        features[:place], shapes[:place], np.zeros(place), features[place:], shapes[place:], recording
+    )
     return replace(model, familiarity=known)
 
 

@@ -230,7 +230,7 @@ def made_evidence(*words, **settings) -> tuple[np.ndarray, np.ndarray]:
 
 def made_familiarity(seed: int, held_out: int = 400, each: int = 20, **settings) -> familiarity.Familiarity:
     train, held = made_evidence(seed, 300), made_evidence(seed + 10_000, held_out)
-    return familiarity.fit_familiarity(*train, *held, np.arange(held_out) // each, **settings)
+    return familiarity.fit_familiarity(*train, np.arange(300) // 50, *held, np.arange(held_out) // each, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -247,7 +247,18 @@ def test_scores_of_strangeness_are_their_twins(fitted):
         assert distance[number] == pytest.approx(reference.distance(fitted.features, features[number], 10), abs=1e-3)
         shape = reference.shape(np.abs(np.fft.rfft(signals[number, 0]))[:128].tolist(), BANDS, LEAST_SHARE)
         assert shapes[number] == pytest.approx(shape, abs=1e-3)
-        assert odd[number] == pytest.approx(reference.oddness(known, shape, 10), rel=1e-3)
+        scaled = [level / each for level, each in zip(shape, fitted.scale.tolist(), strict=True)]
+        assert odd[number] == pytest.approx(reference.oddness(known, scaled, 10), rel=1e-3)
+
+
+def test_bands_count_in_units_of_their_spread_within_recordings():
+    random = np.random.default_rng(1)
+    recording = np.repeat([4, 0, 7], 20)
+    shapes = random.normal(size=(60, 5)) * [1, 2, 3, 0.5, 0] + 10 * recording[:, None]
+    spread = familiarity.band_spread(shapes, recording)
+    assert spread == pytest.approx(reference.band_spread(shapes.tolist(), recording.tolist()), rel=1e-5)
+    assert spread[-1] == pytest.approx(0.1 * np.median(spread), rel=0.1), "a band without noise does not decide"
+    assert (familiarity.band_spread(np.ones((3, 2)), np.zeros(3)) == 1).all()
 
 
 @given(st.floats(1e-3, 1e3), st.floats(-1, 1))
@@ -303,13 +314,13 @@ def test_an_alarm_is_a_class_with_enough_confidence_or_an_unfamiliar_recording()
 
 def test_few_held_out_windows_give_a_limit_and_the_rate_it_has():
     train, held = made_evidence(0, 30), made_evidence(1, 9)
-    known = familiarity.fit_familiarity(*train, *held, np.zeros(9, dtype=int))
+    known = familiarity.fit_familiarity(*train, np.arange(30), *held, np.zeros(9, dtype=int))
     assert known.rate == 0.2, "two scores, ten places"
     assert not known.unfamiliar(*held).any()
-    single = familiarity.fit_familiarity(train[0][:1], train[1][:1], *held, np.zeros(9, dtype=int))
+    single = familiarity.fit_familiarity(train[0][:1], train[1][:1], np.zeros(1), *held, np.zeros(9, dtype=int))
     assert single.usable
     with pytest.raises(InputError, match="between 0 and 1"):
-        familiarity.fit_familiarity(*train, *held, np.zeros(9, dtype=int), rate=0.0)
+        familiarity.fit_familiarity(*train, np.arange(30), *held, np.zeros(9, dtype=int), rate=0.0)
 
 
 def test_a_familiarity_comes_back_from_its_arrays(fitted):
@@ -320,11 +331,14 @@ def test_a_familiarity_comes_back_from_its_arrays(fitted):
     assert vars(again).keys() == vars(fitted).keys()
     assert (again.neighbours, again.rate, again.recording_limit) == (10, fitted.rate, fitted.recording_limit)
     assert np.array_equal(again.features, fitted.features), "half the bytes keep all of it"
-    assert sum(array.nbytes for array in fitted.state().values()) < 2 * 300 * (16 + 32) + 4 * 300 + 64
+    assert sum(array.nbytes for array in fitted.state().values()) < 2 * 300 * (16 + 32) + 4 * (300 + 32) + 64
+    earlier = familiarity.Familiarity.from_state({k: v for k, v in fitted.state().items() if k != "scale"})
+    assert (earlier.scale == 1).all(), "models of earlier versions are read as they were"
     with pytest.raises(InputError, match="needs distance_limit"):
         familiarity.Familiarity.from_state({"features": fitted.features})
     for change in (
         {"neighbours": 301}, {"shape_limit": math.nan}, {"features": np.zeros(3)}, {"spreads": fitted.spreads[1:]},
+        {"scale": np.zeros(32)}, {"scale": np.ones(3)},
     ):  # fmt: skip
         with pytest.raises(InputError, match="finite limits"):
             familiarity.Familiarity.from_state(fitted.state() | change)

@@ -35,6 +35,7 @@ class RunEvidence:
     """
 
     target_train: NDArray[np.float32]  # KEPT_WINDOWS at most
+    train_recording: NDArray[np.int64]  # of those
     target_test: NDArray[np.float32]
     source_test: NDArray[np.float32]
     checks: dict[str, NDArray[np.int64]]  # what check models say of the target's test windows (trust/checks)
@@ -59,7 +60,8 @@ def run_evidence(split: SplitTask, kind: str) -> RunEvidence:
     samples = {name: sample_of(source[name], labels, target[name], recording, asked[name]) for name in source}
     checks = check_predictions(samples)
     return RunEvidence(
-        split.target.shapes[split.target_train[:KEPT_WINDOWS]], split.target.shapes[split.target_test],
+        split.target.shapes[split.target_train[:KEPT_WINDOWS]],
+        split.target.recording[split.target_train[:KEPT_WINDOWS]], split.target.shapes[split.target_test],
         split.source.shapes[split.source_test], {name: said[:tested] for name, said in checks.items()},
         {name: said[tested:] for name, said in checks.items()},
         UNKNOWN if healthy is None else split.classes.index(healthy),
@@ -136,7 +138,9 @@ def _estimate_run(
     target = Target(rows["target"][:windows], held.target_test.recording, shapes.checks)
     features = rows["target_features"][:windows]
     train_features = rows["train_features"][: len(shapes.target_train)]
-    familiarity = fit_familiarity(train_features, shapes.target_train, features, shapes.target_test, target.recording)
+    familiarity = fit_familiarity(
+        train_features, shapes.target_train, shapes.train_recording, features, shapes.target_test, target.recording
+    )
     strangeness = familiarity.scores(features, shapes.target_test)
     source_unfamiliar = familiarity.unfamiliar(rows["source_features"][of_source], shapes.source_test)
     predicted = np.unique(target.log_probabilities.argmax(axis=1))

@@ -30,24 +30,26 @@ class Familiarity:
     """What the adapted target looks like to the network and in its spectra, and the limits of windows of its kind.
 
     Two scores, higher is stranger. Distance: to the NEIGHBOURS-th nearest feature vector of the target's training
-    windows, all of length 1. Shape: the same distance between spectra, in bands, divided by the distance those
-    neighbours have to their own neighbours. Each score gets half of the false-alarm rate.
+    windows, all of length 1. Shape: the same distance between spectra, in bands, each in units of its spread within
+    recordings, divided by the distance those neighbours have to their own neighbours. Each score gets half of the
+    false-alarm rate.
     """
 
     features: NDArray[Any]  # (kept window, feature) of length 1; float32, rounded to float16 so that files stay small
-    shapes: NDArray[Any]  # (kept window, channel · band), likewise: `bearcat.data.recording.spectral_shape`
+    shapes: NDArray[Any]  # (kept window, channel · band) over `scale`: `bearcat.data.recording.spectral_shape`
     spreads: NDArray[Any]  # (kept window,) the distance of each shape to its own neighbours
     neighbours: int
     rate: float  # of false alarms among windows; more than requested where few windows were held out
     distance_limit: float
     shape_limit: float
     recording_limit: float  # the share of unfamiliar windows that recordings of the target stay within
+    scale: NDArray[Any]  # (channel · band,) the spread of each band within the target's recordings
 
     def scores(self, features: NDArray[Any], shapes: NDArray[Any]) -> Floats:
         """Distance and shape (score, window), from features (window, feature) and spectral shapes of the windows."""
         distance, _ = nearest(self.features, unit(features), self.neighbours)
         # The bands' numbers are few and large: float64 keeps small differences of large squares.
-        shape, neighbours = nearest(self.shapes.astype(np.float64), shapes, self.neighbours)
+        shape, neighbours = nearest(self.shapes.astype(np.float64), shapes / self.scale, self.neighbours)
         usual = np.maximum(self.spreads[neighbours].mean(axis=1), 1e-3)  # windows that are all alike have no spread
         return np.stack([distance, shape / usual])
 
@@ -85,14 +87,22 @@ class Familiarity:
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> Familiarity:
         """The familiarity that `state` was made of; InputError where these arrays cannot be one."""
-        missing = set(Familiarity.__dataclass_fields__) - set(state)
+        missing = set(Familiarity.__dataclass_fields__) - set(state) - {"scale"}  # earlier versions had none
         if missing:
             raise InputError(f"a familiarity needs {', '.join(sorted(missing))}")
         features, shapes, spreads = (np.asarray(state[n], dtype=np.float32) for n in ("features", "shapes", "spreads"))
-        limits = [float(state[f"{name}_limit"]) for name in ("distance", "shape", "recording")]
-        found = Familiarity(features, shapes, spreads, int(state["neighbours"]), float(state["rate"]), *limits)
+        distance, shape, share = (float(state[f"{name}_limit"]) for name in ("distance", "shape", "recording"))
+        scale = np.asarray(state.get("scale", np.ones(shapes.shape[-1:])), dtype=np.float32)
+        neighbours, rate = int(state["neighbours"]), float(state["rate"])
+        found = Familiarity(features, shapes, spreads, neighbours, rate, distance, shape, share, scale)
         sound = (features.ndim, shapes.ndim, spreads.ndim) == (2, 2, 1) and len(features) == len(shapes) == len(spreads)
-        if not sound or not 1 <= found.neighbours <= len(found.features) or not found.usable:
+        if (
+            not sound
+            or scale.shape != shapes.shape[1:]
+            or not (scale > 0).all()
+            or not 1 <= found.neighbours <= len(found.features)
+            or not found.usable
+        ):
             raise InputError("a familiarity has rows of numbers, at least as many as neighbours, and finite limits")
         return found
 
@@ -100,6 +110,7 @@ class Familiarity:
 def fit_familiarity(
     train_features: NDArray[Any],
     train_shapes: NDArray[Any],
+    train_recording: Integers,
     features: NDArray[Any],
     shapes: NDArray[Any],
     recording: Integers,
@@ -109,14 +120,28 @@ def fit_familiarity(
     if not 0 < rate < 1:
         raise InputError(f"the rate of false alarms must lie between 0 and 1, not {rate:g}")
     # Training windows stand in random order, so the first are a sample. They are rounded as they will be read back.
+    scale = band_spread(train_shapes[:KEPT_WINDOWS], train_recording[:KEPT_WINDOWS])
     kept, kept_shapes = (
-        rows[:KEPT_WINDOWS].astype(np.float16).astype(np.float32) for rows in (unit(train_features), train_shapes)
+        rows[:KEPT_WINDOWS].astype(np.float16).astype(np.float32)
+        for rows in (unit(train_features), train_shapes / scale)
     )
     neighbours = min(NEIGHBOURS, len(kept))
     # Each window is its own nearest, hence one neighbour more.
     spreads = nearest(kept_shapes, kept_shapes, min(neighbours + 1, len(kept)))[0].astype(np.float32)
-    unlimited = Familiarity(kept, kept_shapes, spreads, neighbours, rate, math.nan, math.nan, math.nan)
+    unlimited = Familiarity(kept, kept_shapes, spreads, neighbours, rate, math.nan, math.nan, math.nan, scale)
     return _with_limits(unlimited, unlimited.scores(features, shapes), recording)
+
+
+def band_spread(shapes: NDArray[Any], recording: Integers) -> NDArray[np.float32]:
+    """The root mean square distance of each band (channel · band,) from its mean over the recording.
+
+    At least a tenth of the median over bands, so that a band without noise does not decide; 1 where no band has any.
+    """
+    number = np.unique(recording, return_inverse=True)[1]
+    means = np.array([shapes[number == each].mean(axis=0) for each in range(number.max() + 1)])
+    spread = np.sqrt(((shapes - means[number]) ** 2).mean(axis=0))
+    least = 0.1 * float(np.median(spread))
+    return np.asarray(np.maximum(spread, least) if least > 0 else np.ones_like(spread), dtype=np.float32)
 
 
 def familiarity_record(fitted: Familiarity, scores: Floats, recording: Integers, source: Booleans) -> dict[str, Any]:
