@@ -159,12 +159,12 @@ def test_groups_are_matched_as_trying_every_order_does(seed):
     order = random.permutation(4)
     groups = centres[order] + random.normal(size=3) + 0.2 * random.normal(size=(4, 3))
     classes, fit = twin.best_matching(groups, centres)
-    found, own = match(groups, centres, np.full(4, UNKNOWN))
-    assert own == pytest.approx(fit, abs=1e-9)
-    assert tuple(found) == classes
+    found = match(groups, centres, np.full(4, UNKNOWN))
+    assert found.fit == pytest.approx(fit, abs=1e-9)
+    assert tuple(found.classes) == classes
     known = np.full(4, UNKNOWN)
     known[0] = (classes[0] + 1) % 4  # what is known is not overruled
-    assert match(groups, centres, known)[0][0] == known[0]
+    assert match(groups, centres, known).classes[0] == known[0]
 
 
 def data_of(shares: dict[str, int], offset: float, seed: int = 0, reference: bool = False) -> TrainingData:

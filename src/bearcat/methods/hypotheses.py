@@ -2,15 +2,15 @@
 
 Windows are brought to the space in which the source's classes are farthest apart for their spread (regularised linear
 discriminants). There, a change of speed, load or machine moves all classes by about the same offset. Recordings of the
-target that lie together form a group. Where there are as many groups as classes, the groups are matched with the
-classes, each to one, under the offset that fits best; the fit says how much of the classes' arrangement the groups
-repeat. Where there are fewer groups, nothing tells an offset from a fault, and no hypothesis is preferred to the
-unadapted one (docs/plant.md has the measurements, with the alternatives that were dropped).
+target that lie together form a group. Groups are matched with classes, each to one, under the offset that fits best;
+the fit says how much of the classes' arrangement the groups repeat, the margin how much worse the next matching is. A
+few groups do not tell an offset from a fault, and no hypothesis is then preferred to the unadapted one (docs/plant.md
+has the measurements, with the alternatives that were dropped).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,29 +96,71 @@ def centres_of(points: Floats, group: Integers) -> Floats:
     return np.array([points[group == number].mean(axis=0) for number in range(group.max() + 1)])
 
 
-def match(groups: Floats, centres: Floats, known: Integers) -> tuple[Integers, float]:
-    """The class of each group, each class once, and the fit: the share of the classes' scatter that is repeated.
+@dataclass(frozen=True, eq=False)
+class Matching:
+    """Groups and classes, each at most once: as many pairs as there are of the fewer."""
 
-    groups (class, axis) are as many as classes; known (class,) holds the classes that groups are known to be of,
-    UNKNOWN elsewhere.
+    classes: Integers  # (group,) of each; UNKNOWN for groups that are left over
+    offset: Floats  # (axis,) from classes to their groups
+    left: float  # Σ squared distances from groups to their classes, moved by the offset
+    fit: float  # the share of the scatter of the matched classes that is repeated
+    margin: float  # what the next matching leaves, as a multiple of what this leaves
+
+
+def match(groups: Floats, centres: Floats, known: Integers) -> Matching:
+    """The best matching of groups (group, axis) with classes (class, axis).
+
+    known (group,) holds the classes that groups are known to be of, UNKNOWN elsewhere.
     """
     from scipy.optimize import linear_sum_assignment
 
     forbidden = (known[:, None] != UNKNOWN) & (known[:, None] != np.arange(len(centres)))
 
     def one_to_one(distance: Floats) -> Integers:
-        return np.asarray(linear_sum_assignment(np.where(forbidden, distance.max() * len(groups) + 1, distance))[1])
+        found = np.full(len(groups), UNKNOWN)
+        rows, columns = linear_sum_assignment(np.where(forbidden, distance.max() * len(groups) + 1, distance))
+        found[rows] = columns
+        return found
 
-    return _best_fit(groups, centres, one_to_one)
+    classes, left = _best_fit(groups, centres, one_to_one)
+    paired = classes != UNKNOWN
+    matched = centres[classes[paired]]
+    others = min((_left(groups, centres, other) for other in _changed(classes, len(centres))), default=np.inf)
+    return Matching(
+        classes, (groups[paired] - matched).mean(axis=0), left, 1 - left / ((matched - matched.mean(axis=0)) ** 2).sum(),
+        others / left if left > 0 else np.inf,
+    )  # fmt: skip
 
 
-def free_fit(groups: Floats, centres: Floats) -> float:
-    """The fit where each group takes its nearest class, so that classes may be missing and others have several."""
+def _changed(classes: Integers, count: int) -> Iterator[Integers]:
+    """The matchings that differ by one change: two groups change places, or a group takes a class nobody has."""
+    for first in range(len(classes)):
+        for second in range(first):
+            if classes[first] != classes[second]:
+                other = classes.copy()
+                other[[first, second]] = classes[[second, first]]
+                yield other
+        if classes[first] != UNKNOWN:
+            for unused in np.setdiff1d(np.arange(count), classes):
+                other = classes.copy()
+                other[first] = unused
+                yield other
+
+
+def _left(groups: Floats, centres: Floats, classes: Integers) -> float:
+    """What these classes leave of the groups that have one, under the offset that is best for them."""
+    paired = classes != UNKNOWN
+    apart = groups[paired] - centres[classes[paired]]
+    return float(((apart - apart.mean(axis=0)) ** 2).sum())
+
+
+def free_left(groups: Floats, centres: Floats) -> float:
+    """What is left where each group takes its nearest class: classes may be missing, and others have several."""
     return _best_fit(groups, centres, lambda distance: distance.argmin(axis=1))[1]
 
 
 def _best_fit(groups: Floats, centres: Floats, assign: Callable[[Floats], Integers]) -> tuple[Integers, float]:
-    """The classes that `assign` gives by squared distances (group, class) and their fit, under the best offset.
+    """The classes that `assign` gives by squared distances (group, class), under the best offset, and what is left.
 
     The offset is found by turns with the assignment, from several starts.
     """
@@ -128,10 +170,11 @@ def _best_fit(groups: Floats, centres: Floats, assign: Callable[[Floats], Intege
     for offset in starts:
         for _ in range(20):
             assigned = assign(((groups[:, None] - centres - offset) ** 2).sum(axis=2))
-            earlier, offset = offset, (groups - centres[assigned]).mean(axis=0)
+            paired = assigned != UNKNOWN
+            earlier, offset = offset, (groups[paired] - centres[assigned[paired]]).mean(axis=0)
             if np.allclose(earlier, offset):
                 break
-        left = ((groups - centres[assigned] - offset) ** 2).sum()
+        left = _left(groups, centres, assigned)
         if left < least:
             best, least = assigned, left
-    return best, float(1 - least / ((centres - centres.mean(axis=0)) ** 2).sum())
+    return best, least

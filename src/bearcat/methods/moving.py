@@ -17,12 +17,17 @@ from bearcat.methods.ingredient import Ingredient
 if TYPE_CHECKING:
     from bearcat.data.recording import Floats, Integers
     from bearcat.data.tasks import TrainingData
+    from bearcat.methods.hypotheses import Matching
     from bearcat.methods.recipe import Schedule
 
 # Groups of several recordings may be two of one class. Then what the matching leaves over may be this many times what
 # is left where classes may be missing (docs/plant.md).
 MORE_LEFT = 1.5
 FEWEST_CLASSES = 3  # two groups are matched with two classes by their order alone, which an offset hides
+# Where the target has fewer groups than the source classes, or one more, more is asked of a matching.
+FEWEST_GROUPS = 0.6  # of the number of classes
+CLEAR_FIT, CLEAR_MARGIN = 2 / 3, 1.05
+STRANGE = 2.0  # distance of a group that is left over from the nearest class, in those of matched groups: it is unknown
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class MoveClasses(Ingredient):
         import numpy as np
 
         from bearcat.data.tasks import UNKNOWN
-        from bearcat.methods.hypotheses import discriminant_space, free_fit, grouped, match
+        from bearcat.methods.hypotheses import discriminant_space, free_left, grouped, match
 
         source, target, classes = data.source_train, data.target_train, len(data.classes)
         values = target.values.reshape(len(target), -1)
@@ -62,13 +67,25 @@ class MoveClasses(Ingredient):
         of_group = np.array([_known_class(known[group == number]) for number in range(len(centres))])
         named = of_group[of_group != UNKNOWN]
         distinct = len(np.unique(named)) == len(named)  # two groups known to be healthy leave a class without one
-        if distinct and len(centres) == classes >= FEWEST_CLASSES and fewest >= self.windows:
-            matched, found["fit"] = match(centres, space.centres, of_group)
-            found["free"] = free_fit(centres, space.centres)
-            single = len(np.unique(target.recording)) == classes  # no class can have been taken for two
-            if found["fit"] > self.fit and (single or 1 - found["fit"] <= MORE_LEFT * (1 - found["free"])):
-                offsets = _offsets(values, matched[group], source.values, source.labels)
-                return _moved(data, offsets, found | {"adapted": True, "shares": _shares(matched[group], data)}), None
+        enough = max(FEWEST_CLASSES, FEWEST_GROUPS * classes) <= len(centres) <= classes + 1
+        if distinct and enough and classes >= FEWEST_CLASSES and fewest >= self.windows:
+            matching = match(centres, space.centres, of_group)
+            free = free_left(centres, space.centres)
+            scatter = float(((space.centres - space.centres.mean(axis=0)) ** 2).sum())
+            found |= {"fit": matching.fit, "margin": matching.margin, "free": 1 - free / scatter}
+            single = len(np.unique(target.recording)) == classes == len(centres)  # no class can be taken for two
+            equal = len(centres) == classes
+            clear = matching.fit > self.fit if equal else matching.fit > CLEAR_FIT and matching.margin > CLEAR_MARGIN
+            if clear and (single or matching.left <= MORE_LEFT * free):
+                codes = matching.classes[group]
+                offsets = _offsets(values, codes, source.values, source.labels)
+                common = np.mean(list(offsets.values()), axis=0)
+                offsets |= {code: common for code in range(classes) if code not in offsets}
+                found |= {"adapted": True, "shares": _shares(codes, data)}
+                strange = np.isin(group, _strange(centres, space.centres, matching))
+                if len(target.recording) and strange.any():
+                    found["unknown"] = np.unique(target.recording[strange]).tolist()
+                return _moved(data, offsets, found), None
         if (known != UNKNOWN).any():
             offsets = _offsets(values, known, source.values, source.labels)
             codes = list(offsets)
@@ -86,6 +103,16 @@ def _known_class(codes: Integers) -> int:
 
     known = codes[codes >= 0]
     return int(np.bincount(known).argmax()) if len(known) else -1
+
+
+def _strange(groups: Any, centres: Any, matching: Matching) -> Integers:
+    """The groups that are left over and far from every class: their recordings show a fault the source lacks."""
+    import numpy as np
+
+    left_over = np.flatnonzero(matching.classes == -1)
+    distance = ((groups[left_over, None] - centres - matching.offset) ** 2).sum(axis=2).min(axis=1)
+    usual = matching.left / (matching.classes >= 0).sum()
+    return left_over[distance > STRANGE**2 * usual]
 
 
 def _common_share(groups: Any, centres: Any, offset: Any) -> float:
@@ -124,5 +151,5 @@ def _moved(data: TrainingData, offsets: dict[int, Any], found: dict[str, Any]) -
 def _shares(codes: Integers, data: TrainingData) -> dict[str, float]:
     import numpy as np
 
-    counts = np.bincount(codes, minlength=len(data.classes))
+    counts = np.bincount(codes[codes >= 0], minlength=len(data.classes))
     return dict(zip(data.classes, (counts / counts.sum()).tolist(), strict=True))

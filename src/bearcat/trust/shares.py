@@ -78,10 +78,16 @@ def adaptation_sentence(moving: Mapping[str, Any] | None, classes: int) -> str |
     if moving.get("reference"):
         return "Adapted by the reference recordings: the source's classes were moved to where these say their class is."
     if moving["adapted"]:
-        return (
-            f"Adapted: the target's {groups} groups of recordings stand to each other as the source's classes do"
-            f" (fit {fit:.2f} of 1), so each class was moved to its group."
+        text = (
+            f"Adapted: the target's {groups} groups of recordings stand to each other as"
+            f" {'the' if groups >= classes else 'as many of the'} source's classes do (fit {fit:.2f} of 1), so each"
+            " class was moved to its group."
         )
+        if groups < classes:
+            text += " Classes without a group were moved as the others on average."
+        if unknown := moving.get("unknown"):
+            text += f" Like no class of the source, and so unknown: {', '.join(map(str, unknown))}."
+        return text
     if fit is not None:
         return (
             f"Not adapted: the target's {groups} groups of recordings do not clearly stand to each other as the"
