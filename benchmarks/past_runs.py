@@ -29,7 +29,7 @@ from bearcat.report.choices import SLACK
 from bearcat.runs.grid import only_methods, plan, read_grid
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.training.batches import padded_stack
-from bearcat.training.estimates import estimate_runs, run_evidence
+from bearcat.training.estimates import estimate_runs, run_evidence, unknown_recordings
 from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, stack_key, train
 from bearcat.trust import past
@@ -108,6 +108,7 @@ def scored(specs: list[RunSpec], library: Library, device: torch.device) -> Iter
     found = estimate_runs(
         trained.network, trained.calibration, trained.batches, [split.held_back for split in splits], evidence,
         trained.finite, predict(trained.network, trained.batches.source_test), target,
+        [unknown_recordings(found, split) for found, split in zip(trained.findings, splits, strict=True)],
     )  # fmt: skip
     logits = target[0] if trained.calibration is None else trained.calibration.apply(target[0])
     confidence, predicted = (each.cpu().numpy() for each in logits.softmax(dim=-1).max(dim=-1))

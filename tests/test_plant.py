@@ -167,6 +167,63 @@ def test_groups_are_matched_as_trying_every_order_does(seed):
     assert match(groups, centres, known).classes[0] == known[0]
 
 
+@given(seed=st.integers(0, 10_000), missing=st.booleans())
+@settings(max_examples=10, deadline=None)
+def test_groups_and_classes_that_are_not_as_many_are_paired_as_trying_every_way_does(seed, missing):
+    random = np.random.default_rng(seed)
+    centres = random.normal(size=(4, 3))
+    groups = centres[:3] if missing else np.concatenate([centres, 3 + random.normal(size=(1, 3))])
+    groups = random.permutation(groups) + random.normal(size=3) + 0.05 * random.normal(size=groups.shape)
+    classes, fit, margin = twin.best_pairs(groups, centres)
+    found = match(groups, centres, np.full(len(groups), UNKNOWN))
+    assert tuple(found.classes) == classes
+    assert (found.fit, found.margin) == (pytest.approx(fit, abs=1e-9), pytest.approx(margin))
+
+
+def many_classes(present: list[int], known: int, offset: float = 2.0) -> TrainingData:
+    """Six classes in twelve points, the first `known` of them in the source; the target has those that are present."""
+    random = np.random.default_rng(5)
+    centres = 3 * random.normal(size=(6, 12))
+
+    def make(labels, moved):
+        return (centres[labels] + 0.5 * random.normal(size=(len(labels), 12)) + moved)[:, None].astype(np.float32)
+
+    codes, target = np.repeat(np.arange(known), 40), np.repeat(present, 30)
+    source = Labelled(make(codes, 0), codes)
+    names = ("Normal", *(f"fault-{number}" for number in range(1, known)))
+    return TrainingData(names, source, source, Unlabelled(make(target, offset), target))
+
+
+@pytest.mark.parametrize(("present", "known"), [([0, 1, 3, 4, 5], 6), ([0, 1, 2, 3, 4, 5], 5)])
+def test_classes_are_moved_where_one_is_missing_or_one_is_unknown(present, known):
+    data = many_classes(present, known)
+    moved, _ = MoveClasses().fit_scaling(data)
+    found = moved.findings["moving"]
+    assert found["adapted"], found
+    assert found.get("unknown", []) == [number for number in present if number >= known]
+    for code in range(known):
+        own = moved.source_train.values[moved.source_train.labels == code].mean(axis=0)
+        there = data.source_train.values[data.source_train.labels == code].mean(axis=0) + 2.0
+        np.testing.assert_allclose(own, there, atol=0.5)  # the missing one goes with the others
+    words = adaptation_sentence(found | ({"unknown": ["strange.wav"]} if known == 5 else {}), known)
+    assert ("as many of the source's classes" in words) == (known == 6)
+    assert ("unknown: strange.wav" in words) == (known == 5)
+
+
+def test_a_group_between_a_class_of_its_own_and_a_missing_one_is_not_matched():
+    data = many_classes([0, 1, 3, 4, 5], 6)
+    centres = [data.source_train.values[data.source_train.labels == code].mean(axis=0) for code in range(6)]
+    own, found = data.target_train.recording == 4, []
+    for share in np.linspace(0, 0.5, 11):
+        values = data.target_train.values.copy()
+        values[own] += share * (centres[2] - centres[4])
+        kept, _ = MoveClasses().fit_scaling(replace(data, target_train=replace(data.target_train, values=values)))
+        found.append(kept.findings["moving"])
+    assert found[0]["adapted"]
+    assert not all(each["adapted"] for each in found)
+    assert all(each["margin"] > 1.05 for each in found if each["adapted"])
+
+
 def data_of(shares: dict[str, int], offset: float, seed: int = 0, reference: bool = False) -> TrainingData:
     """Three classes in ten points; the target, moved by an offset, has one recording of so many windows per class."""
     random = np.random.default_rng(seed)

@@ -169,6 +169,7 @@ def _put_csv(by: str) -> Iterator[Callable[[dict[str, Any]], None]]:
         "recording": [
             "recording",
             "class",
+            "nearest",
             "confidence",
             "agreement",
             "windows",

@@ -72,7 +72,7 @@ def print_recordings(rows: Sequence[Mapping[str, Any]]) -> None:
         left = column in ("recording", "class", line, "")
         table.add_column(column, justify="left" if left else "right", overflow="fold", no_wrap=column in shares)
     for row in rows:
-        marks = ["ALARM"] * bool(row.get("alarm")) + ["unfamiliar"] * (row["familiar"] is False)
+        marks = ["ALARM"] * bool(row.get("alarm")) + [f"most like {row['nearest']}"] * (row["familiar"] is False)
         marks += [f"orders say {row['physics']}"] * bool(row.get("contradiction"))
         percents = {name: "?" if row[name] is None else f"{100 * row[name]:.1f} %" for name in shares}
         shown = (row.get("line") or "").removesuffix(" background")

@@ -298,7 +298,8 @@ class RecordingDiagnosis:
         """A row of a table."""
         found, physical = self.diagnosis, self.physical
         return {
-            "recording": self.origin, "class": self.label, "confidence": found.confidence,
+            "recording": self.origin, "class": found.named(self.label), "nearest": self.label,
+            "confidence": found.confidence,
             "agreement": found.agreement, "windows": found.windows, "unfamiliar": found.unfamiliar,
             "familiar": found.familiar, "line": None if physical is None else physical.line(self.label),
             "physics": None if physical is None else physical.answer, "contradiction": self.contradiction,

@@ -125,9 +125,10 @@ def match(groups: Floats, centres: Floats, known: Integers) -> Matching:
     classes, left = _best_fit(groups, centres, one_to_one)
     paired = classes != UNKNOWN
     matched = centres[classes[paired]]
+    scatter = ((matched - matched.mean(axis=0)) ** 2).sum()
     others = min((_left(groups, centres, other) for other in _changed(classes, len(centres))), default=np.inf)
     return Matching(
-        classes, (groups[paired] - matched).mean(axis=0), left, 1 - left / ((matched - matched.mean(axis=0)) ** 2).sum(),
+        classes, (groups[paired] - matched).mean(axis=0), left, float(1 - left / scatter),
         others / left if left > 0 else np.inf,
     )  # fmt: skip
 

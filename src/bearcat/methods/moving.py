@@ -88,8 +88,7 @@ class MoveClasses(Ingredient):
                 return _moved(data, offsets, found), None
         if (known != UNKNOWN).any():
             offsets = _offsets(values, known, source.values, source.labels)
-            codes = list(offsets)
-            common = np.mean([offsets[code] for code in codes], axis=0)
+            common = np.mean(list(offsets.values()), axis=0)
             projected = space.project(np.stack([values.mean(axis=0), values.mean(axis=0) - common]))
             factor = _common_share(centres[of_group == UNKNOWN], space.centres, projected[0] - projected[1])
             rest = {code: factor * common for code in range(classes) if code not in offsets}
@@ -112,7 +111,7 @@ def _strange(groups: Any, centres: Any, matching: Matching) -> Integers:
     left_over = np.flatnonzero(matching.classes == -1)
     distance = ((groups[left_over, None] - centres - matching.offset) ** 2).sum(axis=2).min(axis=1)
     usual = matching.left / (matching.classes >= 0).sum()
-    return left_over[distance > STRANGE**2 * usual]
+    return np.asarray(left_over[distance > STRANGE**2 * usual])
 
 
 def _common_share(groups: Any, centres: Any, offset: Any) -> float:

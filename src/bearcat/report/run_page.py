@@ -81,7 +81,8 @@ def _recordings_section(result: Result, saved: Result) -> list[Section]:
         return []
     rows = []
     for row in found:
-        familiar = {True: "familiar", False: "unfamiliar", None: NOTHING}[row["familiar"]]
+        strange = f"unfamiliar, most like {row['nearest']}" if "nearest" in row else "unfamiliar"
+        familiar = {True: "familiar", False: strange, None: NOTHING}[row["familiar"]]
         texts = (TableEntry(row["recording"]), TableEntry(row["class"]))
         shares = (percent_entry(row["confidence"]), percent_entry(row["agreement"]), percent_entry(row["unfamiliar"]))
         line = TableEntry(row.get("line") or NOTHING)
@@ -89,7 +90,7 @@ def _recordings_section(result: Result, saved: Result) -> list[Section]:
     header = ("recording", "diagnosis", "confidence", "agreement", "unfamiliar windows", "looks", "windows", "line")
     note = (
         "In percent. Confidence is the recording's, pooled from its windows; agreement the share of windows of the same"
-        " class; an unfamiliar recording looks like nothing the model was adapted to. Line: the strongest line of the"
+        " class; an unfamiliar recording looks like nothing the model was adapted to, so it is unknown. Line: the strongest line of the"
         " diagnosed fault in the envelope spectrum and its power over the background, if speed and bearing are known."
     )
     counts = Counter(row["class"] for row in found)

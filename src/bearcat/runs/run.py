@@ -52,7 +52,7 @@ from bearcat.runs.spec import Library, RunSpec
 from bearcat.runs.track import tracked
 from bearcat.storage import digest_json
 from bearcat.training.batches import padded_stack
-from bearcat.training.estimates import RunEvidence, estimate_runs, run_evidence
+from bearcat.training.estimates import RunEvidence, estimate_runs, run_evidence, unknown_recordings
 from bearcat.training.evaluate import EpochEnd, predict, scores, watcher
 from bearcat.training.loop import Run, Trained, train
 from bearcat.trust.pooling import diagnose, pooled_temperature, tally
@@ -139,6 +139,7 @@ def evaluate(
     estimates = estimate_runs(
         trained.network, stack, trained.batches, [split.held_back for split in splits],
         evidence, trained.finite, outputs["source"], outputs["target"],
+        [unknown_recordings(found, split) for found, split in zip(trained.findings, splits, strict=True)],
     )  # fmt: skip
     scored = {domain: scores(plain[domain], stack, labels[domain], edges) for domain in labels}
     for domain, found in scored.items() if trained.source_calibration is not stack else ():
@@ -196,8 +197,11 @@ def _class_shares(
     windows = target[: len(training.target_train)]
     shares = shares_record(windows, training.target_train.recording, prior, classes, np.array(recall))
     moving = trained.findings[number].get("moving")
-    sentence = adaptation_sentence(moving, len(classes))
-    return shares | ({"moving": dict(moving), "adaptation": sentence} if moving else {})
+    if not moving:
+        return shares
+    names = [split.target.recordings[index].origin for index in unknown_recordings(trained.findings[number], split)]
+    moving = dict(moving) | ({"unknown": names} if names else {})
+    return shares | {"moving": moving, "adaptation": adaptation_sentence(moving, len(classes))}
 
 
 def alarm_scores(probabilities: np.ndarray, held_back: HeldBack, classes: Sequence[str]) -> dict[str, Any]:
@@ -262,9 +266,9 @@ def target_recordings(model: Model, windows: Windows) -> list[dict[str, Any]]:
             unfamiliar = model.familiarity.unfamiliar(outputs.features, part.shapes)
         found = diagnose(tally(outputs.log_probabilities, unfamiliar), model.pooled_temperature, model.familiarity)
         rows.append({
-            "recording": info.origin, "class": model.classes[found.index], "confidence": found.confidence,
+            "recording": info.origin, "class": found.named(model.classes[found.index]), "confidence": found.confidence,
             "agreement": found.agreement, "windows": found.windows, "unfamiliar": found.unfamiliar,
-            "familiar": found.familiar,
+            "familiar": found.familiar, "nearest": model.classes[found.index],
         })  # fmt: skip
     return rows
 

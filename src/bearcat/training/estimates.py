@@ -6,7 +6,7 @@ say, and gives every run its own rows. No estimate depends on a target label; on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,7 @@ class RunEvidence:
     """
 
     target_train: NDArray[np.float32]  # KEPT_WINDOWS at most
-    train_recording: NDArray[np.int64]  # of those
+    train_recording: NDArray[np.int64]  # of those windows, an index into the target's recordings
     target_test: NDArray[np.float32]
     source_test: NDArray[np.float32]
     checks: dict[str, NDArray[np.int64]]  # what check models say of the target's test windows (trust/checks)
@@ -59,10 +59,10 @@ def run_evidence(split: SplitTask, kind: str) -> RunEvidence:
     recording = split.target.recording[unlabelled]
     samples = {name: sample_of(source[name], labels, target[name], recording, asked[name]) for name in source}
     checks = check_predictions(samples)
+    kept, shapes = split.target_train[:KEPT_WINDOWS], split.target.shapes
     return RunEvidence(
-        split.target.shapes[split.target_train[:KEPT_WINDOWS]],
-        split.target.recording[split.target_train[:KEPT_WINDOWS]], split.target.shapes[split.target_test],
-        split.source.shapes[split.source_test], {name: said[:tested] for name, said in checks.items()},
+        shapes[kept], split.target.recording[kept], shapes[split.target_test], split.source.shapes[split.source_test],
+        {name: said[:tested] for name, said in checks.items()},
         {name: said[tested:] for name, said in checks.items()},
         UNKNOWN if healthy is None else split.classes.index(healthy),
     )  # fmt: skip
@@ -77,6 +77,11 @@ class RunEstimates:
     familiarity: Familiarity
 
 
+def unknown_recordings(findings: Mapping[str, Any], split: SplitTask) -> list[int]:
+    """The target's recordings that ingredients found to show a class the source lacks."""
+    return sorted(split.target_order[findings.get("moving", {}).get("unknown", [])].tolist())
+
+
 def estimate_runs(
     network: Network,
     calibration: Calibration | None,
@@ -86,9 +91,12 @@ def estimate_runs(
     finite: Tensor,
     source: tuple[Tensor, Tensor],
     target: tuple[Tensor, Tensor],
+    unknown: Sequence[Sequence[int]],
 ) -> list[RunEstimates]:
     """The estimates of every run of a stack. `source` and `target`: what `predict` says of their test windows.
 
+    `unknown` are recordings of the target that show a class the source lacks: they are not what a model is familiar
+    with.
     Of the training windows at most KEPT_WINDOWS are used, so that the end of a run stays short however long it was.
     """
     unlabelled, present = batches.target_train[:, :KEPT_WINDOWS], batches.target_present[:, :KEPT_WINDOWS]
@@ -124,13 +132,15 @@ def estimate_runs(
     }
     on_host = {name: value.cpu().numpy() for name, value in on_device.items()}
     return [
-        _estimate_run({name: rows[run] for name, rows in on_host.items()}, tuple(validated), held, shapes[run])
+        _estimate_run(
+            {name: rows[run] for name, rows in on_host.items()}, tuple(validated), held, shapes[run], unknown[run]
+        )
         for run, held in enumerate(held_back)
     ]
 
 
 def _estimate_run(
-    rows: dict[str, np.ndarray], names: tuple[str, ...], held: HeldBack, shapes: RunEvidence
+    rows: dict[str, np.ndarray], names: tuple[str, ...], held: HeldBack, shapes: RunEvidence, unknown: Sequence[int]
 ) -> RunEstimates:
     """The estimates of one run from its own rows of the stack, which end in padding where other runs have more."""
     windows, of_source = len(held.target_test), rows["source_labels"] != UNKNOWN
@@ -138,9 +148,11 @@ def _estimate_run(
     target = Target(rows["target"][:windows], held.target_test.recording, shapes.checks)
     features = rows["target_features"][:windows]
     train_features = rows["train_features"][: len(shapes.target_train)]
+    kept, tested = (~np.isin(each, unknown) for each in (shapes.train_recording, target.recording))
     familiarity = fit_familiarity(
-        train_features, shapes.target_train, shapes.train_recording, features, shapes.target_test, target.recording
-    )
+        train_features[kept], shapes.target_train[kept], shapes.train_recording[kept], features[tested],
+        shapes.target_test[tested], target.recording[tested],
+    )  # fmt: skip
     strangeness = familiarity.scores(features, shapes.target_test)
     source_unfamiliar = familiarity.unfamiliar(rows["source_features"][of_source], shapes.source_test)
     predicted = np.unique(target.log_probabilities.argmax(axis=1))
@@ -151,7 +163,7 @@ def _estimate_run(
         source,
         target,
         validated,
-        familiarity_record(familiarity, strangeness, target.recording, source_unfamiliar),
+        familiarity_record(familiarity, strangeness[:, tested], target.recording[tested], source_unfamiliar),
         failed=not bool(rows["finite"]),
         collapsed=len(predicted) == 1 and predicted[0] != shapes.healthy and len(np.unique(target.recording)) > 1,
         calibrated=bool(rows["calibrated"]),

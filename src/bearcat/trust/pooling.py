@@ -25,6 +25,7 @@ from bearcat.errors import InputError
 from bearcat.trust.accuracy import Booleans, Floats, Integers
 from bearcat.trust.familiarity import Familiarity
 
+UNKNOWN_CLASS = "unknown"  # the diagnosis of a recording that looks like nothing the model was adapted to
 # Between which a pooled temperature is searched for. The lower one is as sure as two independent windows: estimates of
 # accuracy are not good enough to claim more (docs/trust.md).
 LEAST, MOST = 0.5, 100.0
@@ -69,8 +70,12 @@ class Diagnosis:
 
     @property
     def index(self) -> int:
-        """The class, by its place."""
+        """The class it is most like, by its place."""
         return int(self.probabilities.argmax())
+
+    def named(self, nearest: str) -> str:
+        """The diagnosis in a word: that class, whose name is given, or UNKNOWN_CLASS if the recording is unfamiliar."""
+        return UNKNOWN_CLASS if self.familiar is False else nearest
 
     @property
     def confidence(self) -> float:

@@ -170,7 +170,8 @@ class Answer(BaseModel):
     """A diagnosis. `familiar` is null where the model cannot tell."""
 
     recording: str | None
-    label: str = Field(serialization_alias="class")
+    label: str = Field(serialization_alias="class", description="A class, or unknown where it is unfamiliar.")
+    nearest: str = Field(description="The class it is most like, which confidence and agreement are about.")
     confidence: float = Field(description="Pooled over the windows; calibrated where /model says so.")
     agreement: float = Field(description="The share of windows whose own most likely class is this one.")
     windows: int
@@ -374,7 +375,7 @@ def _answer(served: Served, diagnosis: Diagnosis, origin: str | None, rate: floa
     classes, doubts = served.model.classes, filter(None, (served.model.refusal, *served.model.cautions))
     name = classes[diagnosis.index]
     return Answer(
-        recording=origin, label=name, confidence=diagnosis.confidence, agreement=diagnosis.agreement,
+        recording=origin, label=diagnosis.named(name), nearest=name, confidence=diagnosis.confidence, agreement=diagnosis.agreement,
         windows=diagnosis.windows, rate=rate, unfamiliar=diagnosis.unfamiliar, familiar=diagnosis.familiar,
         alarm=diagnosis.is_alarm(classes, served.alarms),
         probabilities=dict(zip(classes, diagnosis.probabilities.tolist(), strict=True)),
