@@ -258,7 +258,8 @@ def test_an_unfamiliar_recording_is_an_alarm_unless_that_is_turned_off(knowing_f
     assert command("predict", onnx, strange, *words, *quiet)[0] == 0
     assert command("predict", onnx, usual, *words, "--min-confidence", 1)[0] == 0
     shown = command("predict", onnx, strange, *words)[1]
-    assert "ALARM, unfamiliar" in shown
+    assert "ALARM, most like" in shown
+    assert (rows[0]["class"], rows[1]["class"]) == ("unknown", rows[1]["nearest"])
     shown = command("predict", onnx, strange, usual, *words, "--format", "csv")[1]
     assert [row["familiar"] for row in csv.DictReader(io.StringIO(shown))] == ["false", "true"]
     shown = command("predict", onnx, strange, *words, "--by", "window", "--format", "csv")[1]

@@ -375,7 +375,8 @@ def _answer(served: Served, diagnosis: Diagnosis, origin: str | None, rate: floa
     classes, doubts = served.model.classes, filter(None, (served.model.refusal, *served.model.cautions))
     name = classes[diagnosis.index]
     return Answer(
-        recording=origin, label=diagnosis.named(name), nearest=name, confidence=diagnosis.confidence, agreement=diagnosis.agreement,
+        recording=origin, label=diagnosis.named(name), nearest=name, confidence=diagnosis.confidence,
+        agreement=diagnosis.agreement,
         windows=diagnosis.windows, rate=rate, unfamiliar=diagnosis.unfamiliar, familiar=diagnosis.familiar,
         alarm=diagnosis.is_alarm(classes, served.alarms),
         probabilities=dict(zip(classes, diagnosis.probabilities.tolist(), strict=True)),
