@@ -91,7 +91,8 @@ def _recordings_section(result: Result, saved: Result) -> list[Section]:
     note = (
         "In percent. Confidence is the recording's, pooled from its windows; agreement the share of windows of the same"
         " class; an unfamiliar recording looks like nothing the model was adapted to, so it is unknown. Line: the"
-        " strongest line of the diagnosed fault in the envelope spectrum and its power over the background, if speed and bearing are known."
+        " strongest line of the diagnosed fault in the envelope spectrum and its power over the background, if speed"
+        " and bearing are known."
     )
     counts = Counter(row["class"] for row in found)
     totals = ", ".join(f"{name} {count}" for name, count in counts.most_common())
