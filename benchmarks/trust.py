@@ -1,25 +1,31 @@
-"""How close label-free estimates come to the truth, over all finished runs of a store; Markdown tables.
+"""How close label-free estimates come to the truth, goal by goal; Markdown tables.
 
-    python benchmarks/trust.py bench-store … > trust.md
+    python benchmarks/trust.py runs*.jsonl.gz calibrators.jsonl alarm*.csv bench-store … > trust.md
+    python benchmarks/trust.py            # the past runs that ship with the package
 
-Takes folders of stores (bearcat bench), or any folders whose subfolders are runs. Only runs with target labels count.
-docs/trust.md says what the estimates are.
+Takes lines of benchmarks/past_runs.py (intervals and verdicts, leaving out a group or a dataset at a time), lines of
+benchmarks/calibrators.py (ECE), rows of benchmarks/alarm.py, and folders of stores (bearcat bench) or any folders whose
+subfolders are runs. Only runs with target labels count. docs/trust.md says what the estimates are.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from alarm import rows_of
+from past_runs import evidence_of, group_of, read_lines
 from scipy.stats import mannwhitneyu, spearmanr
 
 from bearcat.report.results import Cell, Result, read_result
+from bearcat.trust import past
 from bearcat.trust.accuracy import agreement
-from bearcat.trust.verdict import FAR, VALIDATORS, recorded_range
+from bearcat.trust.verdict import FAR, VALIDATORS, decision, recorded_range
 
 Rows = list[list[str]]
 
@@ -57,7 +63,10 @@ def accuracy_rows(results: Sequence[Result]) -> Rows:
 
 def validator_rows(results: Sequence[Result]) -> Rows:
     """Validators: rank correlation with accuracy inside a task, and the accuracy of the recipe each would choose."""
-    by_task, by_cell = groups(results, lambda cell: cell.task), groups(results, lambda cell: (cell.task, cell.seed))
+    by_task, by_cell = (
+        groups_of(results, lambda cell: cell.task),
+        groups_of(results, lambda cell: (cell.task, cell.seed)),
+    )
     choices = [runs for runs in by_cell if len(runs) > 1]
     rows = []
     for name, title in VALIDATORS.items():
@@ -81,7 +90,7 @@ def harm_rows(results: Sequence[Result]) -> Rows:
     curve), by any harm and by harm of five points. Runs that broke down are left out; they need no validator.
     """
     gains, warnings = [], defaultdict(list)
-    for runs in groups(results, lambda cell: (cell.dataset, cell.input, cell.task, cell.seed)):
+    for runs in groups_of(results, lambda cell: (cell.dataset, cell.input, cell.task, cell.seed)):
         for alone in (run for run in runs if not run.adapts):
             for run in (run for run in runs if run.adapts and not run.record["failed"]):
                 gains.append(truth(run) - truth(alone))
@@ -124,7 +133,7 @@ def familiarity_rows(results: Sequence[Result]) -> Rows:
     return rows
 
 
-def groups(results: Sequence[Result], key: Callable[[Cell], Any]) -> list[list[Result]]:
+def groups_of(results: Sequence[Result], key: Callable[[Cell], Any]) -> list[list[Result]]:
     found: dict[Any, list[Result]] = defaultdict(list)
     for run in results:
         found[key(run.cell)].append(run)
@@ -182,19 +191,138 @@ def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> s
     return f"### {title}\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in lines)
 
 
+# Past runs: how intervals and verdicts hold in groups, or datasets, that take no part in making them.
+
+POOR, RIGHT = 0.8, 0.97  # truth below and from which on a run must not, and must, be advised for use
+INTERVALS = (
+    "left out", "runs", "mean accuracy", "off by", "inside", f"more than {100 * FAR:.0f} points below", "width",
+)  # fmt: skip
+
+
+def left_out(groups: past.Past, whole: bool) -> dict[str, np.ndarray]:
+    """For each group (run, 5): truth, value, low, high, and whether it is advised for use."""
+    found = {}
+    for group, runs in groups.items():
+        dataset = group.partition(",")[0]
+        others = {
+            other: rows
+            for other, rows in groups.items()
+            if other != group and not (whole and other.partition(",")[0] == dataset)
+        }
+        rest, rows = past.table_of(others), []
+        for *place, real in runs:
+            expected = past.expected_accuracy(dict(zip(past.EVIDENCE, place, strict=True)), rest)
+            rows.append((real, expected.value, expected.low, expected.high, decision(expected) == "use"))
+        found[group] = np.array(rows, dtype=float)
+    return found
+
+
+def interval_row(title: str, rows: np.ndarray) -> list[str]:
+    real, value, low, high, _ = rows.T
+    inside, below = (low - 1e-9 <= real) & (real <= high + 1e-9), real < low - FAR
+    shares = (real, np.abs(value - real), inside, below, high - low)
+    return [title, str(len(rows)), *(points(float(np.mean(each))) for each in shares)]
+
+
+def interval_tables(groups: past.Past) -> None:
+    """What was to be reached and what was, then every group."""
+    for whole in (False, True):
+        found = left_out(groups, whole)
+        rows = np.concatenate(list(found.values()))
+        real, _, low, high, use = rows.T
+        by_group = [[float(number) for number in interval_row("", each)[4:6]] for each in found.values()]
+        poor, right = use[real < POOR], use[real >= RIGHT]
+        reached = [
+            ["truth more than 10 points below the lower end", "≤ 3", points(float(np.mean(real < low - FAR)))],
+            ["… in the worst group", "≤ 10", f"{max(below for _, below in by_group):.1f}"],
+            ["truth in the 90 % interval, worst group", "≥ 85", f"{min(inside for inside, _ in by_group):.1f}"],
+            ["… groups below 85", "0", f"{sum(inside < 85 for inside, _ in by_group)} of {len(by_group)}"],
+            ["mean width", "≤ 25", points(float(np.mean(high - low)))],
+            [f"truth below 80, advised to use ({int(poor.sum())} of {len(poor)})", "≤ 5", points(mean(poor))],
+            [f"truth of 97 or more, advised to use ({int(right.sum())} of {len(right)})", "≥ 80", points(mean(right))],
+        ]
+        words = "a dataset at a time left out" if whole else "a group at a time left out"
+        print(table(f"Intervals and verdicts, {words}, percent", ("goal", "to reach", "reached"), reached))
+        if not whole:
+            every = [interval_row(group, each) for group, each in sorted(found.items())]
+            print(table("… by group", INTERVALS, [*every, interval_row("all", rows)]))
+
+
+def ece_table(runs: Sequence[dict[str, Any]]) -> None:
+    """Target ECE of CAT*-Temperature on HIT-SM's time input, by calibrator; all tasks, and the four hardest."""
+    mine = [run for run in runs if (run["data"], run["input"], run["method"]) == ("hit-sm", "time", "CAT*-Temperature")]
+    tasks = sorted(
+        {run["task"] for run in mine}, key=lambda task: mean([run["accuracy"] for run in mine if run["task"] == task])
+    )
+    rows = []
+    for name in mine[0]["calibrators"] if mine else ():
+        errors = {
+            task: mean([run["calibrators"][name]["ece15"] for run in mine if run["task"] == task]) for task in tasks
+        }
+        rows.append([name, points(mean(list(errors.values()))), points(mean([errors[task] for task in tasks[:4]]))])
+    goal = [["(goal)", "≤ 6", "≤ 10"]]
+    print(
+        table(
+            f"Target ECE of CAT*-Temperature, HIT-SM, time input, {len(mine)} runs",
+            ("calibrator", "all tasks", "four hardest"),
+            goal + rows,
+        )
+    )
+
+
+def alarm_table(rows: Sequence[dict[str, Any]]) -> None:
+    """Recordings alarmed, of each dataset and input; means over runs."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        if int(row["finite"]):
+            found[row["data"], row["input"]].append(row)
+    lines = []
+    for (data, kind), runs in found.items():
+        counts = [
+            [sum(int(run[f"{part}_{what}"]) for run in runs) for what in ("alarmed", "recordings")]
+            for part in ("unknown", "third", "later")
+        ]
+        seeds, tasks = (len({run[name] for run in runs}) for name in ("seed", "task"))
+        shares = [f"{points(alarmed / max(of, 1))} ({alarmed} of {of})" for alarmed, of in counts]
+        lines.append([f"{data}, {kind}", f"{len(runs)} ({tasks} tasks, {seeds} seeds)", *shares])
+    print(
+        table(
+            "Recordings alarmed, percent",
+            ("data, input", "runs", "unknown fault", "another condition", "false alarms"),
+            lines,
+        )
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", type=Path, nargs="+")
-    results = [run for folder in parser.parse_args().folders for run in finished(folder)]
-    if not results:
+    parser.add_argument("paths", type=Path, nargs="*")
+    paths = parser.parse_args().paths
+    of_kind = {end: [path for path in paths if path.name.endswith(end)] for end in (".jsonl.gz", ".jsonl", ".csv")}
+    if not paths:
+        interval_tables(past.past_runs())
+    if of_kind[".jsonl.gz"]:
+        groups: dict[str, list[list[float]]] = defaultdict(list)
+        for run in read_lines(of_kind[".jsonl.gz"]):
+            groups[group_of(run)].append([*evidence_of(run).values(), run["truth"]])
+        interval_tables(groups)
+    if of_kind[".jsonl"]:
+        lines = [line for path in of_kind[".jsonl"] for line in path.read_text(encoding="utf-8").splitlines()]
+        ece_table([json.loads(line) for line in lines])
+    if of_kind[".csv"]:
+        alarm_table([row for path in of_kind[".csv"] for row in rows_of(path)])
+    folders = [path for path in paths if not any(path in found for found in of_kind.values())]
+    results = [run for folder in folders for run in finished(folder)]
+    if folders and not results:
         parser.error("no finished run there has target labels")
-    for runs in groups(results, lambda cell: (cell.dataset, cell.input)):
+    for runs in groups_of(results, lambda cell: (cell.dataset, cell.input)):
         print(f"## {runs[0].cell.dataset}, {runs[0].cell.input} input: {len(runs)} runs\n")
         for title, header, rows in (ACCURACY, CHOICE, FAMILIARITY):
             print(table(title, header, rows(runs)))
-    print(f"## All {len(results)} runs\n")
-    for title, header, rows in (ACCURACY, HARM):
-        print(table(title, header, rows(results)))
+    if results:
+        print(f"## All {len(results)} runs\n")
+        for title, header, rows in (ACCURACY, HARM):
+            print(table(title, header, rows(results)))
 
 
 if __name__ == "__main__":

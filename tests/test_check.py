@@ -27,7 +27,15 @@ from bearcat.trust.accuracy import (
     recording_votes,
     unity,
 )
-from bearcat.trust.checks import MODELS, check_predictions, moved_centres, representations, sample_of
+from bearcat.trust.checks import (
+    MODELS,
+    check_predictions,
+    grouped,
+    moved_centres,
+    representations,
+    sample_of,
+    weighted_moments,
+)
 from tests.made_records import made_result
 from tests.reference import checks as reference
 from tests.test_artefact import made_model
@@ -85,6 +93,20 @@ def test_a_target_of_one_class_is_spread_over_the_others_by_centring_and_not_by_
     assert right["centred"] < 0.6 < 0.9 < min(right["linear"], right["moved together"], right["moved apart"])
 
 
+def test_recordings_near_each_other_are_one_group_and_a_group_counts_once():
+    random = np.random.default_rng(1)
+    recording = np.repeat(np.arange(6), [5, 40, 40, 40, 40, 5])
+    places = np.array([0.0, 9.0, 9.2, 9.1, 8.9, -9.0])[recording]
+    windows = np.column_stack([places, np.zeros(170)]) + random.normal(size=(170, 2))
+    group = grouped(windows, recording)
+    assert len(np.unique(group)) == 3
+    assert len(np.unique(group[np.isin(recording, (1, 2, 3, 4))])) == 1
+    assert (grouped(windows[:5], recording[:5]) == 0).all()
+    mean, deviation = weighted_moments(windows, 1 / np.bincount(group)[group])
+    assert mean[0] == pytest.approx(0.0, abs=0.5)  # although nine windows in ten lie at 9
+    assert deviation[0] == pytest.approx(np.sqrt(2 * 81 / 3 + 1), rel=0.1)
+
+
 def test_an_input_is_what_its_network_gets_and_parts_of_it():
     windows = np.random.default_rng(0).normal(size=(3, 2, 1024)).astype(np.float32)
     shapes = spectral_shape(windows)
@@ -136,9 +158,10 @@ def evidence(*values: float) -> dict[str, float]:
 
 def test_intervals_are_those_of_past_runs_with_such_evidence_a_group_counting_once():
     many, few = [[0.9, 0.9, 1.0, 0.99]] * 300, [[0.9, 0.9, 1.0, 0.5], [0.9, 0.9, 1.0, 0.6]] * 10
-    mixed = past.expected_accuracy(evidence(0.9, 0.9, 1.0), {"many": many, "few": few})
+    mixed = past.expected_accuracy(evidence(0.9, 0.9, 1.0), past.table_of({"many": many, "few": few}))
     assert (mixed.low, mixed.high) == (0.5, 0.99)  # although only one run in sixteen had so little
-    far = past.expected_accuracy(evidence(0.9, 0.9, 1.0), {"many": many, "other": [[0.2, 0.3, 1.0, 0.1]] * 100})
+    table = past.table_of({"many": many, "other": [[0.2, 0.3, 1.0, 0.1]] * 100})
+    far = past.expected_accuracy(evidence(0.9, 0.9, 1.0), table)
     assert far == Estimate(0.99, 0.99, 0.99)
 
 
@@ -146,7 +169,7 @@ def test_intervals_are_those_of_the_slow_twin():
     random = np.random.default_rng(2)
     table = {name: random.random((runs, 4)).round(2).tolist() for name, runs in (("a", 30), ("b", 7), ("c", 60))}
     for place in random.random((20, 3)):
-        found = past.expected_accuracy(evidence(*place), table)
+        found = past.expected_accuracy(evidence(*place), past.table_of(table))
         low, middle, high = reference.interval(place.tolist(), table, past.NEAR, past.FEWEST, (0.05, 0.5, 0.95))
         assert found == Estimate(middle, low, high)
 
@@ -160,7 +183,7 @@ def test_intervals_hold_in_a_new_group_that_is_like_the_others():
         truth = place.mean(axis=1) + 0.1 * random.normal() + 0.1 * random.normal(size=runs)
         return np.column_stack([place, truth.clip(0, 1)])
 
-    table = {str(number): group(20).tolist() for number in range(60)}
+    table = past.table_of({str(number): group(20).tolist() for number in range(60)})
     inside = [
         found.low <= truth <= found.high
         for _ in range(200)
@@ -176,7 +199,7 @@ def test_the_runs_that_ship_hold_when_their_group_is_left_out():
     assert all(len(row) == len(past.EVIDENCE) + 1 for rows in groups.values() for row in rows)
     found = []
     for group, rows in groups.items():
-        rest = {name: other for name, other in groups.items() if name != group}
+        rest = past.table_of({name: other for name, other in groups.items() if name != group})
         for *place, truth in rows[:: -(-len(rows) // 4)]:
             expected = past.expected_accuracy(evidence(*place), rest)
             found.append((expected.low <= truth <= expected.high, truth < expected.low - 0.1))

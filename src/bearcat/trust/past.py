@@ -36,14 +36,26 @@ def past_runs() -> Past:
     return found
 
 
-def expected_accuracy(evidence: Mapping[str, float], past: Past | None = None) -> Estimate:
+def table_of(past: Past) -> tuple[Floats, Floats]:
+    """Evidence and truth of all runs (run, evidence and truth), and their weights (run,)."""
+    rows = np.array([row for runs in past.values() for row in runs], dtype=np.float64)
+    return rows, np.array([1 / len(runs) for runs in past.values() for _ in runs])
+
+
+@cache
+def shipped() -> tuple[Floats, Floats]:
+    """The table of the runs that ship with the package."""
+    return table_of(past_runs())
+
+
+def expected_accuracy(evidence: Mapping[str, float], table: tuple[Floats, Floats] | None = None) -> Estimate:
     """Median and interval of the accuracy of past runs with such evidence."""
-    table, weight = _arrays() if past is None else _table(past)
+    runs, weight = shipped() if table is None else table
     place = np.array([evidence[name] for name in EVIDENCE])
-    distance = np.sqrt(((table[:, :-1] - place) ** 2).sum(axis=1))
-    near = max(NEAR, float(np.sort(distance)[min(FEWEST, len(table)) - 1]) / 1.5)
+    distance = np.sqrt(((runs[:, :-1] - place) ** 2).sum(axis=1))
+    near = max(NEAR, float(np.sort(distance)[min(FEWEST, len(runs)) - 1]) / 1.5)
     weight = weight * np.where(distance <= 3 * near, np.exp(-((distance / near) ** 2) / 2), 0)
-    low, middle, high = weighted_quantiles(table[:, -1], weight, ((1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2))
+    low, middle, high = weighted_quantiles(runs[:, -1], weight, ((1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2))
     return Estimate(middle, low, high)
 
 
@@ -53,14 +65,3 @@ def weighted_quantiles(values: Floats, weight: Floats, shares: Sequence[float]) 
     reached = np.cumsum(weight[order]) / weight.sum()
     places = np.minimum(np.searchsorted(reached, np.array(shares) - 1e-9), len(values) - 1)
     return [float(value) for value in values[order][places]]
-
-
-def _table(past: Past) -> tuple[Floats, Floats]:
-    """Evidence and truth of all runs (run, evidence and truth), and their weights (run,)."""
-    rows = np.array([row for runs in past.values() for row in runs], dtype=np.float64)
-    return rows, np.array([1 / len(runs) for runs in past.values() for _ in runs])
-
-
-@cache
-def _arrays() -> tuple[Floats, Floats]:
-    return _table(past_runs())
