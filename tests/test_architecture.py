@@ -18,7 +18,7 @@ LAYERS = [
     {"diagnosis"},
     {"methods", "training", "report"},  # ingredients act on the state of a training
     {"deploy"},
-    {"runs", "estimator"},
+    {"runs", "estimator_arrays", "estimator"},
     {"cli", "api"},
 ]
 # Inside data/: the same rule.

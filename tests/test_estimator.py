@@ -25,7 +25,7 @@ from bearcat import AdaptedClassifier, CATClassifier
 from bearcat.data.bearing import find_bearing
 from bearcat.deploy.model import load_model
 from bearcat.errors import InputError
-from bearcat.estimator import _held_out
+from bearcat.estimator_arrays import held_out
 from bearcat.methods.recipe import RECIPES
 from tests.commands import bearcat as bearcat_command
 
@@ -272,7 +272,7 @@ def test_a_recordings_probabilities_are_pooled_from_the_logarithms_of_its_window
 def test_whole_recordings_are_held_out_where_every_class_has_two():
     codes, row = np.array([0, 0, 1, 1, 1]), np.repeat(np.arange(5), 10)
     for seed in range(10):
-        held = _held_out(codes, row, 0.2, np.random.default_rng(seed))
+        held = held_out(codes, row, 0.2, np.random.default_rng(seed))
         sides = [set(held[row == number]) for number in range(5)]
         assert all(len(side) == 1 for side in sides)
         assert all(set(held[codes[row] == code]) == {True, False} for code in (0, 1))
@@ -280,7 +280,7 @@ def test_whole_recordings_are_held_out_where_every_class_has_two():
 
 def test_windows_are_held_out_where_a_class_has_one_recording():
     codes, row = np.array([0, 0, 1]), np.repeat(np.arange(3), 10)
-    held = _held_out(codes, row, 0.2, np.random.default_rng(0))
+    held = held_out(codes, row, 0.2, np.random.default_rng(0))
     assert [held[codes[row] == code].sum() for code in (0, 1)] == [4, 2]
 
 
@@ -348,8 +348,10 @@ def test_importing_changes_no_setting_of_scikit_learns_and_bearcat_itself_loads_
 
 
 def test_without_scikit_learn_the_sentence_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.base", None)
-    monkeypatch.delitem(sys.modules, "bearcat.estimator")
+    for name in ("sklearn", "sklearn.base", "sklearn.utils"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in ("bearcat.estimator", "bearcat.estimator_arrays"):
+        monkeypatch.delitem(sys.modules, name)
     with pytest.raises(InputError, match=re.escape("pip install 'bearcat[estimator]'")):
         bearcat.CATClassifier  # noqa: B018
 

@@ -13,7 +13,7 @@ scikit-learn's, and target labels are never read, masked or not.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
@@ -31,6 +31,7 @@ from bearcat.data.recording import Floats, Integers, Recording, RecordingInfo
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 from bearcat.deploy.model import Model, save_model
 from bearcat.errors import InputError, suggest
+from bearcat.estimator_arrays import coded, flattened, held_out, seed_of, source_labels, source_rows
 from bearcat.methods.recipe import RECIPES, Recipe, find_recipe
 from bearcat.models import Network, select_run
 from bearcat.models.encoders import find_encoder
@@ -41,13 +42,11 @@ from bearcat.trust.pooling import pooled_temperature, tally
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
-    from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
-    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils import check_consistent_length, column_or_1d
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
     raise InputError("the classifiers need an extra; pip install 'bearcat[estimator]'") from error
 
-MASK = -1  # skada's label of a window that has none
 SPLIT = 30  # a stream of randomness, besides those of the loop
 
 
@@ -169,17 +168,17 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             source, labels = self._read_labelled(X, y)
             target = None if X_target is None else self._read_target(X_target)
         else:
-            is_source = _source_rows(sample_domain, len(X))
+            is_source = source_rows(sample_domain, len(X))
             everything = self._read(X, ~is_source, first=True)
-            labels = _source_labels(y, is_source)
+            labels = source_labels(y, is_source)
             source, target = everything.only(is_source), everything.only(~is_source)
             target = target if len(target.values) else None
-        classes, codes = _classes(labels)
+        classes, codes = coded(labels)
         if target is None:
             name, recipe = "source-only", replace(RECIPES["source-only"], schedule=recipe.schedule)
-        seed = _seed(self.random_state)
+        seed = seed_of(self.random_state)
         random = np.random.default_rng([seed, SPLIT])
-        held = _held_out(codes, source.row, self.test_share, random)
+        held = held_out(codes, source.row, self.test_share, random)
         windows, window_codes = source.values, codes[source.row]
         unlabelled = windows[~held] if target is None else target.values
         data = TrainingData(
@@ -238,7 +237,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> np.ndarray:  # fmt: skip
         """Their logarithms. A recording's are its windows' mean over the pooled temperature, made to sum to 1 again."""
         check_is_fitted(self)
-        target = True if sample_domain is None else ~_source_rows(sample_domain, len(X))
+        target = True if sample_domain is None else ~source_rows(sample_domain, len(X))
         prepared = self._read(X, target, first=False)
         likely = self._log_probabilities(prepared.values)
         if self.window is None:
@@ -322,7 +321,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _read_labelled(self, X: Any, y: Any) -> tuple[_Prepared, np.ndarray]:  # noqa: N803
         """Windows and labels, y checked as scikit-learn does."""
         if self.window is None:
-            flat, shape = _flattened(X)
+            flat, shape = flattened(X)
             with np.errstate(over="ignore", invalid="ignore"):  # what is too large for float32 is refused as infinite
                 values, labels = validate_data(self, flat, y, dtype=np.float32)
             return self._windows(values, shape, False, first=True), labels
@@ -336,7 +335,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         `target` says whether it, or each row (row,), is of the target.
         """
         if self.window is None:
-            flat, shape = _flattened(X)
+            flat, shape = flattened(X)
             with np.errstate(over="ignore", invalid="ignore"):
                 values = validate_data(self, flat, dtype=np.float32, reset=first)
             return self._windows(values, shape, target, first)
@@ -359,7 +358,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The windows of X_target, which must look like the source's."""
         if self.window is not None:
             return self._cut(X, True, "X_target")
-        flat, shape = _flattened(X)
+        flat, shape = flattened(X)
         if np.shape(flat)[:1] == (0,):
             raise InputError("X_target is empty; leave it out to learn from the source alone")
         found = shape or (1, *np.shape(flat)[1:])
@@ -488,83 +487,6 @@ def _verdict(recipe: str, classes: np.ndarray, source_accuracy: float, target: n
     return f"{recipe}: {100 * source_accuracy:.0f} % of the held-out source windows right. " + " ".join(sentences)
 
 
-def _flattened(X: Any) -> tuple[Any, tuple[int, int] | None]:  # noqa: N803
-    """Windows with a channel axis as (window, channel × samples) and their shape; anything else as it is."""
-    try:
-        axes = np.ndim(X) if isinstance(X, Sequence) else getattr(X, "ndim", 2)
-    except ValueError as error:
-        raise InputError("the rows of X have different lengths; to cut recordings into windows set window") from error
-    if axes != 3:
-        return X, None
-    values = np.asarray(X)
-    rows, channels, samples = values.shape
-    if channels > samples:
-        raise InputError(
-            f"X has the shape {values.shape}, which is {channels} channels of {samples} samples; the axes are (window,"
-            " channel, sample), so give X.transpose(0, 2, 1)"
-        )
-    return values.reshape(rows, channels * samples), (channels, samples)
-
-
-def _source_rows(sample_domain: Any, rows: int) -> np.ndarray:
-    """(row,) bool: source where the domain's number is not negative, as skada has it."""
-    domain = np.asarray(sample_domain)
-    if domain.ndim > 1:
-        raise InputError(
-            f"the third argument is sample_domain, a number for each row, and not windows of shape {domain.shape};"
-            " give the target's windows by name: fit(Xs, ys, X_target=Xt)"
-        )
-    if domain.shape != (rows,):
-        raise InputError(f"sample_domain must hold one whole number for each of {rows} rows, not {domain.shape}")
-    if not np.issubdtype(domain.dtype, np.number) or (domain != np.round(domain)).any():
-        raise InputError("sample_domain must hold whole numbers: source domains from 0 on, target domains below 0")
-    return np.asarray(domain >= 0)
-
-
-def _source_labels(y: Any, is_source: np.ndarray) -> np.ndarray:
-    """Labels (row,) of the source; the target's are replaced by one of the source's before anybody looks at them."""
-    labels = column_or_1d(y, warn=True)
-    check_consistent_length(labels, is_source)
-    if not is_source.any():
-        raise InputError("sample_domain names no source; source domains are numbered from 0 on, target domains below 0")
-    of_source = labels[is_source]
-    masked = np.array([str(label) in (str(MASK), str(float(MASK)), "nan") for label in of_source])
-    if masked.any():
-        row = int(np.flatnonzero(is_source)[masked.argmax()])
-        raise InputError(f"row {row} of X is source but its label is masked ({labels[row]}); label it or leave it out")
-    hidden: np.ndarray = np.where(is_source, labels, of_source[0])
-    return hidden
-
-
-def _classes(labels: np.ndarray) -> tuple[np.ndarray, Integers]:
-    """The classes, sorted, and the code of each label."""
-    check_classification_targets(labels)
-    classes, codes = np.unique(labels, return_inverse=True)
-    if len(classes) < 2:
-        raise InputError(f"the source has one class only, '{classes[0]}'; a classifier needs at least two")
-    return classes, codes.astype(np.int64)
-
-
-def _held_out(codes: Integers, row: Integers, share: float, random: np.random.Generator) -> np.ndarray:
-    """(window,) bool: a share of every class, to calibrate on; `codes` (row of X,), `row` (window,).
-
-    Whole recordings where every class has two or more, since windows of one recording are much alike; else windows.
-    """
-    there = np.unique(row)
-    alone = np.bincount(codes[there])[np.unique(codes[there])].min() < 2
-    units = np.arange(len(row)) if alone else row
-    of_unit = dict(zip(units.tolist(), codes[row].tolist(), strict=True))
-    members = np.array(list(of_unit))
-    kinds = np.array(list(of_unit.values()))
-    chosen: list[int] = []
-    for code in np.unique(kinds):
-        mine = random.permutation(members[kinds == code])
-        chosen += mine[: min(max(1, round(share * len(mine))), len(mine) - 1)].tolist()
-    if not chosen:
-        raise InputError(f"{len(members)} samples, one of each class, leave none to calibrate on; give more windows")
-    return np.isin(units, chosen)
-
-
 def _on_cpu(trained: Trained, data: TrainingData, encoder: str) -> tuple[Network, Calibration]:
     """The network that predicts, and its calibration: the recipe's, or a temperature where the recipe has none."""
     calibration = trained.calibration
@@ -580,12 +502,3 @@ def _normal(likely: np.ndarray) -> np.ndarray:
     """Log-probabilities (row, class) whose exponentials sum to 1."""
     normal: np.ndarray = likely - np.logaddexp.reduce(likely, axis=1, keepdims=True)
     return normal
-
-
-def _seed(random_state: int | np.random.RandomState | None) -> int:
-    """A whole number is the seed itself, so that it means the same as elsewhere in bearcat."""
-    if isinstance(random_state, int | np.integer):
-        if random_state < 0:
-            raise InputError(f"random_state is a whole number from 0 on, not {random_state}")
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
