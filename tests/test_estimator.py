@@ -375,7 +375,7 @@ def test_a_saved_model_describes_its_training_data(tmp_path, recordings):
     assert counted["source_train"] + counted["source_test"] == sum(len(recording) // LENGTH for recording in source)
     assert counted["target_train"] == sum(len(recording) // LENGTH for recording in target)
     card = (tmp_path / "deep" / "model" / "README.md").read_text(encoding="utf-8")
-    assert "which 2 labelled recordings" in card
+    assert f"{model.pooled_recordings_} recordings" in card
     assert re.search(r"Scores \(measured with labels\)\n- source:\n  - accuracy: [\d.]+\n", card)
     (tmp_path / "file").write_text("x")
     with pytest.raises(InputError, match="file: no folder can be made there"):
