@@ -106,11 +106,12 @@ def scored(specs: list[RunSpec], library: Library, device: torch.device) -> Iter
     evidence = [run_evidence(split, spec.preparation.input) for spec, split in zip(specs, splits, strict=True)]
     target = predict(trained.network, values)
     found = estimate_runs(
-        trained.network, trained.calibration, trained.batches, [split.held_back for split in splits], evidence,
+        trained.network, trained.source_calibration, trained.batches, [split.held_back for split in splits], evidence,
         trained.finite, predict(trained.network, trained.batches.source_test), target,
         [unknown_recordings(found, split) for found, split in zip(trained.findings, splits, strict=True)],
     )  # fmt: skip
-    logits = target[0] if trained.calibration is None else trained.calibration.apply(target[0])
+    calibration = trained.source_calibration
+    logits = target[0] if calibration is None else calibration.apply(target[0])
     confidence, predicted = (each.cpu().numpy() for each in logits.softmax(dim=-1).max(dim=-1))
     for number, (spec, split) in enumerate(zip(specs, splits, strict=True)):
         held, run = split.held_back, found[number]

@@ -86,7 +86,11 @@ def scored(specs: list[RunSpec], library: Library, device: torch.device) -> list
                     device)  # fmt: skip
     values = padded_stack([np.asarray(split.held_back.target_test.values) for split in splits], 0, device)
     logits = predict(trained.network, values)[0]
-    together = (logits if trained.calibration is None else trained.calibration.apply(logits)).softmax(dim=-1).cpu()
+    together = (
+        (logits if trained.source_calibration is None else trained.source_calibration.apply(logits))
+        .softmax(dim=-1)
+        .cpu()
+    )
     rows = []
     for number, (spec, split) in enumerate(zip(specs, splits, strict=True)):
         probabilities = together[number : number + 1, : len(split.held_back.target_test)]

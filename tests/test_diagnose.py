@@ -120,7 +120,7 @@ def together(recordings):
 def test_the_pooled_temperature_agrees_with_its_slow_twin(seed, accuracy):
     recordings, _ = made(seed, 12, count=5)
     assert pooled_temperature(*together(recordings), accuracy) == pytest.approx(
-        reference.temperature(recordings, accuracy, 0.5), rel=0.02
+        reference.temperature(recordings, accuracy), rel=0.02
     )
 
 
@@ -133,9 +133,13 @@ def test_recordings_whose_windows_agree_are_as_sure_as_windows_are_right():
 def test_where_windows_contradict_each_other_the_majority_is_surer():
     """Seven of ten windows right, all recordings alike: the recordings are right."""
     split = np.log(np.array([[0.7, 0.3]] * 7 + [[0.3, 0.7]] * 3))
-    assert pooled_temperature(*together([split] * 5), 0.7) == pytest.approx(0.5)  # as sure as it may be
-    assert pooled_temperature(*together([split] * 5), 0.7, least=1e-3) < 0.02
-    assert pooled_temperature(*together([split] * 5), 0.55) > 0.6
+    alike = np.log(np.array([[0.7, 0.3]] * 10))
+    for accuracy in (0.7, 0.65, 0.55, 0.52):
+        found = [pooled_temperature(*together([windows] * 5), accuracy) for windows in (split, alike)]
+        sure = [diagnose(tally(each), place).confidence for each, place in zip((split, alike), found, strict=True)]
+        assert sure[1] == pytest.approx(accuracy)
+        assert sure[0] == pytest.approx(min(np.exp(split.mean(axis=0)).max() / np.exp(split.mean(axis=0)).sum(),
+                                            0.5 + (accuracy - 0.5) / 0.4))  # fmt: skip
 
 
 def test_the_product_of_correlated_windows_is_overconfident_and_the_pooled_temperature_is_not():

@@ -172,6 +172,6 @@ def test_the_unadapted_counterpart_is_the_recipe_of_that_name_with_the_own_calib
     recipe = RECIPES[name].with_settings({"published": "true"}) if name == "AT*" else RECIPES[name]
     counterpart, plain = recipe.unadapted()
     assert not plain.adapts
-    assert plain == replace(RECIPES[counterpart], calibration=recipe.calibration, ece_edges=recipe.ece_edges,
-                            calibrate=recipe.calibrate, precision=recipe.precision)  # fmt: skip
+    assert plain == replace(RECIPES[counterpart], calibration=recipe.calibration, final=recipe.final,
+                            ece_edges=recipe.ece_edges, calibrate=recipe.calibrate, precision=recipe.precision)  # fmt: skip
     assert recipe.adapts == (not name.endswith("source-only"))

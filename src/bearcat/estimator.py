@@ -210,7 +210,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if target is not None:
                 likely, row = self._log_probabilities(target.values), target.row
                 right = float(np.exp(likely.max(axis=1)).mean())
-            self.pooled_temperature_ = pooled_temperature(likely, row, right, least=1.0)
+            self.pooled_temperature_ = pooled_temperature(likely, row, right)
             self.pooled_recordings_ = len(np.unique(row))
         self.history_ = {name: values[:, 0].numpy() for name, values in trained.history.items()}
         found = None if target is None else self._log_probabilities(target.values).argmax(axis=1)

@@ -20,7 +20,7 @@ def pooled(log_probabilities, temperature: float = 1.0) -> tuple[list[float], fl
     return probabilities, agreeing / count
 
 
-def temperature(recordings, accuracy: float, least: float) -> float:
+def temperature(recordings, accuracy: float) -> float:
     """Of a fine grid, where recordings expect nearest to this share of windows to be right."""
     windows = sum(len(recording) for recording in recordings)
 
@@ -32,5 +32,5 @@ def temperature(recordings, accuracy: float, least: float) -> float:
                 total += probabilities[list(window).index(max(window))]
         return total / windows
 
-    grid = (math.exp(step / 100) for step in range(round(100 * math.log(least)), 461))
+    grid = (math.exp(step / 100) for step in range(461))
     return min(grid, key=lambda place: abs(expected(place) - accuracy))

@@ -54,7 +54,7 @@ class TargetConfidence:
         unknown = wanted.isnan() | says_nothing(centred(target), target.shares())
         kept = unknown | (found <= source.temperature)
         scale = torch.where(kept, source.scale[:, 0], 1 / found)
-        at_bound = torch.where(kept, source.at_bound, found >= self.bounds[1])
+        at_bound = torch.where(unknown, source.at_bound, found >= self.bounds[1])  # what is kept is modest enough
         return from_temperature(scale, at_bound, classes=target.scores.shape[2])
 
 

@@ -237,6 +237,7 @@ _AT = (SelfTraining(), Adversarial())
 _VIEWS = (WeakView(), SelfTraining(), StrongView(), Adversarial())
 _OF_STUDENT = Teacher(momentum=0.0)  # the student itself, with statistics of the target
 
+FINAL = "TargetConfidence"  # chosen on CWRU and simulated bearings (docs/results.md, "Calibrators for the target")
 PHYSICAL_EPOCHS = 60  # the classes are apart from the start, so a fifth of the paper's course will do
 
 
@@ -244,8 +245,9 @@ def _physical(
     *ingredients: Ingredient, first: tuple[Ingredient, ...] = (), by: str = "domain", encoder: str = "dense",
     **settings: Any,
 ) -> Recipe:  # fmt: skip
-    """A recipe for physical inputs, whose points are standardised."""
-    recipe = Recipe((*first, Standardise(by), *ingredients), encoder=encoder, input="physics", **settings)
+    """A recipe for physical inputs, whose points are standardised; one with a calibrator ends with the target's."""
+    final = FINAL if settings.get("calibration") else None
+    recipe = Recipe((*first, Standardise(by), *ingredients), final=final, encoder=encoder, input="physics", **settings)
     return recipe.in_epochs(PHYSICAL_EPOCHS)
 
 

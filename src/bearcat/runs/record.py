@@ -46,6 +46,7 @@ class Evaluation:
     target_uncalibrated: NDArray[np.float32]
     finite: bool  # the loss never turned NaN or infinite
     calibration: Calibration | None  # of this run alone, on the CPU
+    source_temperature: float | None  # what training used, where the finished network has another calibrator
     scores: dict[str, dict[str, float | None] | None]  # of "source" and "target"; None without labels
     reliability: dict[str, dict[str, Any] | None]  # what a reliability diagram draws, likewise
     trust: RunEstimates
@@ -105,6 +106,8 @@ def make_record(
     if calibration is not None:
         temperature, at_bound = float(calibration.temperature[0]), bool(calibration.at_bound[0])
         fitted = {"temperature": temperature if np.isfinite(temperature) else None, "at_bound": at_bound}
+        if evaluation.source_temperature is not None:
+            fitted["source_temperature"] = evaluation.source_temperature
         if at_bound:
             warnings.append(describe_bound(temperature))
     return {

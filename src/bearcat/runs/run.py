@@ -137,13 +137,14 @@ def evaluate(
     plain = {domain: logits for domain, (logits, _) in outputs.items()}
     calibrated = plain if stack is None else {domain: stack.apply(logits) for domain, logits in plain.items()}
     estimates = estimate_runs(
-        trained.network, stack, trained.batches, [split.held_back for split in splits],
+        trained.network, trained.source_calibration, trained.batches, [split.held_back for split in splits],
         evidence, trained.finite, outputs["source"], outputs["target"],
-        [unknown_recordings(found, split) for found, split in zip(trained.findings, splits, strict=True)],
+        [unknown_recordings(found, split) for found, split in zip(trained.findings, splits, strict=True)], stack,
     )  # fmt: skip
     scored = {domain: scores(plain[domain], stack, labels[domain], edges) for domain in labels}
-    for domain, found in scored.items() if trained.source_calibration is not stack else ():
-        by_source = scores(plain[domain], trained.source_calibration, labels[domain], edges)
+    other = trained.source_calibration if trained.source_calibration is not stack else None
+    for domain, found in scored.items() if other is not None else ():
+        by_source = scores(plain[domain], other, labels[domain], edges)
         found |= {f"{name}_source_calibrated": by_source[name] for name in ("ece", "ece15")}
     source = calibrated["source"].double().log_softmax(dim=-1).cpu().numpy()
     target, uncalibrated = (each["target"].softmax(dim=-1).cpu().numpy() for each in (calibrated, plain))
@@ -173,6 +174,7 @@ def evaluate(
             and Calibration.from_state(
                 {name: value[number : number + 1].cpu() for name, value in stack.state().items()}
             ),
+            source_temperature=None if other is None else _number(other.temperature[number]),
             scores=found,
             reliability=diagrams,
             trust=estimates[number],
@@ -303,7 +305,7 @@ def _model(
     familiarity = evaluation.trust.familiarity
     return Model(
         network, evaluation.calibration, training.classes, spec.preparation, rate, card, spec.recipe.encoder,
-        spec.recipe.calibration, channels, pooled, familiarity if familiarity.usable else None,
+        spec.recipe.final or spec.recipe.calibration, channels, pooled, familiarity if familiarity.usable else None,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ say, and gives every run its own rows. No estimate depends on a target label; on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -92,11 +92,12 @@ def estimate_runs(
     source: tuple[Tensor, Tensor],
     target: tuple[Tensor, Tensor],
     unknown: Sequence[Sequence[int]],
+    final: Calibration | None = None,
 ) -> list[RunEstimates]:
     """The estimates of every run of a stack. `source` and `target`: what `predict` says of their test windows.
 
     `unknown` are recordings of the target that show a class the source lacks: they are not what a model is familiar
-    with.
+    with. Estimators read probabilities by the source's `calibration`; confidences that users see are by the `final`.
     Of the training windows at most KEPT_WINDOWS are used, so that the end of a run stays short however long it was.
     """
     unlabelled, present = batches.target_train[:, :KEPT_WINDOWS], batches.target_present[:, :KEPT_WINDOWS]
@@ -121,7 +122,8 @@ def estimate_runs(
     on_device = {
         "validators": torch.stack(list(validated.values()), dim=1),
         "finite": finite,
-        "calibrated": torch.zeros_like(finite) if calibration is None else ~calibration.at_bound,
+        "calibrated": torch.zeros_like(finite) if final is None else ~final.at_bound,
+        "shown": (target[0] if final is None else final.apply(target[0])).double().log_softmax(dim=-1),
         "log_weights": CPCS().log_weights(evidence),
         "source_labels": batches.source_test_labels,
         "source": log_probabilities(source[0]),
@@ -146,6 +148,7 @@ def _estimate_run(
     windows, of_source = len(held.target_test), rows["source_labels"] != UNKNOWN
     source = Source(rows["source"][of_source], rows["source_labels"][of_source])
     target = Target(rows["target"][:windows], held.target_test.recording, shapes.checks)
+    shown = replace(target, log_probabilities=rows["shown"][:windows])
     features = rows["target_features"][:windows]
     train_features = rows["train_features"][: len(shapes.target_train)]
     kept, tested = (~np.isin(each, unknown) for each in (shapes.train_recording, target.recording))
@@ -168,9 +171,10 @@ def _estimate_run(
         collapsed=len(predicted) == 1 and predicted[0] != shapes.healthy and len(np.unique(target.recording)) > 1,
         calibrated=bool(rows["calibrated"]),
         names=[info.origin for info in held.target_test.recordings],
+        shown=shown,
     )
     labels = held.target_test_labels
     labelled = np.array([label is not None for label in held.target_test.labels], dtype=bool)
     unknown_class = (labels == UNKNOWN) & labelled
-    checked = check_estimates(found, target, labels, unknown_class, familiarity.beyond_limits(strangeness))
+    checked = check_estimates(found, shown, labels, unknown_class, familiarity.beyond_limits(strangeness))
     return RunEstimates(found, checked, familiarity)

@@ -26,9 +26,9 @@ from bearcat.trust.accuracy import Booleans, Floats, Integers
 from bearcat.trust.familiarity import Familiarity
 
 UNKNOWN_CLASS = "unknown"  # the diagnosis of a recording that looks like nothing the model was adapted to
-# Between which a pooled temperature is searched for. The lower one is as sure as two independent windows: estimates of
-# accuracy are not good enough to claim more (docs/trust.md).
-LEAST, MOST = 0.5, 100.0
+# Between which a pooled temperature is searched for. Below 1 recordings would be surer than a typical window; on
+# simulated bearings that was too sure, estimates of accuracy being what they are (docs/trust.md).
+LEAST, MOST = 1.0, 100.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,16 +122,14 @@ def diagnose(counted: Tally, temperature: float = 1.0, familiarity: Familiarity 
     return Diagnosis(probabilities, agreement, counted.windows, share, familiar)
 
 
-def pooled_temperature(
-    log_probabilities: NDArray[Any], recording: Integers, accuracy: float, least: float = LEAST
-) -> float:
-    """The temperature at which recordings expect as many of their windows to be right as are thought to be.
+def pooled_temperature(log_probabilities: NDArray[Any], recording: Integers, accuracy: float) -> float:
+    """The temperature from 1 on at which recordings expect as many windows to be right as are thought to be.
 
     All windows of a recording have its class. So if q are its pooled probabilities and v the shares of windows that
     were given each class, Σ q·v of its windows should be right; over all recordings that should be `accuracy`, the
     share of right windows (window, class), which is known or estimated. Recordings whose windows all agree are then as
-    sure as windows are right, and where windows contradict each other the majority is the surer for it. No labels are
-    needed. 1 where there is nothing to go by.
+    sure as windows are right, and where windows contradict each other the majority is the surer for it, up to what the
+    mean says. No labels are needed. 1 where there is nothing to go by.
     """
     numbers, place = np.unique(recording, return_inverse=True)
     if not len(numbers) or not np.isfinite(accuracy) or not np.isfinite(log_probabilities.max(axis=1)).all():
@@ -141,7 +139,7 @@ def pooled_temperature(
     votes = np.stack([each.votes for each in tallies]) / len(recording)
     if np.ptp(means, axis=1).max() == 0:
         return 1.0  # all classes alike: no temperature changes anything
-    low, high = np.log(least), np.log(MOST)
+    low, high = np.log(LEAST), np.log(MOST)
     for _ in range(60):  # what recordings expect falls as the temperature rises, but for windows that outvote the mean
         middle = (low + high) / 2
         expected = (_softmax(means / np.exp(middle)) * votes).sum()

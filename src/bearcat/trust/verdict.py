@@ -51,19 +51,21 @@ def estimates(
     collapsed: bool = False,
     calibrated: bool = True,
     names: Sequence[str] = (),
+    shown: Target | None = None,
 ) -> dict[str, Any]:
     """A record's `estimates`. `calibrated`: there is a calibration, and it did not end at its bound.
 
-    `names` are of the recordings that `target.recording` points into.
+    `names` are of the recordings that `target.recording` points into; `shown` are the same windows with the
+    probabilities that users see, where they are others.
     """
     accuracy, nothing = expected_accuracy(source, target), learnt_nothing(source)
     expected = expected_range(accuracy, unity(target))
     doubtful = [names[number] for number in doubtful_recordings(target)] if names else []
-    confidences = np.sort(confidence(target.log_probabilities))[::-1]
+    confidences = np.sort(confidence((shown or target).log_probabilities))[::-1]
     kept = [confidences[:windows] for windows in _kept_windows(len(confidences))]
     return _without_nan(
         {
-            "mean_confidence": accuracy["confidence"].value,
+            "mean_confidence": float(confidences.mean()),
             "accuracy": {name: asdict(estimate) for name, estimate in accuracy.items()},
             "unity": unity(target),
             "expected": asdict(expected),
