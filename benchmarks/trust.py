@@ -226,7 +226,8 @@ def interval_row(title: str, rows: np.ndarray) -> list[str]:
 
 def interval_tables(groups: past.Past) -> None:
     """What was to be reached and what was, then every group."""
-    for whole in (False, True):
+    several = len({group.partition(",")[0] for group in groups}) > 1
+    for whole in (False, True) if several else (False,):
         found = left_out(groups, whole)
         rows = np.concatenate(list(found.values()))
         real, _, low, high, use = rows.T

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import sys
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from bearcat.trust import past
 from tests.reference import loop as reference
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
@@ -143,3 +145,38 @@ def test_prepare_speed_prints_the_ratio_to_the_loop_and_to_real_time(monkeypatch
     assert re.search(r"ratio +\d", printed)
     assert "correlate 1.0000" in printed, "the loop computes the same"
     assert re.search(r"predict.* \d+ times real time", printed)
+
+
+def test_past_runs_become_lines_then_the_file_of_the_package_and_the_table_of_goals(monkeypatch, capsys, tmp_path):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    grid, lines, shipped = tmp_path / "grid.toml", tmp_path / "runs.jsonl.gz", tmp_path / "past_runs.json"
+    grid.write_text(
+        'title = "small"\ndata = { name = "simulated", settings = { seconds = 1.0 } }\nepochs = 1\nseeds = 1\n'
+        'tasks = ["N15_M07_F10:N15_M07_F04"]\ninputs = ["log-spectrum"]\nsplit = { scheme = "block" }\n'
+        'methods = ["dense-source-only"]\npreparation = { length = 1024 }\ntarget = [{}, { keep = ["healthy"] }]\n'
+    )
+
+    def main(name: str, *words: str) -> str:
+        monkeypatch.setattr(sys, "argv", [name, *words])
+        runpy.run_path(str(FOLDER / name), run_name="__main__", init_globals={})
+        return capsys.readouterr().out
+
+    main("past_runs.py", "--grid", str(grid), "--out", str(lines))
+    import past_runs
+
+    runs = past_runs.read_lines([lines])
+    assert [run["mix"] for run in runs] == ["all classes", "healthy only"]
+    for run in runs:
+        right = [said == label for said, label in zip(run["predicted"], run["labels"], strict=True)]
+        assert run["truth"] == pytest.approx(sum(right) / len(right))
+        found = past_runs.evidence_of(run)
+        assert found["votes"] == pytest.approx(run["accuracy"]["votes"], abs=1e-4), "from letters as from arrays"
+        assert found["consensus"] == pytest.approx(run["accuracy"]["consensus"], abs=1e-4)
+    monkeypatch.setattr(past_runs, "SHIPPED", shipped)
+    past_runs.write(runs)
+    groups = json.loads(shipped.read_text())["groups"]
+    assert set(groups) == {"simulated, log-spectrum, all classes", "simulated, log-spectrum, healthy only"}
+    assert all(len(row) == len(past.EVIDENCE) + 1 for rows in groups.values() for row in rows)
+    shown = main("trust.py", str(lines))
+    assert "| mean width | ≤ 25 |" in shown
+    assert "simulated, log-spectrum, healthy only | 1 |" in shown
