@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -16,7 +17,6 @@ import torch
 from bearcat.data.recording import Recording
 from bearcat.errors import InputError
 from bearcat.models import native
-from bearcat.settings import cache_folder
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -36,9 +36,9 @@ FLAGS = (
 # A worker runs whole modules (their fixtures cost more than most of their tests), these first, so that no worker is
 # left with a long one when the others have nothing to do.
 LONGEST = (
-    "test_bench", "test_train", "test_learning", "test_serve", "test_estimator", "test_page", "test_examples", "test_adapt",
-    "test_hostile", "test_predict", "test_export", "test_seams", "test_alignments", "test_cli", "test_trust", "test_smoke",
-    "test_benchmarks", "test_calibration", "test_choose", "test_figures", "test_native",
+    "test_bench", "test_serve", "test_train", "test_learning", "test_estimator", "test_examples", "test_adapt", "test_page",
+    "test_hostile", "test_predict", "test_export", "test_benchmarks", "test_smoke", "test_seams", "test_alignments", "test_choose",
+    "test_trust", "test_cli", "test_calibration", "test_figures", "test_reference_loop", "test_plant", "test_balance", "test_native",
 )  # fmt: skip
 
 
@@ -75,11 +75,16 @@ def real_data() -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def _kernels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The compiled CPU kernels, where there is a C compiler: two seconds that every command would spend again."""
-    with pytest.MonkeyPatch.context() as patch, suppress(InputError):
-        patch.setenv("BEARCAT_CACHE", str(tmp_path_factory.mktemp("kernels", numbered=False)))
-        native._library(torch.float32)
-        return list(cache_folder().iterdir())
+    """The compiled CPU kernels, where there is a C compiler: seconds that every worker and command would spend again."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kernels"
+    shared.mkdir(mode=0o700, exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch, (shared / "lock").open("w") as lock, suppress(InputError):
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of the workers of one session, the first compiles
+        patch.setenv("BEARCAT_CACHE", str(shared))
+        for kind in (torch.float32, torch.float64):
+            native._library(kind)
+        return list(shared.glob("native-*"))
     return []
 
 

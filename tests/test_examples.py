@@ -23,7 +23,9 @@ from tests.commands import SERVER
 ROOT = Path(__file__).parents[1]
 
 
-def run_python(script: str, words: list[str], folder: str, environment: dict[str, str], output: str) -> None:
+def run_python(
+    script: str, words: list[str], folder: str, environment: dict[str, str], output: str, pictures: bool
+) -> None:
     """In a process of its own: a script with its words, as `python SCRIPT WORDS` would."""
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1)
@@ -34,6 +36,8 @@ def run_python(script: str, words: list[str], folder: str, environment: dict[str
     os.chdir(folder)
     sys.argv = [script, *words]
     sys.path.insert(0, folder)
+    if not pictures:
+        sys.modules["matplotlib"] = None  # as where it is not installed
     if script == "bearcat":
         from bearcat.cli import main
 
@@ -42,11 +46,11 @@ def run_python(script: str, words: list[str], folder: str, environment: dict[str
         runpy.run_path(script, run_name="__main__")
 
 
-def python(script: str, *words: object, folder: Path, status: tuple[int, ...] = (0,)) -> str:
+def python(script: str, *words: object, folder: Path, status: tuple[int, ...] = (0,), pictures: bool = True) -> str:
     """What a script (or `bearcat`) prints, to both streams together; forked, so that torch is not imported again."""
     with tempfile.NamedTemporaryFile("r", encoding="utf-8") as output:
         process = SERVER.Process(
-            target=run_python, args=(script, [*map(str, words)], str(folder), dict(os.environ), output.name)
+            target=run_python, args=(script, [*map(str, words)], str(folder), dict(os.environ), output.name, pictures)
         )
         process.start()
         process.join(300)
@@ -56,13 +60,13 @@ def python(script: str, *words: object, folder: Path, status: tuple[int, ...] = 
     return printed
 
 
-def shell(line: str, folder: Path) -> str:
+def shell(line: str, folder: Path, pictures: bool) -> str:
     """What a line of a page prints."""
     words = line.split()
     if words[0] == "bearcat":  # predict ends with 1 where there is an alarm
-        return python(*words, folder=folder, status=(0, 1) if words[1] == "predict" else (0,))
+        return python(*words, folder=folder, status=(0, 1) if words[1] == "predict" else (0,), pictures=pictures)
     if words[0] == "python" and words[1] != "-m":
-        return python(*words[1:], folder=folder)
+        return python(*words[1:], folder=folder, pictures=pictures)
     if words[0] == "python":
         line = line.replace("python", sys.executable, 1)
     environment = os.environ | {"PYTHONPATH": f"{folder / 'src'}{os.pathsep}{folder}", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -95,13 +99,13 @@ def _free(part: str) -> str:
     return r"[\d.]+" if re.fullmatch(r"\d+\.\d+", part) else re.escape(part)
 
 
-def follow(page: Path, folder: Path) -> None:
-    """Does what the page says, in this folder."""
+def follow(page: Path, folder: Path, pictures: bool = True) -> None:
+    """Does what the page says, in this folder; without `pictures` where nobody reads them."""
     (folder / "examples").symlink_to(ROOT / "examples")
     printed = ""
     for language, text in blocks(page):
         if language == "bash":
-            printed = "".join(shell(line, folder) for line in text.splitlines() if line.strip())
+            printed = "".join(shell(line, folder, pictures) for line in text.splitlines() if line.strip())
         elif language == "python":
             if text.startswith("# examples/"):  # shown; tests/test_seams.py runs it
                 continue
@@ -153,12 +157,12 @@ def test_the_tutorial_does_what_it_says(tmp_path):
 
 
 def test_a_dataset_is_added_as_its_page_says(tmp_path):
-    follow(ROOT / "docs" / "add-a-dataset.md", tmp_path)
+    follow(ROOT / "docs" / "add-a-dataset.md", tmp_path, pictures=False)
     assert (tmp_path / "out" / "record.json").exists()
 
 
 def test_a_mixture_of_ingredients_is_added_as_its_page_says(tmp_path):
-    follow(ROOT / "docs" / "add-a-method.md", tmp_path)
+    follow(ROOT / "docs" / "add-a-method.md", tmp_path, pictures=False)
     assert (tmp_path / "mcc" / "record.json").exists()
 
 

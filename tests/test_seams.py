@@ -81,13 +81,15 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SEAMS)
-def test_one_short_file_trains_evaluates_saves_predicts_and_exports(name, command, tables, tmp_path):
-    script = EXAMPLES / name
+def test_one_short_file_trains_evaluates_saves_predicts_and_exports(name, command, tables, tmp_path, monkeypatch):
+    script, drawn = EXAMPLES / name, name == "add_an_ingredient.py"
+    if not drawn:  # the page is drawn from the record, whatever the row
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert len(script.read_text().splitlines()) <= 40
     command(str(script), "adapt", *SMALL, *SEAMS[name], "--out", "out")
     record = json.loads((tmp_path / "out" / "record.json").read_text())
     assert 0 <= record["scores"]["target"]["accuracy"] <= 1
-    assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
+    assert (tmp_path / "out" / "report.html").exists() == drawn
     np.save(tmp_path / "machine.npy", np.random.default_rng(0).standard_normal(4096).astype(np.float32))
     predict = ("--rate", "16000", "--format", "json")
     answers = []
