@@ -147,14 +147,14 @@ def test_coral_is_its_formula(example):
         assert float(coral.loss(view)[run]) == pytest.approx(0.5 * (gap**2).sum() / (4 * 25))
 
 
-def test_mean_confidence_makes_confidence_the_estimated_accuracy(example):
+def test_mean_confidence_makes_confidence_the_accuracy_on_the_source(example):
     calibrator = example("add_a_calibrator.py")["MeanConfidence"]()
     logits = 5 * torch.randn(2, 60, 4, generator=torch.Generator().manual_seed(0))
-    weight = torch.ones(2, 60)
+    labels, wrong = logits.argmax(dim=-1), torch.tensor([[24], [12]])  # of sixty
+    labels = torch.where(torch.arange(60) < wrong, (labels + 1) % 4, labels)
     evidence = Evidence(
-        source_logits=logits, source_labels=torch.zeros(2, 60, dtype=torch.int64), target_logits=logits,
-        target_weight=weight, estimates={"accuracy": torch.tensor([0.6, 0.8])},
-    )  # fmt: skip
+        source_logits=logits, source_labels=labels, target_logits=logits, target_weight=torch.ones(2, 60)
+    )
     fitted = calibrator.fit(evidence)
     sure = fitted.probabilities(logits).amax(dim=-1).mean(dim=1)
     torch.testing.assert_close(sure, torch.tensor([0.6, 0.8]), rtol=1e-4, atol=1e-4)
