@@ -288,7 +288,7 @@ def test_the_bearings_orders_give_a_second_opinion_and_a_contradiction_is_said(s
     answer = server.upload("a.wav", as_wav(signal), speed_rpm=1500, **bearing).json()
     assert answer["physical"]["state"] == "outer race"
     contradicted = answer["physical"]["contradiction"]
-    assert (contradicted is not None) == (state_of(answer["class"]) not in (None, "outer"))
+    assert (contradicted is not None) == (state_of(answer["nearest"]) not in (None, "outer"))
     assert contradicted is None or contradicted in answer["notes"]
     assert server.upload("a.wav", as_wav(signal), speed_rpm=1500).json()["physical"] is None
     short = server.upload("a.wav", as_wav(signal[:2000]), speed_rpm=1500, **bearing).json()
