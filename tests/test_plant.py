@@ -14,7 +14,7 @@ from bearcat.data import Split, Task, split_task
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.tasks import UNKNOWN, HeldBack, Labelled, Mix, TrainingData, Unlabelled, mixed_task
 from bearcat.errors import InputError
-from bearcat.methods import losses, thresholds
+from bearcat.methods import hypotheses, losses, thresholds
 from bearcat.methods.hypotheses import discriminant_space, match
 from bearcat.methods.moving import MoveClasses
 from bearcat.methods.recipe import RECIPES, Recipe, Schedule
@@ -343,6 +343,15 @@ def test_a_rare_class_is_not_lost_among_many_windows():
     labels[17] = 2
     space = discriminant_space(values, labels, 3)
     assert np.isfinite(space.project(values)).all()
+
+
+@pytest.mark.parametrize("windows", [30, 200])
+def test_axes_are_those_of_singular_values(windows):
+    rows = np.random.default_rng(windows).normal(size=(windows, 80)) * np.geomspace(1, 30, 80)
+    _, singular, axes = np.linalg.svd(rows, full_matrices=False)
+    variances, own = hypotheses._principal(rows)
+    np.testing.assert_allclose(variances, singular**2, rtol=1e-8)
+    np.testing.assert_allclose(np.abs((own * axes).sum(axis=1)), 1, atol=1e-6)  # but for their signs
 
 
 def test_windows_without_recordings_are_grouped():
