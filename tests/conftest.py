@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from bearcat.cli import main
 from bearcat.data.recording import Recording
 from bearcat.errors import InputError
 from bearcat.models import native
@@ -110,3 +112,16 @@ def make_recording(
         signal=np.asarray(signal, dtype=np.float32), rate=rate, label=label, domain=domain, channel="1",
         origin=origin or f"{domain}/{label}/{seed}.npy",
     )  # fmt: skip
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """The command line in this process: words → exit status, standard output, standard error."""
+
+    def call(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["bearcat", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        return int(stop.value.code or 0), *capsys.readouterr()
+
+    return call

@@ -329,17 +329,18 @@ def test_two_sources_adapt_to_a_third_machine_and_every_choice_is_recorded(tmp_p
         (["--out", "occupied"], "is not empty and holds no run"),
     ],
 )
-def test_bad_words_get_one_sentence_and_status_2(tmp_path, words, sentence):
+def test_bad_words_get_one_sentence_and_status_2(tmp_path, words, sentence, command, monkeypatch):
     import torch
 
     if "cuda" in words and torch.cuda.is_available():
         pytest.skip("there is a CUDA device")
     (tmp_path / "occupied").mkdir()
     (tmp_path / "occupied" / "thesis.txt").write_text("precious")
-    result = bearcat(*TINY, "--out", "fresh", *words, folder=tmp_path)
-    assert result.returncode == 2, result.stdout
-    sentences = [line for line in result.stderr.splitlines() if line.startswith("bearcat: ")]
-    assert len(sentences) == 1, result.stderr
+    monkeypatch.chdir(tmp_path)
+    status, _, errors = command(*TINY, "--out", "fresh", *words)
+    assert status == 2
+    sentences = [line for line in errors.splitlines() if line.startswith("bearcat: ")]
+    assert len(sentences) == 1, errors
     assert sentence in sentences[0]
     assert (tmp_path / "occupied" / "thesis.txt").read_text() == "precious"
 

@@ -23,7 +23,6 @@ import numpy as np
 import pytest
 import torch
 
-from bearcat.cli import main
 from bearcat.cli.bench import bench_status
 from bearcat.errors import InputError
 from bearcat.runs import execute as executing
@@ -173,20 +172,6 @@ def start(site: Site, *more: object, **limits: int) -> Command:
     return Command(commands.start(*site.words(*more), output=output, errors=errors, **limits), output, errors)
 
 
-@pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """The command line, called in this process: exit status, standard output and error."""
-
-    def call(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["bearcat", *map(str, words)])
-        with pytest.raises(SystemExit) as status:
-            main()
-        output, errors = capsys.readouterr()
-        return int(status.value.code or 0), output, errors
-
-    return call
-
-
 def wait_until(condition: Callable[[], object], seconds: float = 90) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -289,13 +274,13 @@ def test_a_tracker_follows_every_run(make, executor):
         }, (number, spec.cell)
 
 
-def test_impossible_tracking_is_reported_before_anything_is_run(make, said):
+def test_impossible_tracking_is_reported_before_anything_is_run(make, command):
     site = make()
     for words, sentence in (
         (["--track", "tensorbord"], "did you mean 'tensorboard'"),
         (["--track", "tensorboard", "--executor", "ray"], "--track is for the executor stack and local, not for ray"),
     ):
-        status, _, errors = said(*site.words(*words))
+        status, _, errors = command(*site.words(*words))
         assert (status, sentence in errors) == (2, True), errors
     assert set(site.kinds()) == {"missing"}
 
@@ -597,22 +582,22 @@ def test_a_damaged_note_of_an_unfinished_run_does_not_stop_it(make, whole):
     assert site.kinds() == ["done"] * 4
 
 
-def test_a_wrong_root_fails_no_run(make, said, whole):
+def test_a_wrong_root_fails_no_run(make, command, whole):
     site = make()
     shutil.copy(whole.store.path / "data.json", site.store.path / "data.json")  # it remembers the data
     words = ["bench", "run", site.grid, "--store", site.store.path, "--root", site.root / "typo"]
-    status, _, errors = said(*words)
+    status, _, errors = command(*words)
     assert (status, "typo" in errors, errors.count("\n")) == (2, True, 1), errors
     assert site.kinds() == ["missing"] * 4
 
 
-def test_a_store_of_a_newer_version_is_refused_and_not_touched(make, said):
+def test_a_store_of_a_newer_version_is_refused_and_not_touched(make, command):
     site = make()
     (site.store.path / "store.json").write_text('{"version": 99}')
     before = {path: path.stat().st_mtime_ns for path in site.store.path.rglob("*")}
     sentence = f"{site.store.path}: was written by a newer bearcat (store version 99); upgrade bearcat"
     for words in (site.words(), ["bench", "status", *site.words()[2:]]):
-        assert said(*words) == (2, "", f"bearcat: {sentence}\n")
+        assert command(*words) == (2, "", f"bearcat: {sentence}\n")
     assert {path: path.stat().st_mtime_ns for path in site.store.path.rglob("*")} == before
 
 
@@ -696,7 +681,7 @@ def test_a_read_only_store_can_be_read_but_not_run(make, whole):
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-def test_cells_that_cannot_work_fail_by_name_and_the_rest_completes(make, said):
+def test_cells_that_cannot_work_fail_by_name_and_the_rest_completes(make, command):
     text = (
         GRID.replace('tasks = ["a:b"]', 'tasks = ["a:b", "c:b"]')
         .replace('"CAT*-Temperature"', "")
@@ -710,7 +695,7 @@ def test_cells_that_cannot_work_fail_by_name_and_the_rest_completes(make, said):
     assert all(few in sentences[number] for number in (2, 3))
     assert all("fewer than a batch of 5000" in sentences[number] for number in (4, 5))
     assert results(site.specs, site.store)[1][0].reason.startswith(f"failed: {few}")
-    status, output, errors = said("bench", "status", *site.words()[2:])
+    status, output, errors = command("bench", "status", *site.words()[2:])
     assert status == 0
     assert "8 cells: 2 done, 6 failed" in output
     assert f"failed: source-only, c→b, time, seed 0: {few}" in errors
@@ -768,10 +753,10 @@ def test_the_automatic_size_of_a_stack_fits_the_memory_and_longer_windows_need_m
     assert bytes_of_run(longer.recipe, Library().split(longer).training) > need
 
 
-def test_status_counts_and_estimates(make, whole, said):
+def test_status_counts_and_estimates(make, whole, command):
     site = make(GRID.replace("seeds = 2", "seeds = 3"))
     shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
-    status, output, errors = said("bench", "status", *site.words()[2:])
+    status, output, errors = command("bench", "status", *site.words()[2:])
     assert (status, errors) == (0, "")
     assert "6 cells: 4 done, 2 missing" in output
     assert ["source-only", "2", "0", "0", "1"] in [line.split() for line in output.splitlines()]

@@ -29,7 +29,6 @@ from bearcat.data.inputs import find_input
 from bearcat.data.prepare import Preparation
 from bearcat.errors import InputError
 from bearcat.runs.adapt import choose_task
-from tests.commands import bearcat
 from tests.test_folder import counted_reads, manifest, put
 
 TASK = Task("a", "b")
@@ -458,10 +457,10 @@ def plant(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--source", "good", "--target", "plain", "--split", "recording"], "has a single recording"),
     ],
 )
-def test_adapt_refuses_in_one_sentence_and_status_2(plant, words, sentence, tmp_path):
-    result = bearcat("adapt", "--data", plant, *words, "--recipe", "DANN", "--out", tmp_path / "out")
-    assert result.returncode == 2, result.stdout
-    errors = [line for line in result.stderr.splitlines() if line.startswith("bearcat: ")]
-    assert len(errors) == 1, result.stderr
+def test_adapt_refuses_in_one_sentence_and_status_2(plant, words, sentence, tmp_path, command):
+    status, _, printed = command("adapt", "--data", plant, *words, "--recipe", "DANN", "--out", tmp_path / "out")
+    assert status == 2
+    errors = [line for line in printed.splitlines() if line.startswith("bearcat: ")]
+    assert len(errors) == 1, printed
     assert sentence in errors[0]
     assert not (tmp_path / "out").exists()

@@ -26,7 +26,6 @@ from bearcat.diagnosis.spectra import EnvelopeSpectra, Plan, Spectra, bands
 from bearcat.errors import InputError
 from tests.reference import diagnosis as slow
 from tests.test_artefact import made_model, save_model
-from tests.test_predict import command  # noqa: F401
 
 ORDERS = BEARINGS["6203"].orders()
 
@@ -257,7 +256,7 @@ def folder(tmp_path_factory):
     return place
 
 
-def test_the_command_prints_draws_and_exits(folder, tmp_path, command):  # noqa: F811
+def test_the_command_prints_draws_and_exits(folder, tmp_path, command):
     words = ("--rpm", 1500, "--bearing", "6203")
     status, output, _ = command("diagnose", folder, *words, "--format", "csv", "--png", tmp_path)
     assert status == 1
@@ -275,7 +274,7 @@ def test_the_command_prints_draws_and_exits(folder, tmp_path, command):  # noqa:
     assert "none.wav" in errors
 
 
-def test_predict_says_where_the_orders_contradict_the_model(folder, tmp_path, command):  # noqa: F811
+def test_predict_says_where_the_orders_contradict_the_model(folder, tmp_path, command):
     save_model(tmp_path / "model", made_model(classes=("inner", "ball"), rate=16_000.0))
     words = (tmp_path / "model", folder / "outer.wav", "--bearing", "6203", "--rpm", 1500)
     _, output, errors = command("predict", *words, "--format", "csv")
@@ -294,7 +293,7 @@ def test_predict_says_where_the_orders_contradict_the_model(folder, tmp_path, co
         (("--rpm", 0, "--bearing", "6203"), "--rpm"), (("--rpm", 1500, "--bearing", "6203", "--format", "jsn"), "json"),
     ],
 )  # fmt: skip
-def test_the_command_refuses_with_one_sentence(folder, words, word, command):  # noqa: F811
+def test_the_command_refuses_with_one_sentence(folder, words, word, command):
     status, _, errors = command("diagnose", folder / "outer.wav", *words)
     assert status == 2
     assert word in errors

@@ -43,7 +43,6 @@ from tests.commands import PYTHON, bearcat, ended, start
 from tests.conftest import make_recording
 from tests.test_artefact import made_model, save_model
 from tests.test_isolated import MAT_HEAD, matrix, part
-from tests.test_predict import command  # noqa: F401 (a fixture)
 from tests.test_serve import LENGTH, RATE, START, Server, as_npy, as_wav, noise, refused
 
 DESCRIPTORS = 600  # of the server below; its connections are fewer
@@ -319,7 +318,7 @@ def test_metadata_of_an_onnx_file_are_checked_the_same_way(models, tmp_path):
 # The command line.
 
 
-def test_only_an_alarm_has_status_1(models, tmp_path, command, monkeypatch):  # noqa: F811
+def test_only_an_alarm_has_status_1(models, tmp_path, command, monkeypatch):
     (tmp_path / "token.npy").write_bytes(
         b"\x93NUMPY\x01\x00\x76\x00" + b"{'descr': '''<f4".ljust(117) + b"\n" + bytes(64)
     )
@@ -356,7 +355,7 @@ def test_an_export_to_a_full_disk_is_a_sentence_and_leaves_nothing(models, tmp_p
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_names_of_files_are_printed_as_they_are(models, tmp_path, command, monkeypatch):  # noqa: F811
+def test_names_of_files_are_printed_as_they_are(models, tmp_path, command, monkeypatch):
     names = ["pump[inner].wav", "x[/b].wav", "b] :bee: [bold].wav"]  # of which the second closes what rich calls markup
     (tmp_path / "x[").mkdir()
     for number, name in enumerate(names):
@@ -367,7 +366,7 @@ def test_names_of_files_are_printed_as_they_are(models, tmp_path, command, monke
     assert [name for name in names if name not in printed] == []
 
 
-def test_an_empty_token_is_refused(models, command, monkeypatch):  # noqa: F811
+def test_an_empty_token_is_refused(models, command, monkeypatch):
     monkeypatch.setenv("BEARCAT_TOKEN", "")
     status, _, said = command("serve", models / "model.onnx", "--port", "0")
     assert (status, "BEARCAT_TOKEN" in said) == (2, True)

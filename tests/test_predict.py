@@ -23,7 +23,6 @@ from scipy import signal as processing
 from scipy.io import wavfile
 
 from bearcat.calibration import Calibration
-from bearcat.cli import main
 from bearcat.deploy.export import export_onnx
 from bearcat.deploy.predict import (
     alarm_classes,
@@ -47,19 +46,6 @@ quick = settings(max_examples=40, deadline=None)
 
 def noise(samples: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(samples).astype(np.float32)
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    """The command line in this process: words → exit status, standard output, standard error."""
-
-    def call(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["bearcat", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        return stop.value.code or 0, *capsys.readouterr()
-
-    return call
 
 
 def in_blocks(signal: np.ndarray, sizes: list[int]):

@@ -45,7 +45,6 @@ from bearcat.errors import InputError
 from tests import opened
 from tests.test_artefact import familiar_with, made_model, raw_windows, save_model
 from tests.test_isolated import hostile_files
-from tests.test_predict import command  # noqa: F401 (a fixture)
 
 RATE, LENGTH = 12_000, 256
 START = "from bearcat.cli import main; main()"
@@ -169,7 +168,7 @@ def as_text(samples: np.ndarray) -> bytes:
 # Answers.
 
 
-def test_an_uploaded_recording_gets_the_diagnosis_that_predict_gives(server, models, tmp_path, command):  # noqa: F811
+def test_an_uploaded_recording_gets_the_diagnosis_that_predict_gives(server, models, tmp_path, command):
     (tmp_path / "monday.wav").write_bytes(as_wav(noise(40 * LENGTH), 16_000))
     words = ("predict", models / "model.onnx", tmp_path / "monday.wav", "--format", "json")
     (expected,) = json.loads(command(*words)[1])["recordings"]
@@ -772,7 +771,7 @@ def test_every_answer_carries_the_headers_that_keep_browsers_careful(server):
         assert headers["Cache-Control"] == "no-store"
 
 
-def test_commands_that_cannot_work_get_a_sentence(models, tmp_path, command):  # noqa: F811
+def test_commands_that_cannot_work_get_a_sentence(models, tmp_path, command):
     for limits in ({"max_bytes": 1}, {"timeout": 0.0}, {"timeout": float("nan")}, {"concurrency": 0}):
         with pytest.raises(InputError, match=next(iter(limits)).replace("_", "-")):
             Limits(**limits)
@@ -793,7 +792,7 @@ def test_commands_that_cannot_work_get_a_sentence(models, tmp_path, command):  #
     ] == [True] * 3 + [False] * 3
 
 
-def test_without_fastapi_a_sentence_says_what_to_install(models, command, monkeypatch):  # noqa: F811
+def test_without_fastapi_a_sentence_says_what_to_install(models, command, monkeypatch):
     for name in ("bearcat.deploy.serve.app", "bearcat.deploy.serve.run"):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "fastapi", None)
