@@ -146,6 +146,9 @@ def test_a_grid_has_a_run_for_each_mix_and_each_fault(tmp_path):
     assert "mix" not in specs[0].to_dict()  # runs of whole targets keep their identity
     assert specs[1].cell.task.endswith("→N09_M07_F10 (healthy+inner-1 only)")
     assert specs[3].to_dict()["mix"]["words"] == "rest 5 %"
+    path.write_text('data = "simulated"\nmethods = ["DANN"]\ntarget = { keep = ["healty"] }\n')
+    with pytest.raises(InputError, match="unknown class 'healty'"):
+        plan(read_grid(path))
     path.write_text('data = "simulated"\nmethods = ["DANN"]\ntarget = { share = { rest = "few" } }\n')
     with pytest.raises(InputError, match="must give a number for each class"):
         read_grid(path)
@@ -411,9 +414,11 @@ def test_shares_are_found_within_six_points(share):
     source, labels, target = mixture(truth)
     by_em = em_shares(target, np.full(3, 1 / 3))
     by_bbse = twin.bbse_shares(target.argmax(axis=1), source.argmax(axis=1), labels, 3)
+    by_rlls = twin.rlls_shares(target.argmax(axis=1), source.argmax(axis=1), labels, 3)
     counted = np.bincount(target.argmax(axis=1), minlength=3) / len(target)
     assert np.abs(by_em - truth).max() < 0.06
     assert np.abs(by_bbse - truth).max() < 0.09
+    assert np.abs(by_rlls - truth).max() < 0.15
     assert np.abs(by_em - truth).max() < np.abs(counted - truth).max() + 0.03  # counting alone is no better
 
 

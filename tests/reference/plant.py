@@ -88,3 +88,18 @@ def bbse_shares(
     rates = np.bincount(predicted, minlength=classes) / len(predicted)
     shares, _ = nnls(confusion, rates)
     return np.asarray(shares / shares.sum() if shares.sum() > 0 else np.full(classes, 1 / classes))
+
+
+def rlls_shares(
+    predicted: np.ndarray, source_predicted: np.ndarray, source_labels: np.ndarray, classes: int, ridge: float = 0.01
+) -> np.ndarray:
+    """The same with class weights pulled towards 1 (Azizzadenesheli et al., 2019): min |C (1 + t) − p|² + ridge |t|².
+
+    C[i, j] is how often the source has class j and it is predicted as i, so shares are weights times the source's.
+    """
+    joint = np.zeros((classes, classes))
+    np.add.at(joint, (source_predicted, source_labels), 1 / len(source_labels))
+    rates = np.bincount(predicted, minlength=classes) / len(predicted)
+    change = np.linalg.solve(joint.T @ joint + ridge * np.eye(classes), joint.T @ (rates - joint @ np.ones(classes)))
+    shares = np.maximum(1 + change, 0) * joint.sum(axis=0)
+    return np.asarray(shares / shares.sum())

@@ -267,10 +267,16 @@ def _mixes(place: str, tables: Any) -> tuple[Mix, ...]:
 
 def _each_fault(mix: Mix, dataset: Dataset, library: Library) -> list[Mix]:
     """The mix for every class but the healthy one, where it says "each fault"."""
-    names = {name: getattr(mix, name) for name in ("keep", "without", "unknown")}
+    if mix == Mix():
+        return [mix]
+    names, labels = (
+        {name: getattr(mix, name) for name in ("keep", "without", "unknown")},
+        library.catalogue(dataset).classes,
+    )
+    known = {name: tuple(label for label in listed if label != EACH_FAULT) for name, listed in names.items()}
+    replace(mix, **known).spelled(labels)  # an unknown class is refused before anything is run
     if not any(EACH_FAULT in listed for listed in names.values()):
         return [mix]
-    labels = library.catalogue(dataset).classes
     healthy = healthy_class(labels)
     found = []
     for fault in labels:
