@@ -36,6 +36,8 @@ from bearcat.trust import past
 from bearcat.trust.accuracy import ESTIMATORS, Source, Target, unity
 from bearcat.trust.checks import MODELS
 
+CELL = ("dataset", "input", "mix", "target", "task", "seed", "method")
+MOST = 80  # runs of a group that ship
 SHIPPED = Path(past.__file__).with_name("past_runs.json")
 
 
@@ -151,19 +153,25 @@ def rounded(value: float | None) -> float | None:
 
 
 def read_lines(paths: Iterable[Path]) -> list[dict[str, Any]]:
-    """The runs of these files."""
-    found = []
+    """The runs of these files, each cell once."""
+    found = {}
     for path in paths:
         with gzip.open(path, "rt", encoding="utf-8") as file:
-            found += [json.loads(line) for line in file]
-    return found
+            for line in file:
+                run = json.loads(line)
+                found[tuple(run[name] for name in CELL)] = run
+    return list(found.values())
 
 
 def write(runs: list[dict[str, Any]]) -> None:
-    """past_runs.json of the package: evidence and truth of every run, by group."""
+    """past_runs.json of the package: evidence and truth by group, of MOST runs at most, evenly spaced."""
     groups: dict[str, list[list[float]]] = defaultdict(list)
-    for run in runs:
+    for run in sorted(runs, key=lambda run: [str(run[name]) for name in (*CELL, "truth")]):
         groups[group_of(run)].append([round(value, 3) for value in (*evidence_of(run).values(), run["truth"])])
+    groups = {
+        group: [rows[place] for place in np.linspace(0, len(rows) - 1, min(MOST, len(rows))).astype(int)]
+        for group, rows in groups.items()
+    }
     lines = ",\n".join(f"  {json.dumps(group)}: {json.dumps(rows)}" for group, rows in groups.items())
     SHIPPED.write_text(f'{{\n "groups": {{\n{lines}\n }}\n}}\n', encoding="utf-8")
 
@@ -196,7 +204,8 @@ def print_saved(runs: list[dict[str, Any]]) -> None:
 
 
 def group_of(run: dict[str, Any]) -> str:
-    return f"{run['dataset']}, {run['input']}, {run['mix']}"
+    """Dataset, input and mix of classes; with a reference the mix is the same."""
+    return f"{run['dataset']}, {run['input']}, {run['mix'].removesuffix(', reference')}"
 
 
 def evidence_of(run: dict[str, Any]) -> dict[str, float]:
@@ -206,7 +215,7 @@ def evidence_of(run: dict[str, Any]) -> dict[str, float]:
     checks = {name: np.array(codes(said)) for name, said in run["checks"].items() if name.partition(", ")[2] in MODELS}
     target = Target(likely, np.array(codes(run["recording"])), checks)
     none = Source(likely[:0], predicted[:0])
-    found = {name: float(ESTIMATORS[name].expected_hits(none, target).mean()) for name in ("consensus", "votes")}
+    found = {name: float(ESTIMATORS[name].expected_hits(none, target).mean()) for name in past.EVIDENCE[:-1]}
     return {name: (found | {"unity": unity(target)})[name] for name in past.EVIDENCE}
 
 

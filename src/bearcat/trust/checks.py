@@ -29,7 +29,6 @@ Integers = NDArray[np.int64]
 NEIGHBOURS = 5
 MOST_WINDOWS = 2000  # of the source
 MOST_POINTS = 256  # of a representation: a check model is a simple one, and its space costs the cube of them
-APART = 0.6  # recordings nearer than this, in windows' distances from their centre, are one group (docs/plant.md)
 ROUNDS = 30  # of EM at most
 LEAST_SHARE = 1e-6  # of a class in EM
 
@@ -46,7 +45,6 @@ class Sample:
     classes: Integers
     labels: Integers
     recording: Integers
-    group: Integers
     source: Floats
     asked: Floats
     standardised_axes: Floats  # those asked about, standardised by the target instead
@@ -83,12 +81,9 @@ def sample_of(
         return np.asarray((points - centres.mean(axis=0)) @ whiten)
 
     unlabelled, judged = (scale(_fewer(windows)) for windows in (target, asked))
-    group = grouped(axes_of(unlabelled), recording)
-    weight = 1 / np.bincount(group)[group]  # a group counts as much as any other: most may be healthy
-    middle, width = weighted_moments(unlabelled, weight)
-    own = axes_of((judged - middle) / np.maximum(width, 1e-6))
+    own = (judged - unlabelled.mean(axis=0)) / np.maximum(unlabelled.std(axis=0), 1e-6)
     return Sample(
-        classes, places, recording, group, scaled, judged, own, axes_of(unlabelled), axes_of(judged),
+        classes, places, recording, scaled, judged, axes_of(own), axes_of(unlabelled), axes_of(judged),
         axes_of(centres),
     )  # fmt: skip
 
@@ -107,7 +102,7 @@ def neighbours(sample: Sample) -> Integers:
 
 
 def centred(sample: Sample) -> Integers:
-    """Linear discriminants after the mean of the target's groups was put where that of the source's classes is."""
+    """Linear discriminants after the mean of the target was put where that of the source is."""
     return nearest_centre(sample.asked_axes, sample.centres + _mean_offset(sample))
 
 
@@ -172,28 +167,6 @@ def moved_centres(points: Floats, recording: Integers, centres: Floats, start: F
     return np.asarray(centres + offset + apart)
 
 
-def grouped(points: Floats, recording: Integers) -> Integers:
-    """Groups of the recordings (window,) of these points (window, axis).
-
-    Recordings whose centres are nearer to each other than APART times their windows' distance from their own centre
-    (root mean square), or by way of others, are one group.
-    """
-    from scipy.cluster.hierarchy import fcluster, linkage
-
-    number = np.unique(recording, return_inverse=True)[1]
-    if number.max() == 0:
-        return number
-    means = np.array([points[number == each].mean(axis=0) for each in range(number.max() + 1)])
-    spread = np.sqrt(((points - means[number]) ** 2).sum(axis=1).mean())
-    return np.asarray(fcluster(linkage(means, "single"), APART * spread, "distance")[number] - 1)
-
-
-def weighted_moments(points: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """Mean and standard deviation (axis,) of points (window, axis)."""
-    mean = np.average(points, axis=0, weights=weight)
-    return mean, np.sqrt(np.average((points - mean) ** 2, axis=0, weights=weight))
-
-
 def nearest_centre(points: Floats, centres: Floats) -> Integers:
     """The place of the nearest of the centres, (window,)."""
     return np.asarray(((points[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1))
@@ -219,8 +192,7 @@ def representations(values: NDArray[Any], shapes: NDArray[Any], kind: str, span:
 
 
 def _mean_offset(sample: Sample) -> Floats:
-    weight = 1 / np.bincount(sample.group)[sample.group]
-    return np.asarray(weighted_moments(sample.target_axes, weight)[0] - sample.centres.mean(axis=0))
+    return np.asarray(sample.target_axes.mean(axis=0) - sample.centres.mean(axis=0))
 
 
 def _fewer(values: NDArray[Any]) -> Floats:
