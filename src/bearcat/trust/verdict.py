@@ -31,7 +31,8 @@ from bearcat.trust.accuracy import (
 from bearcat.trust.shares import binomial_interval
 
 KEPT_SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of the target's windows, the surest first
-GOOD, SAFE, POOR = 0.95, 0.75, 0.6  # expected accuracy and its lower end to use a model; below POOR it is not to be used
+# Expected accuracy and its lower end to use a model; below POOR it is not to be used (docs/results.md says how chosen).
+GOOD, SAFE, POOR = 0.95, 0.75, 0.6
 CHECKED = 5  # recordings to be checked first, at most
 LEARNT = 0.2  # of the way from chance to certainty on the source, below which a model is called useless
 FAR = 0.1  # estimates this far from each other, or from the truth, deserve a sentence
