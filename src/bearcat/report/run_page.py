@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from bearcat.report.records import data_sentence, epochs_words, settings_table
 from bearcat.report.results import Result, read_result
 from bearcat.report.typeset import NOTHING, Table, TableEntry, number_entry, percent_entry
 from bearcat.trust.accuracy import ESTIMATORS
-from bearcat.trust.shares import all_healthy, shares_sentences
+from bearcat.trust.shares import shares_sentences
 from bearcat.trust.verdict import VALIDATORS
 
 SCORES = {
@@ -49,14 +50,16 @@ def write_run_page(folder: Path) -> Path:
         curves.threshold_curves(together),
         curves.coverage_curves(together),
     ]
+    first = _first_sections(result, saved)
     scores, trust = _score_section(result, together), _trust_section(result, others, saved)
+    trust = replace(trust, verdict="") if first else trust  # it stands above
     labelled = result.record["scores"]["target"] is not None
     page = ReportPage(
         title=f"{cell.method} on {cell.task}",
-        subtitle=f"{cell.dataset}, {cell.input} input, seed {cell.seed}, {epochs_words([result])}",
+        subtitle=f"{cell.dataset}, {cell.input.partition(':')[0]} input, seed {cell.seed}, {epochs_words([result])}",
         numbers=_headline(result),
         sections=(
-            *_recordings_section(result, saved),
+            *first,
             *((scores, trust) if labelled else (trust, scores)),  # the verdict first where it is all there is
             Section("Figures", figures=tuple(in_page(figure) for figure in drawn if figure is not None)),
             Section(
@@ -74,36 +77,37 @@ def write_run_page(folder: Path) -> Path:
     return write_page(folder / "report.html", page, environment)
 
 
-def _recordings_section(result: Result, saved: Result) -> list[Section]:
-    """The target's recordings with their diagnoses by the saved model, and what to do; first on the page."""
+def _first_sections(result: Result, saved: Result) -> list[Section]:
+    """The target's recordings with their diagnoses by the saved model, then what to do; first on the page."""
     found = result.record.get("recordings")
     if not found:
         return []
     rows = []
     for row in found:
-        strange = f"unfamiliar, most like {row['nearest']}" if "nearest" in row else "unfamiliar"
-        familiar = {True: "familiar", False: strange, None: NOTHING}[row["familiar"]]
-        texts = (TableEntry(row["recording"]), TableEntry(row["class"]))
-        shares = (percent_entry(row["confidence"]), percent_entry(row["agreement"]), percent_entry(row["unfamiliar"]))
-        line = TableEntry(row.get("line") or NOTHING)
-        rows.append((*texts, *shares, TableEntry(familiar), number_entry(row["windows"], "{}"), line))
-    header = ("recording", "diagnosis", "confidence", "agreement", "unfamiliar windows", "looks", "windows", "line")
+        line = (row.get("line") or NOTHING).removesuffix(" background")
+        *shares, unfamiliar = (percent_entry(row[name]) for name in ("confidence", "agreement", "unfamiliar"))
+        if row["familiar"] is False:
+            unfamiliar = replace(unfamiliar, text=f"{unfamiliar.text}, most like {row.get('nearest', '?')}", bold=True)
+        texts = (TableEntry(row["recording"]), TableEntry(row["class"]), TableEntry(line))
+        rows.append((*texts, *shares, unfamiliar))
+    header = ("recording", "diagnosis", "line over background", "confidence", "agreement", "unfamiliar windows")
     note = (
-        "In percent. Confidence is the recording's, pooled from its windows; agreement the share of windows of the same"
-        " class; an unfamiliar recording looks like nothing the model was adapted to, so it is unknown. Line: the"
-        " strongest line of the diagnosed fault in the envelope spectrum and its power over the background, if speed"
-        " and bearing are known."
+        "In percent. Line: the strongest line of the diagnosed fault in the envelope spectrum and its power over the"
+        " background, if speed and bearing are known. Confidence is the recording's, pooled from its windows; agreement"
+        " the share of windows of the same class; an unfamiliar recording looks like nothing the model was adapted to,"
+        " so it is unknown."
     )
     counts = Counter(row["class"] for row in found)
-    totals = ", ".join(f"{name} {count}" for name, count in counts.most_common())
+    totals = f"Diagnoses: {', '.join(f'{name} {count}' for name, count in counts.most_common())}."
+    shares_said = shares_sentences(saved.estimates["shares"]) if saved.estimates.get("shares") else []
     table = Table("recordings", f"Recordings of {result.record['settings']['target']}", note, header, tuple(rows))
     second, chosen = result.estimates.get("second_opinion"), result.estimates.get("saved")
-    advice = [f"Diagnoses: {totals}.", str(saved.estimates["verdict"]), *_advice(found)]
-    if (shares := saved.estimates.get("shares")) and (sentence := all_healthy(shares)):
-        advice.append(sentence)
-    advice += [second["sentence"]] if second and second["contradicted"] else []
+    advice = _advice(found) + ([second["sentence"]] if second and second["contradicted"] else [])
     advice += [chosen["sentence"]] if chosen else []
-    return [Section("Diagnoses of the target", tuple(advice), tables=(table,))]
+    return [
+        Section("Diagnoses of the target", (totals, *shares_said), tables=(table,)),
+        Section("What to do", tuple(advice), verdict=saved.estimates["verdict"]),
+    ]
 
 
 def _advice(found: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -178,7 +182,7 @@ def _trust_section(result: Result, others: Sequence[Result], saved: Result) -> S
         " high, and nothing in the data says by how much (docs/trust.md).",
     ]
     if (shares := estimates.get("shares")) and not saved.record["failed"]:
-        sentences = [*filter(None, [shares.get("adaptation")]), *shares_sentences(shares), *sentences]
+        sentences = [*filter(None, [shares.get("adaptation")]), *sentences]
     for name, share in agreements(result, others).items():
         sentences.append(
             f"{result.cell.method} and {name} agree on {_percent(share)} of the windows. Adaptation can have improved,"

@@ -20,7 +20,7 @@ import csv
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ from bearcat.training.batches import padded_stack
 from bearcat.training.estimates import RunEvidence, estimate_runs, run_evidence, unknown_recordings
 from bearcat.training.evaluate import EpochEnd, predict, scores, watcher
 from bearcat.training.loop import Run, Trained, train
-from bearcat.trust.pooling import diagnose, pooled_temperature, tally
+from bearcat.trust.pooling import Tally, diagnose, pooled_temperature, tally
 from bearcat.trust.shares import adaptation_sentence, all_healthy, shares_record
 from bearcat.trust.verdict import recorded_range
 
@@ -108,8 +108,10 @@ def run_stack(
             _write_curves(folder / CURVES, trained, number, split.training.classes)
             if "model" in keep:
                 model = _model(trained, number, spec, split, evaluation, record)
+                unknown = record["estimates"]["shares"].get("moving", {}).get("unknown", ())
+                found = diagnose_target(model, split.target, unknown) if evaluation.finite else (model, [])
+                model, record["recordings"] = found
                 save_model(folder / "model", model)
-                record["recordings"] = target_recordings(model, split.target) if evaluation.finite else []
             if "picture" in keep:
                 write_reliability(record["reliability"], folder / "reliability.png")
             write_record(folder, record)
@@ -254,9 +256,12 @@ def _number(value: Tensor) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def target_recordings(model: Model, windows: Windows) -> list[dict[str, Any]]:
-    """The diagnosis of each recording of the target, of windows that are evenly spaced where there are many."""
-    rows = []
+def diagnose_target(model: Model, windows: Windows, unknown: Sequence[str] = ()) -> tuple[Model, list[dict[str, Any]]]:
+    """The diagnosis of each recording of the target, of windows that are evenly spaced where there are many.
+
+    The model that is returned with them is familiar with these recordings, but for those of an `unknown` class.
+    """
+    tallies: dict[str, Tally] = {}
     for number, info in enumerate(windows.recordings[:MOST_RECORDINGS]):
         members = np.flatnonzero(windows.recording == number)
         members = members[:: math.ceil(len(members) / MOST_WINDOWS) or 1]
@@ -266,13 +271,20 @@ def target_recordings(model: Model, windows: Windows) -> list[dict[str, Any]]:
         outputs, unfamiliar = model.classify(part.values), None
         if model.familiarity is not None and part.shapes is not None:
             unfamiliar = model.familiarity.unfamiliar(outputs.features, part.shapes)
-        found = diagnose(tally(outputs.log_probabilities, unfamiliar), model.pooled_temperature, model.familiarity)
+        tallies[info.origin] = tally(outputs.log_probabilities, unfamiliar)
+    if model.familiarity is not None:
+        known = [counted for origin, counted in tallies.items() if origin not in unknown]
+        shares = [(counted.unfamiliar or 0) / counted.windows for counted in known]
+        model = replace(model, familiarity=model.familiarity.covering(shares))
+    rows = []
+    for origin, counted in tallies.items():
+        found = diagnose(counted, model.pooled_temperature, model.familiarity)
         rows.append({
-            "recording": info.origin, "class": found.named(model.classes[found.index]), "confidence": found.confidence,
+            "recording": origin, "class": found.named(model.classes[found.index]), "confidence": found.confidence,
             "agreement": found.agreement, "windows": found.windows, "unfamiliar": found.unfamiliar,
             "familiar": found.familiar, "nearest": model.classes[found.index],
         })  # fmt: skip
-    return rows
+    return model, rows
 
 
 def _model(

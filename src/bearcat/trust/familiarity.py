@@ -10,7 +10,7 @@ computed from the signal itself. Limits are set on held-out target windows so th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,6 +73,15 @@ class Familiarity:
         if unfamiliar == 0 or unfamiliar / windows <= self.recording_limit:
             return False
         return bool(bdtrc(unfamiliar - 1, windows, self.rate) <= self.rate)
+
+    def covering(self, shares: Sequence[float]) -> Familiarity:
+        """The same with a limit that the recordings it was made of stay within: `shares` of their unfamiliar windows.
+
+        Held-out windows are few of each recording and may not show how much the rest of it varies.
+        """
+        found = np.asarray(shares, dtype=np.float64)
+        limit = min(conformal_limit(found, self.rate), float(found.max(initial=0.0)))
+        return replace(self, recording_limit=max(self.recording_limit, limit))
 
     @property
     def usable(self) -> bool:
