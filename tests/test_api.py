@@ -101,3 +101,58 @@ def test_folders_that_are_none_or_share_a_name_are_refused(tmp_path):
         bearcat.adapt(tmp_path / "gone", tmp_path / "a")
     with pytest.raises(InputError, match="must differ"):
         bearcat.adapt(tmp_path / "a" / "x", tmp_path / "b" / "x")
+
+
+@pytest.fixture(scope="module")
+def plant(tmp_path_factory):
+    """Pump A, whose faults somebody labelled the wrong way round; pump B with a fault; pump C, which is healthy."""
+    root = tmp_path_factory.mktemp("wrong")
+    settings = {"severities": "4", "faults": "inner,outer", "seconds": "2"}
+    catalogue = open_dataset("simulated", None, settings).catalogue()
+    wrong = {"healthy": "healthy", "inner-1": "outer", "outer-1": "inner"}
+    for entry in catalogue.only(["0"]).entries:
+        signal, label = entry.read().signal, str(entry.label)
+        places = [
+            root / "pump-A-1500rpm" / wrong[label],
+            root / ("pump-C-1500rpm" if label == "healthy" else "pump-B-1500rpm"),
+        ]
+        for number, place in enumerate(places):
+            place.mkdir(parents=True, exist_ok=True)
+            np.savez(place / f"{label}.npz", x=np.roll(signal, 500 * number), fs=16_000.0)
+    healthy = np.load(root / "pump-C-1500rpm" / "healthy.npz")["x"]
+    np.savez(root / "pump-C-1500rpm" / "later.npz", x=healthy[::-1], fs=16_000.0)
+    return root
+
+
+BEARING = "balls=8,ball=6.75,pitch=28.5"
+
+
+def test_physics_that_contradicts_the_diagnosis_is_named_everywhere(plant, capsys):
+    found = bearcat.adapt(
+        plant / "pump-A-1500rpm", plant / "pump-B-1500rpm", out=plant / "out", epochs=20, window=1024, device="cpu",
+        bearing=BEARING,
+    )  # fmt: skip
+    rows = {row["recording"].rpartition("/")[2]: row for row in found.recordings}
+    assert (rows["inner-1.npz"]["class"], rows["inner-1.npz"]["physics"]) == ("outer", "inner race")
+    assert rows["inner-1.npz"]["line"].startswith("BPFO") or "× BPFO" in rows["inner-1.npz"]["line"]
+    sentence = found.record["estimates"]["second_opinion"]["sentence"]
+    assert "BPFI" in sentence + found.record["estimates"]["second_opinion"]["contradicted"][1]["reason"]
+    assert "such as" in sentence
+    card = (found.model / "README.md").read_text(encoding="utf-8")
+    for text in (repr(found), card, (found.folder / "report.html").read_text(encoding="utf-8").replace("&#39;", "'")):
+        assert "orders contradict the model on 2 of 2" in text
+    (answer,) = bearcat.diagnose(plant / "pump-B-1500rpm" / "inner-1.npz", model=found)
+    assert (answer["class"], answer["physics"]) == ("outer", "inner race")
+
+
+def test_a_target_that_may_be_all_healthy_is_named_everywhere(plant, capsys):
+    found = bearcat.adapt(
+        plant / "pump-A-1500rpm", plant / "pump-C-1500rpm", out=plant / "healthy", epochs=20, window=1024, device="cpu",
+        bearing=BEARING, reference="healthy.npz", progress=True,
+    )  # fmt: skip
+    printed = capsys.readouterr().out
+    page, card = ((found.folder / name).read_text(encoding="utf-8") for name in ("report.html", "model/README.md"))
+    for text in (printed, page, card, json.dumps(json.loads((found.model / "model.json").read_text())["cautions"])):
+        assert "may be all healthy" in text
+    assert found.record["settings"]["mix"]["reference"] == "healthy.npz"
+    assert found.saved["estimates"]["verdict"] == found.verdict
