@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import runpy
 import shlex
 import subprocess
 import sys
@@ -83,7 +82,7 @@ def parsed(words: list[str]) -> tuple[str, ...]:
     return name
 
 
-def test_every_command_of_a_page_can_be_read(monkeypatch, capsys):
+def test_every_command_of_a_page_can_be_read():
     for page, _, command in COMMANDS:
         program, *words = shlex.split(command)
         if program == "bearcat":
@@ -93,12 +92,9 @@ def test_every_command_of_a_page_can_be_read(monkeypatch, capsys):
         elif program == "python" and words[1:2] and words[1] in ("adapt", "data", "recipes", "predict"):
             parsed(words[1:])  # a script that adds something and hands over to the command line
         elif program == "python" and words[0].startswith("benchmarks/"):
-            monkeypatch.setattr(sys, "argv", [words[0], "--help"])
-            monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-            with pytest.raises(SystemExit):
-                runpy.run_path(str(ROOT / words[0]), run_name="__main__")
-            known = capsys.readouterr().out
-            assert all(word in known for word in words if word.startswith("--")), command
+            script = (ROOT / words[0]).read_text(encoding="utf-8")
+            for word in words[1:]:
+                assert not word.startswith("--") or f'"{word.partition("=")[0]}"' in script, command
         elif program == "curl":
             fields = set(re.findall(r"[?&](\w+)=", command))
             assert fields <= set(PredictQuery.model_fields), (page, fields)
