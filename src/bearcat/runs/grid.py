@@ -273,7 +273,9 @@ def _each_fault(mix: Mix, dataset: Dataset, library: Library) -> list[Mix]:
         {name: getattr(mix, name) for name in ("keep", "without", "unknown")},
         library.catalogue(dataset).classes,
     )
-    known = {name: tuple(label for label in listed if label != EACH_FAULT) for name, listed in names.items()}
+    known: dict[str, Any] = {
+        name: tuple(label for label in listed if label != EACH_FAULT) for name, listed in names.items()
+    }
     replace(mix, **known).spelled(labels)  # an unknown class is refused before anything is run
     if not any(EACH_FAULT in listed for listed in names.values()):
         return [mix]
