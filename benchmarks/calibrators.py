@@ -120,7 +120,7 @@ def compare_calibrators(
     """Temperature and target ECE (run,) of every calibrator and ceiling; the expected accuracy, the true one (run,);
     and logits of all windows.
     """
-    fitting = Fitting(trained.network, trained.batches, False, trained.checks)
+    fitting = Fitting(trained.network, trained.batches, trained.checks)
     values = padded_stack([np.asarray(split.held_back.target_test.values) for split in splits], 0, device)
     logits = predict(trained.network, values)[0]
     labels = padded_stack([split.held_back.target_test_labels for split in splits], UNKNOWN, device)

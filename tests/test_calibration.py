@@ -26,6 +26,7 @@ from bearcat.calibration import (
     Identity,
     Matrix,
     PseudoCal,
+    RecordingConfidence,
     TargetConfidence,
     Temperature,
     Vector,
@@ -37,7 +38,8 @@ from bearcat.calibration import (
 )  # fmt: skip
 from bearcat.calibration.arrays import read
 from bearcat.calibration.shift import balanced, oversampled
-from bearcat.calibration.target import BINS, partners
+from bearcat.calibration.target import BINS, partners, unlabelled
+from bearcat.calibration.target import unity as target_unity
 from bearcat.errors import InputError
 from tests.reference import calibration as reference
 
@@ -73,7 +75,7 @@ def make(seed: int = 0, runs: int = 3, windows: int = 150, classes: int = 4, hot
         source_logits=hotter * logits, source_labels=draw_labels(logits, seed),
         source_features=normal(runs, windows, 5), source_train_features=normal(runs, 90, 5),
         target_features=normal(runs, 60, 5) + shift, target_logits=hotter * 2 * normal(runs, 60, classes),
-        head=lambda features: features @ HEAD[:, :classes].to(features), seeds=torch.arange(runs) + 7,
+        target_recording=(torch.arange(60) % 7).repeat(runs, 1), head=lambda features: features @ HEAD[:, :classes].to(features), seeds=torch.arange(runs) + 7,
         estimates={"accuracy": 0.6 + 0.1 * torch.arange(runs), "class_shares": torch.full((runs, classes), 1 / classes)},
     )  # fmt: skip
 
@@ -132,7 +134,7 @@ def test_padding_changes_nothing(name, rubbish):
         source_train_weight=weight(evidence.source_train_features),
         target_features=padded(evidence.target_features, rubbish),
         target_logits=padded(evidence.target_logits, rubbish),
-        target_weight=weight(evidence.target_features),
+        target_weight=weight(evidence.target_features), target_recording=padded(evidence.target_recording, 3),
     )  # fmt: skip
     assert_same(calibrator.fit(longer), calibrator.fit(evidence))
 
@@ -668,6 +670,23 @@ def test_pseudocal_on_a_target_of_one_class_changes_nothing():
     assert torch.equal(PseudoCal().fit(alike).temperature, torch.ones(3, dtype=torch.float64))
 
 
+def test_recordings_say_how_many_windows_can_be_right_at_most():
+    evidence = make(runs=2)
+    fitted, source = RecordingConfidence(mixtures=False).fit(evidence), Temperature().fit(evidence)
+    for run in range(2):
+        said = evidence.target_logits[run].argmax(-1).tolist()
+        share = reference.unity(said, evidence.target_recording[run].tolist())
+        assert target_unity(unlabelled(evidence), evidence.target_recording)[run] == pytest.approx(share)
+        sure = fitted.probabilities(evidence.target_logits)[run].amax(-1).mean()
+        assert sure == pytest.approx(share) or fitted.temperature[run] == source.temperature[run]
+    other = torch.maximum(PseudoCal().fit(evidence).temperature, source.temperature)
+    both = RecordingConfidence().fit(evidence).temperature
+    torch.testing.assert_close(both, (other * fitted.temperature).sqrt())
+    alone = change(evidence, target_recording=torch.arange(60).repeat(2, 1))  # every window its own recording
+    kept = RecordingConfidence(mixtures=False).fit(alone)
+    torch.testing.assert_close(kept.temperature, source.temperature)
+
+
 def test_utdc_is_the_slow_search():
     evidence = make(runs=2)
     fitted = UTDC().fit(evidence).temperature
@@ -733,6 +752,7 @@ def test_a_ridge_must_be_positive(kind, ridge):
         (TargetConfidence(), {"estimates": None}, r"estimates\['accuracy'\] is missing"),
         (UTDC(), {"estimates": {"accuracy": torch.ones(2)}}, "one number per run, 3, not 2"),
         (PseudoCal(), {"head": None}, "head is missing"),
+        (RecordingConfidence(), {"target_recording": None}, "target_recording is missing"),
         (Temperature(), {"source_labels": torch.zeros(2, 2).long()}, "source_labels must hold one value per window"),
         (Matrix(), {"source_labels": torch.full((3, 150), 4)}, "source_labels must lie in 0 … 3"),
         (Vector(), {"source_weight": -torch.ones(3, 150)}, "source_weight must be finite and not negative"),

@@ -315,7 +315,7 @@ def test_a_final_calibrator_changes_the_finished_network_alone_and_reads_check_m
         assert torch.equal(trained.source_calibration.scale, plain.calibration.scale)
     assert agreeing.calibration.temperature < doubted.calibration.temperature
     logits = predict(plain.network, plain.batches.target_train)[0]
-    expected = Fitting(doubted.network, doubted.batches, checks=doubted.checks).expected_accuracy()
+    expected = Fitting(doubted.network, doubted.batches, doubted.checks).expected_accuracy()
     sure, source, least = (
         (logits / temperature).softmax(dim=-1).amax(dim=-1).mean(dim=1).double()
         for temperature in (doubted.calibration.temperature, plain.calibration.temperature, 100.0)

@@ -158,3 +158,12 @@ def utdc_gap(
     wanted = [min(1.0, factor * share) for share in equal_bins([max(softmax(row)) for row in source], right, bins)]
     sure = [max(softmax(row, temperature)) for row in target]
     return sum(abs(own - other) for own, other in zip(equal_bins(sure, sure, bins), wanted, strict=True)) / bins
+
+
+def unity(predicted: Sequence[int], recordings: Sequence[int]) -> float:
+    """The share of windows that have the class of most windows of their recording."""
+    right = 0
+    for recording in set(recordings):
+        said = [label for label, own in zip(predicted, recordings, strict=True) if own == recording]
+        right += max(said.count(label) for label in said)
+    return right / len(predicted)

@@ -22,14 +22,14 @@ from bearcat.calibration.metrics import (
 )
 from bearcat.calibration.scaling import Identity, Matrix, Temperature, Vector
 from bearcat.calibration.shift import CPCS
-from bearcat.calibration.target import UTDC, PseudoCal, TargetConfidence
+from bearcat.calibration.target import UTDC, PseudoCal, RecordingConfidence, TargetConfidence
 from bearcat.calibration.transcal import TransCal
 from bearcat.settings import from_text
 
 __all__ = [
     "CALIBRATORS", "CPCS", "UTDC", "Calibration", "Calibrator", "Evidence", "Identity", "Matrix", "PseudoCal",
-    "ReliabilityBins", "TargetConfidence", "Temperature", "TransCal", "Vector", "accuracy", "brier", "classwise_ece",
-    "ece", "find_calibrator", "nll", "nll_from_logits", "reliability_bins",
+    "RecordingConfidence", "ReliabilityBins", "TargetConfidence", "Temperature", "TransCal", "Vector", "accuracy",
+    "brier", "classwise_ece", "ece", "find_calibrator", "nll", "nll_from_logits", "reliability_bins",
 ]  # fmt: skip
 
 CALIBRATORS: dict[str, type[Calibrator]] = {
@@ -41,6 +41,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "TransCal": TransCal,
     "TargetConfidence": TargetConfidence,
     "PseudoCal": PseudoCal,
+    "RecordingConfidence": RecordingConfidence,
     "UTDC": UTDC,
 }
 

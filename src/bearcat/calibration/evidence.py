@@ -35,6 +35,7 @@ class Evidence:
     target_logits: AnyArray | None = None  # the unlabelled target training split
     target_features: AnyArray | None = None
     target_weight: AnyArray | None = None
+    target_recording: AnyArray | None = None  # (run, window) int64: which recording each target window is of
     target_windows: AnyArray | None = None  # (run, window, channel, point), as the network takes them
     network: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None  # windows → logits and features
     head: Callable[[Tensor], Tensor] | None = None  # features → logits

@@ -9,13 +9,13 @@ A temperature from the source cannot know how often the network is right on the 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from bearcat.calibration.arrays import Sample, as_tensor, read_features
+from bearcat.calibration.arrays import AnyArray, Sample, as_tensor, read_features
 from bearcat.calibration.evidence import Calibration, Evidence
 from bearcat.calibration.scaling import (
     Temperature,
@@ -94,6 +94,34 @@ class PseudoCal:
 
 
 @dataclass(frozen=True)
+class RecordingConfidence:
+    """The temperature, at least the source's, at which mean confidence on the target is the share of windows that have
+    the class of most windows of their recording.
+
+    A recording has one class, so no more windows can be right. With `mixtures` it is the geometric mean of that
+    temperature and PseudoCal's, which knows nothing of recordings and errs otherwise.
+    """
+
+    mixtures: bool = True
+    bounds: tuple[float, float] = (1.0, 100.0)
+    needs: ClassVar[tuple[str, ...]] = (*PseudoCal.needs, "target_recording")
+
+    def __post_init__(self) -> None:
+        check_bounds(self.bounds)
+
+    def fit(self, evidence: Evidence) -> Calibration:
+        target = unlabelled(evidence)
+        united = {"accuracy": unity(target, evidence.target_recording)}
+        fitted = TargetConfidence(self.bounds).fit(replace(evidence, estimates=united))
+        if not self.mixtures:
+            return fitted
+        other = PseudoCal(bounds=self.bounds).fit(evidence).temperature
+        least = Temperature(self.bounds).fit(evidence).temperature
+        temperature = (fitted.temperature * torch.maximum(other, least)).sqrt()
+        return from_temperature(1 / temperature, fitted.at_bound, classes=target.scores.shape[2])
+
+
+@dataclass(frozen=True)
 class UTDC:
     """The temperature whose confidences on the target, bin by bin, are nearest to the accuracies expected there.
 
@@ -152,6 +180,18 @@ def expected_accuracy(evidence: Evidence, target: Sample) -> Tensor:
     if len(found) != len(target.scores):
         raise InputError(f"estimates['accuracy'] must hold one number per run, {len(target.scores)}, not {len(found)}")
     return found
+
+
+def unity(target: Sample, recording: AnyArray | None) -> Tensor:
+    """The share of windows whose class is that of most windows of their recording, (run,)."""
+    if recording is None:
+        raise InputError("target_recording is missing from the evidence; give the number of each window's recording")
+    predicted, weight = target.scores.argmax(dim=-1), target.weight
+    number = as_tensor(recording).to(weight.device).long().reshape(weight.shape).clamp(min=0)
+    runs, classes = len(weight), target.scores.shape[2]
+    votes = weight.new_zeros(runs, (int(number.max()) + 1) * classes)
+    votes = votes.scatter_add_(1, number * classes + predicted, target.shares()).view(runs, -1, classes)
+    return votes.amax(dim=-1).sum(dim=1)
 
 
 def partners(weight: Tensor, seeds: Tensor) -> Tensor:

@@ -289,6 +289,7 @@ GROUPS: dict[str, dict[str, Recipe]] = {
         "CAT*-views": Recipe((*_VIEWS, *_STARS["*"]), calibration="Temperature"),
         "AT*-shares": Recipe((ClassShares(), *_AT, *_STARS["*"])),
         "CAT*-shares": Recipe((ClassShares(), *_AT, *_STARS["*"]), calibration="Temperature"),
+        "CAT*-recordings": Recipe((*_AT, *_STARS["*"]), calibration="Temperature", final="RecordingConfidence"),
         "CAT-TransCal": Recipe(_AT, calibration="TransCal"),
         "CAT*-TransCal": Recipe((*_AT, *_STARS["*"]), calibration="TransCal"),
     },

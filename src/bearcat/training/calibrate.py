@@ -10,7 +10,6 @@ from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,7 +18,7 @@ from bearcat.data.tasks import UNKNOWN
 from bearcat.errors import InputError, suggest
 from bearcat.methods.recipe import Recipe
 from bearcat.models import Network
-from bearcat.training.batches import Batches
+from bearcat.training.batches import Batches, padded_stack
 from bearcat.training.evaluate import predict
 from bearcat.training.state import Checked, TrainingState
 from bearcat.trust.accuracy import Source, Target
@@ -41,8 +40,8 @@ class Fitting:
 
     network: Network
     batches: Batches
+    checks: Sequence[Checked]  # as in TrainingState
     balance: bool = False  # classes of the source count the same, however many windows each has
-    checks: Sequence[Checked] | None = None  # as in TrainingState
 
     @cached_property
     def source_test(self) -> tuple[Tensor, Tensor]:
@@ -73,6 +72,7 @@ class Fitting:
             "target_logits": lambda: self.target[0],
             "target_features": lambda: self.target[1],
             "target_weight": lambda: batches.target_present,
+            "target_recording": lambda: padded_stack([each.recording for each in self.checks], UNKNOWN, logits.device),
             "target_windows": lambda: batches.target_train,
             "network": lambda: partial(predict, network),
             "head": lambda: lambda features: network.head(features.to(logits.dtype)),
@@ -92,7 +92,7 @@ class Fitting:
         source, target = (each.double().log_softmax(dim=-1).cpu().numpy() for each in (logits, self.target[0]))
         found = []
         for run, (codes, windows) in enumerate(zip(labels.cpu().numpy(), self.batches.target_windows, strict=True)):
-            checked = self.checks[run] if self.checks else Checked({}, np.arange(windows))
+            checked = self.checks[run]
             tested = Source(source[run][codes != UNKNOWN], codes[codes != UNKNOWN])
             found.append(expected_value(tested, Target(target[run, :windows], checked.recording, checked.said)))
         return torch.tensor(found, dtype=torch.float64, device=logits.device)
@@ -103,7 +103,7 @@ def fit_calibration(recipe: Recipe, state: TrainingState, text: str | None = Non
     text = text or recipe.calibration
     if text is None:
         raise ValueError("the recipe has no calibrator")
-    return Fitting(state.reported, state.batches, recipe.balance, state.checks).fit(text)
+    return Fitting(state.reported, state.batches, state.checks, recipe.balance).fit(text)
 
 
 def refill(earlier: Calibration | None, fitted: Calibration) -> Calibration:

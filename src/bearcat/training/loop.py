@@ -68,7 +68,7 @@ class Trained:
     finite: Tensor  # (run,) bool: the loss never turned NaN or infinite
     kernels: dict[str, str]  # of each part ("encoder", ingredients with a module): "plain", "triton" or "native"
     precision: str  # "float32", "tf32" or "bfloat16": of products on a GPU, and of the activations Triton stores
-    checks: Sequence[Checked] | None  # as in TrainingState
+    checks: Sequence[Checked]  # as in TrainingState
     findings: list[Mapping[str, Any]]  # of each run: what ingredients found in its windows before training
 
     @property
@@ -135,8 +135,7 @@ def train(
     data, scaling = _scaled(runs)
     batches = stack_data(data, [run.seed for run in runs], schedule.batch, device, recipe.balance)
     state = new_state(recipe, batches, len(runs[0].data.classes))
-    known = [Checked(run.checks, run.data.target_train.recording) for run in runs if run.checks]
-    state.checks = known if len(known) == len(runs) else None
+    state.checks = [Checked.of(run.checks, run.data.target_train) for run in runs]
     state.student.scaling = None if scaling is None else scaling.to(device, batches.source_train.dtype)
     if path is None:
         single = batches.source_train.dtype == torch.float32  # Triton's kernels are for nothing else

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from bearcat.calibration import Calibration
 from bearcat.data.recording import Integers
+from bearcat.data.tasks import Unlabelled
 from bearcat.errors import InputError
 from bearcat.models import Network, initialise
 from bearcat.models.stacked import Randomness, mixed
@@ -27,8 +29,13 @@ STUDENT = 20  # the stream of randomness of the student's initial weights
 class Checked(NamedTuple):
     """What check models say of a run's target training windows (trust/checks), and the windows' recordings."""
 
-    said: Mapping[str, Integers]  # (window,) each
-    recording: Integers
+    said: Mapping[str, Integers]  # (window,) each; empty where there are no check models
+    recording: Integers  # each window its own where recordings are not known
+
+    @staticmethod
+    def of(said: Mapping[str, Integers] | None, windows: Unlabelled) -> Checked:
+        known = len(windows.recording) == len(windows)
+        return Checked(said or {}, windows.recording if known else np.arange(len(windows)))
 
 
 @dataclass(eq=False)
@@ -45,7 +52,7 @@ class TrainingState:
     classes: int
     randomness: Randomness
     finite: Tensor  # (run,) bool: the loss never turned NaN or infinite
-    checks: Sequence[Checked] | None = None  # of each run's target windows, where there are check models
+    checks: Sequence[Checked] = ()  # of each run's target windows
     history: dict[str, list[Tensor]] = field(default_factory=dict)
     epoch: int = 0
     teacher: Network | None = None
