@@ -314,10 +314,7 @@ def _calibration_sentence(metadata: Mapping[str, Any]) -> str:
 def _pooling_phrase(recordings: int | None) -> str:
     if recordings is None:
         return ", which was not fitted"
-    return (
-        f", at which {recordings} recordings expect as many of their windows to be right as the estimate says; it is no"
-        " better than that estimate"
-    )
+    return f", at which {recordings} recordings expect as many of their windows to be right as these say themselves"
 
 
 def _familiarity_sentence(familiarity: Mapping[str, Any] | None) -> str:

@@ -57,7 +57,6 @@ from bearcat.training.evaluate import EpochEnd, predict, scores, watcher
 from bearcat.training.loop import Run, Trained, train
 from bearcat.trust.pooling import Tally, diagnose, pooled_temperature, tally
 from bearcat.trust.shares import adaptation_sentence, all_healthy, shares_record
-from bearcat.trust.verdict import recorded_range
 
 EXTRAS = ("model", "picture")  # what a folder may also hold
 MOST_RECORDINGS, MOST_WINDOWS = 200, 200  # of the target, and of each, that a record diagnoses
@@ -312,8 +311,8 @@ def _model(
         "cautions": [] if record["failed"] else list(filter(None, [all_healthy(estimates["shares"])])),
         "pooled_recordings": len(set(recordings.tolist())),
     }  # fmt: skip
-    spread, expected = np.log(np.maximum(evaluation.target, np.finfo(np.float32).tiny)), recorded_range(record)
-    pooled = pooled_temperature(spread, recordings, math.nan if expected is None else expected.value)
+    spread = np.log(np.maximum(evaluation.target, np.finfo(np.float32).tiny))
+    pooled = pooled_temperature(spread, recordings, float(evaluation.target.max(axis=1).mean()))
     familiarity = evaluation.trust.familiarity
     return Model(
         network, evaluation.calibration, training.classes, spec.preparation, rate, card, spec.recipe.encoder,
