@@ -21,8 +21,7 @@ class MeanConfidence:
     needs: ClassVar[tuple[str, ...]] = ("target_logits", "target_weight")
 
     def fit(self, evidence: Evidence) -> Calibration:
-        source = evidence.source()
-        right = (source.shares() * (source.scores.argmax(dim=-1) == source.labels)).sum(dim=1)
+        right = evidence.source().accuracy()
         logits, weight = evidence.target_logits.double(), evidence.target_weight.double()
         low = torch.ones(len(logits), dtype=torch.float64, device=logits.device)
         high = self.upper * low

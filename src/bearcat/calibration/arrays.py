@@ -37,6 +37,10 @@ class Sample:
         total = self.weight.sum(1, keepdim=True)
         return torch.where(total > 0, self.weight / total, 0.0)
 
+    def accuracy(self) -> Tensor:
+        """The share of windows whose largest score is that of their label, (run,)."""
+        return (self.shares() * (self.scores.argmax(dim=-1) == self.labels)).sum(dim=1)
+
 
 def as_tensor(values: AnyArray) -> Tensor:
     """A tensor without history; numpy (and lists) are copied, since torch warns about read-only memory."""
