@@ -64,7 +64,19 @@ Cut = Callable[..., Windows]  # (domains, class left out, unknown, first, last) 
 
 SCORES = ("distance", "shape")
 POOLED = ("plain", "saved", "product")
-NAMED = ("data", "task", "without", "seed", "input", "recipe", "epochs", "windows", "piece", "third")  # a row's run
+NAMED = (
+    "data",
+    "task",
+    "without",
+    "seed",
+    "input",
+    "recipe",
+    "epochs",
+    "length",
+    "windows",
+    "piece",
+    "third",
+)  # a row's run
 PARTS = {"later": "target, later", "unknown": "unknown fault", "third": "third condition", "source": "source, held out"}
 
 
@@ -130,6 +142,7 @@ def parse_options() -> argparse.Namespace:
     options.add_argument("--recipe", default="CAT*-Temperature")
     options.add_argument("--input", default="frequency")
     options.add_argument("--epochs", type=int, default=40)
+    options.add_argument("--length", type=int, default=1024, help="samples of a window")
     options.add_argument("--windows", type=int, default=80, help="of each recording at most")
     options.add_argument("--piece", type=int, default=10, help="windows that make a recording")
     options.add_argument("--device", default="auto")
@@ -166,7 +179,7 @@ def planned_cases(options: argparse.Namespace, domains: Sequence[str], classes: 
 def cutter(options: argparse.Namespace) -> tuple[Sequence[str], Sequence[str], Cut]:
     """The domains and classes of the data, and a function that cuts windows of them."""
     catalogue = open_dataset(options.data, options.root).catalogue()
-    preparation = Preparation(input=options.input)
+    preparation = Preparation(input=options.input, length=options.length)
     read = cache(lambda name: load(catalogue, [name]))
 
     def cut(
@@ -364,8 +377,10 @@ def print_all(rows: Sequence[Row]) -> None:
     """The tables of each dataset, input and recipe; numbers are percent, means over runs unless a heading differs."""
     groups: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in rows:
-        groups[tuple(row[name] for name in ("data", "input", "recipe", "epochs", "windows", "piece"))].append(row)
-    for (data, kind, recipe, epochs, windows, piece), every in groups.items():
+        groups[tuple(row[name] for name in ("data", "input", "recipe", "epochs", "length", "windows", "piece"))].append(
+            row
+        )
+    for (data, kind, recipe, epochs, length, windows, piece), every in groups.items():
         group = [row for row in every if int(row["finite"])]
         broken = f", {len(every) - len(group)} more broke down" if len(group) < len(every) else ""
         tasks, classes, seeds = (len({row[name] for row in group}) for name in ("task", "without", "seed"))
@@ -373,7 +388,7 @@ def print_all(rows: Sequence[Row]) -> None:
         right = column(group, "accuracy")
         print(
             f"**{data}, {kind} input**: {count(len(group), 'run')} ({count(tasks, 'task')}, {left_out},"
-            f" {count(seeds, 'seed')}{broken}), {recipe}, {epochs} epochs, at most {windows} windows a recording;"
+            f" {count(seeds, 'seed')}{broken}), {recipe}, {epochs} epochs, at most {windows} windows of {length} samples a recording;"
             f" {mean_and_spread(right)} % of the target's later windows right. Percent; recordings are {piece} windows in a row.\n"
         )
         print_alarms(group)

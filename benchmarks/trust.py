@@ -276,7 +276,7 @@ def alarm_table(rows: Sequence[dict[str, Any]]) -> None:
     found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         if int(row["finite"]):
-            found[row["data"], row["input"]].append(row)
+            found[row["data"], f"{row['input']}, {row['recipe']}, windows of {row['length']}"].append(row)
     lines = []
     for (data, kind), runs in found.items():
         counts = [
@@ -289,7 +289,7 @@ def alarm_table(rows: Sequence[dict[str, Any]]) -> None:
     print(
         table(
             "Recordings alarmed, percent",
-            ("data, input", "runs", "unknown fault", "another condition", "false alarms"),
+            ("data, input, recipe", "runs", "unknown fault", "another condition", "false alarms"),
             lines,
         )
     )
