@@ -22,6 +22,7 @@ from bearcat.trust.accuracy import Booleans, Floats, Integers
 
 FALSE_ALARMS = 0.05
 NEIGHBOURS = 10
+LEAST_SHARE = 0.25  # of unfamiliar windows in an unfamiliar recording, whatever the target's recordings show
 KEPT_WINDOWS = 1024  # windows that stand for the target in a Familiarity
 
 
@@ -206,4 +207,5 @@ def _with_limits(fitted: Familiarity, scores: Floats, recording: Integers) -> Fa
     _, group = np.unique(recording, return_inverse=True)
     shares = np.bincount(group, limited.beyond_limits(scores)) / np.bincount(group)
     # With few recordings no limit holds at this rate; the largest share found is then the best there is.
-    return replace(limited, recording_limit=min(conformal_limit(shares, rate), float(shares.max())))
+    # They also have training windows beside those they are judged by, which a new recording of the same machine lacks.
+    return replace(limited, recording_limit=max(LEAST_SHARE, min(conformal_limit(shares, rate), float(shares.max()))))
