@@ -9,6 +9,7 @@ import pytest
 
 import bearcat
 from bearcat.data import open_dataset
+from bearcat.deploy.model import load_model
 from bearcat.errors import InputError
 
 
@@ -141,6 +142,9 @@ def test_physics_that_contradicts_the_diagnosis_is_named_everywhere(plant, capsy
     card = (found.model / "README.md").read_text(encoding="utf-8")
     for text in (repr(found), card, (found.folder / "report.html").read_text(encoding="utf-8").replace("&#39;", "'")):
         assert "orders contradict the model on 2 of 2" in text
+        assert "Do not use this model: the bearing's orders contradict it" in text
+    assert found.record["estimates"]["decision"] == "do not use"
+    assert "Do not use" in load_model(found.model).refusal
     (answer,) = bearcat.diagnose(plant / "pump-B-1500rpm" / "inner-1.npz", model=found)
     assert (answer["class"], answer["physics"]) == ("outer", "inner race")
 

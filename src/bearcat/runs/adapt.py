@@ -40,6 +40,12 @@ from bearcat.training.evaluate import EpochEnd
 DEMONSTRATION = ["severities=0.2,0.5", "faults=inner,outer"]
 DEMONSTRATION_SENTENCE = "Simulated bearings (healthy; inner and outer race, defects of 0.2 and 0.5 mm), to see it."
 
+FEWEST_OPINIONS = 2  # recordings on which the bearing's orders speak, from which on they may outvote a model
+OUTVOTED = (
+    "Do not use this model: the bearing's orders contradict it on most of the target's recordings; diagnose those from"
+    " physics (bearcat diagnose)."
+)
+
 Bar = Callable[[str, int], AbstractContextManager[Callable[[EpochEnd], None] | None]]  # of a recipe and its epochs
 
 
@@ -125,6 +131,9 @@ def adapt(
         rows, opinion = second_opinion(spec, read_result(out / saved["folder"]).record["recordings"], library)
         if opinion and opinion["contradicted"]:
             _caution(out / "model", opinion["sentence"])
+            if 2 * len(opinion["contradicted"]) > opinion["recordings"] >= FEWEST_OPINIONS:
+                found |= {"decision": "do not use", "verdict": f"{OUTVOTED} {record['estimates']['verdict']}"}
+                _refuse(out / "model", found["verdict"])
         found |= {"saved": saved} | ({"second_opinion": opinion} if opinion else {})
         record = amend_record(out, found, recordings=rows)
     if drawable():
@@ -142,6 +151,12 @@ def _exchange_model(out: Path, folder: Path) -> None:
     if not model.exists():
         shutil.copytree(folder / "model", half, dirs_exist_ok=True)
         half.rename(model)
+
+
+def _refuse(folder: Path, sentence: str) -> None:
+    """The saved model says that it is not to be used."""
+    model = load_model(folder)
+    save_model(folder, replace(model, metadata={**model.metadata, "refusal": sentence}))
 
 
 def _caution(folder: Path, sentence: str) -> None:
