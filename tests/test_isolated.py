@@ -130,6 +130,15 @@ def test_every_format_gives_the_same_samples_as_in_this_process(readers, tmp_pat
         assert (stream.origin, stream.rate) == ("it", 12_000)
 
 
+def test_a_relative_path_is_of_the_folder_one_is_in(readers, tmp_path, monkeypatch):
+    for name in ("here", "there"):  # the reader was started in the first
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        np.savez(f"{name}.npz", x=np.arange(8.0))
+        with readers.open_stream(Path(f"{name}.npz"), None, name, until=time.monotonic() + 30) as stream:
+            assert np.array_equal(np.concatenate(list(stream.blocks)), np.arange(8.0))
+
+
 def test_refusals_keep_their_field(readers, honest):
     savemat(honest, {"a": np.arange(9.0), "b": np.arange(9.0)})
     for channel in (None, "c"):

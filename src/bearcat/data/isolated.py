@@ -162,7 +162,7 @@ class Readers:
             yield streams.open_stream(path, channel, origin)
             return
         with self._reader(is_risky(path), until) as reader:
-            head = reader.open({"path": str(path), "channel": channel}, origin, until)
+            head = reader.open({"path": str(path.absolute()), "channel": channel}, origin, until)
             self._check_size(head["size"], origin)
             yield Stream(origin, head["rate"], self._blocks(reader, origin), head["size"])
 
@@ -172,7 +172,7 @@ class Readers:
         """What `function(path, origin, *arguments)` returns in a reader."""
         with self._reader(True, until) as reader:
             called = [function.__module__, function.__qualname__, *arguments]
-            head = reader.open({"path": str(path), "call": called}, origin, until)
+            head = reader.open({"path": str(path.absolute()), "call": called}, origin, until)
             arrays = {}
             for name, kind, shape in head["arrays"]:
                 dtype = np.dtype(kind)
