@@ -37,8 +37,8 @@ from bearcat.runs.spec import Library, RunSpec
 from bearcat.training.evaluate import EpochEnd
 
 # What `bearcat adapt` does without any option. The defects are small, so that there are mistakes to calibrate with.
-DEMONSTRATION = ["severities=0.2,0.5", "faults=inner,outer"]
-DEMONSTRATION_SENTENCE = "Simulated bearings (healthy; inner and outer race, defects of 0.2 and 0.5 mm), to see it."
+DEMONSTRATION = ["severities=0.15,0.5", "faults=inner,outer"]
+DEMONSTRATION_SENTENCE = "Simulated bearings (healthy; inner and outer race, defects of 0.15 and 0.5 mm), to see it."
 
 FEWEST_OPINIONS = 2  # recordings on which the bearing's orders speak, from which on they may outvote a model
 OUTVOTED = (
@@ -124,7 +124,7 @@ def adapt(
     saved = choose_saved(result, read_result(out / f"{BESIDE}{name}") if compares else None)
     if saved["folder"] != ".":
         _exchange_model(out, out / saved["folder"])
-    found = {"beside": compared(result, result.beside)} if result.beside else {}
+    found: dict[str, Any] = {"beside": compared(result, result.beside)} if result.beside else {}
     if record["estimates"].get("saved") == saved:
         record = amend_record(out, found)
     else:
