@@ -142,7 +142,7 @@ def test_physics_that_contradicts_the_diagnosis_is_named_everywhere(plant, capsy
     card = (found.model / "README.md").read_text(encoding="utf-8")
     for text in (repr(found), card, (found.folder / "report.html").read_text(encoding="utf-8").replace("&#39;", "'")):
         assert "orders contradict the model on 2 of 2" in text
-        assert "Do not use this model: the bearing's orders contradict it" in text
+        assert "Do not use this model: the bearing's orders name other faults" in text
     assert found.record["estimates"]["decision"] == "do not use"
     assert "Do not use" in load_model(found.model).refusal
     (answer,) = bearcat.diagnose(plant / "pump-B-1500rpm" / "inner-1.npz", model=found)

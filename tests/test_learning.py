@@ -52,7 +52,7 @@ def run_of(recipe: Recipe, split: SplitTask) -> Run:
 
 def without_calibration(name: str) -> str:
     """The recipe that is this one but for its calibration: AT+MCC of CAT+MCC-Vector."""
-    return next(other for other in RECIPES if RECIPES[other] == replace(RECIPES[name], calibration=None))
+    return next(other for other in RECIPES if RECIPES[other] == replace(RECIPES[name], calibration=None, final=None))
 
 
 CONTINUED = {without_calibration(name) for name in RECIPES if RECIPES[name].calibration and name not in PHYSICAL}

@@ -227,6 +227,17 @@ def test_a_group_between_a_class_of_its_own_and_a_missing_one_is_not_matched():
     assert all(each["margin"] > 1.05 for each in found if each["adapted"])
 
 
+def test_a_group_that_is_known_is_never_left_over():
+    random = np.random.default_rng(3)
+    centres = 5 * random.normal(size=(3, 4))
+    groups = np.concatenate([centres + 1, centres[:1] + 9])  # the last is known to be of the first class
+    known = np.array([UNKNOWN, UNKNOWN, UNKNOWN, 0])
+    found = match(groups, centres, known)
+    assert found.classes[3] == 0
+    assert found.classes[0] == UNKNOWN
+    assert found.margin > 1
+
+
 def data_of(shares: dict[str, int], offset: float, seed: int = 0, reference: bool = False) -> TrainingData:
     """Three classes in ten points; the target, moved by an offset, has one recording of so many windows per class."""
     random = np.random.default_rng(seed)

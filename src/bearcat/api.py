@@ -24,7 +24,10 @@ from bearcat.deploy.diagnose import diagnose as diagnose_from_physics
 from bearcat.errors import InputError
 from bearcat.methods.recipe import DEFAULT_RECIPE
 
-COLUMNS = ("recording", "class", "confidence", "agreement", "windows", "unfamiliar", "familiar", "line", "physics")
+COLUMNS = (
+    "recording", "class", "nearest", "confidence", "agreement", "windows", "unfamiliar", "familiar", "line", "physics",
+    "contradiction",
+)  # fmt: skip
 
 
 class Diagnoses(Sequence[Mapping[str, Any]]):
@@ -49,7 +52,8 @@ class Diagnoses(Sequence[Mapping[str, Any]]):
         kind = max(len("class"), *(len(str(row["class"])) for row in self._rows))
         lines = [f"{'recording':<{width}}  {'class':<{kind}}  confidence  agreement  windows"]
         for row in self._rows:
-            odd = "  unfamiliar" if row["familiar"] is False else ""
+            odd = f"  most like {row['nearest']}" if row["familiar"] is False else ""
+            odd += f"  orders say {row['physics']}" if row["contradiction"] else ""
             shares = f"{row['confidence']:>10.1%}  {row['agreement']:>9.1%}  {row['windows']:>7}"
             line = f"  {row['line']}" if row["line"] else ""
             lines.append(f"{row['recording']:<{width}}  {row['class']:<{kind}}  {shares}{line}{odd}")

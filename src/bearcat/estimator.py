@@ -282,8 +282,8 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Model(
                 network=self.network_, calibration=self.calibration_, classes=classes, preparation=preparation,
                 rate=rate or self.rate, metadata=metadata, encoder=self.recipe_.encoder,
-                calibrator=self.recipe_.calibration or "Temperature", channels=self.window_shape_[0],
-                pooled_temperature=self.pooled_temperature_,
+                calibrator=self.recipe_.final or self.recipe_.calibration or "Temperature",
+                channels=self.window_shape_[0], pooled_temperature=self.pooled_temperature_,
             ),
         )  # fmt: skip
 

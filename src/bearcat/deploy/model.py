@@ -278,8 +278,9 @@ def model_card(metadata: Mapping[str, Any]) -> str:
         f"## Scores (measured with labels)\n{_listed(metadata.get('scores'), 'None: no labels, or unknown.')}",
         f"## Estimates (without target labels)\n{_listed(metadata.get('estimates'), 'None were made.')}",
         "## Limits\n"
-        "- It knows the classes above and no others: a fault of another kind is given one of these names.\n"
-        "- Confidence is as good as the labelled source recordings it was fitted on; on another machine, speed, load or"
+        "- It knows the classes above and no others: a fault of another kind is unknown where it looks unfamiliar, and"
+        " is given one of these names where it does not.\n"
+        "- Confidence was fitted without labels of the machine it is used on; on another machine, speed, load or"
         " mounting it may be too high.\n"
         "- Recordings at another sampling rate are resampled first; nothing above half the lower rate is left then."
         + "".join(f"\n- {limit}" for limit in metadata.get("limits", ())),

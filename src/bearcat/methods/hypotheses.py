@@ -125,11 +125,12 @@ def match(groups: Floats, centres: Floats, known: Integers) -> Matching:
     """
     from scipy.optimize import linear_sum_assignment
 
-    forbidden = (known[:, None] != UNKNOWN) & (known[:, None] != np.arange(len(centres)))
+    given = known[:, None] == np.arange(len(centres))
+    forbidden = (known[:, None] != UNKNOWN) & ~given
 
     def one_to_one(distance: Floats) -> Integers:
-        found = np.full(len(groups), UNKNOWN)
-        rows, columns = linear_sum_assignment(np.where(forbidden, distance.max() * len(groups) + 1, distance))
+        found, far = np.full(len(groups), UNKNOWN), distance.max() * len(groups) + 1
+        rows, columns = linear_sum_assignment(np.where(forbidden, far, np.where(given, -2 * far, distance)))
         found[rows] = columns
         return found
 
@@ -137,7 +138,14 @@ def match(groups: Floats, centres: Floats, known: Integers) -> Matching:
     paired = classes != UNKNOWN
     matched = centres[classes[paired]]
     scatter = ((matched - matched.mean(axis=0)) ** 2).sum()
-    others = min((_left(groups, centres, other) for other in _changed(classes, len(centres))), default=np.inf)
+    others = min(
+        (
+            _left(groups, centres, other)
+            for other in _changed(classes, len(centres))
+            if np.array_equal(other[known != UNKNOWN], known[known != UNKNOWN])
+        ),
+        default=np.inf,
+    )
     return Matching(
         classes, (groups[paired] - matched).mean(axis=0), left, float(1 - left / scatter),
         others / left if left > 0 else np.inf,

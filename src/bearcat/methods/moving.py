@@ -68,6 +68,7 @@ class MoveClasses(Ingredient):
         named = of_group[of_group != UNKNOWN]
         distinct = len(np.unique(named)) == len(named)  # two groups known to be healthy leave a class without one
         enough = max(FEWEST_CLASSES, FEWEST_GROUPS * classes) <= len(centres) <= classes + 1
+        found["enough"] = enough
         if distinct and enough and classes >= FEWEST_CLASSES and fewest >= self.windows:
             matching = match(centres, space.centres, of_group)
             free = free_left(centres, space.centres)

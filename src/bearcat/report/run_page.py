@@ -55,9 +55,9 @@ def write_run_page(folder: Path) -> Path:
     trust = replace(trust, verdict="") if first else trust  # it stands above
     labelled = result.record["scores"]["target"] is not None
     page = ReportPage(
-        title=f"{cell.method} on {cell.task}",
+        title=f"{cell.method} on {cell.task}{'' if saved is result else f'; saved: {saved.cell.method}'}",
         subtitle=f"{cell.dataset}, {cell.input.partition(':')[0]} input, seed {cell.seed}, {epochs_words([result])}",
-        numbers=_headline(result),
+        numbers=_headline(saved),
         sections=(
             *first,
             *((scores, trust) if labelled else (trust, scores)),  # the verdict first where it is all there is

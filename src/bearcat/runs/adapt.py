@@ -42,8 +42,8 @@ DEMONSTRATION_SENTENCE = "Simulated bearings (healthy; inner and outer race, def
 
 FEWEST_OPINIONS = 2  # recordings on which the bearing's orders speak, from which on they may outvote a model
 OUTVOTED = (
-    "Do not use this model: the bearing's orders contradict it on most of the target's recordings; diagnose those from"
-    " physics (bearcat diagnose)."
+    "Do not use this model: the bearing's orders name other faults on most of the target's recordings; diagnose those"
+    " from physics (bearcat diagnose)."
 )
 
 Bar = Callable[[str, int], AbstractContextManager[Callable[[EpochEnd], None] | None]]  # of a recipe and its epochs
@@ -131,9 +131,12 @@ def adapt(
         rows, opinion = second_opinion(spec, read_result(out / saved["folder"]).record["recordings"], library)
         if opinion and opinion["contradicted"]:
             _caution(out / "model", opinion["sentence"])
-            if 2 * len(opinion["contradicted"]) > opinion["recordings"] >= FEWEST_OPINIONS:
-                found |= {"decision": "do not use", "verdict": f"{OUTVOTED} {record['estimates']['verdict']}"}
-                _refuse(out / "model", found["verdict"])
+            if outvoted(opinion):
+                verdict = read_result(out / saved["folder"]).estimates["verdict"]
+                refused = {"decision": "do not use", "verdict": f"{OUTVOTED} {verdict}"}
+                _refuse(out / "model", refused["verdict"])
+                amend_record(out / saved["folder"], refused)
+                found |= refused
         found |= {"saved": saved} | ({"second_opinion": opinion} if opinion else {})
         record = amend_record(out, found, recordings=rows)
     if drawable():
@@ -151,6 +154,15 @@ def _exchange_model(out: Path, folder: Path) -> None:
     if not model.exists():
         shutil.copytree(folder / "model", half, dirs_exist_ok=True)
         half.rename(model)
+
+
+def outvoted(opinion: dict[str, Any]) -> bool:
+    """Whether the bearing's orders name a fault that the model does not on most recordings on which they speak.
+
+    That they show no fault does not count: a fault may have no line.
+    """
+    named = [found for found in opinion["contradicted"] if found["physics"] != "healthy"]
+    return 2 * len(named) > int(opinion["recordings"]) >= FEWEST_OPINIONS
 
 
 def _refuse(folder: Path, sentence: str) -> None:
@@ -187,13 +199,14 @@ def second_opinion(
     found, compared, contradicted = [], 0, []
     for row in rows:
         physical = _physical(entries[row["recording"]]) if row["recording"] in entries else None
-        line, physics = (None, None) if physical is None else (physical.line(row["class"]), physical.answer)
-        doubt = contradiction(physical, row["class"])
+        nearest = row.get("nearest", row["class"])
+        line, physics = (None, None) if physical is None else (physical.line(nearest), physical.answer)
+        doubt = contradiction(physical, nearest)
         found.append(row | {"line": line, "physics": physics, "contradiction": doubt})
-        compared += physical is not None and physical.state is not None and state_of(row["class"]) is not None
+        compared += physical is not None and physical.state is not None and state_of(nearest) is not None
         if physical is not None and doubt:
             reason = {"physics": physical.answer, "confidence": physical.confidence, "reason": physical.reason}
-            contradicted.append({"recording": row["recording"], "model": row["class"], **reason})
+            contradicted.append({"recording": row["recording"], "model": nearest, **reason})
     if not compared:
         return found, None
     sentence = f"The bearing's orders agree with the model on all {compared} target recordings that they tell."

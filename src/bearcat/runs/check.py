@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from bearcat.calibration import Calibration
 from bearcat.calibration.arrays import read
 from bearcat.calibration.scaling import updated_temperature
-from bearcat.deploy.model import load_model, save_model
+from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.errors import InputError, suggest
 from bearcat.report.results import Predictions, read_result
 from bearcat.runs.record import (
@@ -90,22 +90,31 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> dict[str, Any]:
     ]
     share, confidence = (float(np.mean(column)) for column in zip(*windows, strict=True))
     left = [name for name in record["estimates"].get("doubtful_recordings", []) if name not in truth]
-    choice = _decision(Estimate(len(right) / len(truth), low, high), len(truth), recorded_range(record))
-    factor = _temperature_factor(predictions, truth, classes)
+    before = record["estimates"].get("labelled", {}).get("before") or record["estimates"]["decision"]
+    found_rate = Estimate(len(right) / len(truth), low, high)
+    choice = _decision(found_rate, list(truth.values()), recorded_range(record), before)
+    factor, rows_written = _temperature_factor(predictions, truth, classes), list[dict[str, str]]()
     entry = {
         "recordings": len(truth), "right": len(right), "low": low, "high": high, "windows_right": share,
-        "mean_confidence": confidence, "decision": choice, "temperature_factor": factor,
+        "mean_confidence": confidence, "decision": choice, "temperature_factor": factor, "before": before,
     }  # fmt: skip
     if factor is not None:
-        entry["mean_confidence_updated"] = _cool(folder, record, predictions, factor, factor / earlier, truth)
+        rows_written, entry["mean_confidence_updated"] = _cooled(folder, predictions, factor, truth)
+        was = record["calibration"] or {"temperature": 1.0}
+        temperature = None if was["temperature"] is None else factor / earlier * was["temperature"]
+        record["calibration"] = {**was, "temperature": temperature, "at_bound": False, "labelled": len(truth)}
     entry["verdict"] = _verdict(entry, left)
     record["estimates"] |= {"labelled": entry, "decision": choice, "verdict": entry["verdict"]}
-    _update_model(run / "model", record, predictions, factor, earlier)
+    model = _updated_model(run / "model", record, predictions, factor)
+    if factor is not None:
+        write_predictions(folder / PREDICTIONS, rows_written)
     write_record(folder, record)
     if folder != run:  # whose record has the same diagnoses, with the lines that support them
         sure = {row["recording"]: {"confidence": row["confidence"]} for row in record["recordings"]}
         rows = [row | sure[row["recording"]] for row in read_record(run)["recordings"]]
-        amend_record(run, {}, recordings=rows)
+        amend_record(run, {"decision": choice, "verdict": entry["verdict"]}, recordings=rows)
+    if model is not None:
+        save_model(run / "model", model)
     if drawable():
         from bearcat.report.run_page import write_run_page
 
@@ -129,22 +138,17 @@ def _temperature_factor(predictions: Predictions, truth: Mapping[str, str], clas
     return float(updated_temperature(sample, PRIOR_SPREAD)[0])
 
 
-def _cool(
-    folder: Path, record: dict[str, Any], predictions: Predictions, factor: float, change: float,
-    truth: Mapping[str, str],
-) -> float:  # fmt: skip
-    """Writes predictions with another temperature, and it into the record; returns the labelled windows' confidence."""
+def _cooled(
+    folder: Path, predictions: Predictions, factor: float, truth: Mapping[str, str]
+) -> tuple[list[dict[str, str]], float]:
+    """The rows of the predictions with another temperature, and the labelled windows' confidence with it."""
     spread = _scaled(predictions.log_probabilities, factor)
     confidence = np.exp(spread.max(axis=1))
     with (folder / PREDICTIONS).open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     for row, sure, values in zip(rows, confidence, spread, strict=True):
         row |= {"confidence": f"{sure:.6f}", "log_probabilities": log_probabilities_text(values)}
-    write_predictions(folder / PREDICTIONS, rows)
-    before = record["calibration"] or {"temperature": 1.0}
-    temperature = None if before["temperature"] is None else change * before["temperature"]
-    record["calibration"] = {**before, "temperature": temperature, "at_bound": False, "labelled": len(truth)}
-    return float(confidence[[name in truth for name in predictions.recording]].mean())
+    return rows, float(confidence[[name in truth for name in predictions.recording]].mean())
 
 
 def _scaled(log_probabilities: NDArray[Any], factor: float) -> NDArray[Any]:
@@ -152,35 +156,40 @@ def _scaled(log_probabilities: NDArray[Any], factor: float) -> NDArray[Any]:
     return np.asarray(values - np.logaddexp.reduce(values, axis=1, keepdims=True))
 
 
-def _update_model(
-    folder: Path, record: dict[str, Any], predictions: Predictions, factor: float | None, earlier: float
-) -> None:
-    """What the saved model says of itself, its calibration, and the record's diagnoses with it."""
+def _updated_model(
+    folder: Path, record: dict[str, Any], predictions: Predictions, factor: float | None
+) -> Model | None:
+    """The saved model with what it now says of itself and its calibration; the record's diagnoses follow it.
+
+    The factor that its temperature has is kept in it, so that a check that was interrupted can be repeated.
+    """
     if not folder.is_dir():
-        return
+        return None
     model, estimates = load_model(folder), record["estimates"]
+    said = model.metadata.get("estimates", {})
     metadata = {
         **model.metadata,
         "refusal": estimates["verdict"] if estimates["decision"] == "do not use" else None,
-        "estimates": {**model.metadata.get("estimates", {}), "verdict": estimates["verdict"]},
+        "estimates": {**said, "verdict": estimates["verdict"], "temperature_factor": factor or 1.0},
     }
     if factor is not None:
         before = model.calibration or Calibration.identity(1, len(model.classes))
         free = torch.zeros_like(before.at_bound)
-        change = factor / earlier
+        change = factor / said.get("temperature_factor", 1.0)
         after = replace(before, scale=before.scale / change, bias=before.bias / change, at_bound=free)
         model = replace(model, calibration=after, calibrator=model.calibrator or "Temperature")
         spread, of = _scaled(predictions.log_probabilities, factor), np.array(predictions.recording)
         for row in record.get("recordings", []):
             if (members := of == row["recording"]).any():  # by its test windows: the others are not kept
                 row["confidence"] = diagnose(tally(spread[members]), model.pooled_temperature).confidence
-    save_model(folder, replace(model, metadata=metadata))
+    return replace(model, metadata=metadata)
 
 
-def _decision(found: Estimate, recordings: int, earlier: Estimate | None) -> str:
-    if found.high < SAFE:
+def _decision(found: Estimate, labels: Sequence[str], earlier: Estimate | None, before: str) -> str:
+    """`before` is what the run itself said: a model that it forbids is not cleared by labels of one class."""
+    if found.high < SAFE or (before == "do not use" and (found.low < SAFE or len(set(labels)) < 2)):
         return "do not use"
-    confirmed = found.value == 1 and recordings >= ENOUGH and earlier is not None and earlier.value >= GOOD
+    confirmed = found.value == 1 and len(labels) >= ENOUGH and earlier is not None and earlier.value >= GOOD
     return "use" if found.low >= SAFE or confirmed else "check"
 
 

@@ -11,6 +11,7 @@ that a damaged folder is noticed. run.json says which run a folder belongs to, s
 from __future__ import annotations
 
 import csv
+import io
 import json
 import platform
 from collections.abc import Mapping, Sequence
@@ -158,10 +159,11 @@ def describe_bound(temperature: float) -> str:
 
 def write_predictions(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """The table of the target's test windows, a row for each."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        writer.writeheader()
-        writer.writerows(rows)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, COLUMNS)
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(path, text.getvalue().encode())
 
 
 def log_probabilities_text(values: NDArray[Any]) -> str:

@@ -278,6 +278,7 @@ def diagnose_target(model: Model, windows: Windows, unknown: Sequence[str] = ())
     rows = []
     for origin, counted in tallies.items():
         found = diagnose(counted, model.pooled_temperature, model.familiarity)
+        found = replace(found, familiar=False) if origin in unknown else found
         rows.append({
             "recording": origin, "class": found.named(model.classes[found.index]), "confidence": found.confidence,
             "agreement": found.agreement, "windows": found.windows, "unfamiliar": found.unfamiliar,

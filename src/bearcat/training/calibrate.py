@@ -55,12 +55,12 @@ class Fitting:
     def target(self) -> tuple[Tensor, Tensor]:
         return predict(self.network, self.batches.target_train)
 
+    @torch.no_grad()
     def fit(self, text: str) -> Calibration:
         """The calibration by a row of CALIBRATORS."""
         calibrator = find_calibrator(text)
         return calibrator.fit(self.evidence(calibrator.needs))
 
-    @torch.no_grad()
     def evidence(self, needs: Sequence[str]) -> Evidence:
         """The source test windows, and of the rest what is needed."""
         network, batches = self.network, self.batches

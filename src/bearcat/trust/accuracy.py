@@ -202,8 +202,9 @@ def unity(target: Target) -> float:
     A recording has one class, so no more windows can be right.
     """
     _, number = np.unique(target.recording, return_inverse=True)
-    most = [np.bincount(target.predicted[number == each]).max() for each in range(number.max() + 1)]
-    return float(np.sum(most) / len(number))
+    classes = int(target.predicted.max()) + 1
+    counts = np.bincount(number * classes + target.predicted, minlength=classes * (int(number.max()) + 1))
+    return float(counts.reshape(-1, classes).max(axis=1).sum() / len(number))
 
 
 def agreement(first: Sequence[Any] | NDArray[Any], second: Sequence[Any] | NDArray[Any]) -> float:

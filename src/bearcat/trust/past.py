@@ -6,7 +6,7 @@ other, however many runs it has. `python benchmarks/past_runs.py` makes the file
 says how often intervals held in groups that were left out.
 
 >>> expected_accuracy({"consensus": 1.0, "votes": 0.9, "agreement": 0.85, "unity": 0.99})
-Estimate(value=0.996, low=0.92, high=1.0)
+Estimate(value=1.0, low=0.97, high=1.0)
 """
 
 from __future__ import annotations

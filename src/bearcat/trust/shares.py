@@ -94,7 +94,7 @@ def adaptation_sentence(moving: Mapping[str, Any] | None, classes: int) -> str |
             f" source's classes do (fit {fit:.2f} of 1; {moving['free']:.2f} if classes may be missing), so the"
             " unadapted model was kept."
         )
-    if groups == classes and moving["fewest"] < moving["wanted"]:
+    if moving.get("enough") and moving["fewest"] < moving["wanted"]:
         return (
             f"Not adapted: a group of the target's recordings has {moving['fewest']} windows, fewer than the"
             f" {moving['wanted']} it takes to say where its class lies, so the unadapted model was kept."

@@ -35,6 +35,7 @@ KEPT_SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of the target's windows, the sur
 GOOD, SAFE, POOR = 0.95, 0.75, 0.6
 CHECKED = 5  # recordings to be checked first, at most
 LEARNT = 0.2  # of the way from chance to certainty on the source, below which a model is called useless
+FEWEST_WINDOWS = 20  # of the source: fewer, all right, are no sign that nothing was learnt
 FAR = 0.1  # estimates this far from each other, or from the truth, deserve a sentence
 # Of 1440 runs on HIT-SM and CWRU the truth was so far below the lower of confidence and ATC in 379 (docs/results.md).
 MEASURED = "On public recordings one model in four was more than 10 points worse than such a range says."
@@ -140,14 +141,14 @@ def learnt_nothing(source: Source) -> str | None:
     """A sentence where a model is hardly better than chance on the labelled windows it was not trained on; else None.
 
     Classes count equally, so that naming the commonest is chance. Nothing was learnt where chance lies in the exact
-    binomial interval, or less than LEARNT of the way from chance to certainty was gone.
+    binomial interval (of FEWEST_WINDOWS or more), or less than LEARNT of the way from chance to certainty was gone.
     """
     codes = np.unique(source.labels)
     if len(codes) < 2:
         return None
     share, chance = float(np.mean([source.right[source.labels == code].mean() for code in codes])), 1 / len(codes)
     low, _ = binomial_interval(round(share * len(source.labels)), len(source.labels))
-    if low > chance and share >= chance + LEARNT * (1 - chance):
+    if share >= chance + LEARNT * (1 - chance) and (low > chance or len(source.labels) < FEWEST_WINDOWS):
         return None
     return (
         f"it learnt nothing of use: {100 * share:.0f} % of the source's test windows are right, with classes counted"
