@@ -201,7 +201,8 @@ def assert_serves(words: list[str], world: Path) -> None:
             time.sleep(0.05)
     finally:
         process.terminate()
-        process.join()
+        process.join(30)
+        assert process.exitcode is not None, "a server that said where it listens ends when it is asked to"
         (world / "served").unlink(missing_ok=True)
 
 

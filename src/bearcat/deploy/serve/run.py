@@ -11,6 +11,7 @@ import signal
 import socket
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from bearcat.deploy.export import OnnxModel, export_onnx, load_onnx
@@ -60,15 +61,32 @@ def serve(
         logging.getLogger(name).addFilter(OncePerMinute())
     with listening(address) as listener:
         host, port = listener.getsockname()[:2]
-        say(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-        # After its shutdown uvicorn raises the signal again for the handler that was set before; nothing is left to do.
+        server = _Announced(config)
+        server.announce = partial(say, f"http://{f'[{host}]' if ':' in host else host}:{port}")
+
+        def asked_to_stop(*_: object) -> None:
+            """Before uvicorn has its own handlers, and after its shutdown, when it raises the signal again."""
+            if not server.started:
+                raise SystemExit(0)
+
         signals = (signal.SIGTERM, signal.SIGINT)
-        handlers = [signal.signal(number, lambda *_: None) for number in signals]
+        handlers = [signal.signal(number, asked_to_stop) for number in signals]
         try:
-            uvicorn.Server(config).run(sockets=[listener])
+            server.run(sockets=[listener])
         finally:
             for number, handler in zip(signals, handlers, strict=True):
                 signal.signal(number, handler)
+
+
+class _Announced(uvicorn.Server):
+    """Says where it listens once a signal would stop it in order."""
+
+    announce: Callable[[], None]
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self.announce()
 
 
 def open_served(path: Path) -> OnnxModel:
