@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from bearcat.calibration import CALIBRATORS, Evidence, find_calibrator
+from bearcat.calibration import Evidence, find_calibrator
 from bearcat.data.recording import Windows
 from bearcat.data.tasks import HeldBack, Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
@@ -323,7 +323,7 @@ def test_a_final_calibrator_changes_the_finished_network_alone_and_reads_check_m
     torch.testing.assert_close(sure, torch.minimum(torch.maximum(expected, least), source), atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("name", sorted(CALIBRATORS))
+@pytest.mark.parametrize("name", ["CPCS", "PseudoCal", "RecordingConfidence", "TargetConfidence", "UTDC"])
 def test_every_calibrator_ends_a_network_without_a_teacher(name):
     trained = train([Run(live(RECIPES["source-only"], calibration="Temperature", final=name), toy(), 0)], CPU)
     assert np.isfinite(trained.calibration.scale.numpy()).all()
