@@ -14,7 +14,7 @@ from bearcat.data import Split, Task, split_task
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.tasks import UNKNOWN, HeldBack, Labelled, Mix, TrainingData, Unlabelled, mixed_task
 from bearcat.errors import InputError
-from bearcat.methods import hypotheses, losses, thresholds
+from bearcat.methods import losses, thresholds
 from bearcat.methods.hypotheses import discriminant_space, match
 from bearcat.methods.moving import MoveClasses
 from bearcat.methods.recipe import RECIPES, Recipe, Schedule
@@ -23,6 +23,7 @@ from bearcat.runs.grid import plan, read_grid
 from bearcat.runs.run import alarm_scores
 from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, train
+from bearcat.trust.checks import principal
 from bearcat.trust.shares import (
     adaptation_sentence,
     binomial_interval,
@@ -363,7 +364,7 @@ def test_a_rare_class_is_not_lost_among_many_windows():
 def test_axes_are_those_of_singular_values(windows):
     rows = np.random.default_rng(windows).normal(size=(windows, 80)) * np.geomspace(1, 30, 80)
     _, singular, axes = np.linalg.svd(rows, full_matrices=False)
-    variances, own = hypotheses._principal(rows)
+    variances, own = principal(rows)
     np.testing.assert_allclose(variances, singular**2, rtol=1e-8)
     np.testing.assert_allclose(np.abs((own * axes).sum(axis=1)), 1, atol=1e-6)  # but for their signs
 

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.tasks import UNKNOWN
+from bearcat.trust.checks import principal
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -46,7 +47,7 @@ def discriminant_space(values: NDArray[Any], labels: Integers, classes: int) -> 
     scaled = (values - mean) / deviation
     centres = np.array([scaled[labels == code].mean(axis=0) for code in range(classes)])
     within = (scaled - centres[labels]) / np.sqrt(max(1, len(scaled) - classes))
-    variances, axes = _principal(within)
+    variances, axes = principal(within)
     floor = SHRINKAGE * variances.sum() / scaled.shape[1]
     along = 1 / np.sqrt((1 - SHRINKAGE) * variances + floor) if floor > 0 else np.ones_like(variances)
     across = 1 / np.sqrt(floor) if floor > 0 else 1.0
@@ -56,23 +57,12 @@ def discriminant_space(values: NDArray[Any], labels: Integers, classes: int) -> 
 
     whitened = whiten(centres)
     middle = whitened.mean(axis=0)
-    directions = _principal(whitened - middle)[1][: classes - 1]
+    directions = principal(whitened - middle)[1][: classes - 1]
 
     def project(points: NDArray[Any]) -> Floats:
         return np.asarray((whiten((points - mean) / deviation) - middle) @ directions.T)
 
     return Space(project, (whitened - middle) @ directions.T)
-
-
-def _principal(rows: Floats) -> tuple[Floats, Floats]:
-    """The variances (axis,) of rows (row, point) with mean 0, times their number, and the axes (axis, point); largest
-    first. By eigenvalues of the smaller product: LAPACK's singular values fail to converge on some recordings.
-    """
-    wide = rows.shape[0] < rows.shape[1]
-    values, vectors = np.linalg.eigh(rows @ rows.T if wide else rows.T @ rows)
-    kept = np.flatnonzero(values >= 1e-12 * values.max())[::-1]
-    values, axes = values[kept], vectors[:, kept].T
-    return values, axes @ rows / np.sqrt(np.maximum(values, np.finfo(np.float64).tiny))[:, None] if wide else axes
 
 
 def grouped(points: Floats, recording: Integers, classes: int, apart: float) -> tuple[Integers, Floats]:

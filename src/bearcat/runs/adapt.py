@@ -130,13 +130,14 @@ def adapt(
     else:
         rows, opinion = second_opinion(spec, read_result(out / saved["folder"]).record["recordings"], library)
         if opinion and opinion["contradicted"]:
-            _caution(out / "model", opinion["sentence"])
+            refused = {}
             if outvoted(opinion):
-                verdict = read_result(out / saved["folder"]).estimates["verdict"]
+                verdict = str(read_result(out / saved["folder"]).estimates["verdict"])
+                verdict = verdict.removeprefix(f"{OUTVOTED} ")  # of an adaptation that was interrupted here
                 refused = {"decision": "do not use", "verdict": f"{OUTVOTED} {verdict}"}
-                _refuse(out / "model", refused["verdict"])
                 amend_record(out / saved["folder"], refused)
-                found |= refused
+            _annotate(out / "model", opinion["sentence"], refused.get("verdict"))
+            found |= refused
         found |= {"saved": saved} | ({"second_opinion": opinion} if opinion else {})
         record = amend_record(out, found, recordings=rows)
     if drawable():
@@ -165,17 +166,12 @@ def outvoted(opinion: dict[str, Any]) -> bool:
     return 2 * len(named) > int(opinion["recordings"]) >= FEWEST_OPINIONS
 
 
-def _refuse(folder: Path, sentence: str) -> None:
-    """The saved model says that it is not to be used."""
+def _annotate(folder: Path, caution: str, refusal: str | None) -> None:
+    """Adds a sentence to what the saved model says of itself, and that it is not to be used where it is not."""
     model = load_model(folder)
-    save_model(folder, replace(model, metadata={**model.metadata, "refusal": sentence}))
-
-
-def _caution(folder: Path, sentence: str) -> None:
-    """Adds a sentence to what the saved model says of itself."""
-    model = load_model(folder)
-    if sentence not in model.cautions:
-        save_model(folder, replace(model, metadata={**model.metadata, "cautions": [*model.cautions, sentence]}))
+    cautions = [*model.cautions, *([] if caution in model.cautions else [caution])]
+    metadata = {**model.metadata, "cautions": cautions, "refusal": refusal or model.refusal}
+    save_model(folder, replace(model, metadata=metadata))
 
 
 def _may_be_known(entry: Entry) -> bool:

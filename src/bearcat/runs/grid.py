@@ -269,10 +269,8 @@ def _each_fault(mix: Mix, dataset: Dataset, library: Library) -> list[Mix]:
     """The mix for every class but the healthy one, where it says "each fault"."""
     if mix == Mix():
         return [mix]
-    names, labels = (
-        {name: getattr(mix, name) for name in ("keep", "without", "unknown")},
-        library.catalogue(dataset).classes,
-    )
+    names = {name: getattr(mix, name) for name in ("keep", "without", "unknown")}
+    labels = library.catalogue(dataset).classes
     known: dict[str, Any] = {
         name: tuple(label for label in listed if label != EACH_FAULT) for name, listed in names.items()
     }

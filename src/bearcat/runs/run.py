@@ -217,7 +217,7 @@ def alarm_scores(probabilities: np.ndarray, held_back: HeldBack, classes: Sequen
     diagnosed, right = [], []
     for number in np.unique(windows[truth != UNKNOWN]):
         members = windows == number
-        counted = tally(np.log(np.maximum(probabilities[members], np.finfo(np.float32).tiny)), None)
+        counted = tally(_log(probabilities[members]))
         diagnosed.append(diagnose(counted).index)
         right.append(truth[members][0])
     hits = np.equal(diagnosed, right)
@@ -247,6 +247,11 @@ def _bins(logits: Tensor, labels: Tensor) -> dict[str, Any]:
         "confidence": [_number(value) for value in found.confidence],
         "accuracy": [_number(value) for value in found.accuracy],
     }
+
+
+def _log(probabilities: np.ndarray) -> np.ndarray:
+    """Log-probabilities, finite where float32 has rounded to 0."""
+    return np.asarray(np.log(np.maximum(probabilities, np.finfo(np.float32).tiny)))
 
 
 def _number(value: Tensor) -> float | None:
@@ -312,7 +317,7 @@ def _model(
         "cautions": [] if record["failed"] else list(filter(None, [all_healthy(estimates["shares"])])),
         "pooled_recordings": len(set(recordings.tolist())),
     }  # fmt: skip
-    spread = np.log(np.maximum(evaluation.target, np.finfo(np.float32).tiny))
+    spread = _log(evaluation.target)
     pooled = pooled_temperature(spread, recordings, float(evaluation.target.max(axis=1).mean()))
     familiarity = evaluation.trust.familiarity
     return Model(
@@ -323,7 +328,7 @@ def _model(
 
 def _write_predictions(path: Path, split: SplitTask, evaluation: Evaluation) -> None:
     calibrated, plain, test = evaluation.target, evaluation.target_uncalibrated, split.held_back.target_test
-    spread = np.log(np.maximum(calibrated, np.finfo(np.float32).tiny))
+    spread = _log(calibrated)
     rows = []
     for row in np.lexsort((test.start, test.recording)):
         recording = test.recordings[int(test.recording[row])]

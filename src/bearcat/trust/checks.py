@@ -75,7 +75,7 @@ def sample_of(
     spread, axes = np.linalg.eigh(ledoit_wolf(scaled - centres[places], assume_centered=True)[0])
     whiten = axes / np.sqrt(np.maximum(spread, 1e-8))
     middle = (centres @ whiten).mean(axis=0)
-    whiten = whiten @ np.linalg.svd(centres @ whiten - middle, full_matrices=False)[2][: len(classes) - 1].T
+    whiten = whiten @ principal(centres @ whiten - middle)[1][: len(classes) - 1].T
 
     def axes_of(points: Floats) -> Floats:
         return np.asarray((points - centres.mean(axis=0)) @ whiten)
@@ -86,6 +86,17 @@ def sample_of(
         classes, places, recording, scaled, judged, axes_of(own), axes_of(unlabelled), axes_of(judged),
         axes_of(centres),
     )  # fmt: skip
+
+
+def principal(rows: Floats) -> tuple[Floats, Floats]:
+    """The variances (axis,) of rows (row, point) with mean 0, times their number, and the axes (axis, point); largest
+    first. By eigenvalues of the smaller product: LAPACK's singular values fail to converge on some recordings.
+    """
+    wide = rows.shape[0] < rows.shape[1]
+    values, vectors = np.linalg.eigh(rows @ rows.T if wide else rows.T @ rows)
+    kept = np.flatnonzero(values >= 1e-12 * values.max())[::-1]
+    values, axes = values[kept], vectors[:, kept].T
+    return values, axes @ rows / np.sqrt(np.maximum(values, np.finfo(np.float64).tiny))[:, None] if wide else axes
 
 
 def linear(sample: Sample) -> Integers:
