@@ -96,7 +96,9 @@ def recording_votes(target: Target) -> Floats:
     classes = 1 + max(int(said.max()) for said in (*target.checks.values(), target.predicted))
     votes = np.mean([np.eye(classes)[said] for said in target.checks.values()], axis=0)
     number = np.unique(target.recording, return_inverse=True)[1]
-    return np.array([votes[number == each].mean(axis=0) for each in range(number.max() + 1)])[number]
+    sums = np.zeros((int(number.max()) + 1, classes))
+    np.add.at(sums, number, votes)
+    return np.asarray((sums / np.bincount(number)[:, None])[number])
 
 
 def by_agreement(_: Source, target: Target) -> Floats:

@@ -60,8 +60,8 @@ def estimates(
     `names` are of the recordings that `target.recording` points into; `shown` are the same windows with the
     probabilities that users see, where they are others.
     """
-    accuracy, nothing = expected_accuracy(source, target), learnt_nothing(source)
-    expected = expected_range(accuracy, unity(target))
+    accuracy, nothing, united = expected_accuracy(source, target), learnt_nothing(source), unity(target)
+    expected = expected_range(accuracy, united)
     doubtful = [names[number] for number in doubtful_recordings(target)] if names else []
     confidences = np.sort(confidence((shown or target).log_probabilities))[::-1]
     kept = [confidences[:windows] for windows in _kept_windows(len(confidences))]
@@ -69,7 +69,7 @@ def estimates(
         {
             "mean_confidence": float(confidences.mean()),
             "accuracy": {name: asdict(estimate) for name, estimate in accuracy.items()},
-            "unity": unity(target),
+            "unity": united,
             "expected": asdict(expected),
             "validators": dict(validators),
             "abstention": {
@@ -81,7 +81,7 @@ def estimates(
             "familiarity": dict(familiarity),
             "decision": decision(expected, failed, collapsed or nothing is not None),
             "doubtful_recordings": doubtful,
-            "verdict": verdict(accuracy, failed, collapsed, calibrated, doubtful, nothing, unity(target)),
+            "verdict": verdict(accuracy, failed, collapsed, calibrated, doubtful, nothing, united),
         }
     )
 
