@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import os
 import shutil
@@ -19,6 +20,7 @@ from bearcat.cli import main
 from bearcat.data.recording import Recording
 from bearcat.errors import InputError
 from bearcat.models import native
+from bearcat.report.drawing import ReportFigure
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -33,6 +35,13 @@ FLAGS = (
     "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
     "--disable-sync",
 )  # fmt: skip
+
+BLANK = {
+    "png": base64.b64decode(
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGP4////fwAJ+wP9KobjigAAAABJRU5ErkJggg=="
+    ),
+    "svg": b'<svg xmlns="http://www.w3.org/2000/svg" width="400" height="300"/>',
+}
 
 
 # A worker runs whole modules (their fixtures cost more than most of their tests), these first, so that no worker is
@@ -61,6 +70,12 @@ def browser() -> Iterator[Browser]:
         started = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
         yield started
         started.close()
+
+
+@pytest.fixture
+def blank_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are composed but come out blank, for tests that read the page around them: rendering takes its most."""
+    monkeypatch.setattr(ReportFigure, "render", lambda _, kind: BLANK[kind])
 
 
 @pytest.fixture

@@ -17,12 +17,14 @@ import pytest
 from bearcat.errors import InputError
 from bearcat.report.bench_page import write_bench_report
 from bearcat.report.caveats import caveats
+from bearcat.report.drawing import ReportFigure
 from bearcat.report.page import ReportPage, Section, templates, write_page
 from bearcat.report.results import Cell, Missing, read_result
 from bearcat.report.run_page import write_run_page
 from bearcat.report.tables import result_tables
 from bearcat.report.typeset import Table, TableEntry
 from tests import opened
+from tests.conftest import BLANK
 from tests.made_records import made_result
 
 ATTACK = "<script>document.title='taken'</script>"
@@ -58,6 +60,16 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bench")
     results, missing = made_grid(folder / "runs")
     return write_bench_report("A rig, four methods", results, missing, folder / "out")
+
+
+@pytest.fixture(scope="module")
+def text_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with blank figures, which a browser opens in a fraction of the time."""
+    folder = tmp_path_factory.mktemp("text")
+    results, missing = made_grid(folder / "runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ReportFigure, "render", lambda _, kind: BLANK[kind])
+        return write_bench_report("A rig, four methods", results, missing, folder / "out")
 
 
 @pytest.fixture
@@ -105,15 +117,15 @@ def test_the_page_is_quiet_asks_nobody_and_shows_every_figure(browser, report: P
         assert opened.page.title() == "A rig, four methods"
 
 
-def test_names_from_data_are_text_and_never_run(browser, report: Path):
-    with Opened(browser, report) as opened:
+def test_names_from_data_are_text_and_never_run(browser, text_report: Path):
+    with Opened(browser, text_report) as opened:
         assert opened.page.title() == "A rig, four methods"
         assert opened.page.locator("script").count() == 1
         assert ATTACK in opened.page.locator("body").inner_text(), "the class's name is shown as it is"
 
 
-def test_tables_sort_both_ways_by_number_and_by_word_with_mouse_and_keyboard(browser, report: Path):
-    with Opened(browser, report) as opened:
+def test_tables_sort_both_ways_by_number_and_by_word_with_mouse_and_keyboard(browser, text_report: Path):
+    with Opened(browser, text_report) as opened:
         page = opened.page
         page.eval_on_selector_all("details", "all => all.forEach(details => details.open = true)")
         titles = page.locator(".scroll").evaluate_all("all => all.map(box => box.getAttribute('aria-label'))")
@@ -149,14 +161,15 @@ def test_tables_sort_both_ways_by_number_and_by_word_with_mouse_and_keyboard(bro
             assert values[: len(filled)] == filled
 
 
-@pytest.mark.parametrize("width", [375, 768, 1280])
-def test_the_page_never_scrolls_sideways(browser, report: Path, width: int):
-    with Opened(browser, report, viewport={"width": width, "height": 800}) as opened:
+def test_the_page_never_scrolls_sideways(browser, report: Path):
+    with Opened(browser, report) as opened:
         opened.page.eval_on_selector_all("details", "all => all.forEach(details => details.open = true)")
-        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
-        boxes = opened.page.locator(".scroll").evaluate_all("all => all.map(box => [box.scrollWidth, box.clientWidth])")
-        if width == 375:
-            assert any(inner > outer for inner, outer in boxes), "tables scroll in their own boxes"
+        boxes = opened.page.locator(".scroll")
+        for width in (1280, 768, 375):
+            opened.page.set_viewport_size({"width": width, "height": 800})
+            assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+        sizes = boxes.evaluate_all("all => all.map(box => [box.scrollWidth, box.clientWidth])")
+        assert any(inner > outer for inner, outer in sizes), "tables scroll in their own boxes"
 
 
 def test_averages_and_ranks_stand_first_and_what_is_hidden_is_hinted_at(browser, wide: Path):
@@ -187,8 +200,9 @@ def test_averages_and_ranks_stand_first_and_what_is_hidden_is_hinted_at(browser,
 
 def test_it_is_dark_where_people_want_it_dark_and_figures_stay_on_white(browser, report: Path):
     colours = {}
-    for scheme in ("light", "dark"):
-        with Opened(browser, report, color_scheme=scheme) as opened:
+    with Opened(browser, report) as opened:
+        for scheme in ("light", "dark"):
+            opened.page.emulate_media(color_scheme=scheme)
             colours[scheme] = opened.page.evaluate(
                 "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color,"
                 " getComputedStyle(document.querySelector('.frame')).backgroundColor]"
@@ -203,15 +217,15 @@ def test_it_is_dark_where_people_want_it_dark_and_figures_stay_on_white(browser,
     assert light[2] == dark[2] == 3 * 255
 
 
-def test_it_can_be_read_without_its_script(browser, report: Path):
-    with Opened(browser, report, java_script_enabled=False) as opened:
+def test_it_can_be_read_without_its_script(browser, text_report: Path):
+    with Opened(browser, text_report, java_script_enabled=False) as opened:
         assert opened.page.locator("table").first.is_visible()
         assert opened.page.locator("th button").count() == 0
         assert opened.page.locator("nav a").count() > 10
 
 
-def test_links_of_the_contents_lead_somewhere(browser, report: Path):
-    with Opened(browser, report) as opened:
+def test_links_of_the_contents_lead_somewhere(browser, text_report: Path):
+    with Opened(browser, text_report) as opened:
         lost = opened.page.evaluate(
             "[...document.querySelectorAll('nav a')].filter(a => !document.getElementById(a.hash.slice(1))).length"
         )
@@ -221,8 +235,8 @@ def test_links_of_the_contents_lead_somewhere(browser, report: Path):
         assert (lost, doubled) == (0, 0)
 
 
-def test_the_report_warns_of_everything_that_is_wrong(browser, report: Path):
-    with Opened(browser, report) as opened:
+def test_the_report_warns_of_everything_that_is_wrong(browser, text_report: Path):
+    with Opened(browser, text_report) as opened:
         opened.page.eval_on_selector_all("details", "all => all.forEach(details => details.open = true)")
         warnings = plain("\n".join(opened.page.locator(".warnings").all_inner_texts()))
     assert "2 of 36 planned runs have no result (1 failed, 1 not run)" in warnings
@@ -235,6 +249,7 @@ def test_the_report_warns_of_everything_that_is_wrong(browser, report: Path):
     assert "Mixed versions" not in warnings
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_a_comparison_says_on_what_data_it_rests(tmp_path: Path):
     results = [made_result(tmp_path / str(seed), Cell("rig", "time", "a→b", "DANN", seed)) for seed in range(2)]
     more = {"source_train": 20, "source_test": 10, "target_train": 20, "target_test": 10}
@@ -257,8 +272,8 @@ def test_the_rule_of_incomplete_grids_is_printed_once_in_a_section_and_in_every_
         assert rule in text
 
 
-def test_no_line_begins_with_a_percent_sign_and_dashes_stand_under_numbers(browser, report: Path):
-    with Opened(browser, report) as opened:
+def test_no_line_begins_with_a_percent_sign_and_dashes_stand_under_numbers(browser, text_report: Path):
+    with Opened(browser, text_report) as opened:
         captions = opened.page.locator("figcaption, .warnings, section > p").all_text_contents()
         assert not [caption for caption in captions if " %" in caption]
         sides = opened.page.eval_on_selector_all(
@@ -328,6 +343,7 @@ def test_the_page_of_a_run_shows_its_settings_and_the_run_beside_it(browser, tmp
         assert min(widths) > 100
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_the_page_of_a_run_without_target_labels_says_so_and_shows_the_confidence(tmp_path: Path):
     cell = Cell("folder", "time", "old→new", "CAT*-Temperature", 0)
     result = made_result(tmp_path / "run", cell, labelled=False)
@@ -345,6 +361,7 @@ def test_the_page_of_a_run_without_target_labels_says_so_and_shows_the_confidenc
     assert verdict < text.index("<h2>Scores</h2>") < text.index("<h2>Figures</h2>"), "the verdict first"
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_a_warning_of_the_record_is_on_the_page_escaped(tmp_path: Path):
     made_result(
         tmp_path / "run", Cell("folder", "time", "a→b", "DANN", 0), warnings=[f"class '{ATTACK}' is never predicted"]
@@ -406,6 +423,7 @@ def test_a_disk_that_is_full_or_closed_is_one_sentence_and_leaves_no_draft(tmp_p
         write_bench_report("Closed", [], missing, tmp_path)
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_datasets_whose_names_make_the_same_file_name_get_files_of_their_own(tmp_path: Path):
     cells = [Cell(name, "time", "a→b", "DANN", seed) for name in ("My Data", "my-data") for seed in range(2)]
     results = [made_result(tmp_path / f"{number}", cell) for number, cell in enumerate(cells)]
@@ -425,6 +443,7 @@ def test_pages_are_made_without_torch():
     )
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_a_run_is_charged_its_share_of_its_stack_and_the_precision_is_shown(tmp_path: Path):
     results = [
         made_result(
@@ -440,6 +459,7 @@ def test_a_run_is_charged_its_share_of_its_stack_and_the_precision_is_shown(tmp_
 
 
 @pytest.mark.parametrize("methods", [1, 2])
+@pytest.mark.usefixtures("blank_figures")
 def test_a_small_report_speaks_of_one_thing_as_of_one(tmp_path: Path, methods: int):
     cells = [Cell("rig", "time", "a→b", method, 0) for method in ("CAT*-Temperature", "source-only")[:methods]]
     results = [made_result(tmp_path / str(number), cell) for number, cell in enumerate(cells)]
@@ -452,6 +472,7 @@ def test_a_small_report_speaks_of_one_thing_as_of_one(tmp_path: Path, methods: i
     assert "standard deviation" not in text
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_a_second_report_leaves_nothing_of_the_first(tmp_path: Path):
     results = [
         made_result(tmp_path / f"{method}{seed}", Cell("rig", "time", "a→b", method, seed))
@@ -481,6 +502,7 @@ def test_kernels_of_a_part_that_a_recipe_lacks_are_no_difference(tmp_path):
     assert "kernels.encoder" in caveat.items[0]
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_the_runs_are_a_tidy_table_for_other_programs(tmp_path):
     from pyarrow import parquet
 
