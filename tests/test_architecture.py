@@ -23,7 +23,7 @@ LAYERS = [
 ]
 # Inside data/: the same rule.
 DATA_LAYERS = [
-    {"bearing", "recording", "torch_forms", "physics", "files", "signals"},
+    {"bearing", "recording", "torch_forms", "files", "signals"},
     {"arrays", "tables", "archives"},
     {"instruments"},
     {"formats"},

@@ -25,7 +25,7 @@ from bearcat.settings import find_name, from_text
 if TYPE_CHECKING:
     from torch import nn
 
-    from bearcat.data.physics import Part
+    from bearcat.data.torch_forms import Part
 
 WHAT = {"rate": "the sampling rate", "rpm": "the speed", "bearing": "the bearing"}
 FEWEST_ORDERS = 10.0  # up to which a spectrum of orders must reach to be of use: BPFO and BPFI of most bearings
@@ -37,7 +37,6 @@ class Input:
 
     version: ClassVar[int] = 1  # raise it when the transform changes, so that cached windows are made again
     label_from: ClassVar[int] = 100  # T_PL of the paper, which lets self-training wait for all but the waveform
-    turns: ClassVar[float] = 0  # of the shaft that a window should hold for this input
 
     @property
     def depends(self) -> bool:
@@ -49,7 +48,7 @@ class Input:
         """What of WHAT a recording must say."""
         return ()
 
-    def suited(self, recordings: Sequence[RecordingInfo]) -> tuple[Input, str]:  # noqa: ARG002
+    def suited(self, recordings: Sequence[RecordingInfo]) -> tuple[Input, str]:
         """The input for recordings with these metadata, and the reason where there was a choice."""
         return self, ""
 
@@ -57,7 +56,7 @@ class Input:
         """How many points a window of so many samples becomes."""
         raise NotImplementedError(f"{type(self).__name__} does not say its points")
 
-    def axis(self, length: int, rate: float | None) -> tuple[np.ndarray, str]:  # noqa: ARG002
+    def axis(self, length: int, rate: float | None) -> tuple[np.ndarray, str]:
         """For pictures: where the points of one channel lie, and in which unit. Several bands repeat the axis."""
         return np.arange(self.points(length)), "point"
 
@@ -65,7 +64,6 @@ class Input:
         self, length: int, rate: float | None = None, rpm: Speed | None = None, bearing: Bearing | None = None
     ) -> None:
         """Refuses, in one sentence, recordings and windows that it cannot be made of."""
-        del length
         check_needs(self.needs, {"rate": rate, "rpm": rpm, "bearing": bearing})
 
     def transform(
@@ -77,7 +75,7 @@ class Input:
         """
         raise NotImplementedError(f"{type(self).__name__} has no transform")
 
-    def torch_form(self, length: int, rate: float | None = None) -> nn.Module | None:  # noqa: ARG002
+    def torch_form(self, length: int, rate: float | None = None) -> nn.Module | None:
         """The same transform as a module, for windows of one length, so that it can be exported; None: there is none.
 
         It takes float32 windows (window, channel, time) and, where `needs` lists them, the speed in rpm, a tensor (1,),
@@ -97,8 +95,6 @@ class TorchInput(Input):
 
         self.check(windows.shape[-1], rate, rpm, bearing)
         form = _form(self, windows.shape[-1], rate)
-        if form is None:
-            raise NotImplementedError(f"{type(self).__name__} has no torch form")
         values = torch.from_numpy(np.array(windows, dtype=np.float32, order="C"))
         metadata = [torch.from_numpy(array) for array in metadata_arrays(self.needs, rpm, bearing)]
         with torch.no_grad():
@@ -139,13 +135,11 @@ class Waveform(Input):
     def transform(
         self, windows: Floats, rate: float | None = None, rpm: Speed | None = None, bearing: Bearing | None = None
     ) -> Floats:
-        del rate, rpm, bearing
         return standardise(windows)
 
     def torch_form(self, length: int, rate: float | None = None) -> nn.Module:
         from bearcat.data.torch_forms import StandardisedWaveform
 
-        del length, rate
         return StandardisedWaveform()
 
 
@@ -159,19 +153,17 @@ class Spectrum(Input):
     def transform(
         self, windows: Floats, rate: float | None = None, rpm: Speed | None = None, bearing: Bearing | None = None
     ) -> Floats:
-        del rate, rpm, bearing
         return standardise(spectrum(windows))
 
     def torch_form(self, length: int, rate: float | None = None) -> nn.Module:
         from bearcat.data.torch_forms import StandardisedSpectrum
 
-        del rate
         return StandardisedSpectrum(length)
 
 
 @dataclass(frozen=True)
 class PhysicalInput(TorchInput):
-    """An input that is a part of the physical vector (data.physics); `shortest`: samples that a window must have."""
+    """An input that is a part of the physical vector (data.torch_forms); `shortest`: samples a window must have."""
 
     version = 2
     label_from = 50  # the classes are apart from the start
@@ -185,9 +177,8 @@ class PhysicalInput(TorchInput):
     def shortest(self) -> int:
         return 2
 
-    def last_frequency(self, rpm: float, bearing: Bearing | None) -> tuple[str, float, int]:  # noqa: ARG002
-        """What it reads highest in an envelope, in words and in Hz, at a speed; and in how many bands."""
-        return "", 0.0, 1
+    def points(self, length: int) -> int:
+        return self.axis(length, None)[0].size
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
         raise NotImplementedError(f"{type(self).__name__} has no parts")
@@ -200,19 +191,9 @@ class PhysicalInput(TorchInput):
             raise InputError(
                 f"a window of {length} samples is too short for this input, which needs {self.shortest}", "window"
             )
-        if "rpm" not in self.needs or rate is None:
-            return
-        fastest = float(np.mean(np.asarray(rpm)))  # of a speed signal the mean, by which `suited` chose
-        what, highest, bands = self.last_frequency(fastest, bearing)
-        if highest > rate / 2 / bands:
-            raise InputError(
-                f"{what} at {fastest:g} rpm is {highest:.0f} Hz, beyond the {rate / 2 / bands:.0f} Hz that the envelope"
-                f" of one of {bands} bands shows at a rate of {rate:g} Hz; check the speed, or set fewer bands or a"
-                " lower last order", "rpm"
-            )  # fmt: skip
 
     def torch_form(self, length: int, rate: float | None = None) -> nn.Module:
-        from bearcat.data.physics import PhysicalForm
+        from bearcat.data.torch_forms import PhysicalForm
 
         return PhysicalForm(self.parts(length, rate))
 
@@ -232,15 +213,11 @@ class LogSpectrum(PhysicalInput):
     def shortest(self) -> int:
         return 4 * self.bands + 4
 
-    def points(self, length: int) -> int:  # noqa: ARG002
-        return self.bands
-
     def axis(self, length: int, rate: float | None) -> tuple[np.ndarray, str]:
-        del length
         return band_centres(self.lowest, self.bands, rate)
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
-        from bearcat.data.physics import equal_bands
+        from bearcat.data.torch_forms import equal_bands
 
         share = self.lowest / (rate / 2) if self.lowest and rate else 0.0
         if not 0 <= share < 1 or (1 - share) * (length // 2 - 2) < self.bands:
@@ -261,17 +238,12 @@ class OctaveSpectrum(PhysicalInput):
     def shortest(self) -> int:
         return math.ceil(2**self.octaves)  # so that the lowest band has a bin
 
-    def points(self, length: int) -> int:  # noqa: ARG002
-        return self.bands
-
     def axis(self, length: int, rate: float | None) -> tuple[np.ndarray, str]:
-        del length, rate
         return (np.arange(self.bands) + 0.5) * self.octaves / self.bands - self.octaves, "octaves to half the rate"
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
-        from bearcat.data.physics import octave_bands
+        from bearcat.data.torch_forms import octave_bands
 
-        del rate
         return [octave_bands(length, self.bands, self.octaves)]
 
 
@@ -285,34 +257,20 @@ class BandKurtosis(PhysicalInput):
     def shortest(self) -> int:
         return 8 * self.bands
 
-    def points(self, length: int) -> int:  # noqa: ARG002
-        return self.bands
-
     def axis(self, length: int, rate: float | None) -> tuple[np.ndarray, str]:
-        del length
         return band_centres(0.0, self.bands, rate)
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
-        from bearcat.data.physics import BandKurtosis as Kurtosis
+        from bearcat.data.torch_forms import BandKurtosis as Kurtosis
 
-        del length, rate
         return [Kurtosis(self.bands)]
 
 
 @dataclass(frozen=True)
-class EnvelopeOrders(PhysicalInput):
-    """Spectra of bands' envelopes on an axis of shaft orders."""
+class OrderInput(PhysicalInput):
+    """An input that reads the envelopes of some equal bands at orders of the shaft."""
 
-    turns = 2.0
     bands: int = 4
-    first: float = 0.5  # order
-    last: float = 40.0
-    number: int = 160  # orders read in each band
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.first < self.last:
-            raise InputError(f"orders go from first to last, not from {self.first:g} to {self.last:g}")
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -322,28 +280,54 @@ class EnvelopeOrders(PhysicalInput):
     def shortest(self) -> int:
         return 16 * self.bands
 
-    def points(self, length: int) -> int:  # noqa: ARG002
-        return self.bands * self.number
+    def last_order(self, bearing: Bearing | None) -> tuple[str, float]:
+        """The highest order that it reads, in words and as a number."""
+        raise NotImplementedError(f"{type(self).__name__} does not say its last order")
 
-    def last_frequency(self, rpm: float, bearing: Bearing | None) -> tuple[str, float, int]:
-        del bearing
-        return f"order {self.last:g}", self.last * rpm / 60, self.bands
+    def check(
+        self, length: int, rate: float | None = None, rpm: Speed | None = None, bearing: Bearing | None = None
+    ) -> None:
+        super().check(length, rate, rpm, bearing)
+        fastest = float(np.mean(np.asarray(rpm)))  # of a speed signal the mean, by which `suited` chose
+        what, order = self.last_order(bearing)
+        highest, shown = order * fastest / 60, (rate or math.inf) / 2 / self.bands
+        if highest > shown:
+            raise InputError(
+                f"{what} at {fastest:g} rpm is {highest:.0f} Hz, beyond the {shown:.0f} Hz that the envelope of one of"
+                f" {self.bands} bands shows at a rate of {rate:g} Hz; check the speed, or set fewer bands or a lower"
+                " last order", "rpm"
+            )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class EnvelopeOrders(OrderInput):
+    """Spectra of bands' envelopes on an axis of shaft orders."""
+
+    first: float = 0.5  # order
+    last: float = 40.0
+    number: int = 160  # orders read in each band
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.first < self.last:
+            raise InputError(f"orders go from first to last, not from {self.first:g} to {self.last:g}")
+
+    def last_order(self, bearing: Bearing | None) -> tuple[str, float]:
+        return f"order {self.last:g}", self.last
 
     def axis(self, length: int, rate: float | None) -> tuple[np.ndarray, str]:
-        del length, rate
         return np.tile(np.linspace(self.first, self.last, self.number), self.bands), "shaft order"
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
-        from bearcat.data.physics import EnvelopeOrders as Orders
+        from bearcat.data.torch_forms import EnvelopeOrders as Orders
 
         return [Orders(length, float(rate or 1), self.bands, self.first, self.last, self.number)]
 
 
 @dataclass(frozen=True)
-class FaultOrders(PhysicalInput):
+class FaultOrders(OrderInput):
     """Levels of the envelopes' spectra where faults of the bearing would show, over the levels around."""
 
-    turns = 4.0
     bands: int = 3
     smoothing: float = 400.0  # Hz, of the spectrum by which the window is whitened
 
@@ -351,23 +335,14 @@ class FaultOrders(PhysicalInput):
     def needs(self) -> tuple[str, ...]:
         return "rate", "rpm", "bearing"
 
-    @property
-    def shortest(self) -> int:
-        return 16 * self.bands
-
-    def points(self, length: int) -> int:  # noqa: ARG002
-        return self.bands * len(FAULT_LINES)
-
-    def last_frequency(self, rpm: float, bearing: Bearing | None) -> tuple[str, float, int]:
-        highest = 4 * bearing.orders()["BPFI"] if bearing else 0.0
-        return "4×BPFI", highest * rpm / 60, self.bands
+    def last_order(self, bearing: Bearing | None) -> tuple[str, float]:
+        return "4×BPFI", 4 * bearing.orders()["BPFI"] if bearing else 0.0
 
     def axis(self, length: int, rate: float | None) -> tuple[np.ndarray, str]:
-        del length, rate
         return np.tile(np.arange(len(FAULT_LINES)), self.bands), "line"
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
-        from bearcat.data.physics import FaultOrders as Faults
+        from bearcat.data.torch_forms import FaultOrders as Faults
 
         return [Faults(length, float(rate or 1), self.bands, self.smoothing)]
 
@@ -399,18 +374,9 @@ class Physics(PhysicalInput):
 
     @property
     def members(self) -> list[PhysicalInput]:
-        made: dict[str, PhysicalInput] = {
-            "log-spectrum": LogSpectrum(),
-            "octave-spectrum": OctaveSpectrum(),
-            "band-kurtosis": BandKurtosis(),
-            "envelope-orders": EnvelopeOrders(last=self.last),
-            "fault-orders": FaultOrders(),
-        }
-        return [made[name] for name in self.use or PARTS[:3]]
-
-    @property
-    def turns(self) -> float:  # type: ignore[override]
-        return max(member.turns for member in self.members)
+        made = [LogSpectrum(), OctaveSpectrum(), BandKurtosis(), EnvelopeOrders(last=self.last), FaultOrders()]
+        by_name: dict[str, PhysicalInput] = dict(zip(PARTS, made, strict=True))
+        return [by_name[name] for name in self.use or PARTS[:3]]
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -455,9 +421,12 @@ class Physics(PhysicalInput):
 
 
 @lru_cache(maxsize=16)
-def _form(chosen: Input, length: int, rate: float | None) -> nn.Module | None:
+def _form(chosen: Input, length: int, rate: float | None) -> nn.Module:
     """An input's torch form, made once for all windows of one length and rate."""
-    return chosen.torch_form(length, rate)
+    form = chosen.torch_form(length, rate)
+    if form is None:
+        raise NotImplementedError(f"{type(chosen).__name__} has no torch form")
+    return form
 
 
 INPUTS: dict[str, type[Input]] = {

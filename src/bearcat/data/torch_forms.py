@@ -1,19 +1,41 @@
-"""The paper's two inputs as torch modules, for exported graphs; sums that need the precision are in float64."""
+"""Inputs as torch modules, for exported graphs; the physical ones are made by them everywhere.
+
+Physical inputs are what carries a fault across speeds, loads and machines, of a window of vibration.
+
+Bearing faults are trains of impacts that ring a resonance. How often they come is a multiple of the shaft's speed that
+the bearing's geometry fixes; where they ring belongs to the machine. So these inputs measure the energy in frequency
+bands without the gain, how impulsive each band is, and the spectra of the bands' envelopes on an axis of shaft orders,
+that is, multiples of the shaft's frequency. docs/inputs.md has the formulas and what each is for.
+All of them are made of one FFT of the window.
+
+>>> find_input("envelope-orders").transform(windows, rate=51_200, rpm=900)     # (window, channel, band · order)
+>>> find_input("physics").suited(recordings)                                   # what their metadata allow, and why
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
+
+from bearcat.data.bearing import FAULT_LINES
+
+FLOOR = 1e-12  # of a share of power, below which float32 recordings hold nothing but rounding
+LEVEL_FLOOR = 1e-6  # of a level in an envelope spectrum, in units of the envelope's mean
+OVERSAMPLED = 2  # an envelope has kinks, whose overtones would fold back
+FEWEST = 256  # times at which an envelope is sampled, so that what is filtered away is far from the orders
+BLOCK = 1 << 18  # samples worked on at once, which bounds the memory; measured with benchmarks/prepare_speed.py
+TOLERANCE = 0.02  # by which a fault's order may differ from the kinematic one: slip, and a speed that is a little off
 
 
 class StandardisedWaveform(nn.Module):
     """Windows (window, channel, time) float32, each by its own mean and standard deviation; a constant one: zeros."""
 
     def forward(self, windows: Tensor) -> Tensor:
-        centred, _, divisor = _centred(windows.double())
-        return (centred / divisor).float()
+        return _standardised(windows.double())[0]
 
 
 class StandardisedSpectrum(nn.Module):
@@ -37,19 +59,260 @@ class StandardisedSpectrum(nn.Module):
         self.register_buffer("bins", torch.arange(1, length // 2)[None])
 
     def forward(self, windows: Tensor) -> Tensor:
-        centred, mean, divisor = _centred(windows.double())
-        signal = (centred / divisor).float()
+        signal, mean = _standardised(windows.double())
         place = (self.samples * self.bins) % self.length
         parts = [(signal @ table[place]).double().square() for table in (self.cosine, self.sine)]
         magnitude = (parts[0] + parts[1]).sqrt() / self.length
-        values = torch.cat([(mean / divisor).abs(), magnitude], dim=-1)
-        centred, _, divisor = _centred(values)
-        return (centred / divisor).float()
+        return _standardised(torch.cat([mean.abs(), magnitude], dim=-1))[0]
 
 
-def _centred(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Values without their mean, the mean, and the deviation (1 where it is 0) over the last axis."""
+class Part(nn.Module):
+    """One physical measurement of windows that have mean 0 and deviation 1."""
+
+    def basis(self, rpm: Tensor, orders: Tensor) -> Tensor:
+        """What depends on speed and bearing alone, so that it is made once for many windows.
+
+        `rpm` is (1,), or (window, time) where the speed is a signal; `orders` (4,) are those of bearing.KINEMATIC;
+        both are empty where no part needs them.
+        """
+        return rpm
+
+    def forward(self, lines: Tensor, basis: Tensor) -> Tensor:
+        """`lines` (window, channel, bin, 2) is the FFT, real and imaginary; (window, channel, point) comes out."""
+        raise NotImplementedError
+
+
+class PhysicalForm(nn.Module):
+    """Some parts of windows (window, channel, time) as recorded, one behind the other."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, windows: Tensor, rpm: Tensor | None = None, orders: Tensor | None = None) -> Tensor:
+        speed, bearing = (torch.empty(0) if tensor is None else tensor for tensor in (rpm, orders))
+        if torch.compiler.is_compiling():  # for a graph, which takes all windows at once
+            return self.measure(windows, self.bases(speed, bearing))
+        size = max(1, BLOCK // windows.shape[1:].numel())
+        if speed.ndim == 2:
+            pairs = zip(torch.split(windows, max(1, size // 8)), torch.split(speed, max(1, size // 8)), strict=True)
+            return torch.cat([self.measure(block, self.bases(speeds, bearing)) for block, speeds in pairs])
+        bases = self.bases(speed, bearing)
+        return torch.cat([self.measure(block, bases) for block in torch.split(windows, size)])
+
+    def bases(self, rpm: Tensor, orders: Tensor) -> list[Tensor]:
+        """One for each part."""
+        return [cast("Part", part).basis(rpm, orders) for part in self.parts]
+
+    def measure(self, windows: Tensor, bases: Sequence[Tensor]) -> Tensor:
+        exact = windows.double()  # an offset may be far above the vibration
+        lines = torch.view_as_real(torch.fft.rfft(_standardised(exact)[0]))
+        return torch.cat([part(lines, basis) for part, basis in zip(self.parts, bases, strict=True)], dim=-1)
+
+
+class BandLevels(Part):
+    """Logarithms of the mean power in some bands, without their mean: the gain does not count.
+
+    A bin that an edge cuts counts in both bands by its shares.
+    """
+
+    def __init__(self, length: int, first: int, edges: Tensor) -> None:
+        """`edges` (band + 1,) float64 are counted in bins from the lower edge of bin `first`."""
+        super().__init__()
+        self.place: Tensor
+        self.beyond: Tensor
+        self.width: Tensor
+        self.first, self.last = first, length // 2 - 1
+        edges = edges.clamp(0, self.last - first + 1)
+        self.register_buffer("place", edges.floor().clamp(max=self.last - first).long())
+        self.register_buffer("beyond", edges - self.place)
+        self.register_buffer("width", edges.diff())
+
+    def forward(self, lines: Tensor, basis: Tensor) -> Tensor:
+        # The Hann window in the frequency domain: a bin less half of its neighbours.
+        before, after = lines[..., self.first - 1 : self.last, :], lines[..., self.first + 1 : self.last + 2, :]
+        tapered = lines[..., self.first : self.last + 1, :] / 2 - (before + after) / 4
+        power = _squared(tapered).double()
+        below = nn.functional.pad(power.cumsum(dim=-1), (1, 0))[..., self.place] + power[..., self.place] * self.beyond
+        mean = (below[..., 1:] - below[..., :-1]) / self.width
+        level = (_over(mean, mean.mean(dim=-1, keepdim=True)) + FLOOR).log().float()
+        return level - level.mean(dim=-1, keepdim=True)
+
+
+def equal_bands(length: int, bands: int, lowest: float) -> BandLevels:
+    """Bands of equal width up to half the rate, from `lowest` on, a share of it."""
+    first = max(1, math.ceil(lowest * length / 2))
+    number = length // 2 - first
+    edges = [-(-band * number // bands) for band in range(bands + 1)]  # of whole bins
+    return BandLevels(length, first, torch.tensor(edges, dtype=torch.float64))
+
+
+def octave_bands(length: int, bands: int, octaves: float) -> BandLevels:
+    """Bands that grow geometrically over so many octaves below half the rate.
+
+    Equal bands hide what differs at low frequencies: harmonics of shaft and supply share the first of them.
+    """
+    edges = torch.logspace(-octaves, 0, bands + 1, base=2, dtype=torch.float64) * (length / 2)
+    return BandLevels(length, 1, edges - 0.5)
+
+
+def squared_envelopes(lines: Tensor, bands: int, oversampled: int = 1) -> Tensor:
+    """Squared magnitudes of the analytic signals of equal bands: (…, bin, 2) → (…, band, time).
+
+    Bin 0 is empty, as the window's mean is 0. A band of b bins is sampled at 2b times, which is all its squared
+    magnitude has, a signal of twice the bandwidth; its root has more.
+    """
+    width = (lines.shape[-2] - 1) // bands
+    parts = lines[..., : width * bands, :].reshape(*lines.shape[:-2], bands, width, 2)
+    padded = nn.functional.pad(parts, (0, 0, 0, (2 * oversampled - 1) * width)).contiguous()
+    return _squared(torch.view_as_real(torch.fft.ifft(torch.view_as_complex(padded))))
+
+
+class BandKurtosis(Part):
+    """log(mean e⁴ / (mean e²)²) of the envelope e of equal bands: 0 for a sine, log 2 for noise, more for impacts."""
+
+    def __init__(self, bands: int) -> None:
+        super().__init__()
+        self.bands = bands
+
+    def forward(self, lines: Tensor, basis: Tensor) -> Tensor:
+        power = squared_envelopes(lines, self.bands)
+        return _over(power, power.mean(dim=-1, keepdim=True)).square().mean(dim=-1).clamp(min=1.0).log()
+
+
+class OrderSpectrum(nn.Module):
+    """Amplitudes of band signals (window, channel, band, time) at multiples of the shaft's frequency.
+
+    The Fourier integral is taken over the angle of the shaft, so a speed that varies inside a window smears no line.
+    """
+
+    def __init__(self, length: int, points: int, rate: float) -> None:
+        super().__init__()
+        self.length, self.points, self.rate = length, points, rate
+
+    def basis(self, rpm: Tensor, orders: Tensor) -> Tensor:
+        """Orders, (order,) or (window, 1, order) → cosines and sines (time, 2 · order) or (window, 1, time, 2 · order).
+
+        They are tapered by a Hann window whose sum is 2, at the fewest times that the highest order needs.
+        """
+        points = self.points
+        if not torch.compiler.is_compiling():
+            turns = float(rpm.max()) / 60 * self.length / self.rate
+            points = min(points, max(FEWEST, 2 ** math.ceil(math.log2(4 * turns * float(orders.max())))))
+        time = torch.arange(points, dtype=torch.float64) * (self.length / points)  # in samples of the window
+        weight = torch.hann_window(points, dtype=torch.float64)
+        if rpm.ndim == 1:
+            angle = rpm.double() * time
+        else:  # (window, time): angles and weights have axes (window, 1, time), for all channels
+            speed = rpm.double()[:, None]
+            place = time.long()
+            angle = (speed.cumsum(dim=-1) - speed)[..., place] + speed[..., place] * (time - place)
+            weight = weight * speed[..., place]  # the integral is over the angle
+        weight = (weight * (2 / weight.sum(dim=-1, keepdim=True)))[..., None].float()
+        phase = angle[..., None] / (60 * self.rate) * orders[..., None, :].double()
+        phase = ((phase - phase.floor()) * (2 * math.pi)).float()
+        return torch.cat([phase.cos() * weight, phase.sin() * weight], dim=-1)
+
+    def forward(self, values: Tensor, basis: Tensor) -> Tensor:
+        """(window, channel, band, time) → (window, channel, band, order)."""
+        points, half = basis.shape[-2], basis.shape[-1] // 2
+        if points < self.points:
+            values = torch.fft.irfft(torch.fft.rfft(values)[..., : points // 2 + 1], n=points) * (points / self.points)
+        product = values @ basis
+        return (product[..., :half].square() + product[..., half:].square()).sqrt()
+
+
+class EnvelopeOrders(Part):
+    """Spectra of the envelopes of equal bands at equally spaced orders, in log, standardised in each window."""
+
+    def __init__(self, length: int, rate: float, bands: int, first: float, last: float, number: int) -> None:
+        super().__init__()
+        self.orders: Tensor
+        self.bands = bands
+        self.register_buffer("orders", torch.linspace(first, last, number, dtype=torch.float64))
+        self.spectrum = OrderSpectrum(length, 2 * OVERSAMPLED * (length // 2 // bands), rate)
+
+    def basis(self, rpm: Tensor, orders: Tensor) -> Tensor:
+        return self.spectrum.basis(rpm, self.orders)
+
+    def forward(self, lines: Tensor, basis: Tensor) -> Tensor:
+        envelope = squared_envelopes(lines, self.bands, OVERSAMPLED).sqrt()
+        level: Tensor = (self.spectrum(_relative(envelope), basis) + LEVEL_FLOOR).log().flatten(-2)
+        level = level - level.mean(dim=-1, keepdim=True)
+        return _over(level, level.square().mean(dim=-1, keepdim=True).sqrt())
+
+
+class FaultOrders(Part):
+    """Levels of the squared envelopes' spectra at FAULT_LINES over the (geometric) mean of levels around, in log.
+
+    The window's spectrum is divided by its own smoothed magnitude first, so that the quiet bands count like the loud.
+    """
+
+    NEAR, AROUND = 17, 8  # orders tried within the tolerance, and on either side for the background
+    REACH = 1.5  # orders, of the background on either side
+
+    def __init__(self, length: int, rate: float, bands: int, smoothing: float) -> None:
+        super().__init__()
+        self.bands, self.width = bands, 2 * round(smoothing * length / rate / 2) + 1
+        self.spectrum = OrderSpectrum(length, 2 * (length // 2 // bands), rate)
+        self.lines: Tensor
+        self.spread: Tensor
+        self.away: Tensor
+        self.register_buffer("lines", torch.tensor(list(FAULT_LINES.values()), dtype=torch.float64))
+        self.register_buffer("spread", torch.linspace(-TOLERANCE, TOLERANCE, self.NEAR, dtype=torch.float64))
+        self.register_buffer("away", torch.linspace(0, self.REACH, self.AROUND, dtype=torch.float64))
+        self.seconds = length / rate
+
+    def basis(self, rpm: Tensor, orders: Tensor) -> Tensor:
+        """Of all orders that are tried: first those near the lines, then those of their backgrounds.
+
+        A line is four bins of a Hann window wide, and so is what the mean leaves at order 0; background that would
+        lie there lies above the line instead. Where the speed is a signal, each window has its own.
+        """
+        line = (self.lines @ torch.cat([orders.double(), orders.new_ones(1, dtype=torch.float64)]))[:, None]
+        turns = rpm.double().mean(dim=-1)[..., None, None] / 60 * self.seconds
+        gap = 2.5 / (turns if rpm.ndim == 1 else turns[:, None])
+        away = TOLERANCE * line + gap + self.away
+        below = torch.where(line - away > gap, line - away, line + away + self.REACH)
+        near = (line * (1 + self.spread)).expand(*away.shape[:-1], self.NEAR)
+        tried = torch.cat([near.flatten(-2), torch.cat([below, line + away], dim=-1).flatten(-2)], dim=-1)
+        return self.spectrum.basis(rpm, tried)
+
+    def forward(self, lines: Tensor, basis: Tensor) -> Tensor:
+        magnitude = _squared(lines).sqrt()
+        smooth = nn.functional.avg_pool1d(
+            magnitude.flatten(0, 1)[:, None], self.width, 1, self.width // 2, count_include_pad=False
+        ).view(magnitude.shape)
+        power = squared_envelopes(_over(lines, smooth[..., None]), self.bands)
+        level: Tensor = (self.spectrum(_relative(power), basis) + LEVEL_FLOOR).log()
+        number = len(self.lines)
+        near, around = level[..., : number * self.NEAR], level[..., number * self.NEAR :]
+        highest = near.reshape(*near.shape[:-1], number, self.NEAR).amax(dim=-1)
+        background = around.reshape(*around.shape[:-1], number, 2 * self.AROUND).mean(dim=-1)
+        return (highest - background).flatten(-2)
+
+
+def _standardised(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Values (…, time) float64 by their mean and deviation, zeros where they are constant; and the mean so scaled."""
     mean = values.mean(dim=-1, keepdim=True)
     centred = values - mean
     deviation = centred.square().mean(dim=-1, keepdim=True).sqrt()
-    return centred, mean, torch.where(deviation == 0, 1.0, deviation)
+    return _over(centred, deviation).float(), _over(mean, deviation)
+
+
+def _squared(values: Tensor) -> Tensor:
+    """Squared magnitudes of complex numbers (…, 2)."""
+    squared: Tensor = values[..., 0].square() + values[..., 1].square()
+    return squared
+
+
+def _over(values: Tensor, scale: Tensor) -> Tensor:
+    """Values over a scale; where that is 0, as in a window without vibration, as they are."""
+    divided: Tensor = values / torch.where(scale == 0, 1.0, scale)
+    return divided
+
+
+def _relative(values: Tensor) -> Tensor:
+    """How far values are from their mean over time, in units of it."""
+    mean = values.mean(dim=-1, keepdim=True)
+    return _over(values - mean, mean)
