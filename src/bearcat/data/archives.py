@@ -5,7 +5,7 @@ every name, counts the bytes that really come out, and shows a file only once th
 an archive is found from its first bytes, so that a download is recognised before it has its final name. RAR needs the
 extra `fetch` and, for compressed members, a program such as unrar.
 
->>> [member.name for member in members(Path("KA04.rar"))]
+>>> members(Path("KA04.rar"))
 >>> samples = read_member(Path("KA04.rar"), "KA04/N15_M07_F10_KA04_1.mat")
 >>> unpack(Path("KA04.rar"), Path("data/pu"))
 """
@@ -29,10 +29,8 @@ from typing import IO, Any
 from bearcat.data.signals import reading
 from bearcat.errors import InputError
 
-ARCHIVES = (".zip", ".rar")
 MEMBER_LIMIT = 2**30  # bytes of one member in memory; the largest recording of the known datasets is far below
-UNPACK_LIMIT = 16 * 2**30
-FILES_LIMIT = 100_000
+UNPACK_LIMIT, FILES_LIMIT = 16 * 2**30, 100_000  # bytes and files that an archive may unpack to
 CHUNK = 2**20
 
 
@@ -41,38 +39,29 @@ class DamagedArchiveError(InputError):
 
 
 @dataclass(frozen=True)
-class Member:
-    """A regular file inside an archive: its name with forward slashes, and the size its header states."""
-
-    name: str
-    size: int
-
-
-@dataclass(frozen=True)
 class _Item:
     """Anything that an archive lists, except folders; `regular` is False for links and devices."""
 
     name: str
-    size: int
     regular: bool
     open: Callable[[], AbstractContextManager[IO[bytes]]]
 
 
 def is_archive(path: Path) -> bool:
     """Whether the name has the ending of an archive we can read."""
-    return path.name.lower().endswith(ARCHIVES)
+    return path.name.lower().endswith((".zip", ".rar"))
 
 
-def members(path: Path) -> list[Member]:
-    """The regular files of the archive, in its order."""
-    with closing(_items(path, FILES_LIMIT)) as items:
-        return [Member(item.name, item.size) for item in items if item.regular]
+def members(path: Path) -> list[str]:
+    """The names of the regular files of the archive, with forward slashes, in its order."""
+    with closing(_items(path)) as items:
+        return [item.name for item in items if item.regular]
 
 
 def read_member(path: Path, name: str, limit: int = MEMBER_LIMIT) -> bytes:
     """The bytes of one member, at most `limit`, checked against the archive's checksum."""
     contents = []
-    with closing(_items(path, FILES_LIMIT)) as items:
+    with closing(_items(path)) as items:
         for item in items:
             if item.regular and item.name == name:
                 contents.append(b"".join(_chunks(path, item, limit)))
@@ -83,7 +72,7 @@ def read_member(path: Path, name: str, limit: int = MEMBER_LIMIT) -> bytes:
     return contents[0]
 
 
-def unpack(path: Path, folder: Path, *, limit_bytes: int = UNPACK_LIMIT, limit_files: int = FILES_LIMIT) -> list[Path]:
+def unpack(path: Path, folder: Path) -> list[Path]:
     """Unpacks every file below the folder, all or none of them; identical files already there are kept.
 
     Members are written under numbers into a hidden folder, so that nothing left there by a kill could be taken for
@@ -95,7 +84,7 @@ def unpack(path: Path, folder: Path, *, limit_bytes: int = UNPACK_LIMIT, limit_f
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir()
         try:
-            return _place(path, _stage(path, folder, staging, limit_bytes, limit_files))
+            return _place(path, _stage(path, folder, staging))
         finally:
             shutil.rmtree(staging, ignore_errors=True)
 
@@ -137,14 +126,14 @@ def disk_errors(path: Path) -> Iterator[None]:
         raise InputError(f"cannot write {path} ({error.strerror or error}): put that right and {kept}") from error
 
 
-def _items(path: Path, limit_files: int) -> Generator[_Item, None, None]:
+def _items(path: Path) -> Generator[_Item, None, None]:
     """Everything that the archive lists, except folders; items can be opened until the generator is closed."""
     with reading(str(path), "an archive", DamagedArchiveError):
         with path.open("rb") as stream:
             is_rar = stream.read(6) == b"Rar!\x1a\x07"
         for count, item in enumerate(_rar_items(path) if is_rar else _zip_items(path), start=1):
-            if count > limit_files:
-                raise InputError(f"{path}: holds more than {limit_files} files, which is not believable")
+            if count > FILES_LIMIT:
+                raise InputError(f"{path}: holds more than {FILES_LIMIT} files, which is not believable")
             yield item
 
 
@@ -155,7 +144,7 @@ def _zip_items(path: Path) -> Generator[_Item, None, None]:
                 raise InputError(f"{path}: {info.filename!r} is neither stored nor deflated; unpack it by hand")
             kind = stat.S_IFMT(info.external_attr >> 16)  # 0 where the archive was not made on Unix
             if not info.is_dir():
-                yield _Item(info.filename, info.file_size, kind in {0, stat.S_IFREG}, partial(archive.open, info))
+                yield _Item(info.filename, kind in {0, stat.S_IFREG}, partial(archive.open, info))
 
 
 def _rar_items(path: Path) -> Generator[_Item, None, None]:
@@ -174,7 +163,7 @@ def _rar_items(path: Path) -> Generator[_Item, None, None]:
         for info in archive.infolist():
             if not info.is_dir():
                 regular = info.is_file() and info.file_redir is None
-                yield _Item(info.filename, info.file_size, regular, partial(open_member, info))
+                yield _Item(info.filename, regular, partial(open_member, info))
 
 
 def _chunks(path: Path, item: _Item, limit: int) -> Generator[bytes, None, None]:
@@ -187,12 +176,12 @@ def _chunks(path: Path, item: _Item, limit: int) -> Generator[bytes, None, None]
             yield chunk
 
 
-def _stage(path: Path, folder: Path, staging: Path, limit_bytes: int, limit_files: int) -> list[tuple[Path, Path]]:
+def _stage(path: Path, folder: Path, staging: Path) -> list[tuple[Path, Path]]:
     """Writes every member under a number; the pairs of written file and final path."""
-    staged: list[tuple[Path, Path]] = []
+    left, staged = UNPACK_LIMIT, list[tuple[Path, Path]]()
     files: set[str] = set()
     folders: set[str] = set()
-    with closing(_items(path, limit_files)) as items:
+    with closing(_items(path)) as items:
         for number, item in enumerate(items):
             if not item.regular:
                 raise InputError(f"{path}: holds {item.name!r}, a link or device; it was not unpacked, do so by hand")
@@ -202,9 +191,9 @@ def _stage(path: Path, folder: Path, staging: Path, limit_bytes: int, limit_file
                 raise InputError(f"{path}: was not unpacked, because {error}") from error
             _check_collision(path, item.name, files, folders)
             part = staging / f"{number:06}.part"
-            with part.open("wb") as stream, closing(_chunks(path, item, limit_bytes)) as chunks:
+            with part.open("wb") as stream, closing(_chunks(path, item, left)) as chunks:
                 for chunk in chunks:
-                    limit_bytes -= stream.write(chunk)
+                    left -= stream.write(chunk)
             staged.append((part, target))
     return staged
 

@@ -86,9 +86,7 @@ def require_licence(about: About, accepted: bool, root: Path) -> None:
         _write_json(root / RECORDS, records)
 
 
-def fetch(
-    downloads: Sequence[Download], root: Path, *, progress: Progress | None = None, unpack_archives: bool = True
-) -> list[Path]:
+def fetch(downloads: Sequence[Download], root: Path, *, progress: Progress | None = None) -> list[Path]:
     """Downloads what is not there yet, verifies all of it, then unpacks the archives beside themselves.
 
     Returns the downloaded files, in the order given. `progress` is called with the name, the bytes there are and
@@ -97,7 +95,7 @@ def fetch(
     targets = [_checked_target(download, root) for download in downloads]
     if len(set(targets)) < len(targets):
         raise InputError("two of the downloads have the same name: give each file its own")
-    if unpack_archives and any(target.suffix.lower() == ".rar" for target in targets):
+    if any(target.suffix.lower() == ".rar" for target in targets):
         archives.rar_reader()  # better missed now than after the download
     report = progress or (lambda *_: None)
     with _locked(root):
@@ -107,7 +105,7 @@ def fetch(
             transfer = _Transfer(download.address, download.name, target, known, report)
             _fetch_file(transfer, root, records, pinned=download.sha256 is not None)
         for download, target in zip(downloads, targets, strict=True):
-            if unpack_archives and archives.is_archive(target):
+            if archives.is_archive(target):
                 _unpack_once(download, target, root, records)
     return targets
 
@@ -144,51 +142,31 @@ def _locked(root: Path) -> Iterator[None]:
 
 
 def _fetch_file(transfer: _Transfer, root: Path, records: dict[str, Any], pinned: bool) -> None:
-    """Makes the file be there, verified and recorded."""
-    name, target = transfer.name, transfer.target
-    record = records["files"].get(name)
-    if target.exists():
-        found = _verify_present(transfer, record)
-    else:
+    """Makes the file be there, verified and recorded; a part that fails is set aside as NAME.bad."""
+    target, record = transfer.target, records["files"].get(transfer.name)
+    present = target.exists()
+    if not present:
         target.parent.mkdir(parents=True, exist_ok=True)
         _receive(transfer)
-        found = _verify_arrived(transfer, pinned)
-    if found != record:
+    file = target if present else transfer.part
+    digest = digest_file(file)
+    if transfer.known and digest != transfer.known:
+        sums = f"the SHA-256 {digest[:12]}… and not the expected {transfer.known[:12]}…"
+        if present:
+            raise InputError(f"{target} has {sums}: move it away and run the command again")
+        bad = file.replace(_bad(target))
+        transfer.state_file.unlink(missing_ok=True)
+        entry = "" if pinned else f", or remove its entry from {RECORDS} if the publisher replaced it"
+        raise InputError(f"{transfer.address} gave {sums}, set aside as {bad}: run the command again{entry}")
+    if not (present and record and record["sha256"] == digest):
+        arrived = {"address": transfer.address, "retrieved": _now()}
+        found = {"address": None, "retrieved": None, "found": _now()} if present else arrived
         # Recorded before it is named: killed in between, the whole part is found, verified and named by the next run.
-        records["files"][name] = found
+        records["files"][transfer.name] = {"sha256": digest, "bytes": file.stat().st_size, **found}
         _write_json(root / RECORDS, records)
-    if not target.exists():
-        transfer.part.replace(target)
+    if not present:
+        file.replace(target)
         transfer.state_file.unlink(missing_ok=True)
-
-
-def _verify_present(transfer: _Transfer, record: dict[str, Any] | None) -> dict[str, Any]:
-    """Checks a file that is there already; one that is new to us is recorded as found, without an address."""
-    target, digest = transfer.target, digest_file(transfer.target)
-    if transfer.known and digest != transfer.known:
-        raise InputError(f"{target} has {_sums(digest, transfer.known)}: move it away and run the command again")
-    if record and record["sha256"] == digest:
-        return record
-    return {"address": None, "sha256": digest, "bytes": target.stat().st_size, "retrieved": None, "found": _now()}
-
-
-def _verify_arrived(transfer: _Transfer, pinned: bool) -> dict[str, Any]:
-    """Checks a finished part; what fails is set aside as NAME.bad, neither used nor deleted."""
-    digest = digest_file(transfer.part)
-    if transfer.known and digest != transfer.known:
-        bad = transfer.part.replace(_bad(transfer.target))
-        transfer.state_file.unlink(missing_ok=True)
-        sums, entry = (
-            _sums(digest, transfer.known),
-            f", or remove its entry from {RECORDS} if the publisher replaced it",
-        )
-        again = "run the command again" + ("" if pinned else entry)
-        raise InputError(f"{transfer.address} gave {sums}, set aside as {bad}: {again}")
-    return {"address": transfer.address, "sha256": digest, "bytes": transfer.part.stat().st_size, "retrieved": _now()}
-
-
-def _sums(found: str, expected: str) -> str:
-    return f"the SHA-256 {found[:12]}… and not the expected {expected[:12]}…"
 
 
 def _bad(target: Path) -> Path:
@@ -242,10 +220,20 @@ def _attempt(transfer: _Transfer) -> None:
     except (OSError, http.client.HTTPException) as error:
         raise _network_error(transfer, error, have) from error
     with closing(response):
-        if response.status == 206:
-            state = _continued(transfer, state, have, response)
-        else:
-            have, state = 0, _begun(transfer, response)
+        etag = response.headers.get("ETag")  # If-Range may hold a strong one, else the date of the last change
+        version = etag if etag and not etag.startswith("W/") else response.headers.get("Last-Modified")
+        if have and response.status == 206:  # the rest, if it is of the same file
+            found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", "").strip())
+            total = int(found[2]) if found and found[2] != "*" else state["total"]
+            same = state["version"] in {None, version} and state["total"] in {None, total}
+            if not found or int(found[1]) != have or not same:
+                raise _changed(transfer)
+            state |= {"total": total}
+        elif response.status != 200 or response.headers.get_content_type() == "text/html":
+            kind = "a web page" if response.status == 200 else f"the status {response.status}"
+            raise InputError(f"{transfer.address} answered with {kind} instead of the file: {transfer.by_hand}")
+        else:  # the whole file, with its length if the server says
+            have, state = 0, {"address": transfer.address, "version": version, "total": response.length}
         _copy(transfer, response, have, state)
 
 
@@ -262,31 +250,6 @@ def _read_state(transfer: _Transfer) -> tuple[dict[str, Any], int]:
     except (OSError, ValueError, TypeError, KeyError):
         usable = False
     return (state, have) if usable else ({}, 0)
-
-
-def _version(response: Any) -> str | None:
-    """What If-Range may hold: a strong ETag, else the date of the last change."""
-    etag = response.headers.get("ETag")
-    version = etag if etag and not etag.startswith("W/") else response.headers.get("Last-Modified")
-    return None if version is None else str(version)
-
-
-def _begun(transfer: _Transfer, response: Any) -> dict[str, Any]:
-    """The server sends the whole file: which version that is, and its length if the server says."""
-    if response.status != 200 or response.headers.get_content_type() == "text/html":
-        kind = "a web page" if response.status == 200 else f"the status {response.status}"
-        raise InputError(f"{transfer.address} answered with {kind} instead of the file: {transfer.by_hand}")
-    return {"address": transfer.address, "version": _version(response), "total": response.length}
-
-
-def _continued(transfer: _Transfer, state: dict[str, Any], have: int, response: Any) -> dict[str, Any]:
-    """The server sends the rest: check that it is the rest of the same file."""
-    found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", "").strip())
-    total = int(found[2]) if found and found[2] != "*" else state["total"]
-    same = state["version"] in {None, _version(response)} and state["total"] in {None, total}
-    if not found or int(found[1]) != have or not same:
-        raise _changed(transfer)
-    return state | {"total": total}
 
 
 def _changed(transfer: _Transfer) -> _TryAgainError:

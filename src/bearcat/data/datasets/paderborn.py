@@ -145,7 +145,7 @@ def _contents(archives: list[Path]) -> dict[str, list[tuple[Path, str]]]:
     found: dict[str, list[tuple[Path, str]]] = {}
     for path in archives:
         for member in members(path):
-            found.setdefault(PurePosixPath(member.name).name, []).append((path, member.name))
+            found.setdefault(PurePosixPath(member).name, []).append((path, member))
     return found
 
 
