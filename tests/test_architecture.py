@@ -26,7 +26,6 @@ DATA_LAYERS = [
     {"bearing", "recording", "torch_forms", "files", "signals"},
     {"arrays", "tables", "archives"},
     {"instruments"},
-    {"formats"},
     {"inputs", "neighbours", "speed"},
     {"catalogue", "prepare", "stream"},
     {"datasets", "cache", "survey", "tasks", "fetch", "isolated"},

@@ -23,9 +23,8 @@ from scipy.io import wavfile
 from bearcat.data import arrays as arrays_module
 from bearcat.data import isolated, stream, tables
 from bearcat.data.arrays import read_mat
-from bearcat.data.formats import FORMATS, read_signals
 from bearcat.data.signals import BLOCK, TooLargeError
-from bearcat.data.stream import open_stream
+from bearcat.data.stream import FORMATS, open_stream, read_signals
 from bearcat.errors import InputError
 
 INSTRUMENTS = (".h5", ".hdf5", ".flac", ".tdms", ".uff", ".unv", ".mf4", ".mdf")

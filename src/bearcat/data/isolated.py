@@ -40,7 +40,6 @@ from typing import Any
 
 import numpy as np
 
-import bearcat.data.formats as formats
 import bearcat.data.stream as streams
 from bearcat.data.recording import Floats
 from bearcat.data.signals import BLOCK, Samples, Signals, TooLargeError, reading
@@ -97,7 +96,7 @@ def read_signals(path: Path, origin: str | None = None) -> Signals:
     """All channels of a file of the user's own, by a reader where its format is risky."""
     origin = str(path) if origin is None else origin
     if not is_risky(path):
-        return formats.read_signals(path, origin)
+        return streams.read_signals(path, origin)
     metadata, channels = read_arrays(_signals, path, origin)
     return Signals(origin, channels, metadata["rate"], rates=metadata["rates"])
 
@@ -122,7 +121,7 @@ def _own_readers(_: int) -> Readers:
 
 
 def _signals(path: str, origin: str) -> Arrays:
-    found = formats.read_signals(Path(path), origin)
+    found = streams.read_signals(Path(path), origin)
     return {"rate": found.rate, "rates": dict(found.rates)}, found.channels
 
 
@@ -177,9 +176,7 @@ class Readers:
             for name, kind, shape in head["arrays"]:
                 dtype = np.dtype(kind)
                 if dtype.kind not in "fiub" or math.prod(shape) * dtype.itemsize > self.memory:
-                    raise InputError(
-                        f"{origin}: cannot be read (its reader broke down); the file is damaged or hostile"
-                    )
+                    raise _broken(origin)
                 arrays[name] = np.empty(shape, dtype)
             for array in arrays.values():
                 left = array.reshape(-1).view(np.uint8)
@@ -276,7 +273,7 @@ class _Reader:
             self.reading = False
             if time.monotonic() >= self.until:  # the process has ended itself
                 raise TimeoutError(f"reading {self.origin} took too long")
-            raise InputError(f"{self.origin}: cannot be read (its reader broke down); the file is damaged or hostile")
+            raise _broken(self.origin)
         return reply
 
     def leave(self) -> None:
@@ -321,6 +318,10 @@ class _Reader:
             self.process = None
 
 
+def _broken(origin: str) -> InputError:
+    return InputError(f"{origin}: cannot be read (its reader broke down); the file is damaged or hostile")
+
+
 def work(descriptor: int, memory: int, forks: int, folder: str) -> None:
     """What a reader does until its parent is gone: it reads files, or forks a process for each."""
     connection = Connection(descriptor)
@@ -360,7 +361,7 @@ def _read(connection: Connection[Any, Any], order: dict[str, Any]) -> None:
     signal.setitimer(signal.ITIMER_REAL, order["seconds"])  # SIGALRM ends the process
     signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
     ahead, unsent = AHEAD, list[bytes]()  # a short recording is sent at once, for each message wakes its receiver
-    for reply in _arrays(order) if "call" in order else _blocks(order):
+    for reply in _replies(order):
         unsent.append(reply)
         ahead -= 1
         ends = reply.startswith((DONE, FAIL))
@@ -376,21 +377,16 @@ def _send(connection: Connection[Any, Any], replies: Sequence[bytes]) -> None:
     connection.send_bytes(b"".join(len(reply).to_bytes(4, "little") + reply for reply in replies))
 
 
-def _replies(function: Callable[[dict[str, Any]], Iterator[bytes]]) -> Callable[[dict[str, Any]], Iterator[bytes]]:
-    """Ends the replies, with the sentence where there is one."""
-
-    def replies(order: dict[str, Any]) -> Iterator[bytes]:
-        try:
-            yield from function(order)
-            yield DONE
-        except InputError as error:
-            problem = {"sentence": str(error), "field": error.field, "large": isinstance(error, TooLargeError)}
-            yield FAIL + json.dumps(problem).encode()
-
-    return replies
+def _replies(order: dict[str, Any]) -> Iterator[bytes]:
+    """What was asked for, and an end, with the sentence where the file is refused."""
+    try:
+        yield from _arrays(order) if "call" in order else _blocks(order)
+        yield DONE
+    except InputError as error:
+        problem = {"sentence": str(error), "field": error.field, "large": isinstance(error, TooLargeError)}
+        yield FAIL + json.dumps(problem).encode()
 
 
-@_replies
 def _blocks(order: dict[str, Any]) -> Iterator[bytes]:
     stream = streams.open_stream(Path(order["path"]), order["channel"], order["origin"])
     yield HEAD + json.dumps({"rate": stream.rate, "size": stream.size}).encode()
@@ -398,7 +394,6 @@ def _blocks(order: dict[str, Any]) -> Iterator[bytes]:
         yield DATA + block.tobytes()
 
 
-@_replies
 def _arrays(order: dict[str, Any]) -> Iterator[bytes]:
     module, name, *arguments = order["call"]
     with reading(order["origin"], "a file"):

@@ -23,13 +23,12 @@ from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
 from bearcat.data.datasets.folder import MANIFEST, Folder, FolderEntry, folder_entries, speed_in_name
-from bearcat.data.formats import FORMATS
 from bearcat.data.isolated import open_stream as open_stream  # so that all one needs to predict comes from here
 from bearcat.data.neighbours import MEASURED, Portrait, portrait
 from bearcat.data.prepare import Preparation
 from bearcat.data.recording import HEALTHY_NAMES, Floats, Integers, RecordingInfo, rate_ratio, spectral_shape
 from bearcat.data.signals import BLOCK
-from bearcat.data.stream import Stream
+from bearcat.data.stream import FORMATS, Stream
 from bearcat.diagnosis.physical import PhysicalDiagnosis, SecondOpinion, contradiction
 from bearcat.errors import InputError, suggest
 from bearcat.trust.accuracy import Booleans

@@ -27,10 +27,10 @@ import numpy as np
 from bearcat.data.bearing import find_bearing
 from bearcat.data.catalogue import About, Catalogue, Download, Entry, Problem
 from bearcat.data.files import checked_root, inside
-from bearcat.data.formats import FORMATS
 from bearcat.data.isolated import read_signals
 from bearcat.data.recording import Floats, Recording, RecordingInfo, stretch
 from bearcat.data.signals import Samples, Signals, reading
+from bearcat.data.stream import FORMATS
 from bearcat.errors import InputError, suggest
 from bearcat.storage import digest_file
 

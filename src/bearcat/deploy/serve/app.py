@@ -40,9 +40,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bearcat import __version__
 from bearcat.data.bearing import BEARINGS, Bearing
-from bearcat.data.formats import UPLOADS
 from bearcat.data.isolated import Readers
 from bearcat.data.signals import TooLargeError
+from bearcat.data.stream import UPLOADS
 from bearcat.deploy.serve.answer import (
     GEOMETRY,
     Answer,
