@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from bearcat.data.catalogue import About, Catalogue, Download, Entry, Problem
+from bearcat.data.catalogue import About, Catalogue, Dataset, Entry, Problem
 from bearcat.data.datasets.cwru import CWRU
 from bearcat.data.datasets.hit_sm import HITSM
 from bearcat.data.files import checked_root
@@ -35,7 +35,7 @@ CLASSES = {
 
 
 @dataclass(frozen=True)
-class AcrossMachines:
+class AcrossMachines(Dataset):
     """The settings of the dataset; `root` holds the folders cwru and hit-sm."""
 
     root: Path
@@ -44,9 +44,6 @@ class AcrossMachines:
         title="CWRU and HIT-SM as machines of one task: healthy, inner race, outer race",
         licence="those of the two datasets",
     )
-
-    def downloads(self) -> tuple[Download, ...]:
-        return ()
 
     def catalogue(self) -> Catalogue:
         root = checked_root(self.root)

@@ -104,7 +104,7 @@ class Dataset(Protocol):
 
     def downloads(self) -> tuple[Download, ...]:
         """The official files; empty where there is nothing to fetch."""
-        ...
+        return ()
 
     def catalogue(self) -> Catalogue: ...
 

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bearcat.data.bearing import Bearing, find_bearing
-from bearcat.data.catalogue import About, Catalogue, Download, Entry, Problem
+from bearcat.data.catalogue import About, Catalogue, Dataset, Entry, Problem
 from bearcat.data.files import checked_root, inside
 from bearcat.data.isolated import read_arrays
 from bearcat.data.recording import Recording
@@ -40,7 +40,7 @@ UNSAID = {"", "none", "unknown", "nan"}
 
 
 @dataclass(frozen=True)
-class Collection:
+class Collection(Dataset):
     """The settings of the dataset; `domain` and `label` are columns of its table, several of them joined by +."""
 
     root: Path
@@ -54,9 +54,6 @@ class Collection:
         reference="V. Bauler, bearing-datasets, doi:10.5281/zenodo.23062167",
         homepage="https://github.com/VictorBauler/BearingDatasets",
     )  # fmt: skip
-
-    def downloads(self) -> tuple[Download, ...]:
-        return ()
 
     def catalogue(self) -> Catalogue:
         root = checked_root(self.root)

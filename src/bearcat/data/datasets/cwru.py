@@ -10,7 +10,7 @@ length and resampled to 12 kHz after an anti-alias filter, so that no class can 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import ClassVar
 
@@ -59,11 +59,8 @@ class CWRU:
     )
 
     def downloads(self) -> tuple[Download, ...]:
-        return tuple(
-            Download(f"https://engineering.case.edu/sites/default/files/{number}.mat", f"{number}.mat")
-            for numbers in FILES.values()
-            for number in numbers
-        )
+        base, names = "https://engineering.case.edu/sites/default/files", [f"{n}.mat" for n in chain(*FILES.values())]
+        return tuple(Download(f"{base}/{name}", name) for name in names)
 
     def catalogue(self) -> Catalogue:
         if self.channel not in CHANNELS:
@@ -78,8 +75,7 @@ class CWRU:
             if len(places) == 1:
                 entries.append(self._entry(domain, label, number, places[0]))
             else:
-                what = f"{domain}, {label}"
-                problems.append(Problem.about_file(f"{number}.mat", places, self.root, what, domain))
+                problems.append(Problem.about_file(f"{number}.mat", places, self.root, f"{domain}, {label}", domain))
         return Catalogue(tuple(FILES), CLASSES, tuple(entries), tuple(problems))
 
     def _entry(self, domain: str, label: str, number: int, path: Path) -> Entry:
@@ -95,13 +91,11 @@ class CWRU:
                 )
             signal = np.atleast_1d(variables[variable])
             published = 4 * RATE if label == "normal" and signal.size > LONGEST_AT_12_KHZ else RATE
-            recording = Recording(
-                signal=signal, rate=published, label=label, domain=domain, channel=self.channel, origin=origin
-            )
             rpm = float(np.ravel(variables.get(f"X{number:03d}RPM", SPEEDS[domain]))[0])
-            recording = replace(
-                recording, rpm=rpm, bearing=BEARING, machine="CWRU test rig", sensor=CHANNELS[self.channel]
-            )
+            recording = Recording(
+                signal=signal, rate=published, label=label, domain=domain, channel=self.channel, origin=origin, rpm=rpm,
+                bearing=BEARING, machine="CWRU test rig", sensor=CHANNELS[self.channel],
+            )  # fmt: skip
             return replace(resample(recording, rate), rate=RATE)
 
         rate = self.normal_rate if label == "normal" else RATE

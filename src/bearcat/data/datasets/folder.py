@@ -25,7 +25,7 @@ from typing import ClassVar
 import numpy as np
 
 from bearcat.data.bearing import find_bearing
-from bearcat.data.catalogue import About, Catalogue, Download, Entry, Problem
+from bearcat.data.catalogue import About, Catalogue, Dataset, Entry, Problem
 from bearcat.data.files import checked_root, inside
 from bearcat.data.isolated import read_signals
 from bearcat.data.recording import Floats, Recording, RecordingInfo, stretch
@@ -160,7 +160,7 @@ def with_channel(catalogue: Catalogue, channel: str | None) -> Catalogue:
 
 
 @dataclass(frozen=True)
-class Folder:
+class Folder(Dataset):
     """The settings of the dataset; `root` is a folder of domains, or holds a manifest.
 
     A value in a manifest, or a speed in the name of a domain, takes precedence over these settings.
@@ -181,9 +181,6 @@ class Folder:
             raise InputError(f"the speed must be a positive number of rpm, not {self.rpm:g}", "rpm")
         if self.bearing is not None:
             find_bearing(self.bearing)
-
-    def downloads(self) -> tuple[Download, ...]:
-        return ()
 
     def catalogue(self) -> Catalogue:
         root, notes, problems = checked_root(self.root), list[str](), list[Problem]()

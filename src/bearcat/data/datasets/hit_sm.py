@@ -8,7 +8,7 @@ A whole rig may be missing; a missing file of a rig that exists is a problem.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import ClassVar
@@ -48,9 +48,7 @@ class HITSM:
         base = "https://raw.githubusercontent.com/hitwzc/Bearing-datasets/main"
         return tuple(
             Download(f"{base}/{quote(folder)}/{state}_{speed}.mat", f"{rig}/{state}_{speed}.mat")
-            for rig, folder in RIGS.items()
-            for speed in SPEEDS
-            for state in CLASSES
+            for (rig, folder), speed, state in product(RIGS.items(), SPEEDS, CLASSES)
         )
 
     def catalogue(self) -> Catalogue:
@@ -85,8 +83,10 @@ class HITSM:
                 raise InputError(
                     f"{origin}: should hold one signal, but holds {', '.join(signals) or 'none'}; fetch it again"
                 )
-            name, signal = next(iter(signals.items()))
-            recording = Recording(signal=signal, rate=RATE, label=label, domain=domain, channel=name, origin=origin)
-            return replace(recording, rpm=float(speed), bearing=BEARINGS["6205"], machine=rig)
+            ((name, signal),) = signals.items()
+            return Recording(
+                signal=signal, rate=RATE, label=label, domain=domain, channel=name, origin=origin, rpm=float(speed),
+                bearing=BEARINGS["6205"], machine=rig,
+            )  # fmt: skip
 
         return Entry(domain, label, origin, path, "hit-sm-1", read)

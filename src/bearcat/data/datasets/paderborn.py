@@ -10,10 +10,10 @@ below the root: in `KA04/`, in `N15_M07_F10/`, in one flat folder, or still insi
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, replace
-from itertools import product
+from dataclasses import dataclass
+from itertools import chain, product
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -121,11 +121,11 @@ class Paderborn:
                     file.write(read_member(path, member, limit=MEMBER_LIMIT))
                     file.flush()
                     _, arrays = read_arrays(_read_channel, Path(file.name), origin, *wanted)
-            recording = Recording(
-                signal=arrays["signal"], rate=RATE, label=label, domain=condition, channel=self.channel, origin=origin
-            )
-            speed = 100.0 * int(condition[1:3])  # N15: 1500 rpm
-            return replace(recording, rpm=speed, bearing=BEARINGS["6203"], machine="Paderborn test rig")
+            return Recording(
+                signal=arrays["signal"], rate=RATE, label=label, domain=condition, channel=self.channel, origin=origin,
+                rpm=100.0 * int(condition[1:3]),  # N15: 1500 rpm
+                bearing=BEARINGS["6203"], machine="Paderborn test rig",
+            )  # fmt: skip
 
         return Entry(condition, label, origin, path, f"paderborn-1 {member} {self.channel}", read)
 
@@ -133,10 +133,8 @@ class Paderborn:
 def _archives(root: Path) -> dict[str, list[Path]]:
     """The archives below the root, by the bearing in their name."""
     found: dict[str, list[Path]] = {}
-    for paths in found_files(root, "K*.*").values():
-        for path in paths:
-            if is_archive(path):
-                found.setdefault(path.name.split(".")[0], []).append(path)
+    for path in filter(is_archive, chain(*found_files(root, "K*.*").values())):
+        found.setdefault(path.name.split(".")[0], []).append(path)
     return found
 
 
@@ -150,12 +148,9 @@ def _contents(archives: list[Path]) -> dict[str, list[tuple[Path, str]]]:
 
 
 def _read_channel(path: str, origin: str, stem: str, channel: str) -> Arrays:
-    with Path(path).open("rb") as file:
-        return {}, {"signal": _channel(read_mat(file, origin), stem, channel, origin)}
-
-
-def _channel(variables: dict[str, Any], stem: str, channel: str, origin: str) -> Any:
     """The data of a named channel: a struct named like the file, whose `Y` lists structs with `Name` and `Data`."""
+    with Path(path).open("rb") as file:
+        variables = read_mat(file, origin)
     structs = {name: value for name, value in variables.items() if hasattr(value, "_fieldnames")}
     measurement = structs.get(stem) or next(iter(structs.values()), None)
     if measurement is None or "Y" not in measurement._fieldnames:
@@ -167,4 +162,4 @@ def _channel(variables: dict[str, Any], stem: str, channel: str, origin: str) ->
     found = {str(struct.Name): struct.Data for struct in listed}
     if channel not in found:
         raise InputError(f"{origin}: has no channel '{channel}'{suggest(channel, found)}")
-    return np.atleast_1d(found[channel])
+    return {}, {"signal": np.atleast_1d(found[channel])}

@@ -17,9 +17,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from bearcat.data.catalogue import About, Catalogue, Download, Entry, find_domain
-from bearcat.data.datasets.simulate.limits import check
-from bearcat.data.datasets.simulate.settings import CONDITIONS, FAULTS, Settings
+from bearcat.data.catalogue import About, Catalogue, Dataset, Entry, find_domain
+from bearcat.data.datasets.simulate.settings import CONDITIONS, FAULTS, Settings, check
 from bearcat.data.datasets.simulate.vibration import Defect, simulate
 from bearcat.data.recording import Recording
 from bearcat.errors import InputError, suggest
@@ -31,7 +30,7 @@ HEALTHY = "healthy"
 
 
 @dataclass(frozen=True)
-class Simulated(Settings):
+class Simulated(Settings, Dataset):
     """The simulated dataset: its fields are the parameters of the model, all in `Settings`."""
 
     about: ClassVar[About] = About(
@@ -60,15 +59,11 @@ class Simulated(Settings):
             raise InputError(f"unknown class '{label}'{suggest(label, classes)}")
         condition = find_domain(condition, self.conditions)
         origin = f"simulated/{condition}/{label}/{measurement}"
-        samples = simulate(self, CONDITIONS[condition], classes[label], origin)
-        recording = Recording(
-            signal=samples.astype(np.float32), rate=float(self.rate), label=label, domain=condition, origin=origin
-        )
-        speed = CONDITIONS[condition].speed
-        return replace(recording, channel="acceleration", rpm=speed, bearing=self.bearing, machine="simulated")
-
-    def downloads(self) -> tuple[Download, ...]:
-        return ()
+        samples = simulate(self, CONDITIONS[condition], classes[label], origin).astype(np.float32)
+        return Recording(
+            signal=samples, rate=float(self.rate), label=label, domain=condition, origin=origin, machine="simulated",
+            channel="acceleration", rpm=CONDITIONS[condition].speed, bearing=self.bearing,
+        )  # fmt: skip
 
     def catalogue(self) -> Catalogue:
         classes = tuple(self.classes())
