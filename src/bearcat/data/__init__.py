@@ -31,40 +31,10 @@ from bearcat.errors import InputError, suggest
 from bearcat.settings import cache_folder, override
 
 __all__ = [
-    "BEARINGS",
-    "CWRU",
-    "DATASETS",
-    "HITSM",
-    "About",
-    "AcrossMachines",
-    "Bearing",
-    "Catalogue",
-    "Collection",
-    "Dataset",
-    "Download",
-    "Entry",
-    "Folder",
-    "Paderborn",
-    "Preparation",
-    "Problem",
-    "Recording",
-    "RecordingInfo",
-    "Simulated",
-    "Split",
-    "SplitTask",
-    "Task",
-    "Windows",
-    "cache_folder",
-    "cached_windows",
-    "dataset_label",
-    "default_root",
-    "find_bearing",
-    "join",
-    "load",
-    "open_dataset",
-    "prepare",
-    "resample",
-    "split_task",
+    "BEARINGS", "CWRU", "DATASETS", "HITSM", "About", "AcrossMachines", "Bearing", "Catalogue", "Collection", "Dataset",
+    "Download", "Entry", "Folder", "Paderborn", "Preparation", "Problem", "Recording", "RecordingInfo", "Simulated",
+    "Split", "SplitTask", "Task", "Windows", "cache_folder", "cached_windows", "dataset_label", "default_root",
+    "find_bearing", "join", "load", "open_dataset", "prepare", "resample", "split_task",
 ]  # fmt: skip
 
 DATASETS: dict[str, type[Dataset]] = {
@@ -76,6 +46,7 @@ DATASETS: dict[str, type[Dataset]] = {
     "collection": Collection,
     "folder": Folder,
 }
+OWN = ("folder", "collection")  # of which the path is given
 
 
 def default_root(name: str) -> Path:
@@ -108,13 +79,11 @@ def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str
         kind = _kind_of(default_root(name))  # a folder of recordings beside those of the known datasets
     if kind is None:
         if root is not None or not (Path(name).exists() or "/" in name or os.sep in name):
-            known = [
-                dataset for dataset in DATASETS if dataset not in ("folder", "collection")
-            ]  # of which the path is given
+            known = [dataset for dataset in DATASETS if dataset not in OWN]
             raise InputError(f"unknown dataset '{name}'{suggest(name, known)} (or give the path of your own folder)")
         kind, root = _kind_of(Path(name)), _folder_of(Path(name))
     if "root" in {field.name for field in dataclasses.fields(kind)}:  # type: ignore[arg-type]
-        if name in ("folder", "collection") and root is None:
+        if name in OWN and root is None:
             raise InputError(f"the dataset '{name}' needs its folder; give it with --root")
         place = default_root(name).parent if kind is AcrossMachines else default_root(name)  # it has several folders
         return override(kind(root=root or place), settings or {})  # type: ignore[call-arg]

@@ -23,7 +23,7 @@ import numpy as np
 from bearcat.data.cache import metadata
 from bearcat.data.catalogue import Catalogue, Dataset
 from bearcat.data.datasets.folder import Folder, FolderEntry, folder_entries, with_channel
-from bearcat.data.inputs import INPUTS, Input, PhysicalInput, find_input
+from bearcat.data.inputs import INPUTS, PhysicalInput, find_input
 from bearcat.data.neighbours import Portrait, odd_rates, odd_recordings, portrait
 from bearcat.data.prepare import Preparation
 from bearcat.data.recording import Floats, Recording, RecordingInfo, count_windows
@@ -153,35 +153,35 @@ def measure(entry: FolderEntry) -> Measurement:
     info = entry.row.metadata(signals)
     channels = {}
     for name, samples in signals.channels.items():
-        measured = _measure_channel(np.asarray(samples))
-        seen = portrait(info, np.asarray(samples)) if measured.unlike != UNMEASURED else None
-        channels[name] = replace(measured, portrait=seen)
+        impulsiveness, unlike = _impulsiveness(samples)
+        compared = None if unlike == UNMEASURED else portrait(info, samples)
+        channels[name] = ChannelMeasurement(len(samples), impulsiveness, unlike, compared)
     return Measurement(channels=channels, **vars(info))
 
 
-def _measure_channel(samples: Floats) -> ChannelMeasurement:
-    """How impulsive a channel is, and whether it may be a vibration at all."""
-    size, part = len(samples), samples[:MEASURED].astype(np.float64)
-    length = min(SEGMENT, size)
+def _impulsiveness(samples: Floats) -> tuple[float, str | None]:
+    """How impulsive a channel is, and why it cannot be a vibration."""
+    part = samples[:MEASURED].astype(np.float64)
+    length = min(SEGMENT, len(samples))
     segments = part[: len(part) // length * length].reshape(-1, length)
     if not np.isfinite(segments).all() or length < 16:  # reading will name such a file
-        return ChannelMeasurement(size, 0.0, UNMEASURED)
+        return 0.0, UNMEASURED
     segments = segments - segments.mean(axis=1, keepdims=True)
     lines = np.fft.rfft(segments, axis=1)
     power = (np.abs(np.fft.rfft(segments * np.hanning(length), axis=1)) ** 2).sum(axis=0)  # a ramp leaks without
     low, high = np.percentile(part, [0.1, 99.9])
     if power.sum() == 0 or high == low:
-        return ChannelMeasurement(size, 0.0, "does not change")
+        return 0.0, "does not change"
     if power[: max(1, length // 256) + 1].sum() > 0.999 * power.sum():
-        return ChannelMeasurement(size, 0.0, "changes slowly, as temperature or load do")
+        return 0.0, "changes slowly, as temperature or load do"
     middle = (np.median(part) - low) / (high - low)
     if not 0.15 < middle < 0.85:
-        return ChannelMeasurement(size, 0.0, "stands at one level with pulses to one side, as a tachometer does")
+        return 0.0, "stands at one level with pulses to one side, as a tachometer does"
     lines[:, : length // 8] = 0
     ringing = np.fft.irfft(lines, n=length, axis=1)
     square = (ringing**2).mean(axis=1)
     kurtosis = np.divide((ringing**4).mean(axis=1), square**2, out=np.full(len(square), 3.0), where=square > 0)
-    return ChannelMeasurement(size, float(np.median(kurtosis)))
+    return float(np.median(kurtosis)), None
 
 
 def choose(measurements: Sequence[Measurement], task: Task, requested: Requested) -> DataSettings:
@@ -194,14 +194,12 @@ def choose(measurements: Sequence[Measurement], task: Task, requested: Requested
     classes = classes_of((recording.origin, recording.label) for recording in source)
     chooser = _Chooser(source, target, requested)
     channel, rate = chooser.channel(), chooser.rate()
-    chooser.warn_of_odd_ones(channel)
+    portraits = [_chosen(recording, channel).portrait for recording in chooser.recordings]
+    chooser.warnings += odd_recordings([found for found in portraits if found is not None])
     samples = {recording.origin: _samples(recording, channel, rate) for recording in chooser.recordings}
-    kind = chooser.input(rate)
-    preparation = chooser.window(samples, rate, find_input(kind))
+    preparation = chooser.window(samples, rate, chooser.input(rate))
     counts = _counts(samples, preparation.length, preparation.step)
-    split = chooser.split(counts, preparation)
-    preparation = replace(preparation, input=kind)
-    balance = chooser.balance(counts)
+    split, balance = chooser.split(counts, preparation), chooser.balance(counts)
     chooser.warn_of_classes(classes)
     return DataSettings(preparation, split, channel, balance, tuple(chooser.choices), tuple(chooser.warnings))
 
@@ -233,10 +231,8 @@ def _chosen(recording: Measurement, channel: str | None) -> ChannelMeasurement:
 
 def _samples(recording: Measurement, channel: str | None, rate: float | None) -> int:
     """How many samples a recording has at the chosen rate."""
-    chosen = _chosen(recording, channel)
-    if rate is None or recording.rate is None or recording.rate == rate:
-        return chosen.samples
-    return math.ceil(chosen.samples * Fraction(rate / recording.rate).limit_denominator(1000))
+    ratio = Fraction(rate / recording.rate).limit_denominator(1000) if rate and recording.rate else Fraction(1)
+    return math.ceil(_chosen(recording, channel).samples * ratio)
 
 
 def _counts(samples: Mapping[str, int], length: int, stride: int) -> dict[str, int]:
@@ -277,9 +273,8 @@ class _Chooser:
                 f" {', '.join(other.channels)}); name them alike, or list the files in a manifest with a column"
                 " 'channel'"
             )
-        channel, reason = common[0], "it is the only one that all recordings have"
-        if len(common) > 1:
-            channel, reason = self._most_impulsive(common)
+        alone = common[0], "it is the only one that all recordings have"
+        channel, reason = self._most_impulsive(common) if len(common) > 1 else alone
         self.choose("channel", channel, reason)
         return channel
 
@@ -341,8 +336,9 @@ class _Chooser:
             )
         return rate
 
-    def window(self, samples: Mapping[str, int], rate: float | None, chosen: Input) -> Preparation:
+    def window(self, samples: Mapping[str, int], rate: float | None, kind: str) -> Preparation:
         """The longest sensible window, and as little overlap as gives enough windows."""
+        chosen = find_input(kind)
         slowest = min((recording.rpm for recording in self.recordings if recording.rpm), default=None)
         wanted, reason = USUAL, "the paper's; shaft speeds, which might ask for more, are not known"
         least = SHORTEST
@@ -386,7 +382,7 @@ class _Chooser:
             windows = f"{few} windows of the rarest class '{rare}' and {self._of_target(counts)} of the target"
             self.choose("stride", "no overlap" if stride == length else overlap, f"it gives {windows}")
         one_rate = self.requested.rate is None and len({recording.rate for recording in self.recordings}) == 1
-        return Preparation(length=length, stride=None if stride == length else stride, rate=None if one_rate else rate)
+        return Preparation(kind, length, None if stride == length else stride, None if one_rate else rate)
 
     def _with_enough(self, lengths: Sequence[int], samples: Mapping[str, int], target: int) -> tuple[int, int]:
         """The first length and stride that give enough windows, or else the last."""
@@ -447,11 +443,6 @@ class _Chooser:
         drawn = "; each class is drawn equally often, and counts equally in calibration" if uneven else ""
         self.choose("balance", "on" if uneven else "off", reason + drawn)
         return uneven
-
-    def warn_of_odd_ones(self, channel: str | None) -> None:
-        """Warns of recordings that differ from their neighbours."""
-        chosen = [_chosen(recording, channel) for recording in self.recordings]
-        self.warnings += odd_recordings([found.portrait for found in chosen if found.portrait is not None])
 
     def warn_of_classes(self, classes: Sequence[str]) -> None:
         """Warns of classes with a single recording, and of those that only the target has."""

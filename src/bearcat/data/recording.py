@@ -104,10 +104,6 @@ class Recording(RecordingInfo):
                 f" {bad[0]}; leave that part out with start and stop, or give a number", "rpm"
             )  # fmt: skip
 
-    @property
-    def seconds(self) -> float | None:
-        return None if self.rate is None else self.signal.size / self.rate
-
 
 @dataclass(frozen=True, eq=False)
 class Windows:

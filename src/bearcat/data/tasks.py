@@ -55,9 +55,7 @@ class Split:
 
     scheme: str = "window"  # the paper's. Windows of one recording stand on both sides: see docs/protocol.md
     test: float = 0.2  # the share held out
-    gap: int = (
-        1  # "block": windows left out on each side of the test block, in addition to those that share its samples
-    )
+    gap: int = 1  # "block": windows left out on each side of the test block, beyond those that share its samples
 
     def __post_init__(self) -> None:
         if self.scheme not in SCHEMES:
@@ -210,11 +208,8 @@ class SplitTask:
 
     def outline(self) -> TrainingData:
         """The training data with zeros for values, which take no memory: for shapes and counts."""
-        return self._training(
-            lambda windows, index: np.broadcast_to(
-                windows.values.dtype.type(0), (len(index), *windows.values.shape[1:])
-            )
-        )
+        zero = np.float32(0)
+        return self._training(lambda windows, index: np.broadcast_to(zero, (len(index), *windows.values.shape[1:])))
 
     @cached_property
     def held_back(self) -> HeldBack:
@@ -230,16 +225,9 @@ class SplitTask:
             return Labelled(take(self.source, index), codes[index], source[index], domain[source[index]])
 
         recording = number[self.target.recording[self.target_train]]
-        return TrainingData(
-            classes=self.classes,
-            source_train=labelled(self.source_train),
-            source_test=labelled(self.source_test),
-            target_train=Unlabelled(
-                take(self.target, self.target_train),
-                recording,
-                self.reference[self.target_train] if len(self.reference) else self.reference,
-            ),
-        )
+        reference = self.reference[self.target_train] if len(self.reference) else self.reference
+        target = Unlabelled(take(self.target, self.target_train), recording, reference)
+        return TrainingData(self.classes, labelled(self.source_train), labelled(self.source_test), target)
 
 
 def split_task(
@@ -268,9 +256,8 @@ def mixed_task(task: Task, source: Windows, target: Windows, split: Split, seed:
     labels = dict.fromkeys(str(info.label) for info in (*source.recordings, *target.recordings) if info.label)
     mix = mix.spelled(tuple(labels))
     learnt = [info.label not in mix.unknown for info in source.recordings]
-    kept = [
-        not (mix.keep and info.label not in mix.keep) and info.label not in mix.without for info in target.recordings
-    ]
+    wanted = set(mix.keep or (info.label for info in target.recordings)) - set(mix.without)
+    kept = [info.label in wanted for info in target.recordings]
     if not any(kept):
         raise InputError(f"the target '{task.target}' holds nothing of what is to be kept ({mix}); keep other classes")
     source, target = of_recordings(source, learnt), of_recordings(target, kept)
@@ -316,19 +303,18 @@ def _references(mix: Mix, recordings: Sequence[RecordingInfo], classes: tuple[st
              if info.label == label and label in classes}  # fmt: skip
     if found:
         return found
-    named = [
-        number for number, info in enumerate(recordings) if info.origin == wanted or info.origin.endswith(f"/{wanted}")
-    ]
+    named = {number: info for number, info in enumerate(recordings) if f"/{info.origin}".endswith(f"/{wanted}")}
     if not named:
         raise InputError(f"--reference: no recording of the target '{domain}' has the label or the name '{wanted}'")
     if len(named) > 1:
-        names = ", ".join(recordings[number].origin for number in named[:3])
+        names = ", ".join([info.origin for info in named.values()][:3])
         raise InputError(f"--reference: '{wanted}' names several recordings ({names}); give more of the path")
     if healthy is None:
         raise InputError("--reference names a recording, but no class of the source is called healthy or normal")
-    if recordings[named[0]].label not in (None, healthy):
-        raise InputError(f"--reference: {recordings[named[0]].origin} is labelled '{recordings[named[0]].label}'")
-    return {named[0]: classes.index(healthy)}
+    ((number, info),) = named.items()
+    if info.label not in (None, healthy):
+        raise InputError(f"--reference: {info.origin} is labelled '{info.label}'")
+    return {number: classes.index(healthy)}
 
 
 def _check_domains(task: Task, source: Windows, target: Windows) -> None:
@@ -410,8 +396,7 @@ def _blocks(windows: Windows, split: Split, random: np.random.Generator) -> tupl
         if len(members) < size + 2 * gap + 1:
             raise InputError(
                 f"{recording.origin}: {len(members)} windows are too few for a test block of {size} between gaps of"
-                f" {gap};"
-                " use longer recordings or the split 'window'"
+                f" {gap}; use longer recordings or the split 'window'"
             )
         first = int(random.integers(len(members) - size + 1))
         test[members[first : first + size]] = True
