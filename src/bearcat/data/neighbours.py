@@ -32,14 +32,10 @@ CLIPPED = 0.002  # of the samples, at the highest or lowest value
 LISTED = 5  # sentences of one kind
 
 
-@dataclass(frozen=True, eq=False)
-class Portrait:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Portrait(RecordingInfo):
     """What a recording looks like beside others."""
 
-    origin: str
-    domain: str
-    label: str | None
-    rate: float | None
     value: float | None  # of a constant signal
     level: float  # dB of the standard deviation
     shape: NDArray[Any] | None  # (band,) the mean spectral shape; None where the recording is too short
@@ -53,15 +49,12 @@ def portrait(info: RecordingInfo, samples: NDArray[Any]) -> Portrait:
     part = part[np.isfinite(part)]
     if part.size == 0:
         raise InputError(f"{info.origin}: holds no finite samples; record it again")
-    spread, shape = float(part.std()), None
-    constant = bool(np.ptp(part) == 0)
+    shape, constant = None, bool(np.ptp(part) == 0)
     if part.size >= WINDOW and not constant:
         shape = spectral_shape(cut_samples(part.astype(np.float32), WINDOW, WINDOW)[:, None]).mean(axis=0)
-    level = 20 * float(np.log10(max(spread, 1e-300)))
-    value = float(part[0]) if constant else None
     return Portrait(
-        info.origin, info.domain, info.label, info.rate, value, level, shape, 0.0 if constant else _clipped(part),
-        float(np.abs(part).max()),
+        value=float(part[0]) if constant else None, level=20 * float(np.log10(max(float(part.std()), 1e-300))),
+        shape=shape, clipped=0.0 if constant else _clipped(part), peak=float(np.abs(part).max()), **vars(info.info()),
     )  # fmt: skip
 
 
@@ -100,7 +93,7 @@ def _clipped_ones(portraits: Sequence[Portrait]) -> Iterator[str]:
             yield f"{recording.origin}: is clipped, {share}; record it again with a lower gain"
 
 
-def odd_rates(recordings: Sequence[Portrait | RecordingInfo]) -> Iterator[str]:
+def odd_rates(recordings: Sequence[RecordingInfo]) -> Iterator[str]:
     """Recordings of a rate that nearly no other has."""
     if not recordings:
         return

@@ -85,15 +85,15 @@ def open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
     trailing = delimiter is not None and probe.rstrip(" ").endswith(delimiter)
     clocks = clock.search(probe) is not None
 
+    def trimmed(row: str) -> str:
+        return row.rstrip(" ").removesuffix(delimiter or "") if trailing else row
+
     def fields(row: str) -> list[str]:
-        row = row.rstrip(" ").removesuffix(delimiter or "") if trailing else row
-        return [text.strip().strip('"') for text in row.split(delimiter)]
+        return [text.strip().strip('"') for text in trimmed(row).split(delimiter)]
 
     def parse(rows: list[str]) -> Samples:
-        if clocks:
-            rows = [clock.sub(_seconds, row) for row in rows]
-        if trailing:
-            rows = [row.rstrip(" ").removesuffix(delimiter or "") for row in rows]
+        rows = [clock.sub(_seconds, row) for row in rows] if clocks else rows
+        rows = [trimmed(row) for row in rows] if trailing else rows
         rows = [row.replace(",", ".") for row in rows] if decimal_comma else rows
         return np.loadtxt(rows, delimiter=delimiter, ndmin=2, comments=None)
 
@@ -114,9 +114,7 @@ def open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
         for rows in blocks:
             yield dict(zip(head, parse(rows).T, strict=True))
 
-    return _from_table(
-        origin, {name: np.empty(0) if name in coarse else column for name, column in head.items()}, parts
-    )
+    return _from_table(origin, head | dict.fromkeys(coarse, np.empty(0)), parts)
 
 
 def _header(above: Sequence[str], fields: Callable[[str], list[str]], columns: int) -> list[str]:
@@ -172,17 +170,24 @@ def _line_blocks(file: BinaryIO, origin: str) -> Iterator[list[str]]:
             yield rows
 
 
-def open_parquet(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
+def load_pyarrow(origin: str) -> Any:
+    """The module, which reads parquet, or the command that installs it."""
     try:
-        from pyarrow import Table, parquet, types
+        import pyarrow.parquet
     except ImportError as error:
         raise InputError(f"{origin}: parquet needs an extra; pip install 'bearcat[formats]'") from error
+    return pyarrow
+
+
+def open_parquet(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
+    pyarrow = load_pyarrow(origin)
+    types = pyarrow.types
 
     def is_numeric(kind: Any) -> bool:
         kind = kind.value_type if types.is_dictionary(kind) else kind
         return bool(types.is_integer(kind) or types.is_floating(kind))
 
-    opened = parquet.ParquetFile(file, buffer_size=2**16, pre_buffer=False)  # pages are read as they are needed
+    opened = pyarrow.parquet.ParquetFile(file, buffer_size=2**16, pre_buffer=False)  # pages are read as they are needed
     schema = opened.schema_arrow
     if len(set(schema.names)) != len(schema.names):
         raise ValueError("two of its columns have the same name")
@@ -192,7 +197,7 @@ def open_parquet(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
         return opened.iter_batches(rows, columns=list(names), use_threads=False) if names else iter(())
 
     def columns(rows: Sequence[Any]) -> Part:
-        table = Table.from_batches(rows)
+        table = pyarrow.Table.from_batches(rows)
         return {name: table[name].to_numpy() for name in table.column_names}
 
     first = list(islice(batches([field.name for field in schema if is_numeric(field.type)], PROBED), 4))

@@ -27,6 +27,7 @@ from bearcat.data.files import checked_root, inside
 from bearcat.data.isolated import read_arrays
 from bearcat.data.recording import Recording
 from bearcat.data.signals import Samples, reading
+from bearcat.data.tables import load_pyarrow
 from bearcat.errors import InputError, suggest
 
 TABLE, SIGNALS = "metadata.parquet", "signals"
@@ -36,7 +37,7 @@ NEEDED = ("signal_id", "channel", "fs", "fault_type", *PLACE)
 DOMAINS = ("operating_condition", "speed_rpm", "load", "rig", "bearing_model", "sensor_location")
 MOST_DOMAINS = 50
 VIBRATION = {"acceleration", "velocity", "displacement", "unknown"}  # values of the column quantity
-UNSAID = {"", "none", "unknown", "nan"}
+UNSAID = {"", "unknown", "nan"}  # of a label; "none" is one, of bearings without a fault
 
 
 @dataclass(frozen=True)
@@ -74,16 +75,15 @@ class Collection(Dataset):
             place = root / SIGNALS / str(row["signal_file"])
             name, label = _value(row, domain), _value(row, self.label)
             if not inside(root / SIGNALS, place) or not place.is_file():
-                problems.append(
-                    Problem(row["signal_id"], f"{row['signal_id']}: {place.name} is not in {SIGNALS}", name)
-                )
+                sentence = f"{row['signal_id']}: {place.name} is not in {SIGNALS}"
+                problems.append(Problem(row["signal_id"], sentence, name))
                 continue
-            entries.append(self._entry(row, name, None if label.lower() in UNSAID - {"none"} else label, place))
+            entries.append(self._entry(row, name, None if label.lower() in UNSAID else label, place))
         domains, labels = (_counted(rows, text) for text in (domain, self.label))
         for setting, text, counts in (("domain", domain, domains), ("label", self.label, labels)):
             found = ", ".join(f"{value} ({count})" for value, count in counts.items())
             notes.append(f"{setting} = the column {text}: {found}; --set {setting}=COLUMN takes another")
-        classes = tuple(value for value in labels if value.lower() not in UNSAID - {"none"})
+        classes = tuple(value for value in labels if value.lower() not in UNSAID)
         return Catalogue(tuple(domains), classes, tuple(entries), tuple(problems), tuple(notes))
 
     def _vibrations(self, rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -165,22 +165,13 @@ def _group(path: Path, changed: int, group: int) -> list[Samples]:  # noqa: ARG0
 
 def table_values(path: str, origin: str) -> tuple[dict[str, Any], dict[str, Samples]]:
     """The rows of a table as plain values (the form that bearcat.data.isolated.read_arrays wants)."""
-    parquet = _parquet(origin)
-    rows = parquet.read_table(path).to_pylist()
+    rows = load_pyarrow(origin).parquet.read_table(path).to_pylist()
     plain = (str, int, float, bool)
     return {"rows": [{k: v if isinstance(v, plain) else str(v) for k, v in row.items()} for row in rows]}, {}
 
 
 def group_values(path: str, origin: str, group: str) -> tuple[dict[str, Any], dict[str, Samples]]:
     """All samples of a group of rows one after the other, and where each signal ends."""
-    column = _parquet(origin).ParquetFile(path).read_row_group(int(group), columns=["signal"]).column(0)
+    column = load_pyarrow(origin).parquet.ParquetFile(path).read_row_group(int(group), columns=["signal"]).column(0)
     signals = [np.asarray(part.values.to_numpy(zero_copy_only=False)) for part in column]
     return {}, {"values": np.concatenate(signals), "ends": np.cumsum([signal.size for signal in signals])}
-
-
-def _parquet(origin: str) -> Any:
-    try:
-        from pyarrow import parquet
-    except ImportError as error:
-        raise InputError(f"{origin}: parquet needs an extra; pip install 'bearcat[formats]'") from error
-    return parquet

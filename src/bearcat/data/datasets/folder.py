@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import ClassVar
 
@@ -119,7 +120,7 @@ def _entry(row: ManifestRow, reader: FileReader) -> FolderEntry:
         found = reader.signals(row)
         channels = dict(found.channels)
         speed = None if row.rpm_channel is None else _speed(row, channels)
-        found = replace(found, channels=channels if row.channel is None else found.channels).of_one_rate(row.channel)
+        found = (found if row.channel else replace(found, channels=channels)).of_one_rate(row.channel)
         parts = {name: row.part(samples) for name, samples in found.channels.items()}
         return Signals(row.origin, parts, row.rate or found.rate, speed)
 
@@ -184,8 +185,7 @@ class Folder(Dataset):
 
     def catalogue(self) -> Catalogue:
         root, notes, problems = checked_root(self.root), list[str](), list[Problem]()
-        with_manifest = (root / MANIFEST).exists()
-        with_manifest = with_manifest and not self.folders
+        with_manifest = (root / MANIFEST).exists() and not self.folders
         rows = _read_manifest(root, problems) if with_manifest else _read_tree(root, problems, notes, self.folders)
         duplicates = _find_duplicates(rows)
         problems += duplicates.values()
@@ -264,23 +264,21 @@ def _read_manifest(root: Path, problems: list[Problem]) -> list[ManifestRow]:
             raise InputError(f"{MANIFEST}: unknown column '{column}'{suggest(str(column), COLUMNS)}")
     for column in ("path", "domain"):
         if column not in header:
-            raise InputError(
-                f"{MANIFEST}: the column '{column}' is missing; the first row must name at least path,domain"
-            )
+            first = "the first row must name at least path,domain"
+            raise InputError(f"{MANIFEST}: the column '{column}' is missing; {first}")
     rows = []
     for number, cells in enumerate(table, start=2):
         texts = {column: (text or "").strip() or None for column, text in cells.items()}
         try:
             rows.append(_read_row(root, texts))
         except InputError as error:
-            place = f"{MANIFEST} row {number}"
-            problems.append(Problem(place, f"{place}: {error}"))
+            problems.append(Problem(f"{MANIFEST} row {number}", f"{MANIFEST} row {number}: {error}"))
     return rows
 
 
 def _read_row(root: Path, texts: dict[str, str | None]) -> ManifestRow:
     """One row of a manifest. Its path stays inside the manifest's folder."""
-    name, domain, channel = texts["path"], texts["domain"], texts.get("channel")
+    name, domain, speed, bearing = (texts.get(column) for column in ("path", "domain", "rpm", "bearing"))
     if name is None or domain is None:
         raise InputError("path and domain must not be empty")
     path = root / name
@@ -291,26 +289,18 @@ def _read_row(root: Path, texts: dict[str, str | None]) -> ManifestRow:
     start, stop = _number(texts, "start", whole=True) or 0, _number(texts, "stop", whole=True)
     if stop is not None and stop <= start:
         raise InputError(f"'stop' ({stop:g}) must be greater than 'start' ({start:g})")
-    bearing, rpm_channel = texts.get("bearing"), texts.get("rpm")
-    rpm = _number(texts, "rpm") if _is_number(rpm_channel) else None
-    if rpm is not None:
-        rpm_channel = None
-        if rpm == 0:
-            raise InputError("'rpm' must be above 0; leave it empty where the speed is not known")
-    row = ManifestRow(path=path, origin=name, domain=domain, start=int(start), stop=None if stop is None else int(stop))
-    part = f"[{row.start}:{'' if row.stop is None else row.stop}]" if row.start or row.stop else ""
-    return replace(
-        row,
-        origin=name + (f"#{channel}" if channel else "") + part,
-        rate=_number(texts, "rate"),
-        rpm=rpm,
-        rpm_channel=rpm_channel,
-        bearing=None if bearing is None else find_bearing(bearing),
-        channel=channel,
-        label=texts.get("label"),
-        machine=texts.get("machine"),
-        sensor=texts.get("sensor"),
-    )
+    rpm = _number(texts, "rpm") if _is_number(speed) else None
+    if rpm == 0:
+        raise InputError("'rpm' must be above 0; leave it empty where the speed is not known")
+    said = {column: texts.get(column) for column in ("channel", "label", "machine", "sensor")}
+    origin = f"{name}#{said['channel']}" if said["channel"] else name
+    if start or stop:
+        origin += f"[{start:.0f}:{'' if stop is None else f'{stop:.0f}'}]"
+    return ManifestRow(
+        path=path, origin=origin, domain=domain, start=int(start), stop=None if stop is None else int(stop), rpm=rpm,
+        rate=_number(texts, "rate"), rpm_channel=speed if rpm is None else None,
+        bearing=None if bearing is None else find_bearing(bearing), **said,
+    )  # fmt: skip
 
 
 def _is_number(text: str | None) -> bool:
@@ -346,10 +336,9 @@ def _find_duplicates(rows: Sequence[ManifestRow]) -> dict[int, Problem]:
         with suppress(OSError):  # a file that cannot be read is reported by its reader
             by_size[path.stat().st_size].append(path)
     content: dict[Path, str] = {}
-    for paths in by_size.values():
-        for path in paths if len(paths) > 1 else ():
-            with suppress(OSError):
-                content[path] = digest_file(path)
+    for path in chain(*(paths for paths in by_size.values() if len(paths) > 1)):
+        with suppress(OSError):
+            content[path] = digest_file(path)
     problems: dict[int, Problem] = {}
     earlier: dict[tuple[str, str | None], list[ManifestRow]] = defaultdict(list)
     for number, row in enumerate(rows):
