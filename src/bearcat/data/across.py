@@ -53,20 +53,12 @@ class AcrossMachines(Dataset):
             if not (root / folder).is_dir():
                 continue
             found = kind(root=root / folder).catalogue()
-            entries += [
-                _mapped(entry, machine, folder)
-                for entry in found.entries
-                if entry.domain.startswith(prefix) and entry.label in CLASSES
-            ]
-            problems += [
-                replace(problem, domain=machine)
-                for problem in found.problems
-                if (problem.domain or "").startswith(prefix)
-            ]
+            own = [entry for entry in found.entries if entry.domain.startswith(prefix) and entry.label in CLASSES]
+            entries += [_mapped(entry, machine, folder) for entry in own]
+            missing = [problem for problem in found.problems if (problem.domain or "").startswith(prefix)]
+            problems += [replace(problem, domain=machine) for problem in missing]
         there = {entry.domain for entry in entries} | {problem.domain for problem in problems}
-        absent = [
-            f"bench '{machine}' is not there; its tasks are left out" for machine in BENCHES if machine not in there
-        ]
+        absent = [f"bench '{name}' is not there; its tasks are left out" for name in BENCHES if name not in there]
         domains = tuple(machine for machine in BENCHES if machine in there)
         return Catalogue(domains, SHARED, tuple(entries), tuple(problems), tuple(absent))
 

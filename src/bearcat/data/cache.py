@@ -44,8 +44,7 @@ def cached_windows(catalogue: Catalogue, preparation: Preparation, cache: Path |
     version = find_input(preparation.input).version
     key = digest_json([VERSION, version, asdict(preparation), fingerprint(catalogue, cache)])
     place = cache / "windows" / key
-    found = _open(place, preparation)
-    if found is not None:
+    if (found := _open(place, preparation)) is not None:
         return found
     windows = prepare(load(catalogue), preparation)
     try:
@@ -127,7 +126,7 @@ def _open(place: Path, preparation: Preparation) -> Windows | None:
         arrays = {name: np.load(place / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ARRAYS}
         if {name: _checksum(array) for name, array in arrays.items()} != content["checksums"]:
             return None
-        recordings = tuple(RecordingInfo.from_dict(recording) for recording in content["recordings"])
+        recordings = [RecordingInfo.from_dict(recording) for recording in content["recordings"]]
         return assemble(arrays["windows"], arrays["shapes"], content["counts"], preparation, recordings)
     except (OSError, EOFError, ValueError, KeyError, TypeError):
         return None

@@ -188,9 +188,8 @@ class PhysicalInput(TorchInput):
     ) -> None:
         super().check(length, rate, rpm, bearing)
         if length < self.shortest:
-            raise InputError(
-                f"a window of {length} samples is too short for this input, which needs {self.shortest}", "window"
-            )
+            short = f"a window of {length} samples is too short for this input"
+            raise InputError(f"{short}, which needs {self.shortest}", "window")
 
     def torch_form(self, length: int, rate: float | None = None) -> nn.Module:
         from bearcat.data.torch_forms import PhysicalForm
@@ -221,9 +220,8 @@ class LogSpectrum(PhysicalInput):
 
         share = self.lowest / (rate / 2) if self.lowest and rate else 0.0
         if not 0 <= share < 1 or (1 - share) * (length // 2 - 2) < self.bands:
-            raise InputError(
-                f"{self.bands} bands above {self.lowest:g} Hz do not fit below half the rate; take fewer", "input"
-            )
+            bands = f"{self.bands} bands above {self.lowest:g} Hz"
+            raise InputError(f"{bands} do not fit below half the rate; take fewer", "input")
         return [equal_bands(length, self.bands, share)]
 
 
@@ -408,11 +406,8 @@ class Physics(PhysicalInput):
             if missing:
                 return without, f"{WHAT[name]} of {missing[0]} is not known, so shaft orders are left out"
         # Orders that the envelope of a band shows at the highest speed for its rate.
-        shown = min(
-            recording.rate / 2 / EnvelopeOrders.bands / (recording.rpm / 60)
-            for recording in recordings
-            if recording.rate and recording.rpm
-        )
+        speeds = [(recording.rate, recording.rpm / 60) for recording in recordings if recording.rate and recording.rpm]
+        shown = min(rate / 2 / EnvelopeOrders.bands / shaft for rate, shaft in speeds)
         if shown < FEWEST_ORDERS:
             return without, f"bands' envelopes show no more than {shown:.1f} shaft orders at this rate, too few to use"
         if shown < self.last:

@@ -13,17 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bearcat.data.inputs import INPUTS, find_input
-from bearcat.data.recording import (
-    Floats,
-    Recording,
-    RecordingInfo,
-    Speed,
-    Windows,
-    cut,
-    cut_samples,
-    resample,
-    spectral_shape,
-)
+from bearcat.data.recording import Floats, Recording, RecordingInfo, Windows, cut, cut_samples, resample, spectral_shape
 from bearcat.errors import InputError
 from bearcat.settings import spell_out
 
@@ -64,47 +54,38 @@ def prepare(recordings: Sequence[Recording], preparation: Preparation) -> Window
         recordings = [resample(recording, preparation.rate) for recording in recordings]
     if sentence := different_rates({recording.rate: recording.origin for recording in reversed(recordings)}):
         raise InputError(sentence)
-    chosen = find_input(preparation.input)
+    chosen, length = find_input(preparation.input), preparation.length
     for recording in recordings:
         try:
-            chosen.check(preparation.length, recording.rate, recording.rpm, recording.bearing)
+            chosen.check(length, recording.rate, recording.rpm, recording.bearing)
         except InputError as error:
             raise InputError(f"{recording.origin}: {error}", error.field) from error
-    parts = [cut(recording, preparation.length, preparation.step) for recording in recordings]
+    parts = [cut(recording, length, preparation.step) for recording in recordings]
     counts = [len(part) for part in parts]
     values = np.empty((sum(counts), 1, preparation.points), dtype=np.float32)
-    bands = spectral_shape(np.zeros((1, 1, preparation.length), dtype=np.float32)).shape[1]
+    bands = spectral_shape(np.zeros((1, 1, length), dtype=np.float32)).shape[1]
     shapes = np.empty((sum(counts), bands), dtype=np.float32)
     ends, workers = np.cumsum(counts), min(8, os.cpu_count() or 1)
-    size = max(1, min(CHUNK, CHUNK_SAMPLES // preparation.length))
+    size = max(1, min(CHUNK, CHUNK_SAMPLES // length))
 
     def work(first: int) -> None:  # numpy lets go of the interpreter, so threads help
         for number in range(first, len(parts), workers):
             recording, part, place = recordings[number], parts[number], ends[number] - counts[number]
+            speeds = None if recording.speed is None else cut_samples(recording.speed, length, preparation.step)
             for start in range(0, len(part), size):
-                chunk, rpm = part[start : start + size], speed_of(recording, preparation, slice(start, start + size))
+                chunk = part[start : start + size]
+                rpm = recording.rpm if speeds is None else speeds[start : start + size]
                 rows = slice(place + start, place + start + len(chunk))
                 values[rows] = chosen.transform(chunk, recording.rate, rpm, recording.bearing)
                 shapes[rows] = spectral_shape(chunk)
 
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(work, range(workers)))
-    return assemble(values, shapes, counts, preparation, tuple(recording.info() for recording in recordings))
-
-
-def speed_of(recording: Recording, preparation: Preparation, windows: slice) -> Speed | None:
-    """The speed in these windows: a number, or (window, time) where it was recorded."""
-    if recording.speed is None:
-        return recording.rpm
-    return cut_samples(recording.speed, preparation.length, preparation.step)[windows]
+    return assemble(values, shapes, counts, preparation, [recording.info() for recording in recordings])
 
 
 def assemble(
-    values: Floats,
-    shapes: Floats,
-    counts: Sequence[int],
-    preparation: Preparation,
-    recordings: tuple[RecordingInfo, ...],
+    values: Floats, shapes: Floats, counts: Sequence[int], preparation: Preparation, recordings: Sequence[RecordingInfo]
 ) -> Windows:
     """Windows out of prepared values that stand in the order of their recordings, so many of each."""
     counted = np.asarray(counts, dtype=np.int64)
@@ -114,7 +95,7 @@ def assemble(
         recording=np.repeat(np.arange(len(counted), dtype=np.int64), counted),
         start=(np.arange(len(values), dtype=np.int64) - first) * preparation.step,
         span=preparation.length,
-        recordings=recordings,
+        recordings=tuple(recordings),
         shapes=shapes,
     )
 

@@ -93,9 +93,8 @@ class Recording(RecordingInfo):
 
     def _check_speed(self, speed: Floats, samples: int) -> None:
         if speed.shape != (samples,):
-            raise InputError(
-                f"{self.origin}: the speed has {speed.size} values for {samples} samples; give one for each"
-            )
+            sizes = f"{speed.size} values for {samples} samples"
+            raise InputError(f"{self.origin}: the speed has {sizes}; give one for each")
         with np.errstate(invalid="ignore"):
             bad = np.flatnonzero(~(np.isfinite(speed) & (speed > 0)))
         if bad.size:
@@ -125,13 +124,9 @@ class Windows:
         return len(self.values)
 
     def __getitem__(self, chosen: NDArray[np.generic] | slice) -> Windows:
-        return replace(
-            self,
-            values=self.values[chosen],
-            recording=self.recording[chosen],
-            start=self.start[chosen],
-            shapes=None if self.shapes is None else self.shapes[chosen],
-        )
+        shapes = None if self.shapes is None else self.shapes[chosen]
+        arrays = self.values[chosen], self.recording[chosen], self.start[chosen]
+        return Windows(*arrays, self.span, self.recordings, shapes)
 
     @property
     def labels(self) -> NDArray[np.object_]:

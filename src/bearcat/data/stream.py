@@ -100,15 +100,10 @@ def _read(path: Path, channel: str | None, origin: str) -> Iterator[Any]:
         count = 0
         for part in opened.read([name]):
             for start in range(0, part[name].size, BLOCK):
-                block = part[name][start : start + BLOCK]
-                yield _finite(origin, block, count)
+                with np.errstate(over="ignore"):  # a value beyond float32 becomes Inf and is named below
+                    block = np.ascontiguousarray(part[name][start : start + BLOCK], dtype=np.float32)
+                if not (finite := np.isfinite(block)).all():
+                    bad = f"sample {count + int(finite.argmin())} is NaN or infinite"
+                    raise InputError(f"{origin}: {bad}; cut such samples out or interpolate them")
+                yield block
                 count += block.size
-
-
-def _finite(origin: str, block: Samples, before: int) -> Floats:
-    with np.errstate(over="ignore"):  # a value beyond float32 becomes Inf and is named below
-        values = np.ascontiguousarray(block, dtype=np.float32)
-    if not np.isfinite(values).all():
-        first = before + int(np.flatnonzero(~np.isfinite(values))[0])
-        raise InputError(f"{origin}: sample {first} is NaN or infinite; cut such samples out or interpolate them")
-    return values

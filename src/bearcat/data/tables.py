@@ -77,9 +77,7 @@ def open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
     if lines is None:
         raise InputError(f"{origin}: holds no rows; record or export it again")
     probe = lines[min(len(lines) - 1, 50)]  # far enough below any header
-    delimiter = next((sign for sign in ("\t", ";") if sign in probe), None)
-    if delimiter is None and "," in probe:
-        delimiter = ","
+    delimiter = next((sign for sign in ("\t", ";", ",") if sign in probe), None)
     clock = re.compile(CLOCK.replace("SIGNS", "." if delimiter == "," else ".,"))
     decimal_comma = delimiter in ("\t", ";") and "," in probe and "." not in clock.sub("", probe)
     trailing = delimiter is not None and probe.rstrip(" ").endswith(delimiter)
@@ -107,7 +105,8 @@ def open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
         raise InputError(f"{origin}: no row holds numbers only; export the signal as plain columns of numbers")
     values = parse(lines[start:])
     head = dict(zip(_header(lines[:start], fields, values.shape[1]), values.T, strict=True))
-    coarse = {name for name, column in head.items() if clocks and _is_coarse_clock(name, column)}
+    named = [name for name in head if clocks and name.lower().split(" ")[0] in TIME_NAMES | {"date", "datetime"}]
+    coarse = [name for name in named if (np.diff(head[name]) == 0).any()]  # repeats itself: tells no rate
 
     def parts(_: Sequence[str]) -> Iterator[Part]:
         yield head
@@ -141,11 +140,6 @@ def _seconds(clock: re.Match[str]) -> str:
         months, days = sorted((int(month), int(number))) if int(month) > 12 else (int(month), int(number))
         day = date(int(year), months, days).toordinal() - FIRST_DAY
     return f"{86400 * day + 3600 * int(hours) + 60 * int(minutes) + float(seconds.replace(',', '.')):.9f}"
-
-
-def _is_coarse_clock(name: str, times: Samples) -> bool:
-    """Whether a column of times of day repeats itself, so that it does not tell the rate."""
-    return name.lower().split(" ")[0] in TIME_NAMES | {"date", "datetime"} and bool((np.diff(times) == 0).any())
 
 
 def _line_blocks(file: BinaryIO, origin: str) -> Iterator[list[str]]:

@@ -95,9 +95,8 @@ class Collection(Dataset):
         if self.channel is not None and self.channel not in channels:
             raise InputError(f"{TABLE}: has no channel '{self.channel}'{suggest(self.channel, channels)}", "channel")
         if self.channel is None and len(channels) > 1:
-            raise InputError(
-                f"{TABLE}: has {len(channels)} channels ({', '.join(channels[:30])}); choose one", "channel"
-            )
+            listed = ", ".join(channels[:30])
+            raise InputError(f"{TABLE}: has {len(channels)} channels ({listed}); choose one", "channel")
         return [row for row in vibrations if self.channel in (None, row["channel"])], notes
 
     def _entry(self, row: Mapping[str, Any], domain: str, label: str | None, path: Path) -> Entry:
