@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from bearcat.data.catalogue import Catalogue, Entry, load
+from bearcat.data.files import grouped
 from bearcat.data.inputs import find_input
 from bearcat.data.prepare import Preparation, assemble, prepare
 from bearcat.data.recording import Floats, RecordingInfo, Windows
@@ -81,11 +82,8 @@ def fingerprint(catalogue: Catalogue, cache: Path) -> str:
 def _contents(entries: Sequence[Entry], cache: Path) -> dict[Path | None, str]:
     """SHA-256 of each entry's file. Remembered per folder, as long as a file's size, times and number stay the same."""
     found: dict[Path | None, str] = {}
-    by_folder: dict[str, list[tuple[Path, str]]] = {}
-    for entry in entries:
-        if entry.file is not None:
-            by_folder.setdefault(os.path.realpath(entry.file.parent), []).append((entry.file, entry.origin))
-    for folder, files in by_folder.items():
+    every = [(entry.file, entry.origin) for entry in entries if entry.file is not None]
+    for folder, files in grouped(every, lambda item: os.path.realpath(item[0].parent)).items():
         memory = cache / "digests" / digest(folder.encode())
         known: dict[str, Any] = {}
         with contextlib.suppress(OSError, ValueError):

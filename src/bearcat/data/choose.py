@@ -115,10 +115,9 @@ def choose_settings(
     requested: Requested,
     progress: Callable[[Iterable[FolderEntry]], Iterable[FolderEntry]] = iter,
 ) -> tuple[Dataset, Catalogue, DataSettings]:
-    """The settings of a task: chosen from the recordings of a user's folder, and of any dataset for a physical input;
-    the paper's for a named dataset otherwise.
+    """The dataset and its catalogue, whose channel may be chosen here, and the settings of a task.
 
-    They are returned with the dataset and its catalogue, whose channel may have been chosen too.
+    They are chosen for a user's folder, and for any dataset with a physical input; else they are the paper's.
     """
     if not isinstance(dataset, Folder) and not isinstance(find_input(requested.kind), PhysicalInput):
         return dataset, catalogue, paper_settings(requested)
@@ -341,10 +340,10 @@ class _Chooser:
         chosen = find_input(kind)
         slowest = min((recording.rpm for recording in self.recordings if recording.rpm), default=None)
         wanted, reason = USUAL, "the paper's; shaft speeds, which might ask for more, are not known"
-        least = SHORTEST
+        least, enough = SHORTEST, ENOUGH_TARGET
         if isinstance(chosen, PhysicalInput):
             wanted, reason = _physical_window(rate, slowest)
-            least = max(least, chosen.shortest)
+            least, enough = max(least, chosen.shortest), ENOUGH_TARGET_PHYSICAL
             if wanted < least:
                 wanted = 1 << math.ceil(math.log2(least))
                 reason += f"; {least} samples are the least for this input"
@@ -362,7 +361,6 @@ class _Chooser:
                 f"{shortest}: {samples[shortest]} samples are fewer than one window of {lengths[-1]};"
                 " use a shorter window or leave the recording out"
             )
-        enough = ENOUGH_TARGET_PHYSICAL if isinstance(chosen, PhysicalInput) else ENOUGH_TARGET
         fitting = [length for length in lengths if length <= samples[shortest]]
         length, stride = self._with_enough(fitting, samples, enough)
         counts = _counts(samples, length, stride)

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 from bearcat.errors import InputError
+
+Item = TypeVar("Item")
+Key = TypeVar("Key")
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """The items with each key, in their order."""
+    groups: dict[Key, list[Item]] = defaultdict(list)
+    for item in items:
+        groups[key(item)].append(item)
+    return dict(groups)
 
 
 def checked_root(root: Path, name: str | None = None) -> Path:
@@ -22,11 +36,8 @@ def checked_root(root: Path, name: str | None = None) -> Path:
 
 def found_files(root: Path, pattern: str, name: str | None = None) -> dict[str, list[Path]]:
     """The files below a folder that match, by name, each with all the places it stands in."""
-    found: dict[str, list[Path]] = {}
-    for path in sorted(checked_root(root, name).rglob(pattern)):
-        if path.is_file() and not path.name.startswith("."):
-            found.setdefault(path.name, []).append(path)
-    return found
+    paths = sorted(checked_root(root, name).rglob(pattern))
+    return grouped((path for path in paths if path.is_file() and not path.name.startswith(".")), lambda path: path.name)
 
 
 def inside(root: Path, path: Path) -> bool:

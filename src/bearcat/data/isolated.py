@@ -31,7 +31,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -125,7 +125,7 @@ def _signals(path: str, origin: str) -> Arrays:
     return {"rate": found.rate, "rates": dict(found.rates)}, found.channels
 
 
-class Readers:
+class Readers(AbstractContextManager["Readers"]):
     """Processes that read files: `count` for risky formats (None: as many as are used at once), `plain` for others.
 
     Where `plain` is 0, those are read in this process. A file may have `most` bytes of samples; None limits a reader
@@ -142,9 +142,6 @@ class Readers:
                 self._idle[risky].put(reader := self._new(risky))
             if number and sys.platform != "win32":
                 reader.start()  # the one used first: loading the libraries takes a second
-
-    def __enter__(self) -> Readers:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.end()

@@ -4,20 +4,21 @@ One file with a wrong gain or a loose cable spoils a training set silently. It i
 at it; nothing is left out. Levels and spectra are compared with the median of a recording's neighbours: those of the
 same domain and label, or, for the level, those of the same domain.
 
->>> odd_recordings([portrait(recording) for recording in load(catalogue)])
+>>> odd_recordings([portrait(recording, recording.signal) for recording in load(catalogue)])
 ['600rpm/inner/3.csv: its level is 41 dB below that of its 9 neighbours; check unit, gain and cable']
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bearcat.data.files import grouped
 from bearcat.data.recording import RecordingInfo, cut_samples, spectral_shape
 from bearcat.errors import InputError
 
@@ -124,7 +125,7 @@ def _odd_levels(portraits: Sequence[Portrait]) -> Iterator[str]:
 def _odd_shapes(portraits: Sequence[Portrait]) -> Iterator[str]:
     sound = [recording for recording in portraits if recording.shape is not None]
     for group in _groups(sound, mixed=False):
-        for same in _by(group, lambda recording: recording.rate):
+        for same in grouped(group, lambda recording: recording.rate).values():
             if len(same) < FEWEST:
                 continue
             shapes = np.array([recording.shape for recording in same])
@@ -138,15 +139,8 @@ def _odd_shapes(portraits: Sequence[Portrait]) -> Iterator[str]:
 
 def _groups(portraits: Sequence[Portrait], mixed: bool) -> Iterator[list[Portrait]]:
     """Recordings of one domain and label; `mixed`: those of one domain where a label has few."""
-    for domain in _by(portraits, lambda recording: recording.domain):
-        labels = _by(domain, lambda recording: recording.label)
+    for domain in grouped(portraits, lambda recording: recording.domain).values():
+        labels = list(grouped(domain, lambda recording: recording.label).values())
         if mixed and any(len(group) < FEWEST for group in labels):
             labels = [domain]
         yield from (group for group in labels if len(group) >= FEWEST)
-
-
-def _by(portraits: Iterable[Portrait], key: Any) -> list[list[Portrait]]:
-    groups: dict[Any, list[Portrait]] = defaultdict(list)
-    for recording in portraits:
-        groups[key(recording)].append(recording)
-    return list(groups.values())

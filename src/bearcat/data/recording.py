@@ -106,19 +106,14 @@ class Recording(RecordingInfo):
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Windows of one or several recordings, and where each was cut.
+    """Windows of one or several recordings, and where each was cut."""
 
-    values (window, channel, point) float32; recording (window,) an index into `recordings`; start (window,) in samples;
-    span: how many samples of the recording a window covers, whatever was made of them since; shapes (window, channel ·
-    band): the `spectral_shape` of the samples, whatever the input; None where they were not prepared.
-    """
-
-    values: Floats
-    recording: Integers
-    start: Integers
-    span: int
+    values: Floats  # (window, channel, point)
+    recording: Integers  # (window,) an index into `recordings`
+    start: Integers  # (window,) in samples
+    span: int  # how many samples of the recording a window covers, whatever was made of them since
     recordings: tuple[RecordingInfo, ...]
-    shapes: Floats | None = None
+    shapes: Floats | None = None  # (window, channel · band) `spectral_shape` of the samples; None: not prepared
 
     def __len__(self) -> int:
         return len(self.values)

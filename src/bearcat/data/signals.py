@@ -85,15 +85,12 @@ class Signals:
 
     def of_one_rate(self, channel: str | None = None) -> Signals:
         """This channel alone, with its rate; without a name, the channels at the rate of the longest one."""
-        if channel is not None:
-            name, samples = self.pick(channel)
-            return replace(self, channels={name: samples}, rate=self.rates.get(name, self.rate), rates={})
-        if not self.rates:
+        rates = {name: self.rates.get(name, self.rate) for name in self.channels}
+        if channel is None and not rates:
             return self
-        longest = max(self.channels, key=lambda name: len(self.channels[name]))
-        rate = self.rates.get(longest, self.rate)
-        channels = {name: samples for name, samples in self.channels.items() if self.rates.get(name, self.rate) == rate}
-        return replace(self, channels=channels, rate=rate, rates={})
+        chosen = max(rates, key=lambda name: len(self.channels[name])) if channel is None else self.pick(channel)[0]
+        same = [name for name in rates if rates[name] == rates[chosen]] if channel is None else [chosen]
+        return replace(self, channels={name: self.channels[name] for name in same}, rate=rates[chosen], rates={})
 
     def pick(self, channel: str | None) -> tuple[str, Samples]:
         """The channel of this name; without a name, the only one there is."""

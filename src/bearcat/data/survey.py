@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import product
 
 from bearcat.data.catalogue import Catalogue, Entry, Problem
+from bearcat.data.files import grouped
 from bearcat.data.neighbours import Portrait, odd_recordings, portrait
 from bearcat.data.prepare import Preparation, different_rates
 from bearcat.data.recording import RecordingInfo, cut, resample
@@ -78,15 +80,13 @@ def _row(domain: str, label: str, found: list[tuple[RecordingInfo, int, int]]) -
 
 def _class_notes(rows: tuple[Row, ...]) -> list[str]:
     """Notes on domains whose classes differ: as a target, a domain may have classes that a source cannot teach."""
-    labelled: dict[str, set[str]] = defaultdict(set)
-    for row in rows:
-        if row.label != UNLABELLED:
-            labelled[row.domain].add(row.label)
-    notes = []
-    for domain, labels in labelled.items():
-        for other, taught in labelled.items():
-            if alien := sorted(labels - taught):
-                notes.append(f"source '{other}' cannot teach these classes of target '{domain}': {', '.join(alien)}")
+    known = grouped((row for row in rows if row.label != UNLABELLED), lambda row: row.domain)
+    labelled = {domain: {row.label for row in same} for domain, same in known.items()}
+    notes = [
+        f"source '{other}' cannot teach these classes of target '{domain}': {', '.join(sorted(labels - taught))}"
+        for (domain, labels), (other, taught) in product(labelled.items(), repeat=2)
+        if labels - taught
+    ]
     unlabelled = [row.domain for row in rows if row.label == UNLABELLED and row.domain not in labelled]
     notes += [f"domain '{domain}' has no labels: it can be a target, not a source" for domain in unlabelled]
     if any(None in row.rates for row in rows):

@@ -102,17 +102,12 @@ class Mix:
         """With the names that these labels have; a name that none of them has is refused."""
 
         def known(names: Sequence[str]) -> tuple[str, ...]:
-            return tuple(_label(name, labels) for name in names)
+            called = {"healthy": healthy_class(labels)}
+            return tuple(called.get(name) or find_name(name, labels, "class") for name in names)
 
-        share = tuple((name if name == "rest" else _label(name, labels), value) for name, value in self.share)
-        return replace(
-            self, keep=known(self.keep), without=known(self.without), share=share, unknown=known(self.unknown)
-        )
-
-
-def _label(name: str, labels: Sequence[str]) -> str:
-    found = healthy_class(labels) if name == "healthy" else None
-    return found or find_name(name, labels, "class")
+        share = tuple((name if name == "rest" else known([name])[0], value) for name, value in self.share)
+        keep, without, unknown = known(self.keep), known(self.without), known(self.unknown)
+        return replace(self, keep=keep, without=without, share=share, unknown=unknown)
 
 
 def _not_known() -> Integers:
@@ -121,17 +116,12 @@ def _not_known() -> Integers:
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Windows with labels.
+    """Windows with labels; recordings and domains are empty where they are not known."""
 
-    values (window, channel, time) float32; labels (window,) int64, codes into the task's classes; recording (window,)
-    int64, an index into `SplitTask.source_recordings`, and domain (window,) int64, the number of the source domain;
-    both are empty where they are not known.
-    """
-
-    values: Floats
-    labels: Integers
-    recording: Integers = field(default_factory=_not_known)
-    domain: Integers = field(default_factory=_not_known)
+    values: Floats  # (window, channel, time)
+    labels: Integers  # (window,) codes into the task's classes
+    recording: Integers = field(default_factory=_not_known)  # (window,) an index into `SplitTask.source_recordings`
+    domain: Integers = field(default_factory=_not_known)  # (window,) the number of the source domain
 
     def __len__(self) -> int:
         return len(self.values)
@@ -139,15 +129,12 @@ class Labelled:
 
 @dataclass(frozen=True, eq=False)
 class Unlabelled:
-    """Windows in random order.
+    """Windows in random order; recordings and references are empty where they are not known."""
 
-    values (window, channel, time) float32; recording (window,) int64, an index into `SplitTask.target_recordings`,
-    which are numbered at random, or empty where recordings are not known; reference (window,) int64, the class of
-    windows whose label was given (`Mix.reference`), UNKNOWN elsewhere, or empty where there are none.
-    """
-
-    values: Floats
+    values: Floats  # (window, channel, time)
+    # (window,) an index into `SplitTask.target_recordings`, which are numbered at random
     recording: Integers = field(default_factory=_not_known)
+    # (window,) the class of windows whose label was given (`Mix.reference`), UNKNOWN elsewhere
     reference: Integers = field(default_factory=_not_known)
 
     def __len__(self) -> int:
@@ -337,9 +324,8 @@ def classes_of(source: Iterable[tuple[str, str | None]]) -> tuple[str, ...]:
             raise InputError(f"{origin}: a source recording needs a label; put it into <domain>/<label>/")
         classes[str(label)] = None
     if len(classes) < 2:
-        raise InputError(
-            f"the source has only the class '{next(iter(classes), '(none)')}'; a classifier needs at least two"
-        )
+        only = next(iter(classes), "(none)")
+        raise InputError(f"the source has only the class '{only}'; a classifier needs at least two")
     return tuple(classes)
 
 

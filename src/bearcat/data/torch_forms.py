@@ -1,12 +1,9 @@
 """Inputs as torch modules, for exported graphs; the physical ones are made by them everywhere.
 
-Physical inputs are what carries a fault across speeds, loads and machines, of a window of vibration.
-
 Bearing faults are trains of impacts that ring a resonance. How often they come is a multiple of the shaft's speed that
-the bearing's geometry fixes; where they ring belongs to the machine. So these inputs measure the energy in frequency
-bands without the gain, how impulsive each band is, and the spectra of the bands' envelopes on an axis of shaft orders,
-that is, multiples of the shaft's frequency. docs/inputs.md has the formulas and what each is for.
-All of them are made of one FFT of the window.
+the bearing's geometry fixes; where they ring belongs to the machine. So the physical inputs measure, by one FFT of the
+window, the energy in frequency bands without the gain, how impulsive each band is, and the spectra of the bands'
+envelopes on an axis of multiples of the shaft's frequency. docs/inputs.md has the formulas and what each is for.
 
 >>> find_input("envelope-orders").transform(windows, rate=51_200, rpm=900)     # (window, channel, band · order)
 >>> find_input("physics").suited(recordings)                                   # what their metadata allow, and why
@@ -48,15 +45,11 @@ class StandardisedSpectrum(nn.Module):
     def __init__(self, length: int) -> None:
         super().__init__()
         self.length = length
-        self.cosine: Tensor
-        self.sine: Tensor
-        self.samples: Tensor
-        self.bins: Tensor
         turn = 2 * math.pi * torch.arange(length, dtype=torch.float64) / length
-        self.register_buffer("cosine", turn.cos().float())
-        self.register_buffer("sine", turn.sin().float())
-        self.register_buffer("samples", torch.arange(length)[:, None])
-        self.register_buffer("bins", torch.arange(1, length // 2)[None])
+        self.cosine = nn.Buffer(turn.cos().float())
+        self.sine = nn.Buffer(turn.sin().float())
+        self.samples = nn.Buffer(torch.arange(length)[:, None])
+        self.bins = nn.Buffer(torch.arange(1, length // 2)[None])
 
     def forward(self, windows: Tensor) -> Tensor:
         signal, mean = _standardised(windows.double())
@@ -119,14 +112,11 @@ class BandLevels(Part):
     def __init__(self, length: int, first: int, edges: Tensor) -> None:
         """`edges` (band + 1,) float64 are counted in bins from the lower edge of bin `first`."""
         super().__init__()
-        self.place: Tensor
-        self.beyond: Tensor
-        self.width: Tensor
         self.first, self.last = first, length // 2 - 1
         edges = edges.clamp(0, self.last - first + 1)
-        self.register_buffer("place", edges.floor().clamp(max=self.last - first).long())
-        self.register_buffer("beyond", edges - self.place)
-        self.register_buffer("width", edges.diff())
+        self.place = nn.Buffer(edges.floor().clamp(max=self.last - first).long())
+        self.beyond = nn.Buffer(edges - self.place)
+        self.width = nn.Buffer(edges.diff())
 
     def forward(self, lines: Tensor, basis: Tensor) -> Tensor:
         # The Hann window in the frequency domain: a bin less half of its neighbours.
@@ -227,9 +217,8 @@ class EnvelopeOrders(Part):
 
     def __init__(self, length: int, rate: float, bands: int, first: float, last: float, number: int) -> None:
         super().__init__()
-        self.orders: Tensor
         self.bands = bands
-        self.register_buffer("orders", torch.linspace(first, last, number, dtype=torch.float64))
+        self.orders = nn.Buffer(torch.linspace(first, last, number, dtype=torch.float64))
         self.spectrum = OrderSpectrum(length, 2 * OVERSAMPLED * (length // 2 // bands), rate)
 
     def basis(self, rpm: Tensor, orders: Tensor) -> Tensor:
@@ -255,12 +244,9 @@ class FaultOrders(Part):
         super().__init__()
         self.bands, self.width = bands, 2 * round(smoothing * length / rate / 2) + 1
         self.spectrum = OrderSpectrum(length, 2 * (length // 2 // bands), rate)
-        self.lines: Tensor
-        self.spread: Tensor
-        self.away: Tensor
-        self.register_buffer("lines", torch.tensor(list(FAULT_LINES.values()), dtype=torch.float64))
-        self.register_buffer("spread", torch.linspace(-TOLERANCE, TOLERANCE, self.NEAR, dtype=torch.float64))
-        self.register_buffer("away", torch.linspace(0, self.REACH, self.AROUND, dtype=torch.float64))
+        self.lines = nn.Buffer(torch.tensor(list(FAULT_LINES.values()), dtype=torch.float64))
+        self.spread = nn.Buffer(torch.linspace(-TOLERANCE, TOLERANCE, self.NEAR, dtype=torch.float64))
+        self.away = nn.Buffer(torch.linspace(0, self.REACH, self.AROUND, dtype=torch.float64))
         self.seconds = length / rate
 
     def basis(self, rpm: Tensor, orders: Tensor) -> Tensor:
@@ -280,10 +266,9 @@ class FaultOrders(Part):
 
     def forward(self, lines: Tensor, basis: Tensor) -> Tensor:
         magnitude = _squared(lines).sqrt()
-        smooth = nn.functional.avg_pool1d(
-            magnitude.flatten(0, 1)[:, None], self.width, 1, self.width // 2, count_include_pad=False
-        ).view(magnitude.shape)
-        power = squared_envelopes(_over(lines, smooth[..., None]), self.bands)
+        each = magnitude.flatten(0, 1)[:, None]
+        smooth = nn.functional.avg_pool1d(each, self.width, 1, self.width // 2, count_include_pad=False)
+        power = squared_envelopes(_over(lines, smooth.view(magnitude.shape)[..., None]), self.bands)
         level: Tensor = (self.spectrum(_relative(power), basis) + LEVEL_FLOOR).log()
         number = len(self.lines)
         near, around = level[..., : number * self.NEAR], level[..., number * self.NEAR :]

@@ -59,8 +59,8 @@ class CWRU:
     )
 
     def downloads(self) -> tuple[Download, ...]:
-        base, names = "https://engineering.case.edu/sites/default/files", [f"{n}.mat" for n in chain(*FILES.values())]
-        return tuple(Download(f"{base}/{name}", name) for name in names)
+        base = "https://engineering.case.edu/sites/default/files"
+        return tuple(Download(f"{base}/{number}.mat", f"{number}.mat") for number in chain(*FILES.values()))
 
     def catalogue(self) -> Catalogue:
         if self.channel not in CHANNELS:

@@ -21,7 +21,7 @@ from bearcat.data.archives import is_archive, members, read_member
 from bearcat.data.arrays import read_mat
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.catalogue import About, Catalogue, Download, Entry, Problem
-from bearcat.data.files import checked_root, found_files
+from bearcat.data.files import checked_root, found_files, grouped
 from bearcat.data.isolated import Arrays, read_arrays
 from bearcat.data.recording import Recording
 from bearcat.data.signals import reading
@@ -72,7 +72,8 @@ class Paderborn:
     def catalogue(self) -> Catalogue:
         self._check()
         root, bearings = checked_root(self.root, "paderborn"), self._chosen()
-        loose, packed = found_files(root, "*.mat"), _archives(root)
+        loose, archives = found_files(root, "*.mat"), filter(is_archive, chain(*found_files(root, "K*.*").values()))
+        packed = grouped(archives, lambda path: path.name.split(".")[0])  # by the bearing in their name
         contents: dict[str, dict[str, list[tuple[Path, str]]]] = {}  # of archives, where files do not lie loose
         entries, problems = [], []
         for condition, bearing, measurement in product(CONDITIONS, bearings, self.measurements):
@@ -130,21 +131,10 @@ class Paderborn:
         return Entry(condition, label, origin, path, f"paderborn-1 {member} {self.channel}", read)
 
 
-def _archives(root: Path) -> dict[str, list[Path]]:
-    """The archives below the root, by the bearing in their name."""
-    found: dict[str, list[Path]] = {}
-    for path in filter(is_archive, chain(*found_files(root, "K*.*").values())):
-        found.setdefault(path.name.split(".")[0], []).append(path)
-    return found
-
-
 def _contents(archives: list[Path]) -> dict[str, list[tuple[Path, str]]]:
-    """The .mat files inside these archives, by their base name."""
-    found: dict[str, list[tuple[Path, str]]] = {}
-    for path in archives:
-        for member in members(path):
-            found.setdefault(PurePosixPath(member).name, []).append((path, member))
-    return found
+    """The files inside these archives, by their base name."""
+    inside = ((path, name) for path in archives for name in members(path))
+    return grouped(inside, lambda item: PurePosixPath(item[1]).name)
 
 
 def _read_channel(path: str, origin: str, stem: str, channel: str) -> Arrays:
