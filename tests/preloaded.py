@@ -31,7 +31,7 @@ import bearcat.cli.model
 import bearcat.cli.train
 import bearcat.deploy.predict
 import bearcat.diagnosis.physical
-import bearcat.methods.thresholds
+import bearcat.methods.selection
 import bearcat.report.bench_page
 import bearcat.report.run_page
 import bearcat.runs.adapt

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bearcat.methods import losses, thresholds
-from bearcat.methods.alignment import reversal_coefficient
+from bearcat.methods import losses, selection
+from bearcat.methods.alignment import Adversarial
 from bearcat.methods.losses import reverse_gradient
 from bearcat.methods.recipe import Schedule
 from bearcat.methods.selftraining import follow
@@ -113,16 +113,16 @@ def test_losses_of_a_padded_batch_are_those_of_its_windows():
 def test_windows_that_are_not_there_are_not_counted():
     probabilities, tau = (LOGITS * 2).softmax(dim=-1), torch.tensor([0.5, 0.5, 0.5])
     present = torch.arange(12) < torch.tensor([12, 7, 0])[:, None]
-    counts = thresholds.confident_counts(probabilities, tau, present)
-    assert torch.equal(counts[:1], thresholds.confident_counts(probabilities[:1], tau[:1]))
-    assert torch.equal(counts[1:2], thresholds.confident_counts(probabilities[1:2, :7], tau[1:2]))
+    counts = selection.confident_counts(probabilities, tau, present)
+    assert torch.equal(counts[:1], selection.confident_counts(probabilities[:1], tau[:1]))
+    assert torch.equal(counts[1:2], selection.confident_counts(probabilities[1:2, :7], tau[1:2]))
     assert torch.equal(counts[2], torch.zeros(5))
 
 
 def test_per_class_thresholds_are_the_twins():
     probabilities = (LOGITS * 2).softmax(dim=-1)
     tau = torch.tensor([0.9, 0.5, 0.7])
-    result = thresholds.per_class(thresholds.confident_counts(probabilities, tau), tau)
+    result = selection.per_class(selection.confident_counts(probabilities, tau), tau)
     for run in range(3):
         expected = reference.class_thresholds(probabilities[run], float(tau[run]))
         torch.testing.assert_close(result[run], expected.to(torch.float32))
@@ -130,22 +130,22 @@ def test_per_class_thresholds_are_the_twins():
 
 def test_per_class_thresholds_by_hand():
     tau = torch.tensor([0.9])
-    result = thresholds.per_class(torch.tensor([[10.0, 5.0, 0.0]]), tau)
+    result = selection.per_class(torch.tensor([[10.0, 5.0, 0.0]]), tau)
     torch.testing.assert_close(result, torch.tensor([[0.9, 0.9 * 0.5 / 1.5, 0.0]]))
-    assert torch.equal(thresholds.per_class(torch.zeros(1, 3), tau), torch.zeros(1, 3))
+    assert torch.equal(selection.per_class(torch.zeros(1, 3), tau), torch.zeros(1, 3))
 
 
 def test_per_class_with_equal_counts_is_fixed():
     tau = torch.tensor([0.9, 0.6])
-    torch.testing.assert_close(thresholds.per_class(torch.full((2, 4), 7.0), tau), thresholds.fixed(tau, 4))
+    torch.testing.assert_close(selection.per_class(torch.full((2, 4), 7.0), tau), tau[:, None].expand(-1, 4))
 
 
 def test_a_label_is_selected_by_its_own_classs_threshold():
     probabilities = torch.tensor([[[0.6, 0.4], [0.4, 0.6]]])
-    label, selected = thresholds.select(probabilities, torch.tensor([[0.5, 0.7]]))
+    label, selected = selection.select(probabilities, torch.tensor([[0.5, 0.7]]))
     assert label.tolist() == [[0, 1]]
     assert selected.tolist() == [[True, False]]
-    assert thresholds.select(probabilities, torch.tensor([[0.6, 0.0]]))[1].tolist() == [[True, True]]  # at least
+    assert selection.select(probabilities, torch.tensor([[0.6, 0.0]]))[1].tolist() == [[True, True]]  # at least
 
 
 def test_the_gradient_is_reversed_and_scaled_for_each_run():
@@ -159,10 +159,10 @@ def test_the_gradient_is_reversed_and_scaled_for_each_run():
 
 
 def test_the_coefficient_rises_from_nothing_to_one():
-    assert reversal_coefficient(0.0, 10.0) == 0
-    assert reversal_coefficient(1.0, 10.0) == pytest.approx(1, abs=1e-4)
+    assert Adversarial().ramp(0.0) == 0
+    assert Adversarial().ramp(1.0) == pytest.approx(1, abs=1e-4)
     for progress in (0.1, 0.37, 0.8):
-        assert reversal_coefficient(progress, 10.0) == pytest.approx(reference.reversal_coefficient(progress))
+        assert Adversarial().ramp(progress) == pytest.approx(reference.reversal_coefficient(progress))
 
 
 def test_the_rate_drops_at_the_schedules_epochs():

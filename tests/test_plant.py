@@ -14,7 +14,7 @@ from bearcat.data import Split, Task, split_task
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.tasks import UNKNOWN, HeldBack, Labelled, Mix, TrainingData, Unlabelled, mixed_task
 from bearcat.errors import InputError
-from bearcat.methods import losses, thresholds
+from bearcat.methods import losses, selection
 from bearcat.methods.hypotheses import discriminant_space, match
 from bearcat.methods.moving import MoveClasses
 from bearcat.methods.recipe import RECIPES, Recipe, Schedule
@@ -450,7 +450,7 @@ def test_with_equal_shares_everything_is_what_it_is_without():
         losses.domain(source, target, None, "mean", torch.ones(2, 20)), losses.domain(source, target)
     )
     counts, tau = torch.tensor([[3.0, 10.0, 0.0, 7.0]]), torch.tensor([0.9])
-    torch.testing.assert_close(thresholds.per_class(counts, tau, equal[:1]), thresholds.per_class(counts, tau))
+    torch.testing.assert_close(selection.per_class(counts, tau, equal[:1]), selection.per_class(counts, tau))
 
 
 def test_class_confusion_counts_classes_by_their_shares():
@@ -463,10 +463,10 @@ def test_class_confusion_counts_classes_by_their_shares():
 def test_a_class_that_is_not_expected_keeps_the_whole_threshold():
     counts, tau = torch.tensor([[90.0, 9.0, 1.0]]), torch.tensor([0.9])
     expected = torch.tensor([[0.9, 0.095, 0.005]])
-    found = thresholds.per_class(counts, tau, expected)[0]
+    found = selection.per_class(counts, tau, expected)[0]
     assert found[0] == found[2] == pytest.approx(0.9)
     assert 0.7 < found[1] < 0.9  # nearly as many as its share says
-    assert thresholds.per_class(counts, tau)[0][1] < 0.1  # whereas without shares a rare class is labelled freely
+    assert selection.per_class(counts, tau)[0][1] < 0.1  # whereas without shares a rare class is labelled freely
 
 
 def test_false_alarms_and_missed_faults_are_counted(sides):

@@ -1,4 +1,4 @@
-"""Minimum class confusion (Jin et al. 2020)."""
+"""Losses on the predictions of the target: minimum class confusion (Jin et al. 2020) and class balance."""
 
 from __future__ import annotations
 
@@ -33,3 +33,22 @@ class Confusion(Ingredient):
 
         shares = None if view.shares is None else view.shares[0]
         return self.weight * losses.class_confusion(view.target_logits, self.temperature, view.target_present, shares)
+
+
+@dataclass(frozen=True)
+class Uniformity(Ingredient):
+    """Class balance (French et al. 2018), of PCG-CNN (Wu et al. 2020).
+
+    Binary cross-entropy of the batch's mean probabilities of the target and the uniform distribution.
+    """
+
+    name = "uniformity"
+    weight: float = per_run(0.005)
+
+    def loss(self, view: View) -> Tensor:
+        from bearcat.methods import losses
+
+        each = losses.weights(view.target_logits, view.target_present)[..., None]
+        mean = (each * view.target_logits.softmax(dim=-1)).sum(dim=1).clamp(1e-6, 1 - 1e-6)
+        uniform = 1 / mean.shape[-1]
+        return -self.weight * (uniform * mean.log() + (1 - uniform) * (-mean).log1p()).mean(dim=-1)

@@ -11,13 +11,13 @@ has the measurements, with the alternatives that were dropped).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.tasks import UNKNOWN
+from bearcat.data.tasks import UNKNOWN, TrainingData
 from bearcat.trust.checks import principal
 
 Floats = NDArray[np.float64]
@@ -26,6 +26,101 @@ Integers = NDArray[np.int64]
 SHRINKAGE = 0.1  # of the spread within classes towards equal spread in all directions
 MOST_WINDOWS = 4000  # of the source, to find the space
 MOST_STARTS = 12  # groups whose distances from the classes are tried as offsets
+# Groups of several recordings may be two of one class. Then what the matching leaves over may be this many times what
+# is left where classes may be missing (docs/plant.md).
+MORE_LEFT = 1.5
+FEWEST_CLASSES = 3  # two groups are matched with two classes by their order alone, which an offset hides
+# Where the target has fewer groups than the source classes, or one more, more is asked of a matching.
+FEWEST_GROUPS = 0.6  # of the number of classes
+CLEAR_FIT, CLEAR_MARGIN = 2 / 3, 1.05
+STRANGE = 2.0  # distance of a group that is left over from the nearest class, in those of matched groups: it is unknown
+
+
+def move_classes(data: TrainingData, apart: float, fit: float, fewest_windows: int) -> TrainingData:
+    """The data with the source's windows moved, and what was found; the settings are those of moving.MoveClasses."""
+    source, target, classes = data.source_train, data.target_train, len(data.classes)
+    flat, values = source.values.reshape(len(source), -1), target.values.reshape(len(target), -1)
+    known = target.reference if len(target.reference) else np.full(len(target), UNKNOWN)
+    space = discriminant_space(flat, source.labels, classes)
+    group, centres = grouped(space.project(values), target.recording, classes, apart)
+    count, fewest = len(centres), int(np.bincount(group).min())
+    enough = max(FEWEST_CLASSES, FEWEST_GROUPS * classes) <= count <= classes + 1
+    found = {"groups": count, "fewest": fewest, "wanted": fewest_windows, "adapted": False, "enough": enough}
+    of_group = np.array([_known_class(known[group == number]) for number in range(count)])
+    named = of_group[of_group != UNKNOWN]
+    distinct = len(np.unique(named)) == len(named)  # two groups known to be healthy leave a class without one
+    codes = None  # (window,) the classes that the source's are moved to, by the matching or by the references alone
+    if distinct and enough and classes >= FEWEST_CLASSES and fewest >= fewest_windows:
+        matching = match(centres, space.centres, of_group)
+        free = free_left(centres, space.centres)
+        scatter = float(((space.centres - space.centres.mean(axis=0)) ** 2).sum())
+        found |= {"fit": matching.fit, "margin": matching.margin, "free": 1 - free / scatter}
+        single = len(np.unique(target.recording)) == classes == count  # no class can be taken for two
+        clear = matching.fit > CLEAR_FIT and matching.margin > CLEAR_MARGIN
+        clear = matching.fit > fit if count == classes else clear
+        if clear and (single or matching.left <= MORE_LEFT * free):
+            codes = matching.classes[group]
+            counts = np.bincount(codes[codes != UNKNOWN], minlength=classes)
+            shares = dict(zip(data.classes, (counts / counts.sum()).tolist(), strict=True))
+            found |= {"adapted": True, "shares": shares}
+            strange = np.isin(group, _strange(centres, space.centres, matching))
+            if len(target.recording) and strange.any():
+                found["unknown"] = np.unique(target.recording[strange]).tolist()
+    if codes is None and (known != UNKNOWN).any():
+        codes = known
+        found |= {"adapted": True, "reference": True}
+    if codes is not None:
+        present = [int(code) for code in np.unique(codes) if code != UNKNOWN]
+        offsets = {
+            code: values[codes == code].mean(axis=0) - flat[source.labels == code].mean(axis=0) for code in present
+        }
+        common = np.mean(list(offsets.values()), axis=0)
+        if "reference" in found:
+            projected = space.project(np.stack([values.mean(axis=0), values.mean(axis=0) - common]))
+            common = common * _common_share(centres[of_group == UNKNOWN], space.centres, projected[0] - projected[1])
+        offsets |= {code: common for code in range(classes) if code not in offsets}
+        data = _moved(data, offsets)
+    return replace(data, findings={**data.findings, "moving": found})
+
+
+def _moved(data: TrainingData, offsets: dict[int, NDArray[Any]]) -> TrainingData:
+    parts = {}
+    for name in ("source_train", "source_test"):
+        part = getattr(data, name)
+        values = part.values.copy()
+        for code, offset in offsets.items():
+            values[part.labels == code] += offset.reshape(values.shape[1:]).astype(values.dtype)
+        parts[name] = replace(part, values=values)
+    return replace(data, **parts)
+
+
+def _known_class(codes: Integers) -> int:
+    """The class that most of a group's windows are known to be of; UNKNOWN where none is."""
+    known = codes[codes != UNKNOWN]
+    return int(np.bincount(known).argmax()) if len(known) else UNKNOWN
+
+
+def _strange(groups: Floats, centres: Floats, matching: Matching) -> Integers:
+    """The groups that are left over and far from every class: their recordings show a fault the source lacks."""
+    left_over = np.flatnonzero(matching.classes == UNKNOWN)
+    distance = _squares(groups[left_over], centres, matching.offset).min(axis=1)
+    usual = matching.left / (matching.classes != UNKNOWN).sum()
+    return np.asarray(left_over[distance > STRANGE**2 * usual])
+
+
+def _common_share(groups: Floats, centres: Floats, offset: Floats) -> float:
+    """How much of the reference's offset the other classes share: all or nothing, by which the other groups lie nearer
+    to classes; half where there are no other groups.
+    """
+    if not len(groups):
+        return 0.5
+    moved, unmoved = (_squares(groups, centres, each).min(axis=1).sum() for each in (offset, 0.0 * offset))
+    return 1.0 if moved < unmoved else 0.0
+
+
+def _squares(groups: Floats, centres: Floats, offset: Floats) -> Floats:
+    """Squared distances (group, class) of groups from classes that are moved by the offset."""
+    return np.asarray(((groups[:, None] - centres - offset) ** 2).sum(axis=2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +274,7 @@ def _best_fit(groups: Floats, centres: Floats, assign: Callable[[Floats], Intege
     best, least = np.arange(len(groups)), np.inf
     for offset in starts:
         for _ in range(20):
-            assigned = assign(((groups[:, None] - centres - offset) ** 2).sum(axis=2))
+            assigned = assign(_squares(groups, centres, offset))
             paired = assigned != UNKNOWN
             earlier, offset = offset, (groups[paired] - centres[assigned[paired]]).mean(axis=0)
             if np.allclose(earlier, offset):

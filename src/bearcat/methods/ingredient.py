@@ -69,11 +69,6 @@ class View:
     module: nn.Module | None = None  # what the ingredient's `build` made
 
     @property
-    def domains(self) -> tuple[slice, slice]:
-        """The places of the source and of the target in a batch."""
-        return slice(0, self.size), slice(self.size, None)
-
-    @property
     def source_logits(self) -> Tensor:
         return self.logits[:, : self.size]
 

@@ -10,27 +10,29 @@ Defaults are the paper's, and where its text and the published code differ, the 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any
 
 from bearcat.errors import InputError, suggest
-from bearcat.methods.adabn import TargetStatistics
-from bearcat.methods.alignment import Adversarial
-from bearcat.methods.conditional import ConditionalAdversarial
-from bearcat.methods.confusion import Confusion
+from bearcat.methods.alignment import (
+    Adversarial,
+    ClassifierDiscrepancy,
+    ConditionalAdversarial,
+    CovarianceMatching,
+    JointMatching,
+    KernelMatching,
+    TargetStatistics,
+    Transport,
+    Wasserstein,
+)
+from bearcat.methods.confusion import Confusion, Uniformity
 from bearcat.methods.ingredient import Ingredient, check_choice, stack_key
-from bearcat.methods.matching import CovarianceMatching, JointMatching, KernelMatching
-from bearcat.methods.mcd import ClassifierDiscrepancy
 from bearcat.methods.moving import MoveClasses
-from bearcat.methods.selftraining import SelfTraining, Teacher
+from bearcat.methods.selftraining import SelfTraining, Teacher, Triplet
 from bearcat.methods.shares import ClassShares
 from bearcat.methods.sharpness import Sharpness
 from bearcat.methods.standardise import Standardise
-from bearcat.methods.transport import Transport
-from bearcat.methods.triplet import Triplet
-from bearcat.methods.uniformity import Uniformity
 from bearcat.methods.views import StrongView, WeakView
-from bearcat.methods.wasserstein import Wasserstein
 from bearcat.settings import find_name, override, to_plain
 
 
@@ -150,9 +152,9 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         """Every setting as plain values, for records."""
-        rest = {name: to_plain(getattr(self, name)) for name in _own_fields() if name != "final" or self.final}
         kinds = {each.name: {"kind": type(each).__name__} | to_plain(each) for each in self.ingredients}
-        return {"ingredients": kinds} | rest
+        plain = to_plain(self) | {"ingredients": kinds}
+        return {name: value for name, value in plain.items() if name != "final" or value}
 
     def stack_key(self) -> Hashable:
         """Recipes of equal keys can be stacked: they differ at most in the numbers that may differ in a stack."""
@@ -204,10 +206,6 @@ class Recipe:
         if part in known:
             raise InputError(f"the recipe has no '{part}' whose '{setting}' could be set; choose another recipe")
         raise InputError(f"unknown ingredient '{part}'{suggest(part, [*known, 'schedule', 'encoder'])}")
-
-
-def _own_fields() -> list[str]:
-    return [field.name for field in fields(Recipe) if field.name != "ingredients"]
 
 
 # What the published code does, part by part (docs/method.md), besides its passes; some are our defaults too.

@@ -1,4 +1,4 @@
-"""Which pseudo-labels are used, by other rules than a threshold on confidence.
+"""Which pseudo-labels are used: by a threshold on confidence (docs/method.md), or by another rule.
 
 A rule looks at the whole target at the start of an epoch, by the teacher in evaluation mode, and says for each target
 training window which label it supports, (run, window), −1 where none. In the epoch's steps the teacher's label of a
@@ -8,12 +8,44 @@ window is used where it is that one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from torch import Tensor
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize, one_hot
 
-    from bearcat.training.state import TrainingState
+from bearcat.training.state import TrainingState
+
+
+def confident_counts(probabilities: Tensor, tau: Tensor, present: Tensor | None = None) -> Tensor:
+    """Predictions at least `tau` (run,) sure, per class: (run, window, class) → (run, class).
+
+    `present` (run, window) says which places hold a window; None means all.
+    """
+    confidence, label = probabilities.max(dim=-1)
+    sure = confidence >= tau[:, None]
+    sure = (sure if present is None else sure & present).to(torch.float32)
+    counts = torch.zeros(probabilities.shape[0], probabilities.shape[2], device=probabilities.device)
+    return counts.scatter_add_(1, label, sure)
+
+
+def per_class(counts: Tensor, tau: Tensor, expected: Tensor | None = None) -> Tensor:
+    """τ·β/(2−β) with β = count / largest count: (run, class). A class of count 0 gets threshold 0, as published.
+
+    With `expected` shares (run, class) a class's count is compared with what its share leads to expect, and one of
+    which less than a window in a hundred is expected keeps the threshold τ.
+    """
+    if expected is not None:
+        counts = counts / expected.clamp(min=0.01)
+        counts = torch.where(expected < 0.01, counts.max(dim=1, keepdim=True).values, counts)
+    largest = counts.max(dim=1, keepdim=True).values
+    share = counts / largest.clamp(min=1)
+    return tau[:, None] * share / (2 - share)
+
+
+def select(probabilities: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
+    """Labels and whether each is sure enough: (run, batch, class), (run, class) → (run, batch) int64 and bool."""
+    confidence, label = probabilities.max(dim=-1)
+    return label, confidence >= thresholds.gather(1, label)
 
 
 def surest(state: TrainingState, share: float) -> Tensor:
@@ -28,24 +60,20 @@ def nearest_to_centre(state: TrainingState, share: float) -> Tensor:
 
     Nearness is the cosine of features, whose length says little.
     """
-    import torch
-
     logits, features = state.predict(state.reported, state.batches.target_train)
     labels, present = logits.argmax(dim=-1), state.batches.target_present
-    features = torch.nn.functional.normalize(features, dim=-1)
-    member = torch.nn.functional.one_hot(labels, state.classes).to(features.dtype) * present[..., None]
-    centres = torch.nn.functional.normalize(member.mT @ features, dim=-1)  # (run, class, feature)
+    features = normalize(features, dim=-1)
+    member = one_hot(labels, state.classes).to(features.dtype) * present[..., None]
+    centres = normalize(member.mT @ features, dim=-1)  # (run, class, feature)
     nearness = (features * centres.gather(1, labels[..., None].expand_as(features))).sum(dim=-1)
     return best_of_each_class(nearness, labels, share, state.classes, present)
 
 
 def of_nearest_neighbour(state: TrainingState, share: float) -> Tensor:  # noqa: ARG001
     """The true label of the source training window whose feature is the nearest by cosine."""
-    import torch
-
     batches = state.batches
     source, target = (
-        torch.nn.functional.normalize(state.predict(state.reported, windows)[1], dim=-1)
+        normalize(state.predict(state.reported, windows)[1], dim=-1)
         for windows in (batches.source_train, batches.target_train)
     )
     nearness = (target @ source.mT).masked_fill(~batches.source_present[:, None], -torch.inf)
@@ -54,8 +82,6 @@ def of_nearest_neighbour(state: TrainingState, share: float) -> Tensor:  # noqa:
 
 def best_of_each_class(scores: Tensor, labels: Tensor, share: float, classes: int, present: Tensor) -> Tensor:
     """The labels (run, window) of those of the highest scores in each class, a share rounded up; −1 elsewhere."""
-    import torch
-
     found = torch.full_like(labels, -1)
     for label in range(classes):
         member = (labels == label) & present

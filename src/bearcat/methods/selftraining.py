@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from bearcat.errors import InputError
 from bearcat.methods.ingredient import Ingredient, View, check_choice, per_run
-from bearcat.methods.selection import RULES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,7 +61,7 @@ class SelfTraining(Ingredient):
         check_choice("labels.counts", self.counts, ("uncalibrated", "calibrated"))
         check_choice("labels.average", self.average, ("batch", "selected"))
         check_choice("labels.objective", self.objective, ("cross-entropy", "squared"))
-        check_choice("labels.select", self.select, ("confidence", *RULES))
+        check_choice("labels.select", self.select, ("confidence", "share", "cluster", "neighbour"))
         if self.samples < 1 or not 0 < self.share <= 1:
             raise InputError("labels.samples must be at least 1, and labels.share above 0 and at most 1")
         check_choice("labels.counts_mode", self.counts_mode, ("evaluation", "training"))
@@ -80,7 +79,7 @@ class SelfTraining(Ingredient):
         """Makes the teacher where there is none yet, and the thresholds of this epoch."""
         import torch
 
-        from bearcat.methods import thresholds
+        from bearcat.methods import selection
 
         if state.teacher is None:
             state.teacher = copy.deepcopy(state.student).requires_grad_(False)
@@ -91,14 +90,13 @@ class SelfTraining(Ingredient):
                 for statistic, early in zip(state.teacher.buffers(), untrained.buffers(), strict=True):
                     statistic.copy_(early)
         tau = torch.as_tensor(self.tau).expand(state.runs)
+        limits = tau[:, None].expand(-1, state.classes)
         if self.select != "confidence":
-            limits = thresholds.fixed(torch.zeros_like(tau), state.classes)
-            supported = RULES[self.select](state, self.share)
+            limits = torch.zeros_like(limits)
+            supported = selection.RULES[self.select](state, self.share)
             padded = torch.nn.functional.pad(supported, (0, 1), value=-1)
             state.supported = padded if state.supported is None else state.supported.copy_(padded)
-        elif self.threshold == "fixed":
-            limits = thresholds.fixed(tau, state.classes)
-        else:
+        elif self.threshold == "per-class":
             if self.counts_mode == "training":
                 logits, present = state.predict_in_training(state.teacher, state.epoch, self.teacher.dropout)
             else:
@@ -106,9 +104,8 @@ class SelfTraining(Ingredient):
                 present = state.batches.target_present
             if self.counts == "calibrated" and state.calibration is not None:
                 logits = state.calibration.apply(logits)
-            counts = thresholds.confident_counts(logits.softmax(dim=-1), tau, present)
-            expected = None if state.shares is None else state.shares[0]
-            limits = thresholds.per_class(counts, tau, expected)
+            counts = selection.confident_counts(logits.softmax(dim=-1), tau, present)
+            limits = selection.per_class(counts, tau, None if state.shares is None else state.shares[0])
         if state.thresholds is None or state.pseudo_labels is None:  # a recorded step keeps using this memory
             runs, windows = state.batches.target_train.shape[:2]
             state.thresholds = torch.empty_like(limits, memory_format=torch.contiguous_format)
@@ -118,27 +115,22 @@ class SelfTraining(Ingredient):
 
     def start_step(self, state: TrainingState, batch: Batch) -> None:
         """The teacher follows the student, then labels the target batch."""
-        if state.teacher is None:
-            raise RuntimeError("an epoch of self-training begins with start_epoch")
         follow(state.teacher, state.student, self.teacher.momentum, statistics=self.teacher.statistics == "averaged")
         self._label(state, batch)
 
     def before_descent(self, state: TrainingState, batch: Batch, perturbed: bool) -> None:
-        import torch
-
         from bearcat.methods import losses
 
         if perturbed and self.relabel:
             self._label(state, batch)
         if state.batch_labels is None:
             raise RuntimeError("a step of self-training begins with start_step")
-        selected = state.batch_labels[1].to(torch.float32)
-        state.add("pseudo_label_share", losses.masked_mean(selected, batch.target_present))
+        state.add("pseudo_label_share", losses.masked_mean(state.batch_labels[1].float(), batch.target_present))
 
     def _label(self, state: TrainingState, batch: Batch) -> None:
         import torch
 
-        from bearcat.methods import thresholds
+        from bearcat.methods import selection
 
         if state.teacher is None or state.thresholds is None or state.pseudo_labels is None:
             raise RuntimeError("an epoch of self-training begins with start_epoch")
@@ -152,7 +144,7 @@ class SelfTraining(Ingredient):
                 logits = logits if state.calibration is None else state.calibration.apply(logits)
                 passes.append(logits.softmax(dim=-1))
             probabilities = torch.stack(passes).mean(dim=0)
-            labels, selected = thresholds.select(probabilities, state.thresholds)
+            labels, selected = selection.select(probabilities, state.thresholds)
             if state.supported is not None:
                 selected = selected & (labels == state.supported.gather(1, batch.target_index))
             for each in passes if self.agree else ():
@@ -170,6 +162,35 @@ class SelfTraining(Ingredient):
         else:
             each = losses.cross_entropy(view.target_logits, view.pseudo_labels)
         return self.weight * losses.of_selected(each, view.selected, self.average, view.target_present)
+
+
+@dataclass(frozen=True)
+class Triplet(Ingredient):
+    """Batch-hard triplets of the features of source windows and of target windows whose pseudo-label is used.
+
+    Of the system of Wang et al. (2022). Features are brought to length 1: with their own lengths the loss was lowered
+    by shrinking them, until all features were 0 and nothing was learnt (LOG.md).
+    """
+
+    name = "triplet"
+    weight: float = per_run(1.0)
+    margin: float = 1.0
+
+    def start(self, schedule: Schedule) -> int:
+        return schedule.label_from
+
+    def loss(self, view: View) -> Tensor:
+        import torch
+
+        from bearcat.methods import losses
+
+        if view.pseudo_labels is None or view.selected is None:
+            raise RuntimeError("the triplet loss needs pseudo-labels; put it behind self-training")
+        labels = torch.cat([view.labels, view.pseudo_labels], dim=1)
+        counts = torch.cat([torch.ones_like(view.labels, dtype=torch.bool), view.selected], dim=1)
+        counts = counts if view.present is None else counts & view.present
+        features = torch.nn.functional.normalize(view.features, dim=-1)
+        return self.weight * losses.hardest_triplets(features, labels, counts, self.margin)
 
 
 def follow(teacher: Any, student: Any, momentum: float, statistics: bool) -> None:

@@ -9,7 +9,7 @@ the source has its faults: then `by="source"`, which adapts nothing, is the safe
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bearcat.errors import InputError
 from bearcat.methods.ingredient import Ingredient, check_choice
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from bearcat.data.recording import Floats
-    from bearcat.data.tasks import Labelled, TrainingData
+    from bearcat.data.tasks import TrainingData
     from bearcat.methods.recipe import Schedule
 
 QUARTILES = 1.349  # the distance between a normal distribution's quartiles, in deviations
@@ -50,17 +50,18 @@ class Standardise(Ingredient):
 
         if self.by == "window":
             return data, WindowScaling(torch.full((1, 1), 1e-12))
-        if self.by == "source":
-            mean, deviation = self._statistics(data.source_train.values)
-        else:
-            mean, deviation = self._statistics(data.target_train.values)
-            domains = np.unique(data.source_train.domain) if len(data.source_train.domain) else [None]
-            for domain in domains:
-                own = self._statistics(data.source_train.values[_members(data.source_train, domain)])
-                train, test = (
-                    _moved(part, domain, own, (mean, deviation)) for part in (data.source_train, data.source_test)
-                )
-                data = replace(data, source_train=train, source_test=test)
+        parts = data.source_train, data.source_test
+        mean, deviation = self._statistics(parts[0].values if self.by == "source" else data.target_train.values)
+        if self.by == "domain":
+            moved = [part.values.copy() for part in parts]
+            domains = [part.domain if len(part.domain) else np.zeros(len(part)) for part in parts]
+            for domain in np.unique(domains[0]):
+                own_mean, own_deviation = self._statistics(parts[0].values[domains[0] == domain])
+                for values, of_window in zip(moved, domains, strict=True):
+                    members = of_window == domain
+                    values[members] = (values[members] - own_mean) / own_deviation * deviation + mean
+            train, test = (replace(part, values=values) for part, values in zip(parts, moved, strict=True))
+            data = replace(data, source_train=train, source_test=test)
         return data, InputScaling(torch.from_numpy(mean)[None], torch.from_numpy(1 / deviation)[None])
 
     def _statistics(self, values: Floats) -> tuple[Floats, Floats]:
@@ -74,15 +75,3 @@ class Standardise(Ingredient):
             mean, deviation = values.mean(axis=0, dtype=np.float64), values.std(axis=0, dtype=np.float64)
         constant = deviation <= 1e-6 * np.abs(mean)
         return mean.astype(np.float32), np.where(constant, 1, deviation).astype(np.float32)
-
-
-def _members(part: Labelled, domain: int | None) -> Any:
-    """Which windows are of this domain; None: all."""
-    return slice(None) if domain is None else part.domain == domain
-
-
-def _moved(part: Labelled, domain: int | None, own: tuple[Floats, Floats], wanted: tuple[Floats, Floats]) -> Labelled:
-    """The windows of one domain, with these statistics instead of their own."""
-    values, members = part.values.copy(), _members(part, domain)
-    values[members] = (values[members] - own[0]) / own[1] * wanted[1] + wanted[0]
-    return replace(part, values=values)
