@@ -144,7 +144,7 @@ def compare_calibrators(
 def ceilings(logits: Tensor, labels: Tensor) -> dict[str, Calibration]:
     """What only labels of the target can give, (run, window, class) and (run, window)."""
     weight, known = (labels != UNKNOWN).double(), labels.clamp(min=0)
-    sample = Sample(logits.double(), known, weight, stacked=True)
+    sample = Sample(logits.double(), known, weight)
     share = accuracy(logits.double(), known, weight)
     matched = matching_temperature(sample, share[:, None], WIDE)[0][:, 0]
     by_labels = Temperature(WIDE).fit(Evidence(source_logits=logits, source_labels=known, source_weight=weight))

@@ -38,7 +38,7 @@ from bearcat.calibration import (
 )  # fmt: skip
 from bearcat.calibration.arrays import read
 from bearcat.calibration.shift import balanced, oversampled
-from bearcat.calibration.target import BINS, partners, unlabelled
+from bearcat.calibration.target import BINS, partners
 from bearcat.calibration.target import unity as target_unity
 from bearcat.errors import InputError
 from tests.reference import calibration as reference
@@ -92,6 +92,11 @@ def pick(evidence: Evidence, run: int, alone: bool = False) -> Evidence:
     return change(evidence, **fields, estimates=estimates)
 
 
+def only(calibration: Calibration, runs: list[int]) -> Calibration:
+    """The calibration of some of the runs, in this order."""
+    return Calibration.from_state({name: tensor[runs] for name, tensor in calibration.state().items()})
+
+
 def assert_same(first: Calibration, second: Calibration, tolerance: float = 1e-10) -> None:
     for name, tensor in first.state().items():
         torch.testing.assert_close(second.state()[name], tensor, rtol=tolerance, atol=tolerance)
@@ -111,8 +116,8 @@ def test_a_stack_of_three_equals_three_alone(name):
     evidence, calibrator = make(shift=0.5), CALIBRATORS[name]()
     stacked = calibrator.fit(evidence)
     for run in range(3):
-        assert_same(calibrator.fit(pick(evidence, run)), stacked.select([run]))
-        assert_same(calibrator.fit(pick(evidence, run, alone=True)), stacked.select(slice(run, run + 1)))
+        assert_same(calibrator.fit(pick(evidence, run)), only(stacked, [run]))
+        assert_same(calibrator.fit(pick(evidence, run, alone=True)), only(stacked, [run]))
 
 
 @every_calibrator
@@ -305,7 +310,7 @@ def test_a_diverged_run_spoils_itself_alone(calibrator):
     broken = evidence.source_logits.clone()
     broken[1, 4, 2] = torch.nan
     fitted, expected = calibrator.fit(change(evidence, source_logits=broken)), calibrator.fit(evidence)
-    assert_same(fitted.select([0, 2]), expected.select([0, 2]))
+    assert_same(only(fitted, [0, 2]), only(expected, [0, 2]))
     assert not fitted.apply(broken)[1, 4].isfinite().all()
 
 
@@ -538,8 +543,8 @@ def test_a_calibration_survives_being_taken_apart(name):
     assert all(tensor.is_contiguous() for tensor in state.values())
     logits = evidence.source_logits
     assert torch.equal(Calibration.from_state(state).apply(logits), calibration.apply(logits))
-    assert torch.equal(calibration.select([2, 0]).apply(logits[[2, 0]]), calibration.apply(logits)[[2, 0]])
-    assert torch.equal(calibration.select(torch.tensor([1])).apply(logits[1]), calibration.apply(logits)[1])
+    assert torch.equal(only(calibration, [2, 0]).apply(logits[[2, 0]]), calibration.apply(logits)[[2, 0]])
+    assert torch.equal(only(calibration, [1]).apply(logits[1]), calibration.apply(logits)[1])
 
 
 @every_calibrator
@@ -676,7 +681,7 @@ def test_recordings_say_how_many_windows_can_be_right_at_most():
     for run in range(2):
         said = evidence.target_logits[run].argmax(-1).tolist()
         share = reference.unity(said, evidence.target_recording[run].tolist())
-        assert target_unity(unlabelled(evidence), evidence.target_recording)[run] == pytest.approx(share)
+        assert target_unity(evidence.target(), evidence.target_recording)[run] == pytest.approx(share)
         sure = fitted.probabilities(evidence.target_logits)[run].amax(-1).mean()
         assert sure == pytest.approx(share) or fitted.temperature[run] == source.temperature[run]
     other = torch.maximum(PseudoCal().fit(evidence).temperature, source.temperature)

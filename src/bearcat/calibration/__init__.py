@@ -21,9 +21,8 @@ from bearcat.calibration.metrics import (
     reliability_bins,
 )
 from bearcat.calibration.scaling import Identity, Matrix, Temperature, Vector
-from bearcat.calibration.shift import CPCS
+from bearcat.calibration.shift import CPCS, TransCal
 from bearcat.calibration.target import UTDC, PseudoCal, RecordingConfidence, TargetConfidence
-from bearcat.calibration.transcal import TransCal
 from bearcat.settings import from_text
 
 __all__ = [

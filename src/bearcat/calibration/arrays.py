@@ -1,7 +1,7 @@
 """Reading the inputs of this package: numpy or torch, with or without the run axis.
 
 >>> sample = read(logits, labels)                        # (window, class) and (window,), or with a run axis before
->>> like(logits, sample.weight.sum(1), sample.stacked)   # a number for (window, class), one per run otherwise
+>>> like(logits, sample.weight.sum(1))                   # a number for (window, class), one per run otherwise
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ class Sample:
     scores: Tensor
     labels: Tensor
     weight: Tensor
-    stacked: bool  # whether the run axis was given
 
     def shares(self) -> Tensor:
         """Weights that sum to one in each run, zeros for a run without any, (run, window)."""
@@ -47,9 +46,9 @@ def as_tensor(values: AnyArray) -> Tensor:
     return values.detach() if isinstance(values, Tensor) else torch.from_numpy(np.array(values, order="C"))
 
 
-def like(given: Array, result: Tensor, stacked: bool) -> Array:
-    """A result (run, …) as numpy if the input was, and without the run axis if the input had none."""
-    result = result if stacked else result[0]
+def like(given: Array, result: Tensor) -> Array:
+    """A result (run, …) as numpy if the input (run, window, class) was, and without the run axis if it had none."""
+    result = result if np.ndim(given) == 3 else result[0]
     if isinstance(given, Tensor):
         return result
     return result.numpy()[()]  # a numpy scalar rather than an array without axes
@@ -75,16 +74,9 @@ def read(
     target = _windows(labels, tensor, stacked, of_labels)
     if target.is_floating_point():
         raise InputError(f"{of_labels} must be whole numbers (class indices), not {target.dtype}")
-    if weight is None:
-        present = torch.ones(target.shape, dtype=torch.float64, device=tensor.device)
-    else:
-        present = _windows(weight, tensor, stacked, of_weight).double()
-    if tensor.shape[1] == 0:  # no window at all is the same as one that does not count
-        tensor = tensor.new_zeros(tensor.shape[0], 1, tensor.shape[2])
-        target, present = target.new_zeros(tensor.shape[:2]), present.new_zeros(tensor.shape[:2])
-    counts = present != 0
-    tensor = torch.where(counts[..., None], tensor, 0.0)
-    target = torch.where(counts, target.long(), 0)
+    tensor, present = _cleaned(tensor, weight, stacked, of_weight)
+    target = target.long() if target.shape[1] else torch.zeros_like(present, dtype=torch.int64)
+    target = torch.where(present != 0, target, 0)
     if tensor.device.type == "cpu":
         if not (torch.isfinite(present) & (present >= 0)).all():
             raise InputError(
@@ -95,7 +87,7 @@ def read(
                 f"{of_labels} must lie in 0 … {tensor.shape[-1] - 1}, the classes of {of_scores};"
                 " give weight 0 to unlabelled windows"
             )
-    return Sample(tensor, target, present, stacked)
+    return Sample(tensor, target, present)
 
 
 def read_features(features: AnyArray | None, weight: AnyArray | None, name: str) -> tuple[Tensor, Tensor]:
@@ -107,14 +99,19 @@ def read_features(features: AnyArray | None, weight: AnyArray | None, name: str)
     if tensor.ndim not in (2, 3):
         raise InputError(f"{name} must have the axes (run, window, feature), not the shape {tuple(tensor.shape)}")
     tensor = tensor if stacked else tensor[None]
+    return _cleaned(tensor, weight, stacked, name.replace("features", "weight"))
+
+
+def _cleaned(values: Tensor, weight: AnyArray | None, stacked: bool, name: str) -> tuple[Tensor, Tensor]:
+    """Values (run, window, any), 0 where the weight is, and the weight (run, window) in float64, by default 1."""
     if weight is None:
-        present = torch.ones(tensor.shape[:2], dtype=torch.float64, device=tensor.device)
+        present = torch.ones(values.shape[:2], dtype=torch.float64, device=values.device)
     else:
-        present = _windows(weight, tensor, stacked, name.replace("features", "weight")).double()
-    if tensor.shape[1] == 0:
-        tensor = tensor.new_zeros(tensor.shape[0], 1, tensor.shape[2])
-        present = present.new_zeros(tensor.shape[:2])
-    return torch.where((present != 0)[..., None], tensor, 0.0), present
+        present = _windows(weight, values, stacked, name).double()
+    if values.shape[1] == 0:  # no window at all is the same as one that does not count
+        values = values.new_zeros(values.shape[0], 1, values.shape[2])
+        present = present.new_zeros(values.shape[:2])
+    return torch.where((present != 0)[..., None], values, 0.0), present
 
 
 def _windows(values: AnyArray, beside: Tensor, stacked: bool, name: str) -> Tensor:

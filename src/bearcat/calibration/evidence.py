@@ -7,14 +7,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
-from bearcat.calibration.arrays import AnyArray, Array, Sample, as_tensor, like, read
+from bearcat.calibration.arrays import AnyArray, Array, Sample, as_tensor, like, read, read_features
 from bearcat.errors import InputError
 
 
@@ -47,6 +47,11 @@ class Evidence:
         names = ("source_logits", "source_labels", "source_weight")
         return read(self.source_logits, self.source_labels, self.source_weight, names)
 
+    def target(self) -> Sample:
+        """The target's training windows, without labels, checked, their padding cleaned."""
+        logits, weight = read_features(self.target_logits, self.target_weight, "target_logits")
+        return Sample(logits, torch.zeros_like(weight, dtype=torch.int64), weight)
+
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
@@ -75,22 +80,16 @@ class Calibration:
         neighbouring numbers equal.
         """
         given, result = self._mapped(logits)
-        return like(logits, self._order_kept(given, result), logits.ndim == 3)
+        return like(logits, self._order_kept(given, result))
 
     def probabilities(self, logits: Array) -> Array:
         """Softmax of the calibrated logits; a temperature keeps the set of most likely classes exactly."""
         given, result = self._mapped(logits)
-        return like(logits, self._order_kept(given, result.softmax(-1)), logits.ndim == 3)
-
-    def select(self, runs: Sequence[int] | slice | Tensor) -> Calibration:
-        """The same for some of the runs, in this order."""
-        chosen = runs if isinstance(runs, slice | Tensor) else list(runs)
-        return self.from_state({name: tensor[chosen] for name, tensor in self.state().items()})
+        return like(logits, self._order_kept(given, result.softmax(-1)))
 
     def state(self) -> dict[str, Tensor]:
         """Contiguous tensors by name, for saving."""
-        named = {"scale": self.scale, "bias": self.bias, "at_bound": self.at_bound, "matrix": self.matrix}
-        return {name: tensor.contiguous() for name, tensor in named.items() if tensor is not None}
+        return {name: tensor.contiguous() for name, tensor in vars(self).items() if tensor is not None}
 
     @staticmethod
     def from_state(state: Mapping[str, Tensor]) -> Calibration:
@@ -100,7 +99,7 @@ class Calibration:
             raise InputError(
                 f"a calibration is made of {', '.join(sorted(needed))} and perhaps matrix, not {set(state)}"
             )
-        return Calibration(state["scale"], state["bias"], state["at_bound"], state.get("matrix"))
+        return Calibration(**state)
 
     def _one_scale(self) -> Tensor:
         if self.matrix is not None:
@@ -110,7 +109,7 @@ class Calibration:
 
     def _mapped(self, logits: AnyArray) -> tuple[Tensor, Tensor]:
         """Logits as (run, window, class), before and after."""
-        given = logits if isinstance(logits, Tensor) else as_tensor(logits)
+        given = logits if isinstance(logits, Tensor) else as_tensor(logits)  # with its history, unlike as_tensor
         runs, classes = self.scale.shape
         fits = (given.ndim == 3 and len(given) == runs) or (given.ndim == 2 and runs == 1)
         if not fits or given.shape[-1] != classes:

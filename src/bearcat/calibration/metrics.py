@@ -43,9 +43,7 @@ def ece(
         raise InputError(f"edges must be 'upper' or 'lower', not '{edges}'")
     sample = read(probabilities, labels, weight)
     confidence, hit = _predictions(sample)
-    return like(
-        probabilities, _calibration_error(confidence, hit, sample.weight, bins, adaptive, edges), sample.stacked
-    )
+    return like(probabilities, _calibration_error(confidence, hit, sample.weight, bins, adaptive, edges))
 
 
 def classwise_ece(
@@ -56,7 +54,7 @@ def classwise_ece(
     confidence = sample.scores.transpose(1, 2).contiguous()  # (run, class, window)
     hit = _one_hot(sample).transpose(1, 2)
     shared = sample.weight[:, None].expand(confidence.shape)
-    return like(probabilities, _calibration_error(confidence, hit, shared, bins, adaptive).mean(1), sample.stacked)
+    return like(probabilities, _calibration_error(confidence, hit, shared, bins, adaptive).mean(1))
 
 
 def reliability_bins(
@@ -67,15 +65,11 @@ def reliability_bins(
     confidence, hit = _predictions(sample)
     edges = _edges(confidence, sample.weight, bins, adaptive)
     place = _place(confidence, edges)
-    mass = _per_bin(sample.weight, place, bins)
-    return ReliabilityBins(
-        confidence=like(
-            probabilities, _per_bin(sample.weight * confidence.double(), place, bins) / mass, sample.stacked
-        ),
-        accuracy=like(probabilities, _per_bin(sample.weight * hit, place, bins) / mass, sample.stacked),
-        mass=like(probabilities, mass / sample.weight.sum(-1, keepdim=True), sample.stacked),
-        edges=like(probabilities, edges.double(), sample.stacked),
+    mass, sure, right = (
+        _per_bin(sample.weight * each, place, bins) for each in (torch.ones_like(hit), confidence.double(), hit)
     )
+    shares = mass / sample.weight.sum(-1, keepdim=True)
+    return ReliabilityBins(*(like(probabilities, each) for each in (sure / mass, right / mass, shares, edges.double())))
 
 
 def nll(probabilities: Array, labels: AnyArray, weight: AnyArray | None = None) -> Array:
@@ -85,29 +79,25 @@ def nll(probabilities: Array, labels: AnyArray, weight: AnyArray | None = None) 
     """
     sample = read(probabilities, labels, weight)
     floor = torch.finfo(sample.scores.dtype).tiny
-    return like(
-        probabilities, _mean(-_of_label(sample, sample.scores).double().clamp(min=floor).log(), sample), sample.stacked
-    )
+    return like(probabilities, _mean(-_of_label(sample, sample.scores).double().clamp(min=floor).log(), sample))
 
 
 def nll_from_logits(logits: Array, labels: AnyArray, weight: AnyArray | None = None) -> Array:
     """Mean −log softmax(logits) at the label."""
     sample = read(logits, labels, weight, ("logits", "labels", "weight"))
-    return like(logits, _mean(-_of_label(sample, sample.scores.double().log_softmax(-1)), sample), sample.stacked)
+    return like(logits, _mean(-_of_label(sample, sample.scores.double().log_softmax(-1)), sample))
 
 
 def brier(probabilities: Array, labels: AnyArray, weight: AnyArray | None = None) -> Array:
     """Squared distance to the one-hot label, summed over classes, mean over windows: between 0 and 2."""
     sample = read(probabilities, labels, weight)
-    return like(
-        probabilities, _mean((sample.scores.double() - _one_hot(sample)).square().sum(-1), sample), sample.stacked
-    )
+    return like(probabilities, _mean((sample.scores.double() - _one_hot(sample)).square().sum(-1), sample))
 
 
 def accuracy(scores: Array, labels: AnyArray, weight: AnyArray | None = None) -> Array:
     """Share of windows whose largest score (logit or probability; the first of equals) is at the label."""
     sample = read(scores, labels, weight, ("scores", "labels", "weight"))
-    return like(scores, _mean(_predictions(sample)[1], sample), sample.stacked)
+    return like(scores, _mean(_predictions(sample)[1], sample))
 
 
 def _predictions(sample: Sample) -> tuple[Tensor, Tensor]:

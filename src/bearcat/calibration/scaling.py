@@ -12,12 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor
 
@@ -37,12 +34,23 @@ class Identity:
     needs: ClassVar[tuple[str, ...]] = ()
 
     def fit(self, evidence: Evidence) -> Calibration:
-        scores = evidence.source().scores
-        return Calibration.identity(scores.shape[0], scores.shape[2], scores.device)
+        return _identity(evidence.source())
+
+
+class Bounded:
+    """A calibrator with bounds of its temperature, which are checked."""
+
+    bounds: tuple[float, float] | None
+
+    def __post_init__(self) -> None:
+        if self.bounds is not None and (len(self.bounds) != 2 or not 0 < self.bounds[0] < self.bounds[1] < math.inf):
+            raise InputError(
+                f"bounds must be two positive temperatures, the lower one first, or none, not {self.bounds}"
+            )
 
 
 @dataclass(frozen=True)
-class Temperature:
+class Temperature(Bounded):
     """One temperature per run, of least NLL within the bounds.
 
     A perfectly classified source has no best temperature: the NLL falls as T goes to 0, and the fit ends at the lower
@@ -56,9 +64,6 @@ class Temperature:
     bounds: tuple[float, float] | None = (1.0, 100.0)  # docs/method.md, for use inside self-training
     needs: ClassVar[tuple[str, ...]] = ()
 
-    def __post_init__(self) -> None:
-        check_bounds(self.bounds)
-
     def fit(self, evidence: Evidence) -> Calibration:
         sample = evidence.source()
         found = least_nll(sample, *self.bounds) if self.bounds else searched(sample, _mean_nll)
@@ -66,8 +71,8 @@ class Temperature:
 
 
 @dataclass(frozen=True)
-class Vector:
-    """A factor and an offset per class, of least mean NLL + ridge/2 · (|factor − 1|² + |offset|²)."""
+class _Regression:
+    """Settings of calibrators with many parameters."""
 
     # The ridge keeps separable classes (infinite factors) and the offsets' common shift finite, and should decide
     # nothing else. Against the mean NLL of n windows it is a Gaussian prior of variance 1 / (ridge · n) around "no
@@ -80,7 +85,13 @@ class Vector:
 
     def __post_init__(self) -> None:
         check_positive("ridge", self.ridge)
-        check_solver(self.solver)
+        if self.solver not in ("newton", "sgd"):
+            raise InputError(f"solver is '{self.solver}'{suggest(self.solver, ('newton', 'sgd'))}")
+
+
+@dataclass(frozen=True)
+class Vector(_Regression):
+    """A factor and an offset per class, of least mean NLL + ridge/2 · (|factor − 1|² + |offset|²)."""
 
     def fit(self, evidence: Evidence) -> Calibration:
         sample = evidence.source()
@@ -89,20 +100,12 @@ class Vector:
         offset = torch.arange(2, dtype=inputs.dtype, device=inputs.device)  # 0, 1 made there: copies make a GPU wait
         anchor = (1 - offset).expand(logits.shape[0], logits.shape[2], 2)
         solution = _softmax_regression(inputs, sample, anchor, self.ridge, common=offset, solver=self.solver)
-        return replace(_unbounded(sample), scale=solution[..., 0], bias=solution[..., 1])
+        return replace(_identity(sample), scale=solution[..., 0], bias=solution[..., 1])
 
 
 @dataclass(frozen=True)
-class Matrix:
+class Matrix(_Regression):
     """A full matrix and an offset per class, of least mean NLL + ridge/2 · (|matrix − identity|² + |offset|²)."""
-
-    ridge: float = 1e-4  # as in Vector
-    solver: str = "newton"  # as in Vector
-    needs: ClassVar[tuple[str, ...]] = ()
-
-    def __post_init__(self) -> None:
-        check_positive("ridge", self.ridge)
-        check_solver(self.solver)
 
     def fit(self, evidence: Evidence) -> Calibration:
         sample = evidence.source()
@@ -112,24 +115,12 @@ class Matrix:
         anchor = torch.eye(classes, classes + 1, dtype=logits.dtype, device=logits.device).repeat(runs, 1, 1)
         common = torch.ones_like(anchor[0, 0])
         solution = _softmax_regression(inputs, sample, anchor, self.ridge, common, self.solver)
-        return replace(_unbounded(sample), matrix=solution[..., :-1], bias=solution[..., -1])
+        return replace(_identity(sample), matrix=solution[..., :-1], bias=solution[..., -1])
 
 
 def check_positive(name: str, value: float) -> None:
     if not (math.isfinite(value) and value > 0):
         raise InputError(f"{name} must be a positive number, not {value}")
-
-
-def check_solver(name: str) -> None:
-    if name not in ("newton", "sgd"):
-        raise InputError(f"solver is '{name}'{suggest(name, ('newton', 'sgd'))}")
-
-
-def check_bounds(bounds: tuple[float, float] | None) -> None:
-    if bounds is None:
-        return
-    if len(bounds) != 2 or not (0 < bounds[0] < bounds[1] < math.inf):
-        raise InputError(f"bounds must be two positive temperatures, the lower one first, or none, not {bounds}")
 
 
 def from_temperature(scale: Tensor, at_bound: Tensor, classes: int) -> Calibration:
@@ -142,6 +133,11 @@ def centred(sample: Sample) -> Tensor:
     """Logits in float64 with their largest at 0, (run, window, class); −inf becomes finite, and so is its square."""
     logits = sample.scores.double()
     return (logits - logits.amax(-1, keepdim=True)).clamp(min=-1e150)
+
+
+def confidences(logits: Tensor, temperature: Tensor) -> Tensor:
+    """The largest probability (…, window) of centred logits (…, window, class) at temperature (…)."""
+    return 1 / (logits / temperature[..., None, None]).exp().sum(dim=-1)
 
 
 def says_nothing(logits: Tensor, shares: Tensor) -> Tensor:
@@ -158,22 +154,21 @@ def searched(sample: Sample, loss: Loss) -> tuple[Tensor, Tensor]:
     for logits, labels, shares in zip(centred(sample).cpu(), sample.labels.cpu(), sample.shares().cpu(), strict=True):
         counting = shares > 0
         logits, labels, shares = logits[counting], labels[counting], shares[counting]
-        best = minimize(partial(_at, loss, logits, labels, shares), [2.0], method="Nelder-Mead")
+        best = minimize(
+            lambda place, logits, *rest: loss(logits / float(place[0]), *rest), [2.0], (logits, labels, shares),
+            method="Nelder-Mead",
+        )  # fmt: skip
         found.append(1 / float(best.x[0]))
         degenerate.append(bool((logits.gather(-1, labels[:, None]) == 0).all()))
     device = sample.scores.device
     return torch.tensor(found, dtype=torch.float64, device=device), torch.tensor(degenerate, device=device)
 
 
-def _at(loss: Loss, logits: Tensor, labels: Tensor, shares: Tensor, place: NDArray[np.float64]) -> float:
-    return loss(logits / float(place[0]), labels, shares)
-
-
 def _mean_nll(logits: Tensor, labels: Tensor, shares: Tensor) -> float:
     return float(-(shares * logits.log_softmax(-1).gather(-1, labels[:, None])[:, 0]).sum())
 
 
-def _unbounded(sample: Sample) -> Calibration:
+def _identity(sample: Sample) -> Calibration:
     return Calibration.identity(sample.scores.shape[0], sample.scores.shape[2], sample.scores.device)
 
 
@@ -215,8 +210,7 @@ def matching_temperature(target: Sample, accuracy: Tensor, bounds: tuple[float, 
     logits, share = centred(target)[:, None], target.shares()[:, None]  # (run, 1, window, class), (run, 1, window)
 
     def too_sure(temperature: Tensor) -> Tensor:
-        likely = 1 / (logits / temperature[..., None, None]).exp().sum(dim=-1)  # of the largest logit, which is 0
-        return (share * likely).sum(dim=-1) - accuracy
+        return (share * confidences(logits, temperature)).sum(dim=-1) - accuracy
 
     low, high = (torch.full_like(accuracy, bound) for bound in bounds)
     for _ in range(50):

@@ -18,9 +18,10 @@ from torch import Tensor
 from bearcat.calibration.arrays import AnyArray, Sample, as_tensor, read_features
 from bearcat.calibration.evidence import Calibration, Evidence
 from bearcat.calibration.scaling import (
+    Bounded,
     Temperature,
     centred,
-    check_bounds,
+    confidences,
     from_temperature,
     least_nll,
     matching_temperature,
@@ -34,7 +35,7 @@ COARSE, FINE = 0.05, 0.0025  # steps of log T in UTDC's search
 
 
 @dataclass(frozen=True)
-class TargetConfidence:
+class TargetConfidence(Bounded):
     """The temperature at which mean confidence on the target is the accuracy expected there; at least the source's.
 
     The estimate can make a network more careful than its source asks for, never less.
@@ -43,11 +44,8 @@ class TargetConfidence:
     bounds: tuple[float, float] = (1.0, 100.0)
     needs: ClassVar[tuple[str, ...]] = ("target_logits", "target_weight", "estimates")
 
-    def __post_init__(self) -> None:
-        check_bounds(self.bounds)
-
     def fit(self, evidence: Evidence) -> Calibration:
-        source, target = Temperature(self.bounds).fit(evidence), unlabelled(evidence)
+        source, target = Temperature(self.bounds).fit(evidence), evidence.target()
         wanted = expected_accuracy(evidence, target)
         found = matching_temperature(target, wanted[:, None], self.bounds)[0][:, 0]
         # Of runs without a target window or an estimate nothing is known but the source.
@@ -59,7 +57,7 @@ class TargetConfidence:
 
 
 @dataclass(frozen=True)
-class PseudoCal:
+class PseudoCal(Bounded):
     """The temperature of least NLL on mixtures of target windows, whose label is that of the larger part.
 
     Hu et al. (ICML 2024) mix pairs of inputs with unlike pseudo-labels; here their features are mixed, since a mixture
@@ -71,7 +69,7 @@ class PseudoCal:
     needs: ClassVar[tuple[str, ...]] = ("target_logits", "target_features", "target_weight", "head", "seeds")
 
     def __post_init__(self) -> None:
-        check_bounds(self.bounds)
+        super().__post_init__()
         if not 0.5 < self.share < 1:
             raise InputError(f"share must be above 0.5 and below 1, not {self.share:g}")
 
@@ -81,7 +79,7 @@ class PseudoCal:
 
     def mixtures(self, evidence: Evidence) -> Sample:
         """Logits of mixed features with their labels; pairs that were predicted alike have no weight."""
-        target = unlabelled(evidence)
+        target = evidence.target()
         features, weight = read_features(evidence.target_features, evidence.target_weight, "target_features")
         if evidence.head is None:
             raise InputError("head is missing from the evidence; PseudoCal mixes features and classifies them anew")
@@ -90,11 +88,11 @@ class PseudoCal:
         labels = target.scores.argmax(dim=-1)
         unlike = labels != labels.gather(1, other)
         logits = evidence.head(mixed)
-        return Sample(torch.where((weight > 0)[..., None], logits.double(), 0.0), labels, weight * unlike, stacked=True)
+        return Sample(torch.where((weight > 0)[..., None], logits.double(), 0.0), labels, weight * unlike)
 
 
 @dataclass(frozen=True)
-class RecordingConfidence:
+class RecordingConfidence(Bounded):
     """The temperature, at least the source's, at which mean confidence on the target is the share of windows that have
     the class of most windows of their recording.
 
@@ -106,11 +104,8 @@ class RecordingConfidence:
     bounds: tuple[float, float] = (1.0, 100.0)
     needs: ClassVar[tuple[str, ...]] = (*PseudoCal.needs, "target_recording")
 
-    def __post_init__(self) -> None:
-        check_bounds(self.bounds)
-
     def fit(self, evidence: Evidence) -> Calibration:
-        target = unlabelled(evidence)
+        target = evidence.target()
         united = {"accuracy": unity(target, evidence.target_recording)}
         fitted = TargetConfidence(self.bounds).fit(replace(evidence, estimates=united))
         if not self.mixtures:
@@ -122,7 +117,7 @@ class RecordingConfidence:
 
 
 @dataclass(frozen=True)
-class UTDC:
+class UTDC(Bounded):
     """The temperature whose confidences on the target, bin by bin, are nearest to the accuracies expected there.
 
     Penso and Goldberger (2024): windows are sorted by confidence into bins of equal size; a bin's accuracy on the
@@ -132,11 +127,8 @@ class UTDC:
     bounds: tuple[float, float] = (1.0, 100.0)
     needs: ClassVar[tuple[str, ...]] = ("target_logits", "target_weight", "estimates")
 
-    def __post_init__(self) -> None:
-        check_bounds(self.bounds)
-
     def fit(self, evidence: Evidence) -> Calibration:
-        source, target = evidence.source(), unlabelled(evidence)
+        source, target = evidence.source(), evidence.target()
         logits, weight, labels = centred(source), source.shares(), source.labels
         right = (logits.gather(-1, labels[..., None])[..., 0] == 0).double()
         accuracy = (weight * right).sum(dim=1, keepdim=True)
@@ -164,12 +156,6 @@ class UTDC:
         temperature = temperature.clamp(*self.bounds)
         at_bound = (place - low < 1e-12) | (high - place < 1e-12) | fallback
         return from_temperature(1 / temperature, at_bound, classes=moved.shape[2])
-
-
-def unlabelled(evidence: Evidence) -> Sample:
-    """The target's training windows, checked, their padding cleaned."""
-    logits, weight = read_features(evidence.target_logits, evidence.target_weight, "target_logits")
-    return Sample(logits, torch.zeros_like(weight, dtype=torch.int64), weight, stacked=True)
 
 
 def expected_accuracy(evidence: Evidence, target: Sample) -> Tensor:
@@ -204,11 +190,6 @@ def partners(weight: Tensor, seeds: Tensor) -> Tensor:
     rank = order.argsort(dim=1)
     count = (weight > 0).sum(dim=1, keepdim=True).clamp(min=1)
     return order.gather(1, (rank + 1) % count)
-
-
-def confidences(logits: Tensor, temperature: Tensor) -> Tensor:
-    """The largest probability (run, window) of centred logits at temperature (run,)."""
-    return 1 / (logits / temperature[:, None, None]).exp().sum(dim=-1)
 
 
 def binned(order: Tensor, values: Tensor, shares: Tensor) -> Tensor:
