@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -56,14 +56,14 @@ class _Prepared:
 
     values: Floats
     row: Integers
-    rows: int
 
     def only(self, rows: np.ndarray) -> _Prepared:
         """The windows of the rows marked True; rows keep their numbers."""
         chosen = rows[self.row]
-        return replace(self, values=self.values[chosen], row=self.row[chosen])
+        return _Prepared(self.values[chosen], self.row[chosen])
 
 
+@dataclass(eq=False, repr=False)
 class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A recipe of bearcat as a scikit-learn classifier.
 
@@ -106,40 +106,22 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     __metadata_request__predict_log_proba: ClassVar = {"sample_domain": True, "allow_source": True}
     __metadata_request__score: ClassVar = {"sample_domain": True, "allow_source": True}
 
-    def __init__(
-        self,
-        recipe: str | Recipe = "CAT*-Temperature",
-        *,
-        input: str | None = None,
-        window: int | None = None,
-        stride: int | None = None,
-        epochs: int | None = None,
-        batch_size: int = 64,
-        test_share: float = 0.2,
-        random_state: int | np.random.RandomState | None = 0,
-        device: str = "auto",
-        rate: float | None = None,
-        rpm: float | None = None,
-        bearing: str | None = None,
-        rpm_target: float | None = None,
-        bearing_target: str | None = None,
-        progress: bool = False,
-    ) -> None:
-        self.recipe = recipe
-        self.input = input
-        self.window = window
-        self.stride = stride
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.test_share = test_share
-        self.random_state = random_state
-        self.device = device
-        self.rate = rate
-        self.rpm = rpm
-        self.bearing = bearing
-        self.rpm_target = rpm_target
-        self.bearing_target = bearing_target
-        self.progress = progress
+    recipe: str | Recipe = "CAT*-Temperature"
+    _: KW_ONLY
+    input: str | None = None
+    window: int | None = None
+    stride: int | None = None
+    epochs: int | None = None
+    batch_size: int = 64
+    test_share: float = 0.2
+    random_state: int | np.random.RandomState | None = 0
+    device: str = "auto"
+    rate: float | None = None
+    rpm: float | None = None
+    bearing: str | None = None
+    rpm_target: float | None = None
+    bearing_target: str | None = None
+    progress: bool = False
 
     def _named_recipe(self) -> tuple[str, Recipe]:
         """The recipe for this input and number of epochs, and what to call it."""
@@ -242,7 +224,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         likely = self._log_probabilities(prepared.values)
         if self.window is None:
             return _normal(likely)
-        counted = [tally(likely[prepared.row == row]) for row in range(prepared.rows)]
+        counted = [tally(likely[prepared.row == row]) for row in range(len(X))]
         return _normal(np.stack([row.sums / row.windows / self.pooled_temperature_ for row in counted]))
 
     def score(
@@ -346,13 +328,21 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _windows(
         self, values: Floats, shape: tuple[int, int] | None, target: bool | np.ndarray, first: bool
     ) -> _Prepared:
-        """Prepared windows of checked values (window, channel × samples)."""
+        """What the network is given of checked values (window, channel × samples). Short windows get zeros behind."""
         shape = shape or (1, values.shape[1])
         if first:
             self.window_shape_ = shape
         elif shape != self.window_shape_:
             raise InputError(f"windows of shape {shape} were given, but those of fit had {self.window_shape_}")
-        return self._prepared(values.reshape(-1, *shape), target)
+        values, samples = values.reshape(-1, *shape), shape[1]
+        if samples < self._points(samples):
+            values = np.pad(values, ((0, 0), (0, 0), (0, self._points(samples) - samples)))
+        chosen, of_target = find_input(self.input_), np.broadcast_to(target, len(values))
+        inputs = np.empty((*values.shape[:2], chosen.points(values.shape[-1])), dtype=np.float32)
+        for kind in np.unique(of_target):
+            rows = of_target == kind
+            inputs[rows] = chosen.transform(values[rows], self.rate, *self._about(bool(kind)))
+        return _Prepared(inputs, np.arange(len(inputs)))
 
     def _read_target(self, X: Any) -> _Prepared:  # noqa: N803
         """The windows of X_target, which must look like the source's."""
@@ -382,18 +372,6 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         bearing = self.bearing_target if target and self.bearing_target is not None else self.bearing
         return rpm, None if bearing is None else find_bearing(bearing)
 
-    def _prepared(self, values: Floats, target: bool | np.ndarray) -> _Prepared:
-        """What the network is given of raw windows. Short ones get zeros behind."""
-        samples = values.shape[-1]
-        if samples < self._points(samples):
-            values = np.pad(values, ((0, 0), (0, 0), (0, self._points(samples) - samples)))
-        chosen, of_target = find_input(self.input_), np.broadcast_to(target, len(values))
-        inputs = np.empty((*values.shape[:2], chosen.points(values.shape[-1])), dtype=np.float32)
-        for kind in np.unique(of_target):
-            rows = of_target == kind
-            inputs[rows] = chosen.transform(values[rows], self.rate, *self._about(bool(kind)))
-        return _Prepared(inputs, np.arange(len(inputs)), len(inputs))
-
     def _cut(self, X: Any, target: bool | np.ndarray, name: str = "X") -> _Prepared:  # noqa: N803
         """The prepared windows of whole recordings."""
         if self.window is None or len(X) == 0:
@@ -401,19 +379,18 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if all(np.ndim(signal) == 0 for signal in X):
             raise InputError(f"{name} is one signal, or no signals at all; give a list of signals, each with one axis")
         about = {kind: self._about(kind) for kind in (False, True)}
-        recordings = []
-        for number, (signal, kind) in enumerate(zip(X, np.broadcast_to(target, len(X)), strict=True)):
-            rpm, bearing = about[bool(kind)]
-            origin = f"recording {number} of {name}"
-            recordings.append(
-                Recording(
-                    signal=signal, domain="", rate=self.rate, channel="", origin=origin, rpm=rpm, bearing=bearing
-                )
-            )  # fmt: skip
+        recordings = [
+            Recording(
+                signal=signal, domain="", rate=self.rate, channel="", origin=f"recording {number} of {name}",
+                rpm=about[kind][0], bearing=about[kind][1],
+            )
+            for number, (signal, kind) in enumerate(zip(X, np.broadcast_to(target, len(X)).tolist(), strict=True))
+        ]  # fmt: skip
         windows = prepare(recordings, Preparation(input=self.input_, length=self.window, stride=self.stride))
-        return _Prepared(windows.values, windows.recording, len(recordings))
+        return _Prepared(windows.values, windows.recording)
 
 
+@dataclass(eq=False, repr=False)
 class CATClassifier(AdaptedClassifier):
     """The Calibrated Adaptive Teacher, with MCC and SDAT, as a scikit-learn classifier.
 
@@ -423,39 +400,14 @@ class CATClassifier(AdaptedClassifier):
     The others, and the attributes (classes_, n_features_in_, feature_names_in_, …), are those of AdaptedClassifier.
     """
 
-    def __init__(
-        self,
-        calibrator: str = "Temperature",
-        *,
-        input: str | None = None,
-        window: int | None = None,
-        stride: int | None = None,
-        epochs: int | None = None,
-        batch_size: int = 64,
-        test_share: float = 0.2,
-        random_state: int | np.random.RandomState | None = 0,
-        device: str = "auto",
-        rate: float | None = None,
-        rpm: float | None = None,
-        bearing: str | None = None,
-        rpm_target: float | None = None,
-        bearing_target: str | None = None,
-        progress: bool = False,
-    ) -> None:
-        self.calibrator = calibrator
-        super().__init__(
-            input=input, window=window, stride=stride, epochs=epochs, batch_size=batch_size, test_share=test_share,
-            random_state=random_state, device=device, rate=rate, rpm=rpm, bearing=bearing, rpm_target=rpm_target,
-            bearing_target=bearing_target, progress=progress,
-        )  # fmt: skip
+    recipe: str | Recipe = field(default="CAT*-Temperature", init=False)  # chosen by the calibrator
+    calibrator: str = "Temperature"
 
     def _named_recipe(self) -> tuple[str, Recipe]:
         names = [name.removeprefix("CAT*-") for name in RECIPES if name.startswith("CAT*-")]
         if self.calibrator not in names:
             raise InputError(f"unknown calibrator '{self.calibrator}'{suggest(str(self.calibrator), names)}")
-        recipe = RECIPES[f"CAT*-{self.calibrator}"]
-        recipe = recipe.for_input(self.input or recipe.input)
-        return f"CAT*-{self.calibrator}", recipe if self.epochs is None else recipe.in_epochs(self.epochs)
+        return AdaptedClassifier(f"CAT*-{self.calibrator}", input=self.input, epochs=self.epochs)._named_recipe()
 
 
 def _progress(epochs: int) -> Callable[[EpochEnd], None]:

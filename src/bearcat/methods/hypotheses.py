@@ -45,7 +45,8 @@ def move_classes(data: TrainingData, apart: float, fit: float, fewest_windows: i
     group, centres = grouped(space.project(values), target.recording, classes, apart)
     count, fewest = len(centres), int(np.bincount(group).min())
     enough = max(FEWEST_CLASSES, FEWEST_GROUPS * classes) <= count <= classes + 1
-    found = {"groups": count, "fewest": fewest, "wanted": fewest_windows, "adapted": False, "enough": enough}
+    found: dict[str, Any] = {"groups": count, "fewest": fewest, "wanted": fewest_windows}
+    found |= {"adapted": False, "enough": enough}
     of_group = np.array([_known_class(known[group == number]) for number in range(count)])
     named = of_group[of_group != UNKNOWN]
     distinct = len(np.unique(named)) == len(named)  # two groups known to be healthy leave a class without one
