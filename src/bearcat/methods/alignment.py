@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bearcat.methods.ingredient import Ingredient, View, check_choice, per_run
+from bearcat.methods.ingredient import Ingredient, View, choice, per_run
 from bearcat.methods.selftraining import follow
 
 if TYPE_CHECKING:
@@ -44,10 +44,7 @@ class Adversarial(Alignment):
 
     name = "alignment"
     stream = 21
-    reduction: str = "mean"  # authors' code: over all windows of both domains; text: "sum of means", twice as much
-
-    def __post_init__(self) -> None:
-        check_choice("alignment.reduction", self.reduction, ("mean", "sum of means"))
+    reduction: str = choice("mean", "sum of means")  # authors' code: over all windows of both domains; text: twice that
 
     def build(self, runs: int, features: int, classes: int, dropout: float) -> nn.Module:  # noqa: ARG002
         from bearcat.models import DomainClassifier
@@ -193,10 +190,7 @@ class CovarianceMatching(Alignment):
     """CORAL: ‖C_s − C_t‖² / 4d², C the covariance of d features; or of logits, as the UDTL benchmark's code does it."""
 
     name = "coral"
-    layer: str = "features"
-
-    def __post_init__(self) -> None:
-        check_choice("coral.layer", self.layer, ("features", "logits"))
+    layer: str = choice("features", "logits")
 
     def loss(self, view: View) -> Tensor:
         from bearcat.methods import losses

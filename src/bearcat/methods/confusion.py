@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bearcat.methods.ingredient import Ingredient, View, check_choice, per_run
+from bearcat.methods.ingredient import Ingredient, View, choice, per_run
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,10 +20,7 @@ class Confusion(Ingredient):
     name = "confusion"
     weight: float = per_run(1.0)
     temperature: float = 2.0
-    climbed: str = "on"  # SDAT climbs it whenever it is on; authors' code: only from T_PL on, "labels"
-
-    def __post_init__(self) -> None:
-        check_choice("confusion.climbed", self.climbed, ("on", "labels"))
+    climbed: str = choice("on", "labels")  # SDAT climbs it whenever it is on; authors' code: only from T_PL on
 
     def climbed_from(self, schedule: Schedule) -> int:
         return schedule.label_from if self.climbed == "labels" else self.start(schedule)

@@ -40,10 +40,17 @@ def per_run(default: float) -> Any:
     return field(default=default, metadata={"per_run": True})
 
 
-def check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
-    """Refuses a value that is none of the known ones."""
-    if value not in known:
-        raise InputError(f"setting '{name}' is '{value}'{suggest(value, known)}")
+def choice(*known: str, default: str | None = None) -> Any:
+    """A field that has one of these values, by default the first."""
+    return field(default=default or known[0], metadata={"known": known})
+
+
+def check_choices(settings: Any, prefix: str) -> None:
+    """Refuses values of fields made by `choice` that are none of the known ones; the prefix is of the fields' names."""
+    for each in fields(settings):
+        value, known = getattr(settings, each.name), each.metadata.get("known")
+        if known is not None and value not in known:
+            raise InputError(f"setting '{prefix}{each.name}' is '{value}'{suggest(value, known)}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,10 +110,14 @@ class Ingredient:
     # both domains together.
     aligns: ClassVar[bool] = False
     stream: ClassVar[int] = 0  # of randomness, for the initial weights of its module; 0: one made of its name
+    begins: ClassVar[str] = "alignment"  # T_DA; or "labels", T_PL; or "training"
+
+    def __post_init__(self) -> None:
+        check_choices(self, f"{self.name}.")
 
     def start(self, schedule: Schedule) -> int:
         """The first epoch in which it is on."""
-        return schedule.align_from
+        return {"training": 0, "alignment": schedule.align_from, "labels": schedule.label_from}[self.begins]
 
     def climbed_from(self, schedule: Schedule) -> int | None:
         """The first epoch in which SDAT climbs its loss; None: in none."""

@@ -16,7 +16,6 @@ from bearcat.methods.ingredient import Ingredient
 
 if TYPE_CHECKING:
     from bearcat.data.tasks import TrainingData
-    from bearcat.methods.recipe import Schedule
 
 
 @dataclass(frozen=True)
@@ -25,6 +24,7 @@ class MoveClasses(Ingredient):
 
     name = "moving"
     uses_target = False  # its loss: it has none
+    begins = "training"
     apart: float = 0.6  # recordings nearer than this, in windows' distances from their centre, are one group
     fit: float = 1 / 3  # of the groups to the classes, from which on they are moved
     windows: int = 10  # of each group at least: the centre of fewer is not known well enough to move a class there
@@ -34,9 +34,6 @@ class MoveClasses(Ingredient):
             raise InputError(
                 "moving.apart must not be negative, moving.fit must lie between 0 and 1, moving.windows be positive"
             )
-
-    def start(self, schedule: Schedule) -> int:  # noqa: ARG002
-        return 0
 
     def fit_scaling(self, data: TrainingData) -> tuple[TrainingData, None]:
         """The data with the source's windows moved, and what was found."""

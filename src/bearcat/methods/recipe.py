@@ -26,7 +26,7 @@ from bearcat.methods.alignment import (
     Wasserstein,
 )
 from bearcat.methods.confusion import Confusion, Uniformity
-from bearcat.methods.ingredient import Ingredient, check_choice, stack_key
+from bearcat.methods.ingredient import Ingredient, check_choices, choice, stack_key
 from bearcat.methods.moving import MoveClasses
 from bearcat.methods.selftraining import SelfTraining, Teacher, Triplet
 from bearcat.methods.shares import ClassShares
@@ -88,19 +88,17 @@ class Recipe:
     # "shared": source and target pass once through the student, each with its own batch statistics, and alignment reads
     # those features. "separate": alignment reads a joint pass of both domains (authors' code with a teacher).
     # "joint": from T_DA on both domains pass once, as one batch, and every loss reads that (authors' code without one).
-    passes: str = "shared"
+    passes: str = choice("shared", "separate", "joint")
     doubled: bool = False  # the supervised loss reads the source batch twice, with two draws of dropout (authors' code)
-    calibrate: str = "start"  # of each epoch; authors' code: at its "end", and used in the next one
-    ece_edges: str = "upper"  # bins (lower, upper] of the scores' ECE; authors' code: [lower, upper), "lower"
+    calibrate: str = choice("start", "end")  # of each epoch; authors' code: at its end, and used in the next one
+    ece_edges: str = choice("upper", "lower")  # bins (lower, upper] of the scores' ECE; authors' code: [lower, upper)
     precision: str | None = None  # of this recipe on a GPU, unless the run asks for another
     # Classes of the source are drawn equally often and counted equally by the calibrator, however many windows each
     # has. Not in the paper, whose classes are of one size.
     balance: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("passes", self.passes, ("shared", "separate", "joint"))
-        check_choice("calibrate", self.calibrate, ("start", "end"))
-        check_choice("ece_edges", self.ece_edges, ("upper", "lower"))
+        check_choices(self, "")
         if self.doubled and self.passes != "separate":
             raise InputError("setting 'doubled' needs passes of its own for the source; add passes=separate")
         names = [ingredient.name for ingredient in self.ingredients]

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from bearcat.errors import InputError
-from bearcat.methods.ingredient import Ingredient, View, check_choice, per_run
+from bearcat.methods.ingredient import Ingredient, View, check_choices, choice, per_run
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bearcat.methods.recipe import Schedule
     from bearcat.training.batches import Batch
     from bearcat.training.state import TrainingState
 
@@ -24,14 +23,14 @@ class Teacher:
     momentum: float = 0.999
     # "target": parameters are averaged; normalisation statistics are its own, of target batches (authors' code).
     # "averaged": statistics are averaged too, and labels made with them, in evaluation mode.
-    statistics: str = "target"
+    statistics: str = choice("target", "averaged")
     dropout: bool = True  # live while labelling; only with statistics "target"
     # Statistics are its own from the first epoch on: until T_PL an untrained copy of the student counts for per-class
     # thresholds, in training mode if `labels.counts_mode` says so; then its parameters are overwritten (authors' code).
     early: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("teacher.statistics", self.statistics, ("target", "averaged"))
+        check_choices(self, "teacher.")
 
 
 @dataclass(frozen=True)
@@ -39,35 +38,28 @@ class SelfTraining(Ingredient):
     """Who labels, which labels are used, and how the student's loss on them is averaged."""
 
     name = "labels"
+    begins = "labels"
     weight: float = per_run(1.0)
-    threshold: str = "per-class"  # or "fixed"
+    threshold: str = choice("per-class", "fixed")
     tau: float = per_run(0.9)
-    counts: str = "uncalibrated"  # which probabilities count for per-class thresholds; text: "calibrated"
-    average: str = "batch"  # authors' code: unselected windows count zero; text: "selected"
+    counts: str = choice("uncalibrated", "calibrated")  # probabilities, for per-class thresholds; text: calibrated
+    average: str = choice("batch", "selected")  # authors' code: unselected windows count zero; text: selected
     # "cross-entropy" with the labels, or "squared": difference of the student's and the teacher's probabilities.
-    objective: str = "cross-entropy"
+    objective: str = choice("cross-entropy", "squared")
     # "confidence" above the threshold. Or by a rule of methods/selection.py, without a threshold: "share" (the surest
     # of each class), "cluster" (the nearest to the centre of each class), "neighbour" (like the nearest source window).
-    select: str = "confidence"
+    select: str = choice("confidence", "share", "cluster", "neighbour")
     share: float = 0.5  # of each class, for "share" and "cluster"
     samples: int = 1  # passes of the teacher, each with dropout of its own, whose probabilities are averaged
     agree: bool = False  # a label counts only if all of these passes give it
     teacher: Teacher = field(default_factory=Teacher)
-    counts_mode: str = "evaluation"  # of the teacher; authors' code: "training", target batch by target batch
+    counts_mode: str = choice("evaluation", "training")  # of the teacher; authors' code: target batch by target batch
     relabel: bool = False  # under SDAT, labels are made anew for the second pass (authors' code)
 
     def __post_init__(self) -> None:
-        check_choice("labels.threshold", self.threshold, ("per-class", "fixed"))
-        check_choice("labels.counts", self.counts, ("uncalibrated", "calibrated"))
-        check_choice("labels.average", self.average, ("batch", "selected"))
-        check_choice("labels.objective", self.objective, ("cross-entropy", "squared"))
-        check_choice("labels.select", self.select, ("confidence", "share", "cluster", "neighbour"))
+        super().__post_init__()
         if self.samples < 1 or not 0 < self.share <= 1:
             raise InputError("labels.samples must be at least 1, and labels.share above 0 and at most 1")
-        check_choice("labels.counts_mode", self.counts_mode, ("evaluation", "training"))
-
-    def start(self, schedule: Schedule) -> int:
-        return schedule.label_from
 
     def in_epochs(self, before: int, after: int) -> SelfTraining:
         """The teacher's memory keeps its share of the training: with the paper's momentum in a tenth of the steps it
@@ -173,11 +165,9 @@ class Triplet(Ingredient):
     """
 
     name = "triplet"
+    begins = "labels"
     weight: float = per_run(1.0)
     margin: float = 1.0
-
-    def start(self, schedule: Schedule) -> int:
-        return schedule.label_from
 
     def loss(self, view: View) -> Tensor:
         import torch

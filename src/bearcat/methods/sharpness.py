@@ -6,12 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bearcat.methods.ingredient import Ingredient, check_choice, per_run
+from bearcat.methods.ingredient import Ingredient, choice, per_run
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from bearcat.methods.recipe import Schedule
 
 
 @dataclass(frozen=True)
@@ -23,14 +21,9 @@ class Sharpness(Ingredient):
 
     name = "sharpness"
     uses_target = False
+    begins = "training"
     radius: float = per_run(0.05)
-    scope: str = "task"  # authors' code: every loss that does not align domains; text: "supervised"
-
-    def __post_init__(self) -> None:
-        check_choice("sharpness.scope", self.scope, ("task", "supervised"))
-
-    def start(self, schedule: Schedule) -> int:  # noqa: ARG002
-        return 0
+    scope: str = choice("task", "supervised")  # authors' code: every loss that does not align domains; or the text's
 
     def perturb(self, weights: Sequence[Tensor], gradients: Callable[[str], Sequence[Tensor]]) -> list[Tensor]:
         """Moves every run's weights uphill; the norm is over all weights of a run."""

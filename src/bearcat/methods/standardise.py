@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bearcat.errors import InputError
-from bearcat.methods.ingredient import Ingredient, check_choice
+from bearcat.methods.ingredient import Ingredient, choice
 
 if TYPE_CHECKING:
     from torch import nn
 
     from bearcat.data.recording import Floats
     from bearcat.data.tasks import TrainingData
-    from bearcat.methods.recipe import Schedule
 
 QUARTILES = 1.349  # the distance between a normal distribution's quartiles, in deviations
 
@@ -30,16 +29,14 @@ class Standardise(Ingredient):
 
     name = "standardise"
     uses_target = False
-    by: str = "domain"  # or "source", or "window"
+    begins = "training"
+    by: str = choice("window", "source", "domain", default="domain")
     robust: bool = False  # by median and quartiles instead of mean and deviation
 
     def __post_init__(self) -> None:
-        check_choice("standardise.by", self.by, ("window", "source", "domain"))
+        super().__post_init__()
         if self.by == "window" and self.robust:
             raise InputError("standardise.robust is for statistics over windows; leave it out with by=window")
-
-    def start(self, schedule: Schedule) -> int:  # noqa: ARG002
-        return 0
 
     def fit_scaling(self, data: TrainingData) -> tuple[TrainingData, nn.Module]:
         """The model scales by the target's statistics; the source is moved so that this scales it by its own."""

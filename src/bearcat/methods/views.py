@@ -14,7 +14,6 @@ from bearcat.methods.ingredient import Ingredient
 
 if TYPE_CHECKING:
     from bearcat.data.inputs import Input
-    from bearcat.methods.recipe import Schedule
     from bearcat.training.batches import Batch
     from bearcat.training.state import TrainingState
 
@@ -24,6 +23,7 @@ class StrongView(Ingredient):
     """A composition of changes, each drawn for each window; 0 leaves one out."""
 
     name = "strong"
+    begins = "labels"
     resample: float = 0.02  # the speed is drawn within ± this share
     shift: float = 1.0  # the start is drawn within this share of the window, which is taken as a circle
     stop: float = 0.1  # share of the band that is taken out, at a place that is drawn
@@ -35,9 +35,6 @@ class StrongView(Ingredient):
         for name in ("resample", "shift", "stop", "scale", "mask"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"setting '{self.name}.{name}' must lie between 0 and 1, not {getattr(self, name):g}")
-
-    def start(self, schedule: Schedule) -> int:
-        return schedule.label_from
 
     def for_input(self, kind: Input) -> StrongView:
         """Shift and band-stop are for samples in time; where points are lines of a spectrum, masking stops bands."""
