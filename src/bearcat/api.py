@@ -11,16 +11,21 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bearcat.data.bearing import Bearing, find_bearing
+from bearcat.data.recording import Recording
+from bearcat.data.stream import Stream
 from bearcat.deploy.diagnose import Given, PhysicalDiagnoses
 from bearcat.deploy.diagnose import diagnose as diagnose_from_physics
+from bearcat.deploy.predict import FoundRecording, diagnose_found, find_recordings, open_model
 from bearcat.errors import InputError
 from bearcat.methods.recipe import DEFAULT_RECIPE
 
@@ -41,9 +46,6 @@ class Diagnoses(Sequence[Mapping[str, Any]]):
 
     def __len__(self) -> int:
         return len(self._rows)
-
-    def __iter__(self) -> Iterator[Mapping[str, Any]]:
-        return iter(self._rows)
 
     def __repr__(self) -> str:
         if not self._rows:
@@ -194,23 +196,7 @@ def diagnose(
         return diagnose_from_physics(files, rpm=rpm, bearing=bearing, orders=orders, channel=channel, rate=rate)
     if orders is not None:
         raise InputError("orders are for a diagnosis from physics alone; leave model or orders out")
-    return _by_model(files, model, rpm, find_bearing(bearing) if isinstance(bearing, str) else bearing, channel, rate)
-
-
-def _by_model(
-    files: Given | Sequence[Given],
-    model: str | Path | Adaptation,
-    rpm: float | None,
-    bearing: Bearing | None,
-    channel: str | None,
-    rate: float | None,
-) -> Diagnoses:
-    import numpy as np
-
-    from bearcat.data.recording import Recording
-    from bearcat.data.stream import Stream
-    from bearcat.deploy.predict import FoundRecording, diagnose_found, find_recordings, open_model
-
+    bearing = find_bearing(bearing) if isinstance(bearing, str) else bearing
     opened = open_model(model.model if isinstance(model, Adaptation) else Path(model))
     given = [files] if isinstance(files, str | Path | np.ndarray) else list(files)
     rows = []

@@ -10,16 +10,7 @@ The package can be used alone, on any logits, numpy or torch, for one model or a
 from __future__ import annotations
 
 from bearcat.calibration.evidence import Calibration, Calibrator, Evidence
-from bearcat.calibration.metrics import (
-    ReliabilityBins,
-    accuracy,
-    brier,
-    classwise_ece,
-    ece,
-    nll,
-    nll_from_logits,
-    reliability_bins,
-)
+from bearcat.calibration.metrics import accuracy, brier, classwise_ece, ece, nll, nll_from_logits, reliability_bins
 from bearcat.calibration.scaling import Identity, Matrix, Temperature, Vector
 from bearcat.calibration.shift import CPCS, TransCal
 from bearcat.calibration.target import UTDC, PseudoCal, RecordingConfidence, TargetConfidence
@@ -27,8 +18,8 @@ from bearcat.settings import from_text
 
 __all__ = [
     "CALIBRATORS", "CPCS", "UTDC", "Calibration", "Calibrator", "Evidence", "Identity", "Matrix", "PseudoCal",
-    "RecordingConfidence", "ReliabilityBins", "TargetConfidence", "Temperature", "TransCal", "Vector", "accuracy",
-    "brier", "classwise_ece", "ece", "find_calibrator", "nll", "nll_from_logits", "reliability_bins",
+    "RecordingConfidence", "TargetConfidence", "Temperature", "TransCal", "Vector", "accuracy", "brier",
+    "classwise_ece", "ece", "find_calibrator", "nll", "nll_from_logits", "reliability_bins",
 ]  # fmt: skip
 
 CALIBRATORS: dict[str, type[Calibrator]] = {

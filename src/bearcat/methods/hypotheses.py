@@ -174,12 +174,11 @@ def grouped(points: Floats, recording: Integers, classes: int, apart: float) -> 
     if not len(recording):
         group = _numbered(kmeans2(points, classes, minit="++", seed=0, missing="warn")[1])
         return group, centres_of(points, group)
-    number = _numbered(recording)
-    centres = centres_of(points, number)
-    if len(centres) == 1:
-        return number, centres
-    spread = np.sqrt(((points - centres[number]) ** 2).sum(axis=1).mean())
-    group = _numbered(fcluster(linkage(centres, "single"), apart * spread, "distance")[number])
+    group = _numbered(recording)
+    centres = centres_of(points, group)
+    if len(centres) > 1:
+        spread = np.sqrt(((points - centres[group]) ** 2).sum(axis=1).mean())
+        group = _numbered(fcluster(linkage(centres, "single"), apart * spread, "distance")[group])
     return group, centres_of(points, group)
 
 
@@ -224,18 +223,11 @@ def match(groups: Floats, centres: Floats, known: Integers) -> Matching:
     paired = classes != UNKNOWN
     matched = centres[classes[paired]]
     scatter = ((matched - matched.mean(axis=0)) ** 2).sum()
-    others = min(
-        (
-            _left(groups, centres, other)
-            for other in _changed(classes, len(centres))
-            if np.array_equal(other[known != UNKNOWN], known[known != UNKNOWN])
-        ),
-        default=np.inf,
-    )
-    return Matching(
-        classes, (groups[paired] - matched).mean(axis=0), left, float(1 - left / scatter),
-        others / left if left > 0 else np.inf,
-    )  # fmt: skip
+    given_to = known != UNKNOWN
+    others = [other for other in _changed(classes, len(centres)) if np.array_equal(other[given_to], known[given_to])]
+    next_left = min((_left(groups, centres, other) for other in others), default=np.inf)
+    margin = next_left / left if left > 0 else np.inf
+    return Matching(classes, (groups[paired] - matched).mean(axis=0), left, float(1 - left / scatter), margin)
 
 
 def _changed(classes: Integers, count: int) -> Iterator[Integers]:
