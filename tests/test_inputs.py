@@ -231,6 +231,10 @@ def test_settings_that_make_no_input_are_refused(text, word):
         find_input(text)
 
 
+def test_parts_of_the_physical_input_are_found_in_any_case():
+    assert find_input("physics:use=Log-Spectrum,BAND-kurtosis") == find_input("physics:use=log-spectrum,band-kurtosis")
+
+
 def test_a_speed_without_lines_of_shaft_or_fault_is_doubtful():
     simulated = Simulated(seconds=2.0, faults=("outer",), severities=(2.0,))
     right = [simulated.recording("N15_M07_F10", label) for label in simulated.classes()]

@@ -363,8 +363,8 @@ class Physics(PhysicalInput):
     last: float = 40.0  # order up to which envelope-orders reads
 
     def __post_init__(self) -> None:
-        for name in self.use:
-            find_name(name, PARTS, "part of the physical input")
+        found = tuple(find_name(name, PARTS, "part of the physical input") for name in self.use)
+        object.__setattr__(self, "use", found)  # as PARTS spells them
 
     @property
     def depends(self) -> bool:
