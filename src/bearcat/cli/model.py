@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from bearcat.data.stream import Stream
-    from bearcat.deploy.predict import Predictor, WindowPredictions
+    from bearcat.deploy.metadata import Predictor
+    from bearcat.deploy.predict import WindowPredictions
 
 CLOSED_PIPE = 141  # 128 + SIGPIPE
 

@@ -8,9 +8,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import UserList
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,34 +27,20 @@ Given = str | Path | NDArray[Any]
 COLUMNS = ("recording", "state", "confidence", "fitted_rpm", "band_low", "band_high", "familiar", "reason", "notes")
 
 
-class PhysicalDiagnoses(Sequence[PhysicalDiagnosis]):
+class PhysicalDiagnoses(UserList[PhysicalDiagnosis]):
     """Diagnoses in the order of the recordings."""
 
-    def __init__(self, found: Iterable[PhysicalDiagnosis]) -> None:
-        self._found = tuple(found)
-
-    @overload
-    def __getitem__(self, index: int) -> PhysicalDiagnosis: ...
-    @overload
-    def __getitem__(self, index: slice) -> PhysicalDiagnoses: ...
-    def __getitem__(self, index: int | slice) -> PhysicalDiagnosis | PhysicalDiagnoses:
-        return PhysicalDiagnoses(self._found[index]) if isinstance(index, slice) else self._found[index]
-
-    def __len__(self) -> int:
-        return len(self._found)
-
     def __repr__(self) -> str:
-        return "\n".join(map(str, self._found)) or "no recordings"
+        return "\n".join(map(str, self)) or "no recordings"
 
     def to_frame(self) -> Any:
         """A pandas data frame, a row for each recording."""
         try:
             import pandas
         except ImportError as error:
-            raise InputError(
-                "a data frame needs pandas; pip install pandas, or use to_dict of each diagnosis"
-            ) from error
-        return pandas.DataFrame([row(diagnosis) for diagnosis in self._found], columns=list(COLUMNS))
+            instead = "pip install pandas, or use to_dict of each diagnosis"
+            raise InputError(f"a data frame needs pandas; {instead}") from error
+        return pandas.DataFrame([row(diagnosis) for diagnosis in self], columns=list(COLUMNS))
 
 
 def row(diagnosis: PhysicalDiagnosis) -> dict[str, Any]:
@@ -77,17 +64,16 @@ def diagnose(
     """
     known = known_orders(bearing, orders)
     given = [files] if isinstance(files, str | Path | np.ndarray) else list(files)
-    found = []
+    found = PhysicalDiagnoses()
     for number, each in enumerate(given):
         if isinstance(each, np.ndarray):
             name = f"array {number}" if len(given) > 1 else "array"
             recording = Recording(signal=each, rate=rate, domain="", origin=name)
-            stream = Stream(name, recording.rate, iter([recording.signal]))
-            found.append(diagnose_physically(stream, rpm, known))
+            found.append(diagnose_physically(Stream(name, rate, iter([recording.signal])), rpm, known))
         else:
             recordings = find_recordings([Path(each)], channel=channel)
             found += [diagnose_recording(recording, rpm, known, rate) for recording in recordings]
-    return PhysicalDiagnoses(found)
+    return found
 
 
 def diagnose_recording(

@@ -19,7 +19,7 @@ import base64
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from bearcat import __version__
 from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import INPUTS, check_needs, find_input, metadata_arrays
 from bearcat.data.prepare import Preparation
-from bearcat.deploy.metadata import ONNX, check_metadata
+from bearcat.deploy.metadata import ONNX, Predictor, check_metadata
 from bearcat.errors import InputError
 from bearcat.storage import write_atomically
 from bearcat.trust.familiarity import Familiarity
@@ -43,72 +43,41 @@ FORMAT = 2
 OPSET = 18
 BATCH = 16  # windows a call: more do not fit a core's cache (benchmarks/predict_speed.py)
 
-METADATA = ("classes", "preparation", "rate", "rpm", "channel", "bearing", "channels", "calibrated",
-            "pooled_temperature", "refusal", "cautions", "familiarity", "needs", "made_by")  # fmt: skip
 BEHIND = {"rpm": "rpm", "bearing": "orders"}  # what a recording says → the graph's input behind the windows
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
-class OnnxModel:
-    """A graph in onnxruntime and what its metadata say; the same questions as bearcat.deploy.model.Model answers."""
+class OnnxModel(Predictor):
+    """A graph in onnxruntime and what its metadata say."""
 
     session: Any  # onnxruntime.InferenceSession, which may be used by several threads at once
     classes: tuple[str, ...]
-    preparation: Preparation
+    preparation: Preparation  # whose input is not used: it is inside the graph, which needs no row of INPUTS
     rate: float | None
     channels: int
     pooled_temperature: float
     metadata: dict[str, Any]
-    input: str = "time"  # for people: it is inside the graph, and whoever runs that needs no row of INPUTS
-    needs: tuple[str, ...] = ()  # of "rate", "rpm" and "bearing", what its input needs
-    familiarity: Familiarity | None = None
+    familiarity: Familiarity | None
+
+    @property
+    def input(self) -> str:
+        return str(self.metadata["preparation"]["input"])
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return tuple(self.metadata["needs"])
 
     @property
     def calibrated(self) -> bool:
-        """Whether its confidence is."""
         return bool(self.metadata["calibrated"])
-
-    @property
-    def rpm(self) -> float | None:
-        """The speed of the recordings it was adapted to, where they have one."""
-        speed: float | None = self.metadata["rpm"]
-        return speed
-
-    @property
-    def channel(self) -> str | None:
-        """The channel of the recordings it was adapted to."""
-        channel: str | None = self.metadata["channel"]
-        return channel
-
-    @property
-    def bearing(self) -> Bearing | None:
-        """The bearing of the recordings it was adapted to, where they have one."""
-        geometry = self.metadata["bearing"]
-        return None if geometry is None else Bearing(**geometry)
-
-    @property
-    def refusal(self) -> str | None:
-        """The verdict of the run that made it, where that is not to use it."""
-        refusal: str | None = self.metadata["refusal"]
-        return refusal
-
-    @property
-    def cautions(self) -> tuple[str, ...]:
-        """What that run found that whoever uses it should know."""
-        return tuple(self.metadata["cautions"])
 
     def predict(self, windows: Array, rpm: float | None = None, bearing: Bearing | None = None) -> Array:
         """(window, channel, sample) windows as recorded → calibrated probabilities (window, class)."""
         return self.run(windows, ["probabilities"], rpm, bearing)[0]
 
-    def log_probabilities(self, windows: Array, rpm: float | None = None, bearing: Bearing | None = None) -> Array:
-        """The same windows → calibrated log-probabilities (window, class)."""
-        return self.run(windows, ["log_probabilities"], rpm, bearing)[0]
-
     def outputs(self, windows: Array, rpm: float | None = None, bearing: Bearing | None = None) -> Outputs:
-        """The same windows → calibrated log-probabilities, logits before calibration, and features."""
         return Outputs(*self.run(windows, ["log_probabilities", "logits", "features"], rpm, bearing))
 
     def run(
@@ -156,7 +125,7 @@ def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
             " export the model again, or upgrade bearcat"
         )
     try:
-        metadata = {name: json.loads(text) for name, text in texts.items() if name in METADATA}
+        metadata = {name: json.loads(text) for name, text in texts.items() if name in ONNX}
         check_metadata(metadata, str(path), ONNX)
         _check_graph(session, metadata)
         return OnnxModel(
@@ -166,13 +135,8 @@ def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
             rate=metadata["rate"],
             channels=metadata["channels"],
             pooled_temperature=metadata["pooled_temperature"],
-            metadata={
-                name: metadata[name]
-                for name in ("calibrated", "refusal", "cautions", "made_by", "rpm", "channel", "bearing")
-            },
-            input=metadata["preparation"].pop("input"),
-            needs=tuple(metadata.get("needs", ())),
-            familiarity=_decode_familiarity(metadata["familiarity"], session),
+            metadata=metadata,
+            familiarity=_decode_familiarity(metadata.pop("familiarity"), session),
         )
     except InputError as error:
         if str(error).startswith(f"{path}"):
@@ -188,7 +152,7 @@ def _check_graph(session: Any, metadata: Mapping[str, Any]) -> None:
     given = {node.name: node.shape[1:] for node in session.get_outputs()}
     classes = [len(metadata["classes"])]
     expected = dict.fromkeys(("probabilities", "log_probabilities", "logits"), classes)
-    behind: dict[str, list[int]] = {BEHIND[name]: [] for name in metadata.get("needs", ()) if name in BEHIND}
+    behind: dict[str, list[int]] = {BEHIND[name]: [] for name in metadata["needs"] if name in BEHIND}
     if taken != {"windows": [metadata["channels"], metadata["preparation"]["length"]]} | behind:
         raise ValueError("the graph takes other windows")
     if {name: given.get(name) for name in expected} != expected or len(given.get("features", ())) != 1:
@@ -202,22 +166,12 @@ def export_onnx(model: Model, path: Path) -> Path:
         raise InputError(f"{path}: the file's name must end in .onnx")
     program = _traced(model)
     made_by = {key: model.metadata[key] for key in ("recipe", "task", "seed", "versions") if key in model.metadata}
-    metadata = {
+    metadata = model.to_dict() | {
         "bearcat_format": FORMAT,
         "bearcat_version": __version__,
-        "classes": list(model.classes),
-        "preparation": asdict(model.preparation),
-        "rate": model.rate,
-        "rpm": model.rpm,
-        "channel": model.channel,
-        "bearing": model.metadata.get("bearing"),
-        "channels": model.channels,
         "calibrated": model.calibrated,
-        "pooled_temperature": model.pooled_temperature,
-        "refusal": model.refusal,
-        "cautions": model.cautions,
         "familiarity": _encode_familiarity(model.familiarity),
-        "needs": find_input(model.preparation.input).needs,
+        "needs": model.needs,
         "made_by": made_by,
     }
     program.model.metadata_props.update({key: json.dumps(value, ensure_ascii=False) for key, value in metadata.items()})

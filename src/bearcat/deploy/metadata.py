@@ -1,4 +1,4 @@
-"""What the metadata of a model must be, in its folder's model.json and in an ONNX file alike.
+"""What a model says of itself, in its folder's model.json and in an ONNX file alike.
 
 A model may come from anywhere. Values of a wrong type would fail later, in the middle of a diagnosis.
 
@@ -9,16 +9,92 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Protocol
+
+from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
 from bearcat.errors import InputError
 
+if TYPE_CHECKING:
+    from bearcat.data.prepare import Preparation
+    from bearcat.trust.familiarity import Familiarity
+    from bearcat.trust.pooling import Outputs
+
 MOST_CLASSES, MOST_CHANNELS, LONGEST_WINDOW, LONGEST_TEXT = 10_000, 1024, 2**24, 10_000
+
+
+class Predictor(Protocol):
+    """What Model and OnnxModel have in common. Of `metadata`, rpm, channel and bearing are of the adapted target."""
+
+    classes: tuple[str, ...]
+    preparation: Preparation
+    rate: float | None  # of the recordings it was trained on
+    metadata: dict[str, Any]  # for people and the card: recipe, task, data, scores, estimates, limits, versions, …
+    channels: int
+    pooled_temperature: float  # of a recording's confidence (bearcat.trust.pooling)
+    familiarity: Familiarity | None  # what windows of the adapted target look like, where that was fitted
+
+    @property
+    def input(self) -> str: ...  # a row of INPUTS
+    @property
+    def needs(self) -> tuple[str, ...]: ...  # what of "rate", "rpm" and "bearing" its input needs
+    @property
+    def calibrated(self) -> bool: ...  # a calibration that ended at its bound is none
+
+    def outputs(self, windows: NDArray[Any], rpm: float | None = None, bearing: Bearing | None = None) -> Outputs:
+        """(window, channel, sample) windows as recorded, at the model's rate → log-probabilities, logits, features.
+
+        Speed and bearing are for inputs that use them.
+        """
+
+    def log_probabilities(
+        self, windows: NDArray[Any], rpm: float | None = None, bearing: Bearing | None = None
+    ) -> NDArray[Any]:
+        """The same windows → (window, class), calibrated."""
+        return self.outputs(windows, rpm, bearing).log_probabilities
+
+    @property
+    def rpm(self) -> float | None:
+        """The speed, where they have one; recordings that say none have it."""
+        return self.metadata.get("rpm")
+
+    @property
+    def channel(self) -> str | None:
+        """The channel which files with several are read by."""
+        return self.metadata.get("channel")
+
+    @property
+    def bearing(self) -> Bearing | None:
+        geometry = self.metadata.get("bearing")
+        return None if geometry is None else Bearing(**geometry)
+
+    @property
+    def refusal(self) -> str | None:
+        """The verdict of the run that made it, where that is not to use it: training broke down, or gave one class."""
+        return self.metadata.get("refusal")
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What that run found that whoever uses it should know: no fault in the target, physics that contradicts it."""
+        return tuple(self.metadata.get("cautions", ()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """What both formats hold of it in the same way."""
+        return {
+            "classes": list(self.classes), "channels": self.channels, "preparation": asdict(self.preparation),
+            "rate": self.rate, "rpm": self.rpm, "channel": self.channel, "bearing": self.metadata.get("bearing"),
+            "pooled_temperature": self.pooled_temperature, "refusal": self.refusal, "cautions": self.cautions,
+        }  # fmt: skip
 
 
 def _text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= LONGEST_TEXT
+
+
+def _sentences(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_text, value))
 
 
 def _whole(low: int, high: int) -> Callable[[Any], bool]:
@@ -30,18 +106,8 @@ def _positive(value: Any) -> bool:
 
 
 def _names(value: Any) -> bool:
-    return (
-        isinstance(value, list) and 0 < len(value) <= MOST_CLASSES
-        and all(_text(name) and name.strip() for name in value) and len(set(value)) == len(value)
-    )  # fmt: skip
-
-
-def _flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _table(value: Any) -> bool:
-    return isinstance(value, dict)
+    filled = _sentences(value) and 0 < len(value) <= MOST_CLASSES and all(map(str.strip, value))
+    return filled and len(set(value)) == len(value)
 
 
 def _needs(value: Any) -> bool:
@@ -56,8 +122,8 @@ def _bearing(value: Any) -> bool:
     return True
 
 
-def _sentences(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_text, value))
+def _is(kind: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kind)
 
 
 def _or_none(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -67,7 +133,7 @@ def _or_none(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
 FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "classes": (_names, "a list of different names"),
     "channels": (_whole(1, MOST_CHANNELS), f"a whole number from 1 to {MOST_CHANNELS}"),
-    "preparation": (_table, "a table"),
+    "preparation": (_is(dict), "a table"),
     "preparation.input": (_text, "a row of INPUTS"),
     "preparation.length": (_whole(2, LONGEST_WINDOW), f"a whole number from 2 to {LONGEST_WINDOW}"),
     "preparation.stride": (_or_none(_whole(1, LONGEST_WINDOW)), f"a whole number from 1 to {LONGEST_WINDOW}, or null"),
@@ -79,13 +145,13 @@ FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "needs": (_needs, "a list of rate, rpm and bearing"),
     "encoder": (_text, "a row of ENCODERS"),
     "calibrator": (_or_none(_text), "a row of CALIBRATORS, or null"),
-    "calibrated": (_flag, "true or false"),
-    "calibration_at_bound": (_flag, "true or false"),
+    "calibrated": (_is(bool), "true or false"),
+    "calibration_at_bound": (_is(bool), "true or false"),
     "pooled_temperature": (_positive, "a positive number"),
     "refusal": (_or_none(_text), "a sentence, or null"),
     "cautions": (_sentences, "a list of sentences"),
-    "familiarity": (_or_none(_table), "a table, or null"),
-    "made_by": (_table, "a table"),
+    "familiarity": (_or_none(_is(dict)), "a table, or null"),
+    "made_by": (_is(dict), "a table"),
     "sha256": (_text, "a checksum"),
 }
 ONNX = tuple(name for name in FIELDS if name not in ("encoder", "calibrator", "calibration_at_bound", "sha256"))

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from bearcat.calibration import Calibration, find_calibrator
 from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import WHAT, find_input
 from bearcat.data.prepare import Preparation
-from bearcat.deploy.metadata import FOLDER, check_metadata
+from bearcat.deploy.metadata import FOLDER, Predictor, check_metadata
 from bearcat.errors import InputError
 from bearcat.models import Network, restore
 from bearcat.storage import (
@@ -56,90 +56,51 @@ WEIGHTS, METADATA, CARD = "weights.safetensors", "model.json", "README.md"
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class Model(Predictor):
     """One network, its calibration, and how a recording is prepared for it."""
 
     network: Network
     calibration: Calibration | None
     classes: tuple[str, ...]
     preparation: Preparation
-    rate: float | None  # of the recordings it was trained on
-    metadata: dict[str, Any]  # for people and the card: recipe, task, data, scores, estimates, limits, versions, …
+    rate: float | None
+    metadata: dict[str, Any]
     encoder: str = "cnn"  # a row of ENCODERS
     calibrator: str | None = None  # a row of CALIBRATORS
     channels: int = 1
-    pooled_temperature: float = 1.0  # of a recording's confidence (bearcat.trust.pooling)
-    familiarity: Familiarity | None = None  # what windows of the adapted target look like, where that was fitted
+    pooled_temperature: float = 1.0
+    familiarity: Familiarity | None = None
 
     @property
     def input(self) -> str:
-        """The row of INPUTS it is given."""
         return self.preparation.input
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What of "rate", "rpm" and "bearing" its input needs."""
-        return find_input(self.preparation.input).needs
+        return find_input(self.input).needs
 
     @property
-    def rpm(self) -> float | None:
-        """The speed of the recordings it was adapted to, where they have one; recordings that say none have it."""
-        return self.metadata.get("rpm")
-
-    @property
-    def channel(self) -> str | None:
-        """The channel of the recordings it was adapted to, which files with several are read by."""
-        return self.metadata.get("channel")
-
-    @property
-    def bearing(self) -> Bearing | None:
-        """The bearing of the recordings it was adapted to, where they have one."""
-        geometry = self.metadata.get("bearing")
-        return None if geometry is None else Bearing(**geometry)
+    def at_bound(self) -> bool:
+        """Whether its calibration ended at its bound."""
+        return self.calibration is not None and bool(self.calibration.at_bound.any())
 
     @property
     def calibrated(self) -> bool:
-        """Whether its confidence is: a calibration that ended at its bound is none."""
-        return self.calibration is not None and not bool(self.calibration.at_bound.any())
-
-    @property
-    def refusal(self) -> str | None:
-        """The verdict of the run that made it, where that is not to use it: training broke down, or gave one class."""
-        return self.metadata.get("refusal")
-
-    @property
-    def cautions(self) -> tuple[str, ...]:
-        """What that run found that whoever uses it should know: no fault in the target, physics that contradicts it."""
-        return tuple(self.metadata.get("cautions", ()))
-
-    def log_probabilities(
-        self, windows: np.ndarray, rpm: Speed | None = None, bearing: Bearing | None = None
-    ) -> np.ndarray:
-        """(window, channel, sample) windows as recorded → (window, class), calibrated."""
-        return self.outputs(windows, rpm, bearing).log_probabilities
+        return self.calibration is not None and not self.at_bound
 
     def outputs(self, windows: np.ndarray, rpm: Speed | None = None, bearing: Bearing | None = None) -> Outputs:
-        """The same windows → calibrated log-probabilities, logits before calibration, and features.
-
-        They are at the model's rate; speed and bearing are for inputs that use them.
-        """
         rate = self.preparation.rate or self.rate
-        return self.classify(find_input(self.preparation.input).transform(windows, rate, rpm, bearing))
-
-    def classify(self, values: np.ndarray) -> Outputs:
-        """The same of prepared windows (window, channel, point), as its input makes them."""
-        logits, features = self._run(values)
-        return Outputs(self._calibrated(logits).log_softmax(dim=-1).numpy(), logits.numpy(), features.numpy())
+        return self.classify(find_input(self.input).transform(windows, rate, rpm, bearing))
 
     @torch.no_grad()
-    def _run(self, values: np.ndarray) -> tuple[Tensor, Tensor]:
+    def classify(self, values: np.ndarray) -> Outputs:
+        """The outputs of prepared windows (window, channel, point), as its input makes them."""
         given = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))
         starts = range(0, max(len(given), 1), BATCH)
         parts = [self.network(given[None, start : start + BATCH]) for start in starts]
-        return torch.cat([logits[0] for logits, _ in parts]), torch.cat([features[0] for _, features in parts])
-
-    def _calibrated(self, logits: Tensor) -> Tensor:
-        return logits if self.calibration is None else self.calibration.apply(logits)
+        logits, features = (torch.cat([part[0] for part in kind]) for kind in zip(*parts, strict=True))
+        calibrated = logits if self.calibration is None else self.calibration.apply(logits)
+        return Outputs(calibrated.log_softmax(dim=-1).numpy(), logits.numpy(), features.numpy())
 
 
 class ExportForm(nn.Module):
@@ -170,22 +131,12 @@ def save_model(folder: Path, model: Model) -> None:
         arrays = model.familiarity.state().items()
         tensors |= {f"familiarity.{name}": torch.from_numpy(array) for name, array in arrays}
     save_tensors(folder / WEIGHTS, tensors, {"format": FORMAT})
-    own = {
+    own = model.to_dict() | {
         "format": FORMAT,
-        "classes": list(model.classes),
-        "channels": model.channels,
-        "preparation": asdict(model.preparation),
         "encoder": model.encoder,
         "calibrator": model.calibrator,
-        "rate": model.rate,
-        "rpm": model.rpm,
-        "channel": model.channel,
-        "bearing": model.metadata.get("bearing"),
         "calibrated": model.calibration is not None,
-        "calibration_at_bound": model.calibration is not None and bool(model.calibration.at_bound.any()),
-        "pooled_temperature": model.pooled_temperature,
-        "refusal": model.refusal,
-        "cautions": list(model.cautions),
+        "calibration_at_bound": model.at_bound,
         "familiarity": model.familiarity
         and {
             "windows": len(model.familiarity.features),

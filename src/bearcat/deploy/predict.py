@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
+from itertools import chain
 from math import ceil
+from operator import add
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,54 +27,17 @@ from bearcat.data.bearing import Bearing
 from bearcat.data.datasets.folder import MANIFEST, Folder, FolderEntry, folder_entries, speed_in_name
 from bearcat.data.isolated import open_stream as open_stream  # so that all one needs to predict comes from here
 from bearcat.data.neighbours import MEASURED, Portrait, portrait
-from bearcat.data.prepare import Preparation
 from bearcat.data.recording import HEALTHY_NAMES, Floats, Integers, RecordingInfo, rate_ratio, spectral_shape
 from bearcat.data.signals import BLOCK
 from bearcat.data.stream import FORMATS, Stream
+from bearcat.deploy.metadata import Predictor
 from bearcat.diagnosis.physical import PhysicalDiagnosis, SecondOpinion, contradiction
 from bearcat.errors import InputError, suggest
 from bearcat.trust.accuracy import Booleans
-from bearcat.trust.familiarity import Familiarity
-from bearcat.trust.pooling import Diagnosis, Outputs, Tally, diagnose, tally
+from bearcat.trust.pooling import Diagnosis, Tally, diagnose, tally
 
 MANIFEST_ABOVE = 3  # folders above a recording in which its manifest may lie
 BATCH = 256  # windows handed to the model at once
-
-
-class Predictor(Protocol):
-    """What Model and OnnxModel have in common."""
-
-    @property
-    def classes(self) -> tuple[str, ...]: ...
-    @property
-    def preparation(self) -> Preparation: ...
-    @property
-    def input(self) -> str: ...
-    @property
-    def rate(self) -> float | None: ...
-    @property
-    def rpm(self) -> float | None: ...  # of the recordings it was adapted to, where they have one speed
-    @property
-    def channel(self) -> str | None: ...  # the name of theirs
-    @property
-    def bearing(self) -> Bearing | None: ...  # theirs, where they have one
-    @property
-    def needs(self) -> tuple[str, ...]: ...  # of "rate", "rpm" and "bearing", what its input needs
-    @property
-    def channels(self) -> int: ...
-    @property
-    def pooled_temperature(self) -> float: ...
-    @property
-    def calibrated(self) -> bool: ...  # and not at its bound
-    @property
-    def refusal(self) -> str | None: ...  # the verdict of the run that made it, where that is not to use it
-    @property
-    def cautions(self) -> tuple[str, ...]: ...  # what that run found that whoever uses it should know
-    @property
-    def familiarity(self) -> Familiarity | None: ...
-
-    def outputs(self, windows: NDArray[Any], rpm: float | None = None, bearing: Bearing | None = None) -> Outputs:
-        """(window, channel, sample) windows as recorded → log-probabilities, logits, features."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,68 +158,50 @@ def watched(stream: Stream, portraits: list[Portrait]) -> Stream:
 
 def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> tuple[Stream, str | None]:
     """The stream at the model's rate, and a note for the reader; `rate` is of files that do not say theirs."""
-    wanted, own = model.preparation.rate or model.rate, stream.rate or rate
-    note = None
-    if rate is not None and stream.rate is not None and stream.rate != rate:
-        note = f"{stream.origin}: says it is at {stream.rate:g} Hz, which counts, and not at the given {rate:g} Hz"
+    origin, wanted, own = stream.origin, model.preparation.rate or model.rate, stream.rate or rate
+    notes, blocks = [], stream.blocks
     if wanted is None and own is not None:
-        sentence = f"{stream.origin}: the model does not know the rate it was trained at, so {own:g} Hz may not be that"
-        return replace(stream, rate=own), f"{sentence}; {note}" if note else sentence
-    if wanted is None or own == wanted:
-        return replace(stream, rate=own), note
-    if own is None and model.preparation.rate is None:
-        raise InputError(
-            f"{stream.origin}: does not say its sampling rate, and the model is for {wanted:g} Hz; give it", "rate"
-        )
-    if own is None:  # as in training
-        return replace(
-            stream, rate=wanted
-        ), f"{stream.origin}: does not say its rate, and is taken to be at {wanted:g} Hz"
-    ratio = rate_ratio(stream.origin, own, wanted)
-    sentence = f"{stream.origin}: resampled from {own:g} Hz to the model's {wanted:g} Hz"
-    if own < wanted:
-        sentence += f"; the model was trained on frequencies above {own / 2:g} Hz, which this recording has not"
-    blocks = resampled(stream.blocks, ratio.numerator, ratio.denominator)
-    return Stream(stream.origin, wanted, blocks), f"{sentence}; {note}" if note else sentence
+        notes.append(f"{origin}: the model does not know the rate it was trained at, so {own:g} Hz may not be that")
+    elif wanted is not None and own is None:
+        if model.preparation.rate is None:
+            raise InputError(
+                f"{origin}: does not say its sampling rate, and the model is for {wanted:g} Hz; give it", "rate"
+            )
+        notes.append(f"{origin}: does not say its rate, and is taken to be at {wanted:g} Hz")  # as in training
+    elif wanted is not None and own is not None and own != wanted:
+        ratio = rate_ratio(origin, own, wanted)
+        blocks = resampled(blocks, ratio.numerator, ratio.denominator)
+        notes.append(f"{origin}: resampled from {own:g} Hz to the model's {wanted:g} Hz")
+        if own < wanted:
+            notes.append(f"the model was trained on frequencies above {own / 2:g} Hz, which this recording has not")
+    if rate is not None and stream.rate not in (None, rate):
+        notes.append(f"{origin}: says it is at {stream.rate:g} Hz, which counts, and not at the given {rate:g} Hz")
+    return Stream(origin, wanted or own, blocks), "; ".join(notes) or None
 
 
 def predict_windows(
-    model: Predictor,
-    windows: NDArray[Any],
-    starts: Integers | None = None,
-    rpm: float | None = None,
-    bearing: Bearing | None = None,
+    model: Predictor, windows: NDArray[Any], start: int = 0, rpm: float | None = None, bearing: Bearing | None = None
 ) -> WindowPredictions:
-    """Predictions of windows as recorded (window, channel, sample), which lie the model's step apart by default."""
-    if starts is None:
-        starts = model.preparation.step * np.arange(len(windows), dtype=np.int64)
+    """Predictions of windows as recorded (window, channel, sample), the model's step apart from sample `start` on."""
     outputs, unfamiliar = model.outputs(windows, rpm or model.rpm, bearing or model.bearing), None
     if model.familiarity is not None:
         unfamiliar = model.familiarity.unfamiliar(outputs.features, spectral_shape(windows))
+    starts = start + model.preparation.step * np.arange(len(windows), dtype=np.int64)
     return WindowPredictions(starts, outputs.log_probabilities, unfamiliar)
 
 
-def predict_stream(
-    model: Predictor,
-    stream: Stream,
-    batch: int = BATCH,
-    rpm: float | None = None,
-    bearing: Bearing | None = None,
-) -> Iterator[WindowPredictions]:
-    """Predictions of the windows of a stream at the model's rate, by batches."""
-    if model.channels != 1:
-        raise InputError(
-            f"{stream.origin}: the model takes {model.channels} channels at once, and a file is read one channel at a"
-            " time; send it windows as JSON (bearcat serve)"
-        )
-    length, step = model.preparation.length, model.preparation.step
-    any_window = False
-    for start, windows in cut_stream(stream.blocks, length, step, batch):
-        any_window = True
-        starts = start + step * np.arange(len(windows), dtype=np.int64)
-        yield predict_windows(model, windows[:, None], starts, rpm, bearing)
-    if not any_window:
-        raise InputError(f"{stream.origin}: is shorter than one window of {length} samples; record for longer")
+def diagnose_windows(
+    model: Predictor, batches: Iterable[WindowPredictions], show: Callable[[WindowPredictions], None] | None = None
+) -> Diagnosis:
+    """The diagnosis of a recording by its windows, of which sums and counts are kept alone; `show` gets each batch."""
+
+    def counted(windows: WindowPredictions) -> Tally:
+        found = tally(windows.log_probabilities, windows.unfamiliar)
+        if show is not None:
+            show(windows)
+        return found
+
+    return diagnose(reduce(add, map(counted, batches)), model.pooled_temperature, model.familiarity)
 
 
 def diagnose_stream(
@@ -265,18 +212,21 @@ def diagnose_stream(
     rpm: float | None = None,
     bearing: Bearing | None = None,
 ) -> Diagnosis:
-    """The diagnosis of a whole recording, at the model's rate. `show` is called with every batch of windows.
+    """The diagnosis of a whole recording of any length, at the model's rate, by batches of windows.
 
     Speed and bearing are for models whose input uses them.
-    Of the windows sums and counts are kept alone, so that a recording may be of any length.
     """
-    nothing = None if model.familiarity is None else 0
-    counted = Tally(np.zeros(len(model.classes)), np.zeros(len(model.classes), dtype=np.int64), nothing)
-    for windows in predict_stream(model, stream, batch, rpm, bearing):
-        counted += tally(windows.log_probabilities, windows.unfamiliar)
-        if show is not None:
-            show(windows)
-    return diagnose(counted, model.pooled_temperature, model.familiarity)
+    if model.channels != 1:
+        raise InputError(
+            f"{stream.origin}: the model takes {model.channels} channels at once, and a file is read one channel at a"
+            " time; send it windows as JSON (bearcat serve)"
+        )
+    length = model.preparation.length
+    cut = cut_stream(stream.blocks, length, model.preparation.step, batch)
+    batches = (predict_windows(model, windows[:, None], start, rpm, bearing) for start, windows in cut)
+    if (first := next(batches, None)) is None:
+        raise InputError(f"{stream.origin}: is shorter than one window of {length} samples; record for longer")
+    return diagnose_windows(model, chain([first], batches), show)
 
 
 @dataclass(frozen=True, eq=False)
@@ -363,9 +313,8 @@ def resampled(blocks: Iterable[Floats], up: int, down: int) -> Iterator[Floats]:
         yield from blocks
         return
     most = max(up, down)
-    taps: Any = processing.firwin(20 * most + 1, 1 / most, window=("kaiser", 5.0)).astype(
-        np.float32
-    )  # as resample_poly
+    taps: Any = processing.firwin(20 * most + 1, 1 / most, window=("kaiser", 5.0))  # as resample_poly
+    taps = taps.astype(np.float32)
     reach, step = ceil(10 * most / up) + 1, max(BLOCK * down // up, 1)
     held, base, done = np.empty(0, dtype=np.float32), 0, 0  # base: of the input; done: of the output
 

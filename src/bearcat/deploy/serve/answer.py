@@ -9,8 +9,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,11 +21,19 @@ from pydantic_core import from_json
 from bearcat.data.bearing import Bearing
 from bearcat.data.isolated import Readers
 from bearcat.data.recording import Floats
-from bearcat.deploy.predict import BATCH, Predictor, WindowPredictions, at_rate_of, diagnose_stream, predict_windows
+from bearcat.deploy.metadata import Predictor
+from bearcat.deploy.predict import (
+    BATCH,
+    WindowPredictions,
+    at_rate_of,
+    diagnose_stream,
+    diagnose_windows,
+    predict_windows,
+)
 from bearcat.deploy.serve.picture import Folded, Mark, RecordingPicture, marks_of, sums, timeline
 from bearcat.diagnosis.physical import SecondOpinion, contradiction
 from bearcat.errors import InputError
-from bearcat.trust.pooling import Diagnosis, Tally, diagnose, tally
+from bearcat.trust.pooling import Diagnosis
 
 FEW_WINDOWS = 1000  # of JSON, whose first mistake is named, however short they are
 MOST_WINDOWS = 20_000  # listed one by one
@@ -190,11 +198,10 @@ class Answer(BaseModel):
 
 @dataclass(frozen=True)
 class Served:
-    """The model, which of its classes are alarms, and how it was made."""
+    """The model, and which of its classes are alarms."""
 
     model: Predictor
     alarms: Collection[str]
-    made_by: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -278,17 +285,14 @@ def answer_windows(served: Served, body: bytes, query: PredictQuery, deadline: D
     deadline.check()
     windows, rate = read_windows(served.model, body)
     log, model = _WindowLog(served, query, rate, deadline), served.model
-    nothing = None if model.familiarity is None else 0
-    counted = Tally(np.zeros(len(model.classes)), np.zeros(len(model.classes), dtype=np.int64), nothing)
-    for start in range(0, len(windows), BATCH):
-        part = windows[start : start + BATCH]
-        starts = model.preparation.step * np.arange(start, start + len(part), dtype=np.int64)
-        predicted = predict_windows(model, part, starts, query.speed_rpm, query.bearing())
-        log.add(predicted)
-        counted += tally(predicted.log_probabilities, predicted.unfamiliar)
-    answer = _answer(
-        served, diagnose(counted, model.pooled_temperature, model.familiarity), None, rate, _assumed_speed(model, query)
+    batches = (
+        predict_windows(
+            model, windows[first : first + BATCH], model.preparation.step * first, query.speed_rpm, query.bearing()
+        )
+        for first in range(0, len(windows), BATCH)
     )
+    diagnosis = diagnose_windows(model, batches, log.add)
+    answer = _answer(served, diagnosis, None, rate, _assumed_speed(model, query))
     answer.by_window = log.lines
     return answer
 

@@ -431,7 +431,7 @@ def describe_model(served: Served, limits: Limits) -> ModelDescription:
         length=model.preparation.length, stride=model.preparation.step, rate=model.preparation.rate or model.rate,
         channels=model.channels, calibrated=model.calibrated, pooled_temperature=model.pooled_temperature,
         refusal=model.refusal, cautions=list(model.cautions), knows_familiar=model.familiarity is not None,
-        made_by=dict(served.made_by),
+        made_by=model.metadata.get("made_by", {}),
         formats=list(UPLOADS), bearings={name: _geometry(bearing) for name, bearing in BEARINGS.items()},
         limits=asdict(limits), bearcat=__version__,
     )  # fmt: skip

@@ -15,7 +15,8 @@ from functools import partial
 from pathlib import Path
 
 from bearcat.deploy.export import OnnxModel, export_onnx, load_onnx
-from bearcat.deploy.predict import Predictor, alarm_classes
+from bearcat.deploy.metadata import Predictor
+from bearcat.deploy.predict import alarm_classes
 from bearcat.deploy.serve.limits import Address, Limits
 from bearcat.errors import InputError
 
@@ -49,8 +50,7 @@ def serve(
         raise InputError("--token: must be printable ASCII letters and signs, without blanks at its ends")
     model = open_served(path)
     warn(model)
-    served = Served(model, alarm_classes(model.classes, alarms), model.metadata["made_by"])
-    app = make_app(served, limits, token, address.loopback)
+    app = make_app(Served(model, alarm_classes(model.classes, alarms)), limits, token, address.loopback)
     protocol = bounded_protocol(most_connections(limits.concurrency), min(HEAD_SECONDS, limits.timeout))
     config = uvicorn.Config(
         app, http=protocol, ws="none", loop="asyncio", lifespan="on", log_level="warning", access_log=False,
