@@ -26,7 +26,6 @@ import torch.onnx._internal.exporter._core
 
 import bearcat.cli.bench
 import bearcat.cli.data
-import bearcat.cli.diagnose
 import bearcat.cli.model
 import bearcat.cli.train
 import bearcat.deploy.predict

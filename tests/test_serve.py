@@ -36,10 +36,9 @@ from bearcat.data.bearing import BEARINGS
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.deploy.export import export_onnx
 from bearcat.deploy.serve.answer import PredictQuery
-from bearcat.deploy.serve.limits import Address, Limits
 from bearcat.deploy.serve.pages import docs_page, main_page
 from bearcat.deploy.serve.picture import Folded, RecordingPicture, extremes, marks_of, sums
-from bearcat.deploy.serve.run import serve
+from bearcat.deploy.serve.run import Address, Limits, serve
 from bearcat.diagnosis.classifier import state_of
 from bearcat.errors import InputError
 from tests import opened

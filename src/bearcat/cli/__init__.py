@@ -14,12 +14,11 @@ import sys
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from bearcat.cli import bench, data
-from bearcat.cli.check import check
-from bearcat.cli.diagnose import diagnose
-from bearcat.cli.model import export, predict, serve
-from bearcat.cli.train import adapt, recipes
+from bearcat.cli.model import diagnose, export, predict, serve
+from bearcat.cli.train import adapt, check, recipes
 from bearcat.errors import InputError
 
 INTERRUPTED = 130  # the exit status after Ctrl-C
@@ -39,31 +38,29 @@ def main() -> None:
     """Runs the command line; an error the user can correct is printed as one sentence, without a traceback."""
     try:
         app()
+        return
     except InputError as error:
-        print(f"bearcat: {error.for_command_line}", file=sys.stderr)
-        sys.exit(2)
+        status, sentence = 2, error.for_command_line
     except OSError as error:  # such as a full disk
         reason = os.strerror(error.errno) if error.errno else str(error)
-        print(f"bearcat: {error.filename or 'a file'}: {reason}; put that right and run it again", file=sys.stderr)
-        sys.exit(2)
+        status, sentence = 2, f"{error.filename or 'a file'}: {reason}; put that right and run it again"
     except MemoryError:
-        print("bearcat: this needs more memory than there is; use fewer or shorter recordings", file=sys.stderr)
-        sys.exit(2)
+        status, sentence = 2, "this needs more memory than there is; use fewer or shorter recordings"
     except Exception:
         import traceback
 
         traceback.print_exc()
-        print("bearcat: this is a bug in bearcat; please report it with the lines above", file=sys.stderr)
-        sys.exit(BUG)
+        status, sentence = BUG, "this is a bug in bearcat; please report it with the lines above"
     except (KeyboardInterrupt, SystemExit) as stop:
         if isinstance(stop, SystemExit) and stop.code != INTERRUPTED:  # what typer makes of Ctrl-C inside a command
             raise
-        print("bearcat: interrupted; run the same command again to go on", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        status, sentence = INTERRUPTED, "interrupted; run the same command again to go on"
+    print(f"bearcat: {sentence}", file=sys.stderr)
+    sys.exit(status)
 
 
 @app.callback(invoke_without_command=True)
-def _top(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+def _top(version: Annotated[bool, Option("--version", help="Print the version and stop.")] = False) -> None:
     if version:
         from bearcat import __version__
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
-from bearcat.cli.options import Device, Root, Track, console, program
-from bearcat.errors import InputError
+from bearcat.cli.options import Device, Names, Root, Track, console, plain_table, print_note, program
+from bearcat.errors import InputError, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 
 commands = typer.Typer(no_args_is_help=True, help="Run, resume and report grids of runs (docs/benchmark.md).")
 
-GridFile = Annotated[Path, typer.Argument(metavar="GRID", help="A grid's TOML file, such as grids/smoke.toml.")]
-StoreFolder = Annotated[Path, typer.Option("--store", help="The folder that keeps the runs.")]
+GridFile = Annotated[Path, Argument(metavar="GRID", help="A grid's TOML file, such as grids/smoke.toml.")]
+OnlyMethod = Annotated[Names, Option("--only-method", metavar="NAME", help="Only this method; repeat for more.")]
+StoreFolder = Annotated[Path, Option("--store", help="The folder that keeps the runs.")]
 
 
 @commands.command("run")
@@ -31,22 +33,20 @@ def bench_run(
     store: StoreFolder = Path("bench-store"),
     root: Root = None,
     executor: Annotated[
-        str, typer.Option(help="stack (runs trained together), local (processes) or ray (a cluster).")
+        str, Option(help="stack (runs trained together), local (processes) or ray (a cluster).")
     ] = "stack",
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Processes at once, for local and ray.  \\[default: one a core]")
+        int | None, Option(min=1, help="Processes at once, for local and ray.  \\[default: one a core]")
     ] = None,
     stack: Annotated[
-        int | None, typer.Option(min=1, help="Runs trained together.  \\[default: what the memory allows]")
+        int | None, Option(min=1, help="Runs trained together.  \\[default: what the memory allows]")
     ] = None,
-    address: Annotated[str | None, typer.Option(help="An existing Ray cluster.  \\[default: a local one]")] = None,
+    address: Annotated[str | None, Option(help="An existing Ray cluster.  \\[default: a local one]")] = None,
     device: Device = "auto",
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try runs that failed once more.")] = False,
-    only_method: Annotated[
-        list[str] | None, typer.Option("--only-method", metavar="NAME", help="Only this method; repeat for more.")
-    ] = None,
+    retry_failed: Annotated[bool, Option("--retry-failed", help="Try runs that failed once more.")] = False,
+    only_method: OnlyMethod = None,
     limit_seconds: Annotated[
-        float | None, typer.Option(min=0, help="After this time stop at the next checkpoint; for time-limited queues.")
+        float | None, Option(min=0, help="After this time stop at the next checkpoint; for time-limited queues.")
     ] = None,
     track: Track = None,
 ) -> None:
@@ -80,7 +80,7 @@ def bench_status(grid: GridFile, store: StoreFolder = Path("bench-store"), root:
     opened, specs, _ = _opened(grid, store, root, None, create=False)
     _print_states(specs, {spec.identity: opened.state(spec.identity) for spec in specs})
     for sentence in outdated([spec for spec in specs if not opened.settled(spec.identity)], opened):
-        print(f"note: {sentence}", file=sys.stderr)
+        print_note(sentence)
 
 
 @commands.command("report")
@@ -89,13 +89,11 @@ def bench_report(
     store: StoreFolder = Path("bench-store"),
     root: Root = None,
     out: Annotated[
-        Path | None, typer.Option(help="The folder for tables, figures and the page.  \\[default: bench-report/GRID]")
+        Path | None, Option(help="The folder for tables, figures and the page.  \\[default: bench-report/GRID]")
     ] = None,
-    only_method: Annotated[
-        list[str] | None, typer.Option("--only-method", metavar="NAME", help="Only this method; repeat for more.")
-    ] = None,
-    task: Annotated[list[str] | None, typer.Option(metavar="A:B", help="Only this task; repeat for more.")] = None,
-    decimals: Annotated[int, typer.Option(min=0, max=4, help="Of percentages in tables; the paper prints two.")] = 1,
+    only_method: OnlyMethod = None,
+    task: Annotated[Names, Option(metavar="A:B", help="Only this task; repeat for more.")] = None,
+    decimals: Annotated[int, Option(min=0, max=4, help="Of percentages in tables; the paper prints two.")] = 1,
 ) -> None:
     """Tables, statistics and figures of what is done, on one page."""
     from bearcat.report.bench_page import write_bench_report
@@ -113,7 +111,6 @@ def bench_report(
 
 def _only_tasks(specs: Sequence[RunSpec], wanted: Sequence[str]) -> list[RunSpec]:
     """The runs of these tasks, written A:B or A→B; Paderborn's domains by the paper's numbers too."""
-    from bearcat.errors import suggest
     from bearcat.report.results import numbered
 
     names = {str(spec.task): str(spec.task) for spec in specs}
@@ -148,7 +145,6 @@ def _executor(
 ) -> Executor:
     import os
 
-    from bearcat.errors import suggest
     from bearcat.runs.executors import Cluster, Local, Stack
     from bearcat.runs.track import require_tracker
     from bearcat.training.loop import chosen_device
@@ -207,7 +203,7 @@ def _bench_bar(specs: Sequence[RunSpec], trained: set[str]) -> Iterator[Listener
             many = f" × {len(members)}" if len(members) > 1 else ""
             show(f"{runs[members[0]].cell.method}{many}: epoch {done}/{epochs}")
 
-        yield Listener(finish, epoch, message=lambda sentence: print(f"note: {sentence}", file=sys.stderr))
+        yield Listener(finish, epoch, message=print_note)
 
 
 def _print_states(specs: Sequence[RunSpec], states: Mapping[str, RunState]) -> None:
@@ -215,13 +211,10 @@ def _print_states(specs: Sequence[RunSpec], states: Mapping[str, RunState]) -> N
     from collections import Counter
     from statistics import mean
 
-    from rich.table import Table
     from rich.text import Text
 
     kinds = ("done", "running", "failed", "missing")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("method", *kinds):
-        table.add_column(column, justify="left" if column == "method" else "right")
+    table = plain_table(("method", *kinds), left=("method",))
     seconds: dict[str, list[float]] = {}
     left: Counter[str] = Counter()
     for name in dict.fromkeys(spec.cell.method for spec in specs):

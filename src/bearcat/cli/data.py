@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
-from bearcat.cli.options import Bearing, Channel, Rate, Root, Rpm, Set, console, dataset_named
+from bearcat.cli import options
+from bearcat.cli.options import Names, console, dataset_named, plain_table, print_note
 from bearcat.errors import InputError, suggest
 
 if TYPE_CHECKING:
@@ -22,10 +24,8 @@ if TYPE_CHECKING:
 commands = typer.Typer(no_args_is_help=True, help="Find, fetch, check and draw recordings.")
 
 COLUMNS = ("domain", "class", "recordings", "seconds", "rate", "windows", "rpm", "bearing")
-Name = Annotated[str, typer.Argument(help="A dataset (see `bearcat data list`), or the path of your own folder.")]
-Domains = Annotated[
-    list[str] | None, typer.Option("--domain", help="Only this domain, by name or index; repeat for more.")
-]
+Name = Annotated[str, Argument(help="A dataset (see `bearcat data list`), or the path of your own folder.")]
+Domains = Annotated[Names, Option("--domain", help="Only this domain, by name or index; repeat for more.")]
 
 
 @commands.command("list")
@@ -36,21 +36,19 @@ def list_datasets() -> None:
     for name, kind in DATASETS.items():
         folder = default_root(name)
         place = f"in {folder}" if folder.is_dir() else f"not in {folder}; bearcat data fetch {name}"
-        place = {
-            "simulated": "computed when used",
-            **dict.fromkeys(("folder", "collection"), "wherever you keep them"),
-        }.get(name, place)
+        own = "wherever you keep them"
+        place = {"simulated": "computed when used", "folder": own, "collection": own}.get(name, place)
         print(f"{name:<10}  {kind.about.title}\n{'':<10}  licence: {kind.about.licence}\n{'':<10}  {place}")
 
 
 @commands.command()
 def fetch(
     name: Name,
-    root: Root = None,
+    root: options.Root = None,
     accept_licence: Annotated[
-        bool, typer.Option("--accept-licence", help="You have read the licence and accept it.")
+        bool, Option("--accept-licence", help="You have read the licence and accept it.")
     ] = False,
-    settings: Set = None,
+    settings: options.Set = None,
 ) -> None:
     """Download a dataset from its official address; an interrupted download goes on where it stopped."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
@@ -81,18 +79,16 @@ def fetch(
 @commands.command()
 def check(
     name: Name,
-    root: Root = None,
+    root: options.Root = None,
     domains: Domains = None,
-    channel: Channel = None,
-    rate: Rate = None,
-    rpm: Rpm = None,
-    bearing: Bearing = None,
-    window: Annotated[int, typer.Option(help="Samples a window.")] = 1024,
-    stride: Annotated[
-        int | None, typer.Option(help="Samples from one window to the next.  \\[default: no overlap]")
-    ] = None,
-    settings: Set = None,
-    form: Annotated[str, typer.Option("--format", help="table, csv or json.")] = "table",
+    channel: options.Channel = None,
+    rate: options.Rate = None,
+    rpm: options.Rpm = None,
+    bearing: options.Bearing = None,
+    window: Annotated[int, Option(help="Samples a window.")] = 1024,
+    stride: Annotated[int | None, Option(help="Samples from one window to the next.  \\[default: no overlap]")] = None,
+    settings: options.Set = None,
+    form: options.Format = "table",
 ) -> None:
     """Read every recording once and report what is there, what is missing and what cannot be used."""
     from rich.progress import track
@@ -115,31 +111,30 @@ def check(
         writer.writeheader()
         writer.writerows(_texts(row) | {"seconds": row.seconds} for row in found.rows)
     for note in found.notes:
-        print(f"note: {note}", file=sys.stderr)
+        print_note(note)
     for problem in found.problems:
         print(f"problem: {problem.sentence}", file=sys.stderr)
     if found.problems:
         raise InputError(f"{name}: not ready, {len(found.problems)} problem(s) named above")
     if len({row.domain for row in found.rows}) < 2:
-        print("note: one domain alone makes no task; adapting needs a source and a target", file=sys.stderr)
+        print_note("one domain alone makes no task; adapting needs a source and a target")
 
 
 @commands.command()
 def show(
     name: Name,
-    root: Root = None,
+    root: options.Root = None,
     domains: Domains = None,
-    channel: Channel = None,
-    rate: Rate = None,
-    rpm: Rpm = None,
-    bearing: Bearing = None,
-    settings: Set = None,
+    channel: options.Channel = None,
+    rate: options.Rate = None,
+    rpm: options.Rpm = None,
+    bearing: options.Bearing = None,
+    settings: options.Set = None,
     kind: Annotated[
-        str | None,
-        typer.Option("--input", help="Draw what a network is given instead, such as physics or envelope-orders."),
+        str | None, Option("--input", help="Draw what a network is given instead, such as physics or envelope-orders.")
     ] = None,
-    window: Annotated[int, typer.Option(help="Samples a window, for --input.")] = 4096,
-    out: Annotated[Path, typer.Option(help="The picture to write.")] = Path("shift.png"),
+    window: Annotated[int, Option(help="Samples a window, for --input.")] = 4096,
+    out: Annotated[Path, Option(help="The picture to write.")] = Path("shift.png"),
 ) -> None:
     """Draw waveform, spectrum and envelope spectrum (with known fault frequencies) per class for two domains."""
     from bearcat.data import Preparation, Recording, resample
@@ -191,16 +186,12 @@ def _texts(row: Row) -> dict[str, str]:
 
 
 def _print_table(found: Survey, preparation: Preparation) -> None:
-    from rich.table import Table
-
     from bearcat.data.survey import UNLABELLED
 
     rows = [_texts(row) for row in found.rows]
-    table = Table(box=None, pad_edge=False, header_style="bold")
     shown = [column for column in COLUMNS if column in COLUMNS[:6] or any(row[column] for row in rows)]
-    for column in shown:
-        left = column in ("domain", "class", "bearing")
-        table.add_column("rate (Hz)" if column == "rate" else column, justify="left" if left else "right")
+    titles = ("rate (Hz)" if column == "rate" else column for column in shown)
+    table = plain_table(titles, left=("domain", "class", "bearing"))
     domain = None
     for row in rows:
         if domain not in (None, row["domain"]):

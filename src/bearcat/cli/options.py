@@ -6,44 +6,44 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from rich.console import Console
+    from rich.console import Console, JustifyMethod
+    from rich.table import Table
 
     from bearcat.data import Dataset
 
+Names = list[str] | None  # of an option that may be repeated
 Root = Annotated[
-    Path | None, typer.Option(help="The dataset's folder.  \\[default: $BEARCAT_DATA/NAME, or your data folder]")
+    Path | None, Option(help="The dataset's folder.  \\[default: $BEARCAT_DATA/NAME, or your data folder]")
 ]
-Channel = Annotated[str | None, typer.Option(help="The channel to read, by name.")]
+Channel = Annotated[str | None, Option(help="The channel to read, by name.")]
 Rate = Annotated[
     float | None,
-    typer.Option(
-        help="Resample everything to this rate in Hz; files that do not say their rate are taken to be at it."
-    ),
+    Option(help="Resample everything to this rate in Hz; files that do not say their rate are taken to be at it."),
 ]
 Rpm = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="RPM",
         help="Speed of the shaft, of recordings that do not say their own: a number, or the channel that holds it.",
     ),
 ]
 Bearing = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="6205",
         help="Of recordings that do not say their own: a designation, or balls=9,ball=7.94,pitch=39.04 (mm).",
     ),
 ]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the dataset; repeat for more.")
-]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Track = Annotated[str | None, typer.Option(help="Write every epoch's numbers for this tool too: tensorboard.")]
+Format = Annotated[str, Option("--format", help="table, csv or json.")]
+OwnRate = Annotated[float | None, Option(min=1e-9, help="In Hz, of files that do not say their rate.")]
+Set = Annotated[Names, Option("--set", metavar="NAME=VALUE", help="A setting of the dataset; repeat for more.")]
+Device = Annotated[str, Option(help="auto, cpu or cuda.")]
+Track = Annotated[str | None, Option(help="Write every epoch's numbers for this tool too: tensorboard.")]
 
 
 def program() -> str:
@@ -60,17 +60,35 @@ def console(to_error: bool = False) -> Console:
     return Console(stderr=to_error, width=width, markup=False, emoji=False)
 
 
-def print_recordings(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Diagnosed recordings as a table: what the model says, the line in the envelope spectrum, and what to look at."""
+def print_note(sentence: str) -> None:
+    print(f"note: {sentence}", file=sys.stderr)
+
+
+def plain_table(
+    columns: Iterable[str],
+    left: Collection[str],
+    fixed: Collection[str] = (),
+    title: str | None = None,
+    fold: bool = False,
+) -> Table:
+    """A table without lines; columns stand to the right but for those to the `left`, and wrap but for `fixed` ones."""
     from rich.table import Table
 
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        side: JustifyMethod = "left" if column in left else "right"
+        table.add_column(column, justify=side, overflow="fold" if fold else "ellipsis", no_wrap=column in fixed)
+    return table
+
+
+def print_recordings(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Diagnosed recordings as a table: what the model says, the line in the envelope spectrum, and what to look at."""
     if not rows:
         return
-    table, line = Table(box=None, pad_edge=False, header_style="bold"), "line over background"
-    shares, some = ("confidence", "agreement", "unfamiliar"), any(row.get("line") for row in rows)
-    for column in ("recording", "class", *shares[:2], "windows", shares[2], *([line] if some else []), ""):
-        left = column in ("recording", "class", line, "")
-        table.add_column(column, justify="left" if left else "right", overflow="fold", no_wrap=column in shares)
+    line, shares = "line over background", ("confidence", "agreement", "unfamiliar")
+    lines = [line] if any(row.get("line") for row in rows) else []
+    columns = ("recording", "class", *shares[:2], "windows", shares[2], *lines, "")
+    table = plain_table(columns, ("recording", "class", line, ""), shares, fold=True)
     for row in rows:
         marks = ["ALARM"] * bool(row.get("alarm")) + [f"most like {row['nearest']}"] * (row["familiar"] is False)
         marks += [f"orders say {row['physics']}"] * bool(row.get("contradiction"))
@@ -85,7 +103,7 @@ def dataset_named(
     name: str,
     root: Path | None,
     channel: str | None,
-    settings: Sequence[str] | None,
+    settings: Names,
     rpm: str | None = None,
     bearing: str | None = None,
 ) -> Dataset:

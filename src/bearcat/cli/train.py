@@ -1,4 +1,4 @@
-"""Training a model: `adapt`, and the `recipes` there are for it."""
+"""Training a model: `adapt`, the `recipes` there are for it, and `check` with labels afterwards."""
 
 from __future__ import annotations
 
@@ -7,21 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
-from bearcat.cli.options import (
-    Bearing,
-    Channel,
-    Device,
-    Rate,
-    Root,
-    Rpm,
-    Set,
-    Track,
-    console,
-    dataset_named,
-    print_recordings,
-)
+from bearcat.cli import options
+from bearcat.cli.options import Names, console, dataset_named, plain_table, print_note, print_recordings
 from bearcat.methods.recipe import DEFAULT_RECIPE
 
 if TYPE_CHECKING:
@@ -36,67 +25,59 @@ OWN = "; chosen from the recordings of your own folder"
 
 
 def adapt(
-    data_name: Annotated[str, typer.Option("--data", help="A dataset, or the path of your own folder.")] = "simulated",
-    root: Root = None,
-    source: Annotated[
-        list[str] | None, typer.Option(help="Labelled domain, by name or index; repeat for more.")
-    ] = None,
-    target: Annotated[str | None, typer.Option(help="The domain to adapt to.")] = None,
+    data_name: Annotated[str, Option("--data", help="A dataset, or the path of your own folder.")] = "simulated",
+    root: options.Root = None,
+    source: Annotated[Names, Option(help="Labelled domain, by name or index; repeat for more.")] = None,
+    target: Annotated[str | None, Option(help="The domain to adapt to.")] = None,
     kind: Annotated[
-        str | None,
-        typer.Option("--input", help="physics, time, frequency, … (docs/inputs.md).  \\[default: the recipe's]"),
+        str | None, Option("--input", help="physics, time, frequency, … (docs/inputs.md).  \\[default: the recipe's]")
     ] = None,
-    recipe: Annotated[str, typer.Option(help="The method; see `bearcat recipes`.")] = DEFAULT_RECIPE,
-    beside: Annotated[
-        list[str] | None, typer.Option(help="Train this recipe too, and show both; repeat for more.")
-    ] = None,
+    recipe: Annotated[str, Option(help="The method; see `bearcat recipes`.")] = DEFAULT_RECIPE,
+    beside: Annotated[Names, Option(help="Train this recipe too, and show both; repeat for more.")] = None,
     epochs: Annotated[
         int | None,
-        typer.Option(help="Every phase is scaled to fit.  \\[default: the recipe's; at most 40 for simulated data]"),
+        Option(help="Every phase is scaled to fit.  \\[default: the recipe's; at most 40 for simulated data]"),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the split, the weights, the order of windows and dropout.")] = 0,
+    seed: Annotated[int, Option(help="Of the split, the weights, the order of windows and dropout.")] = 0,
     split: Annotated[
-        str | None, typer.Option(help=f"window, block or recording.  \\[default: window, the paper's{OWN}]")
+        str | None, Option(help=f"window, block or recording.  \\[default: window, the paper's{OWN}]")
     ] = None,
     balance: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--balance/--no-balance",
             help=f"Draw the classes of the source equally often.  \\[default: no{OWN}]",
             show_default=False,
         ),
     ] = None,
-    device: Device = "auto",
+    device: options.Device = "auto",
     precision: Annotated[
-        str | None, typer.Option(help="On a GPU: float32, tf32 or bfloat16 (docs/speed.md).  \\[default: the fastest]")
+        str | None, Option(help="On a GPU: float32, tf32 or bfloat16 (docs/speed.md).  \\[default: the fastest]")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The folder for the results.  \\[default: bearcat-out]")] = None,
-    channel: Channel = None,
-    rate: Rate = None,
-    rpm: Rpm = None,
-    bearing: Bearing = None,
-    window: Annotated[int | None, typer.Option(help=f"Samples a window.  \\[default: 1024{OWN}]")] = None,
+    out: Annotated[Path | None, Option(help="The folder for the results.  \\[default: bearcat-out]")] = None,
+    channel: options.Channel = None,
+    rate: options.Rate = None,
+    rpm: options.Rpm = None,
+    bearing: options.Bearing = None,
+    window: Annotated[int | None, Option(help=f"Samples a window.  \\[default: 1024{OWN}]")] = None,
     stride: Annotated[
-        int | None, typer.Option(help=f"Samples from one window to the next.  \\[default: no overlap{OWN}]")
+        int | None, Option(help=f"Samples from one window to the next.  \\[default: no overlap{OWN}]")
     ] = None,
     target_keep: Annotated[
-        list[str] | None,
-        typer.Option(metavar="CLASS", help="Of a labelled target, only this class; repeat for more (docs/plant.md)."),
+        Names, Option(metavar="CLASS", help="Of a labelled target, only this class; repeat for more (docs/plant.md).")
     ] = None,
     target_share: Annotated[
-        list[str] | None,
-        typer.Option(metavar="CLASS=SHARE", help="Of a labelled target, this share of a class, e.g. rest=0.05."),
+        Names, Option(metavar="CLASS=SHARE", help="Of a labelled target, this share of a class, e.g. rest=0.05.")
     ] = None,
     reference: Annotated[
         str | None,
-        typer.Option(help="Target recordings known to be of this class, or one that is healthy, by its file's name."),
+        Option(help="Target recordings known to be of this class, or one that is healthy, by its file's name."),
     ] = None,
-    settings: Set = None,
+    settings: options.Set = None,
     recipe_settings: Annotated[
-        list[str] | None,
-        typer.Option("--recipe-set", metavar="PART.NAME=VALUE", help="A setting of the recipe, e.g. labels.tau=0.95."),
+        Names, Option("--recipe-set", metavar="PART.NAME=VALUE", help="A setting of the recipe, e.g. labels.tau=0.95.")
     ] = None,
-    track: Track = None,
+    track: options.Track = None,
 ) -> None:
     """Learn from labelled recordings, adapt to unlabelled ones, and say how far to trust the result.
 
@@ -145,7 +126,10 @@ def adapt(
         wanted = replace(requested, default_input=default, split=scheme)
         opened, scanned, settings_of[default] = choose_settings(dataset, catalogue, task, wanted, bar)
     dataset, library = opened, Library({opened: scanned})
-    _print_choices(settings_of[changed.input])
+    for choice in settings_of[changed.input].choices:  # each can be given as an option instead
+        print(f"{choice.setting}: {choice.value}; {choice.reason}")
+    for warning in settings_of[changed.input].warnings:
+        print(f"warning: {warning}", file=sys.stderr)
     out = out or Path("bearcat-out")
     specs = []
     for name in names:
@@ -174,7 +158,7 @@ def adapt(
         print(f"All of it on one page: {out / 'report.html'}")
     else:
         print(f"Results are in {out}: record.json, predictions.csv, curves.csv, model/")
-        print("note: pictures and the page need an extra; pip install 'bearcat[report]'", file=sys.stderr)
+        print_note("pictures and the page need an extra; pip install 'bearcat[report]'")
 
 
 def _mix(keep: Sequence[str], shares: Sequence[str], reference: str) -> Mix:
@@ -216,22 +200,11 @@ def _training_bar(name: str, epochs: int) -> Iterator[Callable[[EpochEnd], None]
         yield show
 
 
-def _print_choices(chosen: DataSettings) -> None:
-    """Prints what was chosen from the recordings and why; each can be given as an option instead."""
-    for choice in chosen.choices:
-        print(f"{choice.setting}: {choice.value}; {choice.reason}")
-    for warning in chosen.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
-
-
 def _print_scores(title: str, records: Sequence[tuple[str, Mapping[str, Any]]], printed: Sequence[str]) -> None:
     """Scores of the runs, and their warnings but for those that were printed already."""
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     texts = ("recipe", "input")
-    for column in (*texts, "target accuracy", "recordings", "target ECE", "uncalibrated", "source accuracy", "T"):
-        table.add_column(column, justify="left" if column in texts else "right")
+    scores = ("target accuracy", "recordings", "target ECE", "uncalibrated", "source accuracy", "T")
+    table = plain_table((*texts, *scores), texts, title=title)
 
     def percent(scores: dict[str, float] | None, name: str) -> str:
         return "no labels" if scores is None else f"{100 * scores[name]:.1f} %"
@@ -275,10 +248,20 @@ def print_trust(name: str, record: Mapping[str, Any]) -> None:
     print(f"Verdict: {record['estimates']['verdict']}")
 
 
+def check(
+    run: Annotated[Path, Argument(help="The folder of a finished run.", show_default=False)],
+    labels: Annotated[Path, Option(help="A csv with the columns recording and label, of recordings of the target.")],
+) -> None:
+    """Compare a run with labels of some recordings, and update what it expects and advises."""
+    from bearcat.runs.check import check_run, read_labels
+
+    entry = check_run(run, read_labels(labels))
+    print(f"Verdict: {entry['verdict']}")
+    print(f"Written to {run}: record.json, report.html")
+
+
 def recipes() -> None:
     """The methods bearcat can run, by where they come from and by their ingredients."""
-    from rich.table import Table
-
     from bearcat.methods.recipe import GROUPS, RECIPES
     from bearcat.methods.selftraining import SelfTraining
 
@@ -288,9 +271,8 @@ def recipes() -> None:
     for title, group in (GROUPS | {"added": added}).items():
         if not group:
             continue
-        table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-        for column in ("recipe", "ingredients", "threshold", "calibration"):
-            table.add_column(column, no_wrap=True)
+        columns = ("recipe", "ingredients", "threshold", "calibration")
+        table = plain_table(columns, left=columns, fixed=columns, title=title)
         for name, recipe in group.items():
             names = [short.get(ingredient.name, ingredient.name) for ingredient in recipe.ingredients]
             labels = recipe.find(SelfTraining)

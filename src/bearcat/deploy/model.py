@@ -20,7 +20,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from bearcat.calibration import Calibration, find_calibrator
 from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import WHAT, find_input
 from bearcat.data.prepare import Preparation
+from bearcat.data.recording import Speed
 from bearcat.deploy.metadata import FOLDER, Predictor, check_metadata
 from bearcat.errors import InputError
 from bearcat.models import Network, restore
@@ -46,9 +47,6 @@ from bearcat.storage import (
 )
 from bearcat.trust.familiarity import Familiarity
 from bearcat.trust.pooling import Outputs
-
-if TYPE_CHECKING:
-    from bearcat.data.recording import Speed
 
 FORMAT = 2
 BATCH = 16  # windows at once: what lies between two layers then stays in the cache (benchmarks/predict_speed.py)

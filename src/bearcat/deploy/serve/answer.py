@@ -357,11 +357,6 @@ def _is_number(value: Any) -> bool:
     return type(value) is float or (type(value) is int and abs(value) < 2**1000)
 
 
-def lower_first(sentence: str) -> str:
-    """Lowers the first letter: pydantic's messages begin sentences, and ours follow the field's name."""
-    return sentence[:1].lower() + sentence[1:]
-
-
 def _timed(blocks: Iterable[Floats], deadline: Deadline) -> Iterator[Floats]:
     for block in blocks:
         deadline.check()

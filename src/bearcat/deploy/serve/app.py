@@ -23,7 +23,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -53,9 +53,7 @@ from bearcat.deploy.serve.answer import (
     answer_file,
     answer_windows,
     field_error,
-    lower_first,
 )
-from bearcat.deploy.serve.limits import Limits
 from bearcat.deploy.serve.metrics import Metrics
 from bearcat.deploy.serve.pages import CLOSED, HtmlPage, docs_page, main_page
 from bearcat.errors import InputError
@@ -75,6 +73,21 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 ABOUT = "Diagnoses recordings of bearings: send one, or windows of it, and read class, confidence and doubts."
+
+
+@dataclass(frozen=True)
+class Limits:
+    max_bytes: int = 64 * 2**20
+    timeout: float = 30.0  # seconds
+    concurrency: int = 64
+
+    def __post_init__(self) -> None:
+        if self.max_bytes < 1024:
+            raise InputError(f"--max-bytes: must be 1024 at least, not {self.max_bytes}")
+        if not 0 < self.timeout <= 86_400:
+            raise InputError(f"--timeout: must be a number of seconds above 0, up to a day, not {self.timeout:g}")
+        if self.concurrency < 1:
+            raise InputError(f"--concurrency: must be 1 at least, not {self.concurrency}")
 
 
 class Refusal(BaseModel):
@@ -339,16 +352,12 @@ REFUSALS: Responses = {
 }
 ANSWERS: Responses = {200: {"model": Answer, "description": "The diagnosis."}, **REFUSALS}
 ACCESS: Responses = {status: REFUSALS[status] for status in (401, 403)}
-UPLOAD = {
-    "type": "string",
-    "format": "binary",
-    "description": "A recording as it is on disk; ?filename=NAME says its format.",
-}
+UPLOADED = "A recording as it is on disk; ?filename=NAME says its format."
 PREDICT_BODY = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/octet-stream": {"schema": UPLOAD},
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary", "description": UPLOADED}},
             "application/json": {"schema": GivenWindows.model_json_schema()},
         },
     }
@@ -402,7 +411,8 @@ def make_app(served: Served, limits: Limits, token: str | None, loopback: bool =
     async def invalid(_: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
-        problem = NOT_A_NAME if first["type"] == "string_pattern_mismatch" else lower_first(first["msg"])
+        problem = first["msg"][:1].lower() + first["msg"][1:]  # pydantic's begin sentences
+        problem = NOT_A_NAME if first["type"] == "string_pattern_mismatch" else problem
         return _refuse(422, f"{name}: {problem}", name)
 
     @app.exception_handler(HTTPException)
