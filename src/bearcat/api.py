@@ -204,7 +204,7 @@ def diagnose(
         if isinstance(each, np.ndarray):
             recording = Recording(signal=each, rate=rate, domain="", origin=f"array {number}")
             opens = partial(Stream, recording.origin, rate, iter([recording.signal]))
-            found = [FoundRecording(recording.origin, opens)]
+            found = [FoundRecording(opens)]
         else:
             found = list(find_recordings([Path(each)], opened, channel))
         rows += [diagnose_found(opened, recording, rate, rpm, bearing).to_dict() for recording in found]

@@ -189,18 +189,12 @@ def _traced(model: Model) -> Any:
 
     from bearcat.deploy.model import ExportForm
 
-    form = find_input(model.preparation.input).torch_form(
-        model.preparation.length, model.preparation.rate or model.rate
-    )
+    form = find_input(model.input).torch_form(model.preparation.length, model.preparation.rate or model.rate)
     if form is None:
-        raise InputError(
-            f"the input '{model.preparation.input}' has no torch form, so its model cannot be exported;"
-            " use the model's folder"
-        )
-    needs = find_input(model.preparation.input).needs
-    names = [name for needed, name in BEHIND.items() if needed in needs]
+        unable = f"the input '{model.input}' has no torch form, so its model cannot be exported"
+        raise InputError(f"{unable}; use the model's folder")
     examples = {"rpm": torch.full((1,), 900.0), "orders": torch.tensor([0.4, 3.6, 5.4, 2.4])}
-    behind = tuple(examples[name] for name in names)
+    behind = {name: examples[name] for needed, name in BEHIND.items() if needed in model.needs}
     windows = torch.zeros(2, model.channels, model.preparation.length)
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript")]
     levels = [logger.level for logger in loggers]
@@ -211,20 +205,20 @@ def _traced(model: Model) -> Any:
             warnings.simplefilter("ignore")
             return torch.onnx.export(
                 ExportForm(form, model).eval(),
-                (windows, *behind),
+                (windows, *behind.values()),
                 dynamo=True,
                 verbose=False,
                 opset_version=OPSET,
-                input_names=["windows", *names],
+                input_names=["windows", *behind],
                 output_names=["probabilities", "log_probabilities", "logits", "features"],
-                dynamic_shapes=({0: torch.export.Dim("window")}, *(None for _ in names)),
+                dynamic_shapes=({0: torch.export.Dim("window")}, *(None for _ in behind)),
             )
     except ImportError as error:
         raise InputError("writing ONNX needs an extra; pip install 'bearcat[export]'") from error
     except torch.onnx.OnnxExporterError as error:
         raise InputError(
-            f"ONNX lacks an operation of the encoder '{model.encoder}' or the input '{model.preparation.input}', so the"
-            " model cannot be exported; use its folder"
+            f"ONNX lacks an operation of the encoder '{model.encoder}' or the input '{model.input}', so the model"
+            " cannot be exported; use its folder"
         ) from error
     finally:
         for logger, level in zip(loggers, levels, strict=True):

@@ -209,7 +209,8 @@ def model_card(metadata: Mapping[str, Any]) -> str:
     preparation, count = metadata["preparation"], len(metadata["classes"])
     recipe = {name: metadata[name] for name in ("recipe", "task", "seed") if name in metadata}
     rate = "unknown" if metadata["rate"] is None else f"{metadata['rate']:g} Hz"
-    classes = ", ".join(metadata["classes"])
+    needs = find_input(preparation["input"]).needs
+    needed = " and ".join(what for name, what in WHAT.items() if name != "rate" and name in needs)
     parts = [
         f"# A bearing diagnosis model: {recipe.get('recipe', 'recipe unknown')}, {recipe.get('task', 'task unknown')}",
         *(f"**{sentence}**" for sentence in (metadata.get("refusal"), *metadata.get("cautions", ())) if sentence),
@@ -217,7 +218,7 @@ def model_card(metadata: Mapping[str, Any]) -> str:
         " or export it with `bearcat export`.",
         f"## What it does\nTakes windows of {preparation['length']} samples of {metadata['channels']} channel(s) at"
         f" {rate} ({preparation['input']} input, {metadata['encoder']} encoder) and distinguishes {count} classes:"
-        f" {classes}.{_needs_sentence(preparation['input'])}"
+        f" {', '.join(metadata['classes'])}.{f' It needs {needed} of each recording.' if needed else ''}"
         f" {_calibration_sentence(metadata)}"
         f" A recording's confidence is pooled from its windows with temperature {metadata['pooled_temperature']:.4g}"
         f"{_pooling_phrase(metadata.get('pooled_recordings'))}."
@@ -236,15 +237,6 @@ def model_card(metadata: Mapping[str, Any]) -> str:
         f"## Versions\n{_listed({'bearcat (saved by)': __version__} | dict(metadata.get('versions') or {}), '')}",
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _needs_sentence(row: str) -> str:
-    """What a recording must say, for the card; nothing where the input is not known here."""
-    try:
-        needed = [what for name, what in WHAT.items() if name != "rate" and name in find_input(row).needs]
-    except InputError:
-        return ""
-    return f" It needs {' and '.join(needed)} of each recording." if needed else ""
 
 
 def _calibration_sentence(metadata: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from itertools import chain
 from math import ceil
 from operator import add
@@ -84,7 +84,6 @@ def find_files(paths: Sequence[Path]) -> Iterator[Path]:
 class FoundRecording:
     """A recording to diagnose: how it is opened, and what a manifest or its folder's name say of it."""
 
-    origin: str
     open: Callable[[], Stream]
     rpm: float | None = None
     bearing: Bearing | None = None
@@ -98,17 +97,14 @@ def find_recordings(
     Of a manifest, or of a folder with one, those that it lists are diagnosed.
     Files with several channels are read by `channel`, or by the one that the model was adapted to.
     """
-    manifests: dict[Path, list[FolderEntry]] = {}  # by folder
     usual = None if model is None else model.channel
 
+    @cache
     def listed(root: Path) -> list[FolderEntry]:
-        if root not in manifests:
-            manifests[root] = folder_entries(Folder(root).catalogue()) if (root / MANIFEST).is_file() else []
-        return manifests[root]
+        return folder_entries(Folder(root).catalogue()) if (root / MANIFEST).is_file() else []
 
     def as_listed(entry: FolderEntry) -> FoundRecording:
-        read = partial(_read, entry, channel or usual)
-        return FoundRecording(str(entry.row.path), read, entry.row.rpm, entry.row.bearing)
+        return FoundRecording(partial(_read, entry, channel or usual), entry.row.rpm, entry.row.bearing)
 
     for path in paths:
         if entries := listed(path.parent if path.name == MANIFEST else path):
@@ -120,8 +116,7 @@ def find_recordings(
             if entries := [entry for entry in above if entry.row.path.resolve() == place]:
                 yield from map(as_listed, entries)
             else:  # a domain may be called after its speed
-                speed = speed_in_name(place.parent.name)
-                yield FoundRecording(str(file), partial(_open, file, channel, usual), speed)
+                yield FoundRecording(partial(_open, file, channel, usual), speed_in_name(place.parent.name))
 
 
 def _read(entry: FolderEntry, channel: str | None) -> Stream:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,7 +18,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json
 
-from bearcat.data.bearing import Bearing
+from bearcat import __version__
+from bearcat.data.bearing import BEARINGS, Bearing
+from bearcat.data.formats import UPLOADS
 from bearcat.data.isolated import Readers
 from bearcat.data.recording import Floats
 from bearcat.deploy.metadata import Predictor
@@ -196,6 +198,30 @@ class Answer(BaseModel):
     picture: PictureAnswer | None = None
 
 
+class ModelDescription(BaseModel):
+    """What the model takes and distinguishes, and what this server accepts."""
+
+    classes: list[str]
+    alarms: list[str]
+    input: str
+    length: int
+    stride: int
+    rate: float | None
+    channels: int
+    pooled_temperature: float
+    calibrated: bool = Field(description="Whether its confidence is.")
+    refusal: str | None = Field(
+        description="The verdict of the run that made it, where that is not to use it; in every answer's notes too."
+    )
+    cautions: list[str] = Field(description="What that run found against it; in every answer's notes too.")
+    knows_familiar: bool = Field(description="Whether it can tell familiar recordings from others.")
+    made_by: dict[str, Any]
+    formats: list[str]
+    bearings: dict[str, dict[str, int | float]]
+    limits: dict[str, int | float]
+    bearcat: str
+
+
 @dataclass(frozen=True)
 class Served:
     """The model, and which of its classes are alarms."""
@@ -285,10 +311,9 @@ def answer_windows(served: Served, body: bytes, query: PredictQuery, deadline: D
     deadline.check()
     windows, rate = read_windows(served.model, body)
     log, model = _WindowLog(served, query, rate, deadline), served.model
+    rpm, bearing, step = query.speed_rpm, query.bearing(), model.preparation.step
     batches = (
-        predict_windows(
-            model, windows[first : first + BATCH], model.preparation.step * first, query.speed_rpm, query.bearing()
-        )
+        predict_windows(model, windows[first : first + BATCH], step * first, rpm, bearing)
         for first in range(0, len(windows), BATCH)
     )
     diagnosis = diagnose_windows(model, batches, log.add)
@@ -380,4 +405,21 @@ def _answer(served: Served, diagnosis: Diagnosis, origin: str | None, rate: floa
         alarm=diagnosis.is_alarm(classes, served.alarms),
         probabilities=dict(zip(classes, diagnosis.probabilities.tolist(), strict=True)),
         notes=[*doubts, *notes],
+    )  # fmt: skip
+
+
+def _geometry(bearing: Bearing) -> dict[str, int | float]:
+    return {name: value for name, value in asdict(bearing).items() if name != "designation"}
+
+
+def describe_model(served: Served, limits: dict[str, int | float]) -> ModelDescription:
+    model = served.model
+    return ModelDescription(
+        classes=list(model.classes), alarms=sorted(served.alarms), input=model.input,
+        length=model.preparation.length, stride=model.preparation.step, rate=model.preparation.rate or model.rate,
+        channels=model.channels, calibrated=model.calibrated, pooled_temperature=model.pooled_temperature,
+        refusal=model.refusal, cautions=list(model.cautions), knows_familiar=model.familiarity is not None,
+        made_by=model.metadata.get("made_by", {}),
+        formats=list(UPLOADS), bearings={name: _geometry(bearing) for name, bearing in BEARINGS.items()},
+        limits=limits, bearcat=__version__,
     )  # fmt: skip

@@ -32,6 +32,7 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from pydantic import BaseModel, Field
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -39,7 +40,6 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bearcat import __version__
-from bearcat.data.bearing import BEARINGS, Bearing
 from bearcat.data.isolated import Readers
 from bearcat.data.signals import TooLargeError
 from bearcat.data.stream import UPLOADS
@@ -48,19 +48,21 @@ from bearcat.deploy.serve.answer import (
     Answer,
     Deadline,
     GivenWindows,
+    ModelDescription,
     PredictQuery,
     Served,
     answer_file,
     answer_windows,
+    describe_model,
     field_error,
 )
-from bearcat.deploy.serve.metrics import Metrics
 from bearcat.deploy.serve.pages import CLOSED, HtmlPage, docs_page, main_page
 from bearcat.errors import InputError
 
 MOST_JSON = 2**24  # bytes; numbers as text become Python objects before they are an array
 EXPANSION = 8  # a recording may unpack to so many times max_bytes
 READERS = 2  # child processes that read risky formats; each may take twice what a recording unpacks to
+BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)  # seconds
 NOT_A_NAME = "must be a plain file name, without / or \\"  # pydantic would show the regular expression
 OPEN_PATHS = {"/health", "/"}  # without a token: the page holds nothing, and what it asks for carries the token
 PATHS = {"/", "/predict", "/model", "/health", "/metrics", "/docs", "/openapi.json"}
@@ -73,6 +75,8 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 ABOUT = "Diagnoses recordings of bearings: send one, or windows of it, and read class, confidence and doubts."
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second line for each counter, which is not needed
 
 
 @dataclass(frozen=True)
@@ -101,28 +105,25 @@ class Health(BaseModel):
     status: str
 
 
-class ModelDescription(BaseModel):
-    """What the model takes and distinguishes, and what this server accepts."""
+class Metrics:
+    """Counters of this server alone; their names get the ending _total."""
 
-    classes: list[str]
-    alarms: list[str]
-    input: str
-    length: int
-    stride: int
-    rate: float | None
-    channels: int
-    pooled_temperature: float
-    calibrated: bool = Field(description="Whether its confidence is.")
-    refusal: str | None = Field(
-        description="The verdict of the run that made it, where that is not to use it; in every answer's notes too."
-    )
-    cautions: list[str] = Field(description="What that run found against it; in every answer's notes too.")
-    knows_familiar: bool = Field(description="Whether it can tell familiar recordings from others.")
-    made_by: dict[str, Any]
-    formats: list[str]
-    bearings: dict[str, dict[str, int | float]]
-    limits: dict[str, int | float]
-    bearcat: str
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        self.requests = counter("bearcat_requests", "Requests answered, by path and status.", ["path", "status"])
+        self.recordings = counter(
+            "bearcat_recordings", "Recordings, or sets of windows, diagnosed, by class.", ["class"]
+        )
+        self.windows = counter("bearcat_windows", "Windows diagnosed.")
+        self.alarms = counter("bearcat_alarms", "Recordings that were an alarm.")
+        self.unfamiliar = counter("bearcat_unfamiliar", "Recordings unfamiliar to the model.")
+        self.seconds = Histogram(
+            "bearcat_request_seconds", "Seconds from a request's head to its answer.", ["path"],
+            buckets=BOUNDS, registry=registry,
+        )  # fmt: skip
+        self.in_flight = gauge("bearcat_requests_in_flight", "Requests being answered.")
+        self.accepted = gauge("bearcat_predictions_in_flight", "Recordings being received, waiting or computed.")
 
 
 class UnsupportedBodyError(Exception):
@@ -372,7 +373,7 @@ def make_app(served: Served, limits: Limits, token: str | None, loopback: bool =
         title="bearcat serve", version=__version__, description=ABOUT, lifespan=service.running,
         docs_url=None, redoc_url=None,
     )  # fmt: skip
-    description = describe_model(served, limits)
+    description = describe_model(served, asdict(limits))
 
     @app.post("/predict", responses=ANSWERS, openapi_extra=PREDICT_BODY)
     async def predict(request: Request, query: Annotated[PredictQuery, Query()]) -> Response:
@@ -394,7 +395,7 @@ def make_app(served: Served, limits: Limits, token: str | None, loopback: bool =
     @app.get("/metrics", response_class=Response, responses=lines | ACCESS)
     async def show_metrics() -> Response:
         """Counts and times for Prometheus."""
-        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(generate_latest(metrics.registry), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     def show(page: HtmlPage) -> Response:
         return HTMLResponse(page.text, headers={"Content-Security-Policy": page.policy})
@@ -428,20 +429,3 @@ def make_app(served: Served, limits: Limits, token: str | None, loopback: bool =
         return _refuse(500, "the server failed on this request; its log says why")
 
     return AccessMiddleware(app, metrics, token, loopback)
-
-
-def _geometry(bearing: Bearing) -> dict[str, int | float]:
-    return {name: value for name, value in asdict(bearing).items() if name != "designation"}
-
-
-def describe_model(served: Served, limits: Limits) -> ModelDescription:
-    model = served.model
-    return ModelDescription(
-        classes=list(model.classes), alarms=sorted(served.alarms), input=model.input,
-        length=model.preparation.length, stride=model.preparation.step, rate=model.preparation.rate or model.rate,
-        channels=model.channels, calibrated=model.calibrated, pooled_temperature=model.pooled_temperature,
-        refusal=model.refusal, cautions=list(model.cautions), knows_familiar=model.familiarity is not None,
-        made_by=model.metadata.get("made_by", {}),
-        formats=list(UPLOADS), bearings={name: _geometry(bearing) for name, bearing in BEARINGS.items()},
-        limits=asdict(limits), bearcat=__version__,
-    )  # fmt: skip

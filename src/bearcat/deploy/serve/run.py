@@ -34,7 +34,8 @@ try:
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     from bearcat.deploy.serve.answer import Served
-    from bearcat.deploy.serve.app import Limits, make_app
+    from bearcat.deploy.serve.app import Limits as Limits  # so that all one needs to serve comes from here
+    from bearcat.deploy.serve.app import make_app
 except ImportError as error:
     raise InputError("serving needs an extra; pip install 'bearcat[serve]'") from error
 
