@@ -194,8 +194,6 @@ def _print_table(found: Survey, preparation: Preparation) -> None:
     table = plain_table(titles, left=("domain", "class", "bearing"))
     domain = None
     for row in rows:
-        if domain not in (None, row["domain"]):
-            table.add_section()
         texts = row | {"domain": ""} if row["domain"] == domain else row
         table.add_row(*(texts[column] for column in shown))
         domain = row["domain"]
