@@ -31,14 +31,16 @@ from bearcat.data.across import BENCHES
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.datasets.simulate import CONDITIONS, Simulated
 from bearcat.data.recording import Recording, resample
-from bearcat.diagnosis.classifier import CANNOT_TELL, COEFFICIENTS, STATES, Classifier, fit, state_of
 from bearcat.diagnosis.evidence import FEATURES, Evidence, find_evidence, last_order
+from bearcat.diagnosis.physical import CANNOT_TELL, COEFFICIENTS, STATES, Classifier, state_of
 from bearcat.diagnosis.spectra import TURNS, Plan, Spectra, window_length
 from bearcat.errors import InputError
 
 RATES = (12_000, 16_000, 20_000, 25_600, 48_000, 51_200, 64_000)
 SPEEDS = (300.0, 3600.0)  # rpm
 WINDOWS = 8  # of a simulated recording that are used one by one
+PENALTY = 1e-3  # on squared coefficients
+Doubles = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,26 @@ def example(recording: Recording, most: int | None = None) -> Example:
     )
 
 
-def fitted(examples: Sequence[Example]) -> NDArray[np.float64]:
+def fit(features: Doubles, states: NDArray[np.int64], weights: Doubles, penalty: float = PENALTY) -> Doubles:
+    """Coefficients of largest likelihood: features (example, state, feature), states and weights (example,)."""
+    from scipy.optimize import minimize
+
+    weights = weights / weights.sum()
+    truth = np.eye(features.shape[1])[states]
+
+    def loss(coefficients: Doubles) -> tuple[float, Doubles]:
+        scores = features @ coefficients
+        scores = scores - scores.max(axis=1, keepdims=True)
+        logs = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+        value = -(weights[:, None] * truth * logs).sum() + penalty / 2 * (coefficients**2).sum()
+        slope = np.einsum("e,es,esf->f", weights, np.exp(logs) - truth, features) + penalty * coefficients
+        return float(value), slope
+
+    found: Doubles = minimize(loss, np.zeros(features.shape[2]), jac=True, method="L-BFGS-B").x
+    return found
+
+
+def fitted(examples: Sequence[Example]) -> Doubles:
     """Coefficients in which benches count alike, and a recording as much as all its windows alone.
 
     Balls of CWRU are left out: most of them make no line (docs/diagnose.md), and would teach that nothing is a ball.

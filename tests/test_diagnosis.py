@@ -19,9 +19,16 @@ from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import Recording, resample
 from bearcat.data.stream import Stream
 from bearcat.deploy.diagnose import COLUMNS, known_orders
-from bearcat.diagnosis.classifier import STATES, Classifier, fit, state_of
 from bearcat.diagnosis.evidence import FEATURES, SCALES, find_evidence, levels_over_background, other_orders
-from bearcat.diagnosis.physical import PhysicalAnalysis, SecondOpinion, contradiction, diagnose_physically
+from bearcat.diagnosis.physical import (
+    STATES,
+    Classifier,
+    PhysicalAnalysis,
+    SecondOpinion,
+    contradiction,
+    diagnose_physically,
+    state_of,
+)
 from bearcat.diagnosis.spectra import EnvelopeSpectra, Plan, Spectra, bands
 from bearcat.errors import InputError
 from tests.reference import diagnosis as slow
@@ -145,6 +152,8 @@ def test_evidence_agrees_with_the_slow_twin():
 
 
 def test_fitting_finds_the_coefficients_that_made_the_labels():
+    from benchmarks.diagnose import fit
+
     drawn = np.random.default_rng(2)
     truth = np.array([1.5, -1.0])
     features = drawn.standard_normal((4000, 3, 2))

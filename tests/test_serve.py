@@ -39,7 +39,7 @@ from bearcat.deploy.serve.answer import PredictQuery
 from bearcat.deploy.serve.pages import docs_page, main_page
 from bearcat.deploy.serve.picture import Folded, RecordingPicture, extremes, marks_of, sums
 from bearcat.deploy.serve.run import Address, Limits, serve
-from bearcat.diagnosis.classifier import state_of
+from bearcat.diagnosis.physical import state_of
 from bearcat.errors import InputError
 from tests import opened
 from tests.test_artefact import familiar_with, made_model, raw_windows, save_model

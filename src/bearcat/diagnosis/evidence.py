@@ -144,8 +144,7 @@ def other_orders(orders: Mapping[str, float]) -> Doubles:
     """
     faults = np.array([times * orders[name] for name, times, _ in FAULTS.values()])
     tried = np.geomspace(0.7 * faults.min(), 1.1 * faults.max(), OTHERS)
-    found: Doubles = tried[(abs(tried[:, None] / faults - 1) > 2 * SEARCH + SLIP).all(axis=1)]
-    return found
+    return np.asarray(tried[(abs(tried[:, None] / faults - 1) > 2 * SEARCH + SLIP).all(axis=1)])
 
 
 def _clutter(levels: Doubles, orders: Mapping[str, float], scale: float, turns: float) -> float:

@@ -3,6 +3,10 @@
 Nothing is trained or adapted for it. The spectra are collected while blocks pass, so that a day needs no more memory
 than a minute, and something else may use the same blocks. docs/diagnose.md says how it works and how far to trust it.
 
+The score of a fault is a weighted sum of its own evidence, that of "healthy" is zero, and the probabilities are the
+softmax of the scores. Inner race, outer race and ball share the four coefficients, so what is learnt of one fault on
+one machine holds for the others. `benchmarks/diagnose.py` makes the coefficients.
+
 >>> analysis = PhysicalAnalysis("monday.wav", rate=51_200, rpm=900, orders=BEARINGS["6205"].orders())
 >>> for block in analysis.observe(stream.blocks): ...
 >>> print(analysis.diagnosis())
@@ -11,18 +15,23 @@ monday.wav: outer race (98 %): 1, 2 and 3 × BPFO (53.8 Hz) stand 24, 21 and 17 
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cache
 from math import exp
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from bearcat.data.bearing import Bearing
 from bearcat.data.recording import Floats
 from bearcat.data.stream import Stream
-from bearcat.diagnosis.classifier import CANNOT_TELL, STATES, Classifier, state_of
 from bearcat.diagnosis.evidence import (
     FAULTS,
+    FEATURES,
     MULTIPLES,
     SEARCH,
     Evidence,
@@ -33,10 +42,59 @@ from bearcat.diagnosis.evidence import (
 from bearcat.diagnosis.spectra import Doubles, EnvelopeSpectra
 from bearcat.errors import InputError
 
+STATES = ("healthy", *FAULTS)
+COEFFICIENTS = Path(__file__).parent / "coefficients.json"
+THRESHOLD = 0.6  # of confidence, below which the answer is that one cannot tell
+IMPULSIVE = 4.0  # kurtosis of an envelope; noise has 2, healthy machines up to 2.9 (simulated) and 3.4 (HIT-SM)
+CANNOT_TELL = "cannot tell"
 WORDS = {"healthy": "healthy", "inner": "inner race", "outer": "outer race", "ball": "ball"}
 SHOWN = 4  # times the highest line that half the rate must hold, so that there is something for it to modulate
 CLIPPED, CLIPPED_MUCH = 1e-4, 0.01  # share of samples, worth a note and beyond use
 DECIBELS = 4.342944819  # of a natural logarithm of power
+# How people name the states of a bearing, in words and in lower case; shorter codes may mean anything.
+_NAMES = {
+    "healthy": r"healthy|normal|ok|good|baseline|undamaged",
+    "inner": r"inner.*|ir\d*|bpfi|ki\d+",
+    "outer": r"outer.*|or\d*|bpfo|ka\d+",
+    "ball": r"ball.*|roller.*|b\d{3}|bsf",
+}
+
+
+def state_of(label: str) -> str | None:
+    """The state that a class's name stands for; None where it says nothing of healthy, inner, outer or ball."""
+    words = re.split(r"[\s_@+&/,.-]+", label.strip().lower())
+    found = {state for word in words for state, names in _NAMES.items() if re.fullmatch(names, word)}
+    return found.pop() if len(found) == 1 else None
+
+
+@dataclass(frozen=True, eq=False)
+class Classifier:
+    """The coefficients (feature,) and between which values of what they were made."""
+
+    coefficients: Doubles
+    ranges: dict[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    @cache
+    def shipped() -> Classifier:
+        """The one that comes with the package."""
+        content = json.loads(COEFFICIENTS.read_text(encoding="utf-8"))
+        return Classifier(np.array([content["coefficients"][name] for name in FEATURES]), content["ranges"])
+
+    def probabilities(self, evidence: Evidence) -> Doubles:
+        """(state,) of STATES."""
+        scores = evidence.features() @ self.coefficients
+        exponentials = np.exp(scores - scores.max())
+        return np.asarray(exponentials / exponentials.sum())
+
+    def state(self, evidence: Evidence) -> str | None:
+        """The likeliest state; None where it is not clear: by the threshold, or as something strikes at no order."""
+        found = self.probabilities(evidence)
+        return None if found.max() < THRESHOLD or self.aimless(evidence) else STATES[int(found.argmax())]
+
+    def aimless(self, evidence: Evidence) -> bool:
+        """Whether no fault is likely, and yet something strikes."""
+        return bool(self.probabilities(evidence).argmax() == 0 and evidence.kurtosis > IMPULSIVE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,11 +175,10 @@ class PhysicalAnalysis:
         self, recording: str, rate: float | None, rpm: float | None, orders: Mapping[str, float] | None,
         threads: int = 1,
     ) -> None:  # fmt: skip
-        for what, value, field in (
-            ("sampling rate", rate, "rate"), ("shaft's speed", rpm, "rpm"), ("bearing", orders, "bearing")
-        ):  # fmt: skip
+        needed = {"rate": ("sampling rate", rate), "rpm": ("shaft's speed", rpm), "bearing": ("bearing", orders)}
+        for name, (what, value) in needed.items():
             if value is None:
-                raise InputError(f"{recording}: its {what} is not known, and faults show only with it; give it", field)
+                raise InputError(f"{recording}: its {what} is not known, and faults show only with it; give it", name)
         assert rate is not None and rpm is not None and orders is not None  # noqa: S101, PT018
         fastest = 60 * rate / 2 / SHOWN / last_order(orders)
         if not 0 < rpm <= fastest:
@@ -137,11 +194,13 @@ class PhysicalAnalysis:
 
     def observe(self, blocks: Iterable[Floats]) -> Iterator[Floats]:
         """The blocks unchanged; the spectra are computed of what passes."""
-        return self.spectra.observe(blocks)
+        for block in blocks:
+            self.spectra.add(block)
+            yield block
 
-    def diagnosis(self, classifier: Classifier | None = None) -> PhysicalDiagnosis:
+    def diagnosis(self) -> PhysicalDiagnosis:
         """What all blocks so far say."""
-        classifier = classifier or shipped()
+        classifier = Classifier.shipped()
         try:
             spectra = self.spectra.average()
         except InputError as error:
@@ -207,11 +266,8 @@ class PhysicalAnalysis:
         numbers = [times * number for number in MULTIPLES]
         lines = [f"{DECIBELS * line:.0f}" for line in found.lines]
         low, high = (share * self.rate / 2000 for share in found.band)
-        sides = ""
-        if modulator is not None:
-            sides = (
-                f", sidebands of the {'cage' if modulator == 'FTF' else 'shaft'} {DECIBELS * found.sidebands:.0f} dB"
-            )
+        what = "cage" if modulator == "FTF" else "shaft"
+        sides = f", sidebands of the {what} {DECIBELS * found.sidebands:.0f} dB" if modulator else ""
         hertz, speed = found.order / times * found.scale * self.rpm / 60, found.scale * self.rpm
         return (
             f"{_listed(numbers)} × {name} ({hertz:.1f} Hz) stand {_listed(lines)} dB above the background of the"
@@ -219,12 +275,6 @@ class PhysicalAnalysis:
             f" {DECIBELS * evidence.usual:.0f} dB; the speed that fits is {speed:.0f} rpm"
             f" ({100 * (found.scale - 1):+.1f} %)"
         )
-
-
-@lru_cache(maxsize=1)
-def shipped() -> Classifier:
-    """The coefficients that come with the package."""
-    return Classifier.shipped()
 
 
 def diagnose_physically(
@@ -270,13 +320,10 @@ def contradiction(physical: PhysicalDiagnosis | None, label: str) -> str | None:
     state = state_of(label)
     if physical is None or physical.state is None or state in (None, physical.state):
         return None
-    return f"the model says '{label}', the bearing's orders {_said(physical)}: {physical.reason}"
-
-
-def _said(physical: PhysicalDiagnosis) -> str:
-    """What the orders say; that they show nothing is less than a proof of health."""
+    # That the orders show nothing is less than a proof of health.
+    said = "show no fault" if physical.state == "healthy" else f"say {physical.answer}"
     sure = f"({100 * physical.confidence:.0f} %)"
-    return f"show no fault {sure}" if physical.state == "healthy" else f"say {physical.answer} {sure}"
+    return f"the model says '{label}', the bearing's orders {said} {sure}: {physical.reason}"
 
 
 def _listed(items: Iterable[Any]) -> str:

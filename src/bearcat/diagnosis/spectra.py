@@ -16,7 +16,6 @@ same number of turns, so that a line has the same width at every speed and rate.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -71,12 +70,6 @@ class EnvelopeSpectra:
         self._plan = Plan(self.length, rate, rpm, last)
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
         self._pending: deque[Future[Spectra | None]] = deque()
-
-    def observe(self, blocks: Iterable[Floats]) -> Iterator[Floats]:
-        """The blocks unchanged; the spectra are computed of what passes."""
-        for block in blocks:
-            self.add(block)
-            yield block
 
     def add(self, block: Floats) -> None:
         self.samples += block.size
@@ -175,19 +168,17 @@ class Plan:
         np.square(signals, out=signals)
         envelopes = signals[:, ::2] + signals[:, 1::2]
         edge = int(TAPER * self.size)
-        means = envelopes[:, edge : self.size - edge].mean(axis=1, dtype=np.float64)
-        kurtosis = [
-            np.square(rows[:, edge : self.size - edge]).mean(axis=1, dtype=np.float64) for rows in halved(envelopes)
-        ]
+        inside = slice(edge, self.size - edge)
+        means = halved(envelopes[:, inside].mean(axis=1, dtype=np.float64))
+        fourth = [np.square(rows[:, inside]).mean(axis=1, dtype=np.float64) for rows in halved(envelopes)]
         spectra = fft.rfft(envelopes * self.weight)[:, : self.bins]
         own = fft.rfft(self.weight)[: self.bins]  # what the mean leaves
         power = [
             np.abs((rows - level[:, None] * own) / level[:, None]) ** 2 / self.size
-            for rows, level in zip(halved(spectra), halved(means), strict=True)
+            for rows, level in zip(halved(spectra), means, strict=True)
         ]
-        return Spectra(
-            np.concatenate(power), self.turns, 1, np.concatenate(kurtosis) / np.concatenate(halved(means)) ** 2
-        )
+        kurtosis = np.concatenate(fourth) / np.concatenate(means) ** 2
+        return Spectra(np.concatenate(power), self.turns, 1, kurtosis)
 
 
 def halved(rows: NDArray[Any]) -> list[NDArray[Any]]:
@@ -200,9 +191,8 @@ def halved(rows: NDArray[Any]) -> list[NDArray[Any]]:
 
 def bands(number: int) -> list[tuple[float, float]]:
     """Lower and upper ends of the bands, as shares of the range, of so many rows of power."""
-    return [
-        (part / 2**level, (part + 1) / 2**level) for level in range(number.bit_length()) for part in range(2**level)
-    ]
+    levels = range(number.bit_length())
+    return [(part / 2**level, (part + 1) / 2**level) for level in levels for part in range(2**level)]
 
 
 def window_length(turns: float, rate: float, rpm: float) -> int:

@@ -26,8 +26,7 @@ from bearcat.data import Catalogue, Entry, Task
 from bearcat.data.catalogue import find_domain
 from bearcat.data.datasets.folder import EMPTY, FolderEntry
 from bearcat.deploy.model import load_model, save_model
-from bearcat.diagnosis.classifier import state_of
-from bearcat.diagnosis.physical import PhysicalDiagnosis, SecondOpinion, contradiction
+from bearcat.diagnosis.physical import PhysicalDiagnosis, SecondOpinion, contradiction, state_of
 from bearcat.errors import InputError
 from bearcat.report.choices import choose_saved, compared
 from bearcat.report.results import BESIDE, read_result
