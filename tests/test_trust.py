@@ -332,8 +332,6 @@ def test_a_familiarity_comes_back_from_its_arrays(fitted):
     assert (again.neighbours, again.rate, again.recording_limit) == (10, fitted.rate, fitted.recording_limit)
     assert np.array_equal(again.features, fitted.features), "half the bytes keep all of it"
     assert sum(array.nbytes for array in fitted.state().values()) < 2 * 300 * (16 + 32) + 4 * (300 + 32) + 64
-    earlier = familiarity.Familiarity.from_state({k: v for k, v in fitted.state().items() if k != "scale"})
-    assert (earlier.scale == 1).all(), "models of earlier versions are read as they were"
     with pytest.raises(InputError, match="needs distance_limit"):
         familiarity.Familiarity.from_state({"features": fitted.features})
     for change in (

@@ -32,9 +32,9 @@ from bearcat.runs.record import (
     write_predictions,
     write_record,
 )
-from bearcat.trust.accuracy import Estimate
+from bearcat.trust.accuracy import LEVEL, Estimate
 from bearcat.trust.pooling import diagnose, tally
-from bearcat.trust.shares import LEVEL, binomial_interval
+from bearcat.trust.shares import binomial_interval
 from bearcat.trust.verdict import GOOD, SAFE, recorded_range
 
 PRIOR_SPREAD = math.log(2)  # of the logarithm of the temperature, before there are labels

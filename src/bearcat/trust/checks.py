@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 
 from bearcat.data.inputs import Physics, Spectrum, Waveform, find_input
 from bearcat.data.recording import spectrum
+from bearcat.trust.accuracy import Floats, Integers
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 NEIGHBOURS = 5
 MOST_WINDOWS = 2000  # of the source
 MOST_POINTS = 256  # of a representation: a check model is a simple one, and its space costs the cube of them
@@ -99,27 +98,12 @@ def principal(rows: Floats) -> tuple[Floats, Floats]:
     return values, axes @ rows / np.sqrt(np.maximum(values, np.finfo(np.float64).tiny))[:, None] if wide else axes
 
 
-def linear(sample: Sample) -> Integers:
-    """Linear discriminants with a covariance shrunk as its data ask for (Ledoit and Wolf), not adapted."""
-    return nearest_centre(sample.asked_axes, sample.centres)
-
-
 def neighbours(sample: Sample) -> Integers:
     """The class of most of the nearest source windows."""
     from sklearn.neighbors import KNeighborsClassifier
 
     model = KNeighborsClassifier(min(NEIGHBOURS, len(sample.source)))
     return np.asarray(model.fit(sample.source, sample.labels).predict(sample.asked))
-
-
-def centred(sample: Sample) -> Integers:
-    """Linear discriminants after the mean of the target was put where that of the source is."""
-    return nearest_centre(sample.asked_axes, sample.centres + _mean_offset(sample))
-
-
-def standardised(sample: Sample) -> Integers:
-    """Linear discriminants after every point of the target was standardised by the target."""
-    return nearest_centre(sample.standardised_axes, sample.centres)
 
 
 def moved(sample: Sample, from_mean: bool, own: bool) -> Integers:
@@ -129,11 +113,13 @@ def moved(sample: Sample, from_mean: bool, own: bool) -> Integers:
     return nearest_centre(sample.asked_axes, found)
 
 
+# All but the neighbours are linear discriminants with a covariance shrunk as its data ask for (Ledoit and Wolf): not
+# adapted; the target's mean put where the source's is; every point of the target standardised by the target; moved.
 MODELS: dict[str, Callable[[Sample], Integers]] = {
-    "linear": linear,
+    "linear": lambda sample: nearest_centre(sample.asked_axes, sample.centres),
     "neighbours": neighbours,
-    "centred": centred,
-    "standardised": standardised,
+    "centred": lambda sample: nearest_centre(sample.asked_axes, sample.centres + _mean_offset(sample)),
+    "standardised": lambda sample: nearest_centre(sample.standardised_axes, sample.centres),
     "moved together": partial(moved, from_mean=False, own=False),
     "moved together from the mean": partial(moved, from_mean=True, own=False),
     "moved apart": partial(moved, from_mean=False, own=True),

@@ -97,22 +97,15 @@ class Familiarity:
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> Familiarity:
         """The familiarity that `state` was made of; InputError where these arrays cannot be one."""
-        missing = set(Familiarity.__dataclass_fields__) - set(state) - {"scale"}  # earlier versions had none
-        if missing:
+        if missing := set(Familiarity.__dataclass_fields__) - set(state):
             raise InputError(f"a familiarity needs {', '.join(sorted(missing))}")
-        features, shapes, spreads = (np.asarray(state[n], dtype=np.float32) for n in ("features", "shapes", "spreads"))
-        distance, shape, share = (float(state[f"{name}_limit"]) for name in ("distance", "shape", "recording"))
-        scale = np.asarray(state.get("scale", np.ones(shapes.shape[-1:])), dtype=np.float32)
-        neighbours, rate = int(state["neighbours"]), float(state["rate"])
-        found = Familiarity(features, shapes, spreads, neighbours, rate, distance, shape, share, scale)
-        sound = (features.ndim, shapes.ndim, spreads.ndim) == (2, 2, 1) and len(features) == len(shapes) == len(spreads)
-        if (
-            not sound
-            or scale.shape != shapes.shape[1:]
-            or not (scale > 0).all()
-            or not 1 <= found.neighbours <= len(found.features)
-            or not found.usable
-        ):
+        arrays = ("features", "shapes", "spreads", "scale")
+        values: dict[str, Any] = {name: np.asarray(state[name], dtype=np.float32) for name in arrays}
+        values |= {f"{name}_limit": float(state[f"{name}_limit"]) for name in ("distance", "shape", "recording")}
+        found = Familiarity(**values, neighbours=int(state["neighbours"]), rate=float(state["rate"]))
+        rows, bands = found.features.shape[:1], found.scale.shape
+        sound = found.features.ndim == 2 and len(bands) == 1 and (found.scale > 0).all() and found.spreads.shape == rows
+        if not (sound and found.shapes.shape == rows + bands and 1 <= found.neighbours <= rows[0] and found.usable):
             raise InputError("a familiarity has rows of numbers, at least as many as neighbours, and finite limits")
         return found
 

@@ -14,14 +14,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bearcat.data.recording import healthy_class
+from bearcat.trust.accuracy import LEVEL, Floats, Integers
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
-LEVEL = 0.9  # of intervals
 ROUNDS = 200  # of EM at most
 
 
@@ -39,11 +35,11 @@ def em_shares(probabilities: Floats, prior: Floats) -> Floats:
     return shares
 
 
-def binomial_interval(count: int, total: int, level: float = LEVEL) -> tuple[float, float]:
-    """The exact interval (Clopper and Pearson) of a share of which `count` of `total` were seen."""
+def binomial_interval(count: int, total: int) -> tuple[float, float]:
+    """The exact LEVEL interval (Clopper and Pearson) of a share of which `count` of `total` were seen."""
     from scipy.stats import beta
 
-    rest = (1 - level) / 2
+    rest = (1 - LEVEL) / 2
     low = 0.0 if count == 0 else float(beta.ppf(rest, count, total - count + 1))
     high = 1.0 if count == total else float(beta.ppf(1 - rest, count + 1, total - count))
     return low, high

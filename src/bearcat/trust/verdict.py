@@ -170,10 +170,8 @@ def doubtful_recordings(target: Target) -> list[int]:
 def expected_range(accuracy: Mapping[str, Estimate], united: float = 1.0) -> Estimate:
     """The accuracy to expect: what past runs had with such votes of check models and such unity (trust/past.py).
 
-    Without check models: the lower of confidence and ATC, with an interval that covers both intervals.
-
-    On labelled public recordings (docs/results.md) both were far more often too high than too low, and the lower one
-    was nearer.
+    Without check models: the lower of confidence and ATC, with an interval that covers both intervals. On labelled
+    public recordings (docs/results.md) both were far more often too high than too low, and the lower one was nearer.
     """
     if not math.isfinite(accuracy["confidence"].value):
         return Estimate(math.nan, math.nan, math.nan)
@@ -194,15 +192,8 @@ def expected_value(source: Source, target: Target) -> float:
 
 def recorded_range(record: Mapping[str, Any]) -> Estimate | None:
     """The accuracy to expect by a run's record; None where its estimates are not numbers."""
-    estimates = record["estimates"]
-    if "expected" not in estimates:  # records of earlier versions: only confidence and ATC are what they are now
-        finite = {
-            name: Estimate(**values)
-            for name, values in estimates["accuracy"].items()
-            if name not in FROM_CHECKS and None not in values.values()
-        }
-        return expected_range(finite) if "confidence" in finite else None
-    return None if None in estimates["expected"].values() else Estimate(**estimates["expected"])
+    expected = record["estimates"]["expected"]
+    return None if None in expected.values() else Estimate(**expected)
 
 
 def check_estimates(
@@ -247,14 +238,10 @@ def _mean(chosen: Booleans | Floats) -> float | None:
     return float(np.mean(chosen)) if len(chosen) else None
 
 
-def _without_nan(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _without_nan(value: Any) -> Any:
     """The same with None for nan and infinity, which JSON does not have."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return _without_nan(value)
-        if isinstance(value, list):
-            return [plain(item) for item in value]
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    return {name: plain(value) for name, value in fields.items()}
+    if isinstance(value, Mapping):
+        return {name: _without_nan(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
