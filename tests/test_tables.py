@@ -18,10 +18,9 @@ import pytest
 from bearcat.data.datasets.paderborn import CONDITIONS
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES
-from bearcat.report.published import published_figures
 from bearcat.report.results import Cell, Missing, Result
 from bearcat.report.stats import compare
-from bearcat.report.tables import result_tables
+from bearcat.report.tables import published_figures, result_tables
 from bearcat.report.typeset import Table, TableEntry, csv_text, latex, markdown, write_tables
 from tests.made_records import made_result
 
@@ -285,7 +284,7 @@ def test_published_figures_are_whole_and_name_recipes_that_exist():
 
 
 def test_the_papers_averages_are_those_of_its_tasks_but_for_three():
-    path = Path(sys.modules["bearcat.report.published"].__file__).parent / "published" / "paper.csv"
+    path = Path(sys.modules["bearcat.report.tables"].__file__).parent / "published" / "paper.csv"
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     averages = [row for row in rows if row["quantity"] == "average"]

@@ -14,12 +14,11 @@ from bearcat.report import curves, figures
 from bearcat.report.caveats import Caveat, caveats, different_versions, incomplete
 from bearcat.report.drawing import ReportFigure, file_name
 from bearcat.report.page import ReportPage, Section, in_page, templates, write_page
-from bearcat.report.records import data_sentence, epochs_words, settings_table, windows_sentence
 from bearcat.report.results import Missing, Result, ordered_methods, ordered_tasks
 from bearcat.report.stats import Comparison, compare
 from bearcat.report.tables import result_tables
 from bearcat.report.typeset import Table, TableEntry, number_entry, percent_entry, write_tables
-from bearcat.report.wording import count, listed
+from bearcat.report.wording import count, data_sentence, epochs_words, listed, settings_table, windows_sentence
 from bearcat.storage import write_atomically
 
 FILE_LIST = "files.txt"  # the tables and figures that a report wrote

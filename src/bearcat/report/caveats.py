@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from bearcat.report.records import flattened, made_with
-from bearcat.report.results import Cell, Missing, Result
-from bearcat.report.wording import count
+from bearcat.report.results import Missing, Result
+from bearcat.report.wording import count, flattened, made_with
 from bearcat.trust.verdict import FAR, recorded_range
 
 
@@ -50,10 +49,6 @@ def caveats(results: Sequence[Result], missing: Sequence[Missing] = ()) -> list[
     return found
 
 
-def name_run(cell: Cell) -> str:
-    return f"{cell.method}, {cell.task}, {cell.input}, seed {cell.seed}"
-
-
 def incomplete(results: Sequence[Result], missing: Sequence[Missing]) -> list[Caveat]:
     """Planned runs without a result, counted by why."""
     if not missing:
@@ -62,7 +57,7 @@ def incomplete(results: Sequence[Result], missing: Sequence[Missing]) -> list[Ca
     counted = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
     planned, verb = count(len(results) + len(missing), "planned run"), "has" if len(missing) == 1 else "have"
     text = f"{len(missing)} of {planned} {verb} no result ({counted})."
-    return [Caveat("Incomplete", text, tuple(f"{name_run(run.cell)}: {run.reason}" for run in missing))]
+    return [Caveat("Incomplete", text, tuple(f"{run.cell}: {run.reason}" for run in missing))]
 
 
 def troubles(results: Sequence[Result]) -> list[Caveat]:
@@ -71,7 +66,7 @@ def troubles(results: Sequence[Result]) -> list[Caveat]:
     for kind, concerns, text in TROUBLES:
         runs = [result for result in results if concerns(result)]
         details = [", ".join(run.record["never_predicted"]) if "predicted" in kind else "" for run in runs]
-        names = [f"{name_run(run.cell)}{detail and ': '}{detail}" for run, detail in zip(runs, details, strict=True)]
+        names = [f"{run.cell}{detail and ': '}{detail}" for run, detail in zip(runs, details, strict=True)]
         if runs:
             found.append(Caveat(kind, f"In {count(len(runs), 'run')} {text}", tuple(names)))
     return found
@@ -107,7 +102,7 @@ def estimates_off(results: Sequence[Result]) -> list[Caveat]:
     for result in results:
         truth, expected = result.score("target", "accuracy"), recorded_range(result.record)
         if truth is not None and expected is not None and abs(expected.value - truth) > FAR:
-            items.append(f"{name_run(result.cell)}: {100 * expected.value:.1f} expected, {100 * truth:.1f} % measured")
+            items.append(f"{result.cell}: {100 * expected.value:.1f} expected, {100 * truth:.1f} % measured")
     text = (
         f"In {count(len(items), 'run')} the accuracy expected without labels is more than {100 * FAR:.0f} points from"
         " the measured one: without labels one would have been misled."

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,12 +125,7 @@ def coverage_curves(results: Sequence[Result]) -> ReportFigure | None:
 
 @drawing.house_style()
 def _line_figure(
-    name: str,
-    title: str,
-    caption: str,
-    panels: Sequence[Panel],
-    lines: Sequence[str],
-    x: Floats | None = None,
+    name: str, title: str, caption: str, panels: Sequence[Panel], lines: Sequence[str], x: Floats | None = None
 ) -> ReportFigure | None:
     """The panels, three in a row at most, and a legend; `lines` are all names that may occur, in their order."""
     from matplotlib.lines import Line2D
@@ -147,18 +143,45 @@ def _line_figure(
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
     for axis, panel in zip(axes, panels, strict=False):
-        drawing.draw_lines(axis, panel.curves, style_of, x)
-        drawing.mark_phases(axis, panel.runs, named=not panel.title)
-        axis.set_title(panel.title, fontsize=7.5)
-        axis.set_ylabel(panel.label)
-        if panel.label.endswith("%"):
-            axis.set_ylim(top=min(101.5, axis.get_ylim()[1]))
-        elif panel.label == "temperature" and axis.get_ylim()[1] > 20:
-            axis.set_yscale("log")
-            axis.yaxis.set_major_formatter("{x:g}")
+        _draw_panel(axis, panel, style_of, x)
     handles = [Line2D([], [], **style_of[line]) for line in drawn]
     figure.legend(handles, names, loc="outside lower center", ncols=fitting)
     return ReportFigure(name, title, caption, figure)
+
+
+def _draw_panel(axis: Any, panel: Panel, style_of: Mapping[str, Any], x: Floats | None) -> None:
+    """Mean lines with bands of one standard deviation; markers now and then, shifted so that they do not hide.
+
+    Vertical lines say where phases begin if all runs agree.
+    """
+    for number, (name, curve) in enumerate(panel.curves.items()):
+        at = np.arange(1, curve.mean.size + 1) if x is None else x
+        every = max(1, curve.mean.size // 8)
+        marked = (number * every // len(panel.curves), every)
+        axis.plot(at, curve.mean, **style_of[name], markevery=marked, label=name)
+        low, high = curve.mean - curve.spread, curve.mean + curve.spread
+        axis.fill_between(at, low, high, color=style_of[name]["color"], alpha=0.15, linewidth=0)
+    axis.grid(axis="y")
+    axis.set_axisbelow(True)
+    axis.set_xlim(left=0)
+    axis.set_xlabel("epochs trained")
+    starts: dict[int, list[str]] = {}
+    for sign in ("DA", "PL", "cal"):
+        found = {run.phases[sign] for run in panel.runs if sign in run.phases}
+        if len(found) == 1:
+            starts.setdefault(found.pop(), []).append(f"$T_{{\\rm {sign}}}$")
+    for start, signs in starts.items():
+        axis.axvline(start, color="#777777", linestyle=(0, (2, 2)), linewidth=0.8, zorder=0)
+        if not panel.title:
+            place, text = axis.get_xaxis_transform(), ", ".join(signs)
+            axis.text(start, 1.01, text, transform=place, ha="center", va="bottom", color="#444444", parse_math=True)
+    axis.set_title(panel.title, fontsize=7.5)
+    axis.set_ylabel(panel.label)
+    if panel.label.endswith("%"):
+        axis.set_ylim(top=min(101.5, axis.get_ylim()[1]))
+    elif panel.label == "temperature" and axis.get_ylim()[1] > 20:
+        axis.set_yscale("log")
+        axis.yaxis.set_major_formatter("{x:g}")
 
 
 def accuracy_at_coverage(confidence: Floats, right: NDArray[np.bool_], share: Floats) -> Floats:

@@ -12,21 +12,18 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bearcat.errors import InputError
 from bearcat.report.results import Floats, Result, ordered_methods, ordered_tasks
 from bearcat.storage import write_atomically
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 WIDE, NARROW = 7.0, 3.5  # inches: a page and a column in print
 RESOLUTION = 200  # dots an inch of the PNG
@@ -186,36 +183,6 @@ def mean_and_spread(curves: Sequence[Floats]) -> MeanCurve:
         return MeanCurve(np.nanmean(stack, axis=0), np.nanstd(stack, axis=0, ddof=1))
 
 
-def draw_lines(
-    axis: Axes, curves: Mapping[str, MeanCurve], style_of: Mapping[str, Any], x: Floats | None = None
-) -> None:
-    """Mean lines with bands of one standard deviation; markers now and then, shifted so that they do not hide."""
-    for number, (name, curve) in enumerate(curves.items()):
-        at = np.arange(1, curve.mean.size + 1) if x is None else x
-        every = max(1, curve.mean.size // 8)
-        axis.plot(at, curve.mean, **style_of[name], markevery=(number * every // len(curves), every), label=name)
-        low, high = curve.mean - curve.spread, curve.mean + curve.spread
-        axis.fill_between(at, low, high, color=style_of[name]["color"], alpha=0.15, linewidth=0)
-    axis.grid(axis="y")
-    axis.set_axisbelow(True)
-    axis.set_xlim(left=0)
-    axis.set_xlabel("epochs trained")
-
-
-def mark_phases(axis: Axes, results: Sequence[Result], named: bool) -> None:
-    """Vertical lines where alignment (T_DA), pseudo-labels (T_PL) and calibration (T_cal) begin, if all runs agree."""
-    starts: dict[int, list[str]] = {}
-    for sign in ("DA", "PL", "cal"):
-        found = {result.phases[sign] for result in results if sign in result.phases}
-        if len(found) == 1:
-            starts.setdefault(found.pop(), []).append(f"$T_{{\\rm {sign}}}$")
-    for start, signs in starts.items():
-        axis.axvline(start, color="#777777", linestyle=(0, (2, 2)), linewidth=0.8, zorder=0)
-        if named:
-            place, text = axis.get_xaxis_transform(), ", ".join(signs)
-            axis.text(start, 1.01, text, transform=place, ha="center", va="bottom", color="#444444", parse_math=True)
-
-
 def shortened(text: str, most: int = 26) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
@@ -230,9 +197,7 @@ def averaged_over(results: Sequence[Result]) -> str:
     tasks, seeds = ordered_tasks(results), {result.cell.seed for result in results}
     over = f"average of {len(tasks)} tasks" if len(tasks) > 1 else f"task {tasks[0]}"
     spread = f"mean ± standard deviation over {len(seeds)} seeds" if len(seeds) > 1 else "one seed"
-    cells: dict[str, set[tuple[str, int]]] = {}
-    for result in results:
-        cells.setdefault(result.cell.method, set()).add((result.cell.task, result.cell.seed))
-    uneven = len(set(map(frozenset, cells.values()))) > 1
+    cells = {(result.cell.task, result.cell.seed) for result in results}
+    uneven = len({result.cell for result in results}) < len(ordered_methods(results)) * len(cells)
     remark = "; methods differ in the tasks and seeds they finished, so lines do not compare" if uneven else ""
     return f"{over}, {spread}{remark}"

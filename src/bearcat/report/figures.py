@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,7 +120,7 @@ def task_bars(results: Sequence[Result], comparison: Comparison, score: str) -> 
     axis.set_xticks(range(len(tasks)), list(tasks), rotation=45 if turned else 0, ha="right" if turned else "center")
     axis.set_ylabel(f"target {score}, %")
     drawing.legend(loc="outside lower center", ncols=legend_columns([shortened(name) for name in methods], WIDE))
-    spread = any(cell is not None and cell.sd == cell.sd for cell in comparison.cells.values())  # not with one seed
+    spread = any(cell.sd == cell.sd for cell in comparison.cells.values())  # not with one seed
     lines = "; thin lines are one standard deviation over seeds" if spread else ""
     caption = f"Target {score} of each method on each task{lines}."
     return ReportFigure(f"bars-{score}", f"Target {score}, task by task", caption, drawing)
@@ -254,11 +255,9 @@ def confusions(results: Sequence[Result]) -> ReportFigure | None:
     rows = [*classes, *sorted(unknown)]
     matrices: dict[str, Floats] = {}
     for method in ordered_methods(results):
-        counts = np.zeros((len(rows), len(classes)))
-        for predictions in (result.predictions for result in results if result.cell.method == method):
-            for label, predicted in zip(predictions.label, predictions.predicted, strict=True):
-                if label:
-                    counts[rows.index(label), classes.index(predicted)] += 1
+        mine = [result.predictions for result in results if result.cell.method == method]
+        pairs = Counter(pair for found in mine for pair in zip(found.label, found.predicted, strict=True))
+        counts = np.array([[pairs[label, predicted] for predicted in classes] for label in rows], dtype=np.float64)
         if counts.sum():
             matrices[method] = counts
     if not matrices:

@@ -1,5 +1,7 @@
-"""Recordings of two domains side by side, to see the shift between them (`bearcat data show`).
+"""Figures of recordings: two domains side by side, to see the shift between them (`bearcat data show`), and the
+evidence of a physical diagnosis (`bearcat diagnose`).
 
+>>> draw_evidence(diagnosis).render("png")
 >>> draw_shift(rows, ("load0", "load3"), Path("shift.png"))
 >>> draw_input(rows, ("load0", "load3"), Preparation("physics", 4096), Path("physics.png"))
 """
@@ -17,8 +19,10 @@ from bearcat.data.bearing import FAULT_LINES
 from bearcat.data.inputs import INPUTS, FaultOrders, Input, Physics, find_input
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.recording import Recording, Windows, cut, envelope_spectrum, spectrum
+from bearcat.diagnosis.evidence import FAULTS, MULTIPLES
+from bearcat.diagnosis.physical import DECIBELS, WORDS, PhysicalDiagnosis
 from bearcat.errors import InputError
-from bearcat.report.drawing import PALETTE, empty_figure, house_style
+from bearcat.report.drawing import PALETTE, WIDE, ReportFigure, empty_figure, house_style, shortened
 from bearcat.settings import to_text
 
 if TYPE_CHECKING:
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 WAVEFORM = 2048  # samples shown of a waveform
 WINDOW = 1024  # samples of the windows whose spectra are averaged
 ENVELOPE_TO = 500.0  # Hz; fault frequencies of most machines and their first multiples lie below
+COLOURS = dict(zip(FAULTS, (PALETTE[3], PALETTE[1], PALETTE[0]), strict=True))
 
 
 @house_style()
@@ -88,7 +93,7 @@ def draw_input(
     chosen, _ = find_input(preparation.input).suited(recordings)
     parts: dict[str, Input] = {preparation.input.split(":")[0]: chosen}
     if isinstance(chosen, Physics):
-        parts = {**dict(zip(chosen.use, chosen.members, strict=True))}
+        parts = dict(zip(chosen.use, chosen.members, strict=True))
     drawing = empty_figure(max(6, 4.2 * len(parts)), 1.2 + 1.4 * len(rows))
     axes = drawing.subplots(len(rows), len(parts), squeeze=False)
     for line, (label, *pair) in zip(axes, rows, strict=True):
@@ -96,18 +101,16 @@ def draw_input(
         for side, recording in enumerate(pair):
             for axis, part in zip(line, parts.values(), strict=True):
                 if recording is not None:
-                    _draw_part(
-                        axis, part, prepare([recording], replace(preparation, input=to_text(part, INPUTS))), side
-                    )
+                    own = replace(preparation, input=to_text(part, INPUTS))
+                    _draw_part(axis, part, prepare([recording], own), side)
     for column, (name, part) in enumerate(parts.items()):
         axes[0][column].set_title(name)
         _tidy(axes[:, column], part.axis(preparation.length, recordings[0].rate)[1])
         if isinstance(part, FaultOrders):
             axes[-1][column].set_xticks(range(len(FAULT_LINES)), FAULT_LINES, rotation=90, fontsize=6)
     drawing.legend(
-        [Line2D([], [], color=PALETTE[side]) for side in (0, 1)], domains, loc="outside upper right",
+        [Line2D([], [], color=PALETTE[side]) for side in (0, 1)], domains, loc="outside upper right", frameon=False,
         ncols=2 if sum(map(len, domains)) < 80 else 1,
-        frameon=False,
     )  # fmt: skip
     _save(drawing, path)
 
@@ -176,3 +179,41 @@ def _same_scale(left: Axes, right: Axes) -> None:
     for axis in (left, right):
         axis.set_ylim(min(low), max(high))
     right.tick_params(labelleft=False)
+
+
+@house_style()
+def draw_evidence(diagnosis: PhysicalDiagnosis) -> ReportFigure:
+    """Level over background by order; multiples of each fault's order dashed, sidebands of the likeliest dotted."""
+    drawing = empty_figure(WIDE, 2.9)
+    axis = drawing.subplots()
+    shown = diagnosis.evidence.faults[diagnosis.shown]
+    levels = DECIBELS * diagnosis.levels[shown.row]
+    orders = np.arange(levels.size) / diagnosis.turns
+    axis.plot(orders, levels, color="#444444", linewidth=0.7)
+    highest = max(12.0, 1.35 * float(levels.max()))
+    for fault, found in diagnosis.evidence.faults.items():
+        name, times, modulator = FAULTS[fault]
+        strong = fault == diagnosis.shown
+        for number, line in zip(MULTIPLES, found.lines, strict=True):
+            place = number * found.order * found.scale
+            axis.axvline(place, color=COLOURS[fault], linestyle=(0, (4, 2)), linewidth=0.9 if strong else 0.5, zorder=0)
+            text = f"{number * times if number * times > 1 else ''}{name}"
+            text += f"\n{DECIBELS * line:.0f} dB" if strong else ""
+            axis.text(
+                place, highest, text, color=COLOURS[fault], ha="center", va="top" if strong else "bottom", fontsize=6.5,
+                backgroundcolor="#ffffffcc" if strong else "none",
+            )  # fmt: skip
+            if strong and modulator is not None:
+                side = 1.0 if modulator == "shaft" else diagnosis.evidence.cage
+                for sign in (-1, 1):
+                    at = (number * found.order + sign * side) * found.scale
+                    axis.axvline(at, color=COLOURS[fault], linestyle=(0, (1, 1.5)), linewidth=0.7, zorder=0)
+    axis.set(
+        xlim=(0, orders[-1]), ylim=(min(-6.0, float(np.quantile(levels, 0.01))), highest),
+        xlabel=f"order (multiples of the shaft's {diagnosis.rpm / 60:.2f} Hz)", ylabel="level over background, dB",
+    )  # fmt: skip
+    low, high = diagnosis.band
+    title = f"{shortened(diagnosis.recording, 60)}: {diagnosis.answer}, {100 * diagnosis.confidence:.0f} %"
+    axis.set_title(f"{title}; envelope spectrum of {low / 1000:.3g}–{high / 1000:.3g} kHz", pad=12)
+    probabilities = ", ".join(f"{WORDS[state]} {100 * share:.0f} %" for state, share in diagnosis.probabilities.items())
+    return ReportFigure("evidence", title, f"{diagnosis.reason} ({probabilities})", drawing)

@@ -14,7 +14,8 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -144,26 +145,18 @@ class Result:
 
     @cached_property
     def predictions(self) -> Predictions:
-        path = self.folder / "predictions.csv"
-        rows = _rows(path)
-        try:
+        with _rows(self.folder / "predictions.csv") as rows:
             recording, label, predicted = (tuple(row[n] for row in rows) for n in ("recording", "label", "predicted"))
             names = ("confidence", "confidence_uncalibrated")
             sure, plain = (np.array([float(row[name]) for row in rows]) for name in names)
             spread = np.array([row.get("log_probabilities", "").split() for row in rows], dtype=np.float64)
             return Predictions(recording, label, predicted, sure, plain, spread)
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{path}: is damaged; delete the folder and run again") from error
 
     @cached_property
     def curves(self) -> dict[str, Floats]:
         """Columns of curves.csv over epochs; nan where a number did not exist."""
-        path = self.folder / "curves.csv"
-        rows = _rows(path)
-        try:
+        with _rows(self.folder / "curves.csv") as rows:
             return {name: np.array([float(row[name] or "nan") for row in rows]) for name in (rows[0] if rows else ())}
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{path}: is damaged; delete the folder and run again") from error
 
 
 @dataclass(frozen=True)
@@ -222,9 +215,15 @@ def numbered(task: str) -> str:
     return task
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
+@contextmanager
+def _rows(path: Path) -> Iterator[list[dict[str, str]]]:
+    """The rows of a csv file; a block that cannot use them finds it damaged."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            return list(csv.DictReader(file))
+            rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: cannot be read ({type(error).__name__}: {error})") from error
+    try:
+        yield rows
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: is damaged; delete the folder and run again") from error

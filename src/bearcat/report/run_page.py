@@ -16,9 +16,9 @@ from bearcat.report import curves, figures
 from bearcat.report.caveats import Caveat, different_versions, doubtful_transfer, estimates_off, negative_transfer
 from bearcat.report.choices import agreements, recipe_sentences
 from bearcat.report.page import ReportPage, Section, in_page, templates, write_page
-from bearcat.report.records import data_sentence, epochs_words, settings_table
 from bearcat.report.results import Result, read_result
 from bearcat.report.typeset import NOTHING, Table, TableEntry, number_entry, percent_entry
+from bearcat.report.wording import data_sentence, epochs_words, settings_table
 from bearcat.trust.accuracy import ESTIMATORS
 from bearcat.trust.shares import shares_sentences
 from bearcat.trust.verdict import VALIDATORS

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from scipy import stats
@@ -89,7 +90,6 @@ class Comparison:
     averages: Mapping[str, Average]  # method
     averaged_tasks: tuple[str, ...]
     blocks_used: int
-    blocks_left_out: int
     rule: str
     warning: str  # "" or why the tests cannot say anything
     friedman: Friedman
@@ -127,16 +127,15 @@ def compare(results: Sequence[Result], metric: str, over: str = "cells") -> Comp
     values = np.array([[scores[method, *block] for method in methods] for block in complete])
     values = values.reshape(len(complete), len(methods))
     tasks = [task for task, _ in complete]
-    tested, planned = values, len(every)
+    tested = values
     if over == "tasks":
-        means = [group.mean(axis=0) for group in _grouped(values, tasks)]
-        tested, planned = np.array(means).reshape(-1, len(methods)), len({task for task, _ in every})
+        tested = np.array([group.mean(axis=0) for group in _grouped(values, tasks)]).reshape(-1, len(methods))
     sign = 1 if HIGHER_IS_BETTER[metric] else -1
     ranked = ranks(-sign * tested)
     average_ranks = ranked.mean(axis=0) if len(tested) else np.full(len(methods), math.nan)
     cells = spreads(scores)
     averaged = common_tasks(cells, methods)
-    averages = {method: _average(scores, method, averaged) for method in methods}
+    averages = {method: _average([_of_seeds(scores, method, task) for task in averaged]) for method in methods}
 
     def place(number: int) -> tuple[float, float, str]:
         """Ties in rank: the better average first, then the alphabet, so that the order of results never matters."""
@@ -155,7 +154,6 @@ def compare(results: Sequence[Result], metric: str, over: str = "cells") -> Comp
         averages=averages,
         averaged_tasks=averaged,
         blocks_used=len(tested),
-        blocks_left_out=planned - len(tested),
         rule=_rule(len(complete), len(every)),
         warning=_warning(len(tested), len(pairs), over.removesuffix("s")),
         friedman=friedman(ranked),
@@ -293,21 +291,18 @@ def bootstrap(groups: Sequence[Floats]) -> tuple[float, float]:
 
 
 def _pairs(values: Floats, tested: Floats, tasks: Sequence[str], methods: Sequence[str], sign: int) -> tuple[Pair, ...]:
-    places = [(first, second) for first in range(len(methods)) for second in range(first + 1, len(methods))]
+    places = list(combinations(range(len(methods)), 2))
     tests = [signed_rank(sign * (tested[:, first] - tested[:, second])) for first, second in places]
     pairs = []
     for (first, second), (p, effect), adjusted in zip(places, tests, holm([p for p, _ in tests]), strict=True):
-        groups = _grouped(values[:, first] - values[:, second], tasks)
-        mean = float(np.mean([group.mean() for group in groups]))
-        pairs.append(Pair(methods[first], methods[second], mean, effect, p, adjusted, *bootstrap(groups)))
+        apart = _average(_grouped(values[:, first] - values[:, second], tasks))
+        pairs.append(Pair(methods[first], methods[second], apart.mean, effect, p, adjusted, apart.low, apart.high))
     return tuple(pairs)
 
 
-def _average(scores: Scores, method: str, tasks: Sequence[str]) -> Average:
-    if not tasks:
-        return Average(math.nan, math.nan, math.nan)
-    groups = [_of_seeds(scores, method, task) for task in tasks]
-    return Average(float(np.mean([group.mean() for group in groups])), *bootstrap(groups))
+def _average(groups: Sequence[Floats]) -> Average:
+    """Of group means; nan without groups."""
+    return Average(float(np.mean([group.mean() for group in groups])) if groups else math.nan, *bootstrap(groups))
 
 
 def _of_seeds(scores: Scores, method: str, task: str) -> Floats:
