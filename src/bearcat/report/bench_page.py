@@ -22,6 +22,7 @@ from bearcat.report.wording import count, data_sentence, epochs_words, listed, s
 from bearcat.storage import write_atomically
 
 FILE_LIST = "files.txt"  # the tables and figures that a report wrote
+SUFFIXES = {"tables": ("md", "tex", "csv"), "figures": ("png", "svg")}  # of the files in each folder
 
 
 def write_bench_report(
@@ -43,7 +44,10 @@ def write_bench_report(
             absent = [run for run in missing if (run.cell.dataset, run.cell.input) == group]
             drawable = [run for run in mine if run in readable]
             sections.append(_group_section(group, mine, absent, drawable, len(groups) == 1, out, written, decimals))
-        sections += [_runs_section(results), _settings_section(results)]
+        sentence = "A method's settings as its records have them; where its runs differ, all values are listed."
+        settings = tuple(settings_table(method, results) for method in ordered_methods(results))
+        sections.append(_runs_section(results))
+        sections.append(Section("Settings and versions", (sentence,) if results else (), folded=settings))
         methods = ordered_methods(results)
         alone = "".join(methods) or "No results yet"
         subtitle = f"A comparison of {len(methods)} methods" if len(methods) > 1 else alone
@@ -67,7 +71,7 @@ def _remove_earlier(out: Path) -> None:
     if (out / FILE_LIST).is_file():
         for line in (out / FILE_LIST).read_text(encoding="utf-8", errors="replace").splitlines():
             folder, _, name = line.partition("/")
-            if folder in ("tables", "figures") and name and Path(name).name == name:
+            if folder in SUFFIXES and name and Path(name).name == name:
                 (out / folder / name).unlink(missing_ok=True)
 
 
@@ -83,14 +87,14 @@ def _group_section(
 ) -> Section:
     """The tables and figures of one dataset and input, written to files whose names are added to `written`."""
     comparisons = [compare(results, metric) for metric in ("accuracy", "ece")] if results else []
-    tables = []
-    for table in result_tables(results, missing, decimals):
-        table = replace(table, name=_free_name(table.name, "tables", ("md", "tex", "csv"), written))
-        tables.append(table)
+    tables = [
+        replace(table, name=_free_name(table.name, "tables", written))
+        for table in result_tables(results, missing, decimals)
+    ]
     write_tables(tables, out / "tables")
     shown = []
     for figure in _figures(drawable):
-        name = _free_name(file_name("-".join((*group, figure.name))), "figures", ("png", "svg"), written)
+        name = _free_name(file_name("-".join((*group, figure.name))), "figures", written)
         shown.append(in_page(replace(figure, name=name), out / "figures"))
     in_overview = ("Mixed versions", "Incomplete") if alone else ("Mixed versions",)
     every = caveats(results, missing)
@@ -102,12 +106,12 @@ def _group_section(
     return Section(f"{group[0]}, {group[1]} input", sentences, tuple(warned), tuple(screen), tuple(shown))
 
 
-def _free_name(name: str, folder: str, suffixes: Sequence[str], written: list[str]) -> str:
+def _free_name(name: str, folder: str, written: list[str]) -> str:
     """The name, with a number appended where two datasets' or methods' names make the same file name."""
     taken = {file.lower() for file in written}
-    while f"{folder}/{name}.{suffixes[0]}".lower() in taken:
+    while f"{folder}/{name}.{SUFFIXES[folder][0]}".lower() in taken:
         name += "-2"
-    written += [f"{folder}/{name}.{suffix}" for suffix in suffixes]
+    written += [f"{folder}/{name}.{suffix}" for suffix in SUFFIXES[folder]]
     return name
 
 
@@ -181,7 +185,7 @@ def write_runs(out: Path, results: Sequence[Result]) -> None:
     """OUT/runs.csv, a row for each run and a column for each number; OUT/runs.parquet too where pyarrow is there."""
     rows = [_tidy(result) for result in results]
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]) if rows else ["dataset"])
+    writer = csv.DictWriter(text, list(rows[0]))
     writer.writeheader()
     writer.writerows(rows)
     write_atomically(out / "runs.csv", text.getvalue().encode())
@@ -224,9 +228,3 @@ def _runs_section(results: Sequence[Result]) -> Section:
     title = f"All {len(results)} finished runs" if len(results) != 1 else "The finished run"
     table = Table("runs", title, "Scores in percent.", tuple(header), tuple(rows))
     return Section("Runs", ("Finished runs as their records have them; a click on a heading sorts.",), folded=(table,))
-
-
-def _settings_section(results: Sequence[Result]) -> Section:
-    sentence = "A method's settings as its records have them; where its runs differ, all values are listed."
-    settings = tuple(settings_table(method, results) for method in ordered_methods(results))
-    return Section("Settings and versions", (sentence,) if results else (), folded=settings)

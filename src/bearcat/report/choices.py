@@ -15,9 +15,6 @@ from bearcat.report.wording import listed
 from bearcat.trust.accuracy import agreement
 from bearcat.trust.verdict import CHOOSER
 
-NAME = CHOOSER.upper()
-
-
 SLACK = 0.02  # a window in fifty, by which check models may agree less with an adapted model
 
 
@@ -60,8 +57,8 @@ def validator(result: Result) -> Any:
 
 def favoured(results: Sequence[Result]) -> list[Result]:
     """The runs with the highest validator; several where they are equal, none where no run has a number."""
-    highest = max((value for result in results if (value := validator(result)) is not None), default=None)
-    return [result for result in results if highest is not None and validator(result) == highest]
+    known = [result for result in results if validator(result) is not None]
+    return [result for result in known if validator(result) == max(map(validator, known))]
 
 
 def recipe_sentences(results: Sequence[Result]) -> Iterator[str]:
@@ -71,7 +68,7 @@ def recipe_sentences(results: Sequence[Result]) -> Iterator[str]:
         return
     values = [f"{run.cell.method} {value:.3f}" for run in results if (value := validator(run)) is not None]
     names = listed([run.cell.method for run in best])
-    text = f"Of these recipes {names} has the highest {NAME}, found without labels ({', '.join(values)})."
+    text = f"Of these recipes {names} has the highest {CHOOSER.upper()}, found without labels ({', '.join(values)})."
     truths = {run.cell.method: truth for run in results if (truth := run.score("target", "accuracy")) is not None}
     if len(truths) == len(results):
         text += f" The best by its labels is {max(truths, key=lambda name: truths[name])}."

@@ -24,14 +24,9 @@ from bearcat.trust.shares import shares_sentences
 from bearcat.trust.verdict import VALIDATORS
 
 SCORES = {
-    "accuracy": "accuracy",
-    "false_alarms": "false alarms",
-    "missed_faults": "missed faults",
-    "ece_uncalibrated": "ECE before",
-    "ece": "ECE after",
-    "brier": "Brier",
-    "nll": "NLL",
-}
+    "accuracy": "accuracy", "false_alarms": "false alarms", "missed_faults": "missed faults",
+    "ece_uncalibrated": "ECE before", "ece": "ECE after", "brier": "Brier", "nll": "NLL",
+}  # fmt: skip
 
 
 def write_run_page(folder: Path) -> Path:
@@ -41,19 +36,18 @@ def write_run_page(folder: Path) -> Path:
     others, saved = result.beside, result.saved
     together = [*others, result]
     cell = result.cell
-    drawn = [
-        *(figures.reliability([run]) for run in reversed(together)),
-        figures.confusions(together),
-        curves.score_curves(together),
-        curves.pseudo_label_curves(together),
-        curves.temperature_curves(together),
-        curves.threshold_curves(together),
-        curves.coverage_curves(together),
-    ]
+    drawn = [figures.reliability([run]) for run in reversed(together)]
+    drawn += [figures.confusions(together), curves.score_curves(together), curves.pseudo_label_curves(together)]
+    drawn += [curves.temperature_curves(together), curves.threshold_curves(together), curves.coverage_curves(together)]
     first = _first_sections(result, saved)
     scores, trust = _score_section(result, together), _trust_section(result, others, saved)
     trust = replace(trust, verdict="") if first else trust  # it stands above
     labelled = result.record["scores"]["target"] is not None
+    run_sentence = (
+        f"{data_sentence([result])}; identity of settings, seed and data {result.record['data']['identity'][:12]}…;"
+        f" {result.record['seconds']:.0f} s on {result.record['device']}."
+    )
+    settings = tuple(settings_table(run.cell.method, [run]) for run in reversed(together))
     page = ReportPage(
         title=f"{cell.method} on {cell.task}{'' if saved is result else f'; saved: {saved.cell.method}'}",
         subtitle=f"{cell.dataset}, {cell.input.partition(':')[0]} input, seed {cell.seed}, {epochs_words([result])}",
@@ -62,16 +56,7 @@ def write_run_page(folder: Path) -> Path:
             *first,
             *((scores, trust) if labelled else (trust, scores)),  # the verdict first where it is all there is
             Section("Figures", figures=tuple(in_page(figure) for figure in drawn if figure is not None)),
-            Section(
-                "What was run",
-                (
-                    f"{data_sentence([result])}; identity of settings, seed and data"
-                    f" {result.record['data']['identity'][:12]}…; {result.record['seconds']:.0f} s on"
-                    f" {result.record['device']}.",
-                ),
-                tables=tuple(_chosen_tables(result)),
-                folded=tuple(settings_table(run.cell.method, [run]) for run in reversed(together)),
-            ),
+            Section("What was run", (run_sentence,), tables=_chosen_tables(result), folded=settings),
         ),
     )
     return write_page(folder / "report.html", page, environment)
@@ -88,8 +73,7 @@ def _first_sections(result: Result, saved: Result) -> list[Section]:
         *shares, unfamiliar = (percent_entry(row[name]) for name in ("confidence", "agreement", "unfamiliar"))
         if row["familiar"] is False:
             unfamiliar = replace(unfamiliar, text=f"{unfamiliar.text}, most like {row.get('nearest', '?')}", bold=True)
-        texts = (TableEntry(row["recording"]), TableEntry(row["class"]), TableEntry(line))
-        rows.append((*texts, *shares, unfamiliar))
+        rows.append((*map(TableEntry, (row["recording"], row["class"], line)), *shares, unfamiliar))
     header = ("recording", "diagnosis", "line over background", "confidence", "agreement", "unfamiliar windows")
     note = (
         "In percent. Line: the strongest line of the diagnosed fault in the envelope spectrum and its power over the"
@@ -223,12 +207,12 @@ def _accuracy_table(results: Sequence[Result]) -> Table:
 
 def _validator_table(results: Sequence[Result]) -> Table:
     """Numbers to choose between runs: a row for each."""
-    rows = []
-    for result in results:
-        values = [result.estimates["validators"].get(name) for name in VALIDATORS]
-        rows.append((TableEntry(result.cell.method), *map(number_entry, values)))
+    rows = tuple(
+        (TableEntry(run.cell.method), *map(number_entry, map(run.estimates["validators"].get, VALIDATORS)))
+        for run in results
+    )
     note = "To compare runs of one task with each other: higher is better. A number alone says little."
-    return Table("validators", "Label-free validators", note, ("method", *VALIDATORS.values()), tuple(rows))
+    return Table("validators", "Label-free validators", note, ("method", *VALIDATORS.values()), rows)
 
 
 def _abstention_table(estimates: Mapping[str, Any], checked: Mapping[str, Any] | None) -> Table:
@@ -254,13 +238,12 @@ def _interval_entry(estimate: Mapping[str, Any] | None) -> TableEntry:
     return TableEntry(f"{100 * value:.1f} ({100 * low:.0f}–{100 * high:.0f})", 100 * value)
 
 
-def _chosen_tables(result: Result) -> list[Table]:
+def _chosen_tables(result: Result) -> tuple[Table, ...]:
     """What was chosen from the recordings, and why; records whose settings were all given have none."""
     header = ("setting", "value", "reason")
-    chosen = result.record.get("chosen", ())
-    rows = tuple(tuple(TableEntry(choice[name]) for name in header) for choice in chosen)
+    rows = tuple(tuple(TableEntry(choice[name]) for name in header) for choice in result.record.get("chosen", ()))
     note = "Each can be given instead (docs/add-your-data.md)."
-    return [Table("chosen", "Chosen from the recordings", note, header, rows)] if rows else []
+    return (Table("chosen", "Chosen from the recordings", note, header, rows),) if rows else ()
 
 
 def _percent(value: float | None) -> str:

@@ -65,7 +65,7 @@ def estimates(
     doubtful = [names[number] for number in doubtful_recordings(target)] if names else []
     confidences = np.sort(confidence((shown or target).log_probabilities))[::-1]
     kept = [confidences[:windows] for windows in _kept_windows(len(confidences))]
-    return _without_nan(
+    found: dict[str, Any] = _without_nan(
         {
             "mean_confidence": float(confidences.mean()),
             "accuracy": {name: asdict(estimate) for name, estimate in accuracy.items()},
@@ -84,6 +84,7 @@ def estimates(
             "verdict": verdict(accuracy, failed, collapsed, calibrated, doubtful, nothing, united),
         }
     )
+    return found
 
 
 def decision(expected: Estimate, failed: bool = False, collapsed: bool = False) -> str:
@@ -210,7 +211,7 @@ def check_estimates(
     order = np.argsort(-confidence(target.log_probabilities)[known], kind="stable")
     truth = float(right.mean())
     finite = {name: values for name, values in record["accuracy"].items() if None not in values.values()}
-    return _without_nan(
+    found: dict[str, Any] = _without_nan(
         {
             "accuracy": truth,
             "too_high_by": {name: values["value"] - truth for name, values in finite.items()},
@@ -228,6 +229,7 @@ def check_estimates(
             },
         }
     )
+    return found
 
 
 def _kept_windows(windows: int) -> list[int]:
