@@ -88,6 +88,9 @@ def test_a_model_diagnoses_files_folders_and_arrays_as_it_did_the_target(adapted
 
 def test_without_a_model_physics_answers(adapted):
     root, found = adapted
+    for model in (None, adapted):
+        with pytest.raises(InputError, match="rpm must be a positive number, not 0"):
+            bearcat.diagnose(np.ones(4096), model=model, rate=16_000, rpm=0, bearing="6205")
     with pytest.raises(InputError, match="leave model or orders out"):
         bearcat.diagnose("x.wav", model=found, orders={"BPFO": 3.0, "BPFI": 5.0})
     answers = bearcat.diagnose(root / "new" / "pump-B", rpm=900, bearing="6203")

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,8 @@ def diagnose(
     With a `model` (its folder, an ONNX file, or what `adapt` returned) by that; without, from speed and bearing alone,
     where `orders` (BPFO, BPFI …, as multiples of the shaft's speed) may stand in for a bearing.
     """
+    if rpm is not None and not 0 < rpm < inf:
+        raise InputError(f"rpm must be a positive number, not {rpm:g}")
     if model is None:
         return diagnose_from_physics(files, rpm=rpm, bearing=bearing, orders=orders, channel=channel, rate=rate)
     if orders is not None:

@@ -282,7 +282,8 @@ def answer_file(served: Served, readers: Readers, path: Path, query: PredictQuer
     with readers.open_stream(path, query.channel, origin, deadline.until) as stream:
         own_rate = stream.rate or query.rate
         picture = RecordingPicture(own_rate) if query.picture else None
-        second = SecondOpinion(origin, own_rate, query.speed_rpm or model.rpm, query.bearing() or model.bearing)
+        rpm, bearing = query.speed_rpm or model.rpm, query.bearing() or model.bearing
+        second = SecondOpinion(origin, own_rate or model.preparation.rate, rpm, bearing)
         blocks = second.observe(_timed(stream.blocks, deadline))
         stream = replace(stream, blocks=blocks if picture is None else picture.observe(blocks))
         stream, note = at_rate_of(model, stream, query.rate)
