@@ -27,7 +27,7 @@ from bearcat.data.prepare import Preparation
 from bearcat.deploy import export
 from bearcat.deploy import model as artefact
 from bearcat.deploy.model import Model
-from bearcat.models import build_network, initialise
+from bearcat.models.networks import build_network, initialise
 
 CLASSES = 13
 GOAL, GOAL_RATIO = 1500, 5

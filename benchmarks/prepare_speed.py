@@ -27,7 +27,7 @@ from bearcat.data.prepare import Preparation
 from bearcat.data.stream import Stream
 from bearcat.deploy.model import Model
 from bearcat.deploy.predict import diagnose_stream
-from bearcat.models import build_network, initialise
+from bearcat.models.networks import build_network, initialise
 from bearcat.settings import to_text
 
 RATE, RPM = 51_200.0, 900.0

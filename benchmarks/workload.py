@@ -22,7 +22,7 @@ import torch
 from bearcat.data.recording import Windows
 from bearcat.data.tasks import HeldBack, Labelled, TrainingData, Unlabelled
 from bearcat.methods.recipe import RECIPES, Recipe, Schedule
-from bearcat.models import PRECISIONS, fast_path, use_path
+from bearcat.models.networks import PRECISIONS, fast_path, use_path
 from bearcat.training import loop as loop
 from bearcat.training.batches import Feed, stack_data
 from bearcat.training.calibrate import fit_calibration, refill

@@ -16,7 +16,7 @@ from bearcat.data import Preparation
 from bearcat.data.recording import spectral_shape, spectrum, standardise
 from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.errors import InputError
-from bearcat.models import build_network, initialise
+from bearcat.models.networks import build_network, initialise
 from bearcat.training.evaluate import predict
 from bearcat.trust.familiarity import Familiarity, fit_familiarity
 

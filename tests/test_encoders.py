@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from bearcat.errors import InputError
-from bearcat.models import build_network, initialise, path_of
+from bearcat.models.networks import build_network, initialise, path_of
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ import os
 import pytest
 import torch
 
-from bearcat.models import Network, build_network, initialise
-from bearcat.models.networks import SHORTEST
+from bearcat.models.networks import SHORTEST, Network, build_network, initialise
 from bearcat.models.stacked import Randomness, dropped
 
 pytest.importorskip("triton")
@@ -121,7 +120,8 @@ def test_fused_dropout_zeroes_the_units_the_plain_one_zeroes(probability):
 
 
 def test_the_fast_path_is_taken_where_a_kernel_runs():
-    from bearcat.models import fast_path, networks
+    from bearcat.models import networks
+    from bearcat.models.networks import fast_path
 
     assert networks._runs("triton", DEVICE)
     assert INTERPRETED or fast_path(DEVICE) == "triton"

@@ -184,7 +184,7 @@ def test_a_climb_goes_as_far_as_the_radius_in_every_run_and_back():
 
 @pytest.mark.parametrize("statistics", [True, False])
 def test_an_average_of_rate_zero_copies_and_of_rate_one_stays(statistics):
-    from bearcat.models import build_network, initialise
+    from bearcat.models.networks import build_network, initialise
 
     student, teacher = build_network("cnn", 2, 1, 64, 3), build_network("cnn", 2, 1, 64, 3)
     initialise(student, [1, 2], 0)

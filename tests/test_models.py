@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from bearcat.errors import InputError
-from bearcat.models import DomainClassifier, Network, build_network, initialise
-from bearcat.models.networks import SHORTEST, rectified_dropout
+from bearcat.models.networks import SHORTEST, DomainClassifier, Network, build_network, initialise, rectified_dropout
 from bearcat.models.stacked import RESERVED, Randomness, dropout
 from tests.reference import loop as reference
 

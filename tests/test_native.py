@@ -12,8 +12,8 @@ import torch
 from torch.nn import functional
 
 from bearcat.errors import InputError
-from bearcat.models import Network, build_network, fast_path, initialise, native, use_path
-from bearcat.models.networks import SHORTEST, rectified_dropout
+from bearcat.models import native
+from bearcat.models.networks import SHORTEST, Network, build_network, fast_path, initialise, rectified_dropout, use_path
 from bearcat.models.stacked import Randomness, dropped
 from tests.reference import affine
 

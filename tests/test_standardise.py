@@ -13,7 +13,7 @@ from bearcat.errors import InputError
 from bearcat.methods.confusion import Confusion
 from bearcat.methods.recipe import GROUPS, Recipe, Schedule
 from bearcat.methods.standardise import Standardise
-from bearcat.models import select_run
+from bearcat.models.networks import select_run
 from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, train
 

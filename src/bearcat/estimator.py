@@ -33,8 +33,8 @@ from bearcat.deploy.model import Model, save_model
 from bearcat.errors import InputError, suggest
 from bearcat.estimator_arrays import coded, flattened, held_out, seed_of, source_labels, source_rows
 from bearcat.methods.recipe import RECIPES, Recipe, find_recipe
-from bearcat.models import Network, select_run
 from bearcat.models.encoders import find_encoder
+from bearcat.models.networks import Network, select_run
 from bearcat.settings import to_text
 from bearcat.training.evaluate import EpochEnd, predict
 from bearcat.training.loop import Run, Trained, chosen_device, train

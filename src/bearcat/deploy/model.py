@@ -34,7 +34,7 @@ from bearcat.data.prepare import Preparation
 from bearcat.data.recording import Speed
 from bearcat.deploy.metadata import FOLDER, Predictor, check_metadata
 from bearcat.errors import InputError
-from bearcat.models import Network, restore
+from bearcat.models.networks import Network, restore
 from bearcat.storage import (
     digest,
     digest_file,

@@ -47,7 +47,7 @@ class Adversarial(Alignment):
     reduction: str = choice("mean", "sum of means")  # authors' code: over all windows of both domains; text: twice that
 
     def build(self, runs: int, features: int, classes: int, dropout: float) -> nn.Module:  # noqa: ARG002
-        from bearcat.models import DomainClassifier
+        from bearcat.models.networks import DomainClassifier
 
         return DomainClassifier(runs, features, dropout)
 
@@ -69,7 +69,7 @@ class ConditionalAdversarial(Alignment):
     entropy: bool = False  # weights 1 + exp(−entropy), normalised in each domain
 
     def build(self, runs: int, features: int, classes: int, dropout: float) -> nn.Module:
-        from bearcat.models import DomainClassifier
+        from bearcat.models.networks import DomainClassifier
 
         return DomainClassifier(runs, features * classes, dropout)
 
@@ -131,7 +131,7 @@ class Wasserstein(Alignment):
     penalty: float = per_run(10.0)
 
     def build(self, runs: int, features: int, classes: int, dropout: float) -> nn.Module:  # noqa: ARG002
-        from bearcat.models import DomainClassifier
+        from bearcat.models.networks import DomainClassifier
 
         return DomainClassifier(runs, features, 0.0)  # dropout would change the slope between two passes
 

@@ -13,10 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-#ifndef REAL
-#define REAL float
-#endif
-typedef REAL real;
+typedef REAL real; /* float or double */
 
 /* Vector registers, and how many of them a tile of outputs may fill. */
 #if defined(__AVX512F__)
@@ -294,11 +291,7 @@ static int absent(const struct plan *p, long at, long *domain) {
     return window % batch >= p->count[*domain];
 }
 
-#ifdef _OPENMP
 extern int omp_get_thread_num(void);
-#else
-static int omp_get_thread_num(void) { return 0; }
-#endif
 
 void forward(const struct plan *p) {
     for (int layer = 0; layer < LAYERS; layer++) {

@@ -102,7 +102,6 @@ class Call:
     """The plan of a call and everything it points to."""
 
     plan: Plan
-    library: Any
     parts: dict[str, list[Tensor]]
     block: Tensor
     memory: Memory
@@ -161,7 +160,6 @@ def _forward(
         raise ValueError(f"windows {tuple(windows.shape)} of {windows.dtype} are not what the encoder was made for")
     if count.shape[0] != runs or number % domains:
         raise ValueError(f"{number} windows of each run are not {domains} parts of equal size")
-    library = _library(windows.dtype)
     first = length - 14
     pairs = (first - 2) // 2
     times, outputs = (first, first - 2, pairs - 2, pairs - 4), [weight.shape[1] for weight in weights]
@@ -182,14 +180,10 @@ def _forward(
         "last_mean": [runs * number * INPUTS], "lags": [runs * groups * INPUTS * TAPS * INPUTS],
         "scratch": [threads * _aligned(needed)],
     }  # fmt: skip
-    block = memory.take(sum(_aligned(size) for each in lengths.values() for size in each), windows)
-    parts: dict[str, list[Tensor]] = {}
-    at = 0
-    for name, each in lengths.items():
-        parts[name] = []
-        for size in each:
-            parts[name].append(block[at : at + size])
-            at += _aligned(size)
+    aligned = [_aligned(size) for each in lengths.values() for size in each]
+    block = memory.take(sum(aligned), windows)
+    pieces = iter(block[: sum(aligned)].split(aligned))
+    parts = {name: [next(pieces)[:size] for size in each] for name, each in lengths.items()}
     parts |= {
         "count": [count.contiguous()],
         "input": [windows.contiguous()],
@@ -209,8 +203,8 @@ def _forward(
         epsilon=StackedNorm.epsilon,
     )  # fmt: skip
     _point(plan, parts)
-    library.forward(ctypes.byref(plan))
-    return Call(plan, library, parts, block, memory)
+    _library(windows.dtype).forward(ctypes.byref(plan))
+    return Call(plan, parts, block, memory)
 
 
 def _backward(gradient: Tensor, call: Call, weights: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
@@ -220,9 +214,10 @@ def _backward(gradient: Tensor, call: Call, weights: Sequence[Tensor]) -> tuple[
         name: [torch.empty_like(gamma) for gamma in parts["gamma"]] for name in ("of_gamma", "of_beta")
     }
     _point(call.plan, {"gradient": [gradient]} | found)
-    call.library.begin_backward(ctypes.byref(call.plan))
+    library = _library(gradient.dtype)
+    library.begin_backward(ctypes.byref(call.plan))
     last = _prepared_last(call)
-    call.library.backward(ctypes.byref(call.plan))
+    library.backward(ctypes.byref(call.plan))
     of_weights = []
     for weight, groups in zip(weights[:3], parts["of_weight"][:3], strict=True):
         runs, outputs, inputs, taps = weight.shape
@@ -349,9 +344,9 @@ def _library(dtype: torch.dtype) -> Any:
         raise InputError(
             f"the path 'native' needs a C compiler, and '{compiler[0]}' is none; install one or leave the path out"
         ) from error
-    words = [SOURCE.read_bytes(), known, C_NAMES[dtype].encode(), " ".join(FLAGS).encode()]
-    name = f"native-{hashlib.sha256(b'|'.join(words)).hexdigest()[:24]}.so"
-    kept, real = cache_folder().absolute() / name, C_NAMES[dtype]
+    real = C_NAMES[dtype]
+    words = [SOURCE.read_bytes(), known, real.encode(), " ".join(FLAGS).encode()]
+    kept = cache_folder().absolute() / f"native-{hashlib.sha256(b'|'.join(words)).hexdigest()[:24]}.so"
     try:
         kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check_private(kept.parent)
@@ -359,17 +354,13 @@ def _library(dtype: torch.dtype) -> Any:
             return _loaded(kept)
         with tempfile.TemporaryDirectory(dir=kept.parent) as folder:  # others may be doing the same
             made = _compiled(compiler, real, Path(folder))
-            digest = made.with_suffix(".sha256")
-            digest.write_text(hashlib.sha256(made.read_bytes()).hexdigest(), encoding="ascii")
             made.replace(kept)
-            digest.replace(kept.with_suffix(".sha256"))
+            made.with_suffix(".sha256").replace(kept.with_suffix(".sha256"))
         return _loaded(kept)
     except (OSError, ValueError):  # a folder that others can write, or we cannot: every process compiles for itself
         with tempfile.TemporaryDirectory() as folder:
             _check_private(Path(folder))
-            made = _compiled(compiler, real, Path(folder))
-            made.with_suffix(".sha256").write_text(hashlib.sha256(made.read_bytes()).hexdigest(), encoding="ascii")
-            return _loaded(made)
+            return _loaded(_compiled(compiler, real, Path(folder)))
 
 
 def _check_private(folder: Path) -> None:
@@ -406,10 +397,14 @@ def _loaded(path: Path) -> Any:
 
 
 def _compiled(compiler: list[str], real: str, folder: Path) -> Path:
-    """Compiles the library. It uses torch's OpenMP instead of linking its own, so both share one pool of threads."""
+    """Compiles the library and writes its checksum beside it.
+
+    It uses torch's OpenMP instead of linking its own, so both share one pool of threads.
+    """
     made, library = folder / "native.o", folder / "native.so"
     _called([*compiler, *FLAGS, f"-DREAL={real}", "-c", str(SOURCE), "-o", str(made)])
     _called([*compiler, "-shared", str(made), "-o", str(library)])
+    library.with_suffix(".sha256").write_text(hashlib.sha256(library.read_bytes()).hexdigest(), encoding="ascii")
     return library
 
 

@@ -100,26 +100,24 @@ class ConvolutionalEncoder(Accelerated):
     def _fused(self, windows: Tensor, batch_statistics: bool, present: Tensor | None, domains: int) -> Tensor:
         """What _grouped computes, by kernels of our own."""
         runs, number = windows.shape[:2]
+        place = None
         if present is None:
             count = torch.full((runs, domains), number // domains, dtype=torch.int64, device=windows.device)
-            return self._by_kernels(windows, count, batch_statistics)
-        # The kernels want the windows that are there in front; a joint batch of both domains has gaps in the middle.
-        valid = present.view(runs, domains, -1)
-        count = valid.sum(dim=2)
-        place = torch.where(valid, valid.cumsum(dim=2), count[..., None] + (~valid).cumsum(dim=2)) - 1
-        place = (place + torch.arange(0, number, number // domains, device=windows.device)[:, None]).view(runs, number)
-        moved = torch.zeros_like(windows).scatter(1, place[..., None, None].expand_as(windows), windows)
-        values = self._by_kernels(moved, count, batch_statistics)
-        return values.gather(1, place[..., None].expand_as(values))
-
-    def _by_kernels(self, windows: Tensor, count: Tensor, batch_statistics: bool) -> Tensor:
-        """`count` (run, domain): the number of windows present."""
-        convolutions, norms = zip(*self._layers(), strict=True)
+        else:  # the kernels want the windows that are there in front; a joint batch of both domains has gaps inside
+            valid = present.view(runs, domains, -1)
+            count = valid.sum(dim=2)
+            place = torch.where(valid, valid.cumsum(dim=2), count[..., None] + (~valid).cumsum(dim=2)) - 1
+            firsts = torch.arange(0, number, number // domains, device=windows.device)[:, None]
+            place = (place + firsts).view(runs, number, 1)
+            windows = torch.zeros_like(windows).scatter(1, place[..., None].expand_as(windows), windows)
+        layers = zip(*self._layers(), strict=True)
         if self.path == "native":
-            return native.convolved(windows, count, convolutions, norms, batch_statistics, self.memory)
-        from bearcat.models import fused  # needs Triton
+            values = native.convolved(windows, count, *layers, batch_statistics, self.memory)
+        else:
+            from bearcat.models import fused  # needs Triton
 
-        return fused.convolved(windows.contiguous(), count, convolutions, norms, self.precision, batch_statistics)
+            values = fused.convolved(windows.contiguous(), count, *layers, self.precision, batch_statistics)
+        return values if place is None else values.gather(1, place.expand_as(values))
 
     def _grouped(self, windows: Tensor, batch_statistics: bool, present: Tensor | None) -> Tensor:
         """The runs as groups of channels: (run, batch, channel, time) → (run, batch, 128 × POOLED)."""
@@ -369,9 +367,10 @@ def initialise(network: nn.Module, seeds: list[int], stream: int) -> None:
     Weights of other layers than those of models.stacked would depend on what else is drawn, and are refused.
     """
     for module in network.modules():
-        stacked = isinstance(module, StackedConvolution | StackedDense | StackedNorm)
-        for name, _ in module.named_parameters(recurse=False):
-            if not stacked:
+        if isinstance(module, StackedNorm):
+            module.reset()
+        elif not isinstance(module, StackedConvolution | StackedDense):
+            for name, _ in module.named_parameters(recurse=False):
                 raise InputError(
                     f"'{name}' of {type(module).__name__} cannot be initialised run by run; use bearcat.models.stacked"
                 )
@@ -385,6 +384,3 @@ def initialise(network: nn.Module, seeds: list[int], stream: int) -> None:
                     drawn = torch.rand(parameter.shape[1:], generator=generator) * (2 * bound) - bound
                     with torch.no_grad():
                         parameter[run].copy_(drawn)
-    for module in network.modules():
-        if isinstance(module, StackedNorm):
-            module.reset()

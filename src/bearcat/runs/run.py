@@ -34,7 +34,7 @@ from bearcat.data import SplitTask, Windows
 from bearcat.data.recording import healthy_class
 from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.deploy.model import Model, save_model
-from bearcat.models import select_run
+from bearcat.models.networks import select_run
 from bearcat.report.figures import write_reliability
 from bearcat.runs.record import (
     CURVES,

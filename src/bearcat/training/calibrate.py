@@ -17,7 +17,7 @@ from bearcat.calibration import Calibration, Evidence, find_calibrator
 from bearcat.data.tasks import UNKNOWN
 from bearcat.errors import InputError, suggest
 from bearcat.methods.recipe import Recipe
-from bearcat.models import Network
+from bearcat.models.networks import Network
 from bearcat.training.batches import Batches, padded_stack
 from bearcat.training.evaluate import predict
 from bearcat.training.state import Checked, TrainingState

@@ -19,7 +19,7 @@ from bearcat.calibration import CPCS, Calibration, Evidence
 from bearcat.data.recording import Windows, healthy_class
 from bearcat.data.tasks import UNKNOWN, HeldBack, SplitTask
 from bearcat.errors import InputError
-from bearcat.models import Network
+from bearcat.models.networks import Network
 from bearcat.training.batches import Batches
 from bearcat.training.evaluate import mixval, predict, validators
 from bearcat.trust.accuracy import Source, Target, dev_risk

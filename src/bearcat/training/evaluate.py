@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from bearcat.calibration import Calibration, accuracy, brier, ece, nll
 from bearcat.data.tasks import UNKNOWN, HeldBack
-from bearcat.models import Network
+from bearcat.models.networks import Network
 from bearcat.training.batches import Batches, gather, padded_stack
 
 CHUNK = {"cpu": 1024, "cuda": 8192}  # windows of all runs together that go through a network at once

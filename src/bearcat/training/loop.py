@@ -29,8 +29,16 @@ from bearcat.errors import InputError, suggest
 from bearcat.methods import losses
 from bearcat.methods.ingredient import Ingredient, View, stacked
 from bearcat.methods.recipe import Recipe
-from bearcat.models import PRECISIONS, Network, build_network, fast_path, initialise, path_of, use_path
-from bearcat.models.networks import DenseEncoder
+from bearcat.models.networks import (
+    PRECISIONS,
+    DenseEncoder,
+    Network,
+    build_network,
+    fast_path,
+    initialise,
+    path_of,
+    use_path,
+)
 from bearcat.models.stacked import Randomness
 from bearcat.storage import digest, digest_json
 from bearcat.training.batches import Batch, Batches, Feed, data_key, stack_data

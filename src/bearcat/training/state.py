@@ -17,7 +17,7 @@ from bearcat.calibration import Calibration
 from bearcat.data.recording import Integers
 from bearcat.data.tasks import Unlabelled
 from bearcat.errors import InputError
-from bearcat.models import Network, initialise
+from bearcat.models.networks import Network, initialise
 from bearcat.models.stacked import Randomness, mixed
 from bearcat.storage import load_tensors, save_tensors
 from bearcat.training.batches import Batches, gather

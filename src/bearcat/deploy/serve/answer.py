@@ -20,9 +20,9 @@ from pydantic_core import from_json
 
 from bearcat import __version__
 from bearcat.data.bearing import BEARINGS, Bearing
-from bearcat.data.formats import UPLOADS
 from bearcat.data.isolated import Readers
 from bearcat.data.recording import Floats
+from bearcat.data.stream import UPLOADS
 from bearcat.deploy.metadata import Predictor
 from bearcat.deploy.predict import (
     BATCH,
