@@ -17,6 +17,7 @@ import time
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from bearcat.report.choices import SLACK
 from bearcat.runs.grid import only_methods, plan, read_grid
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.training.batches import padded_stack
-from bearcat.training.estimates import estimate_runs, run_evidence, unknown_recordings
+from bearcat.training.estimates import estimate_runs, run_evidence
 from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, stack_key, train
 from bearcat.trust import past
@@ -107,11 +108,8 @@ def scored(specs: list[RunSpec], library: Library, device: torch.device) -> Iter
     values = padded_stack([np.asarray(split.held_back.target_test.values) for split in splits], 0, device)
     evidence = [run_evidence(split, spec.preparation.input) for spec, split in zip(specs, splits, strict=True)]
     target = predict(trained.network, values)
-    found = estimate_runs(
-        trained.network, trained.source_calibration, trained.batches, [split.held_back for split in splits], evidence,
-        trained.finite, predict(trained.network, trained.batches.source_test), target,
-        [unknown_recordings(found, split) for found, split in zip(trained.findings, splits, strict=True)],
-    )  # fmt: skip
+    source = predict(trained.network, trained.batches.source_test)
+    found = estimate_runs(replace(trained, calibration=None), splits, evidence, source, target)
     calibration = trained.source_calibration
     logits = target[0] if calibration is None else calibration.apply(target[0])
     confidence, predicted = (each.cpu().numpy() for each in logits.softmax(dim=-1).max(dim=-1))

@@ -182,7 +182,7 @@ def _forward(
     }  # fmt: skip
     aligned = [_aligned(size) for each in lengths.values() for size in each]
     block = memory.take(sum(aligned), windows)
-    pieces = iter(block[: sum(aligned)].split(aligned))
+    pieces = iter(block[: sum(aligned)].split_with_sizes(aligned))
     parts = {name: [next(pieces)[:size] for size in each] for name, each in lengths.items()}
     parts |= {
         "count": [count.contiguous()],

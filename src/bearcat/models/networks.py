@@ -51,13 +51,10 @@ class Accelerated(nn.Module):
 
     path = "plain"
     precision = "float32"
-    narrow = False  # whether it can keep its activations in bfloat16
 
 
 class ConvolutionalEncoder(Accelerated):
     """Four convolutions and two dense layers: windows (run, batch, channel, time) → features (run, batch, 256)."""
-
-    narrow = True
 
     def __init__(self, runs: int, channels: int, probability: float = 0.5) -> None:
         super().__init__()
@@ -110,13 +107,13 @@ class ConvolutionalEncoder(Accelerated):
             firsts = torch.arange(0, number, number // domains, device=windows.device)[:, None]
             place = (place + firsts).view(runs, number, 1)
             windows = torch.zeros_like(windows).scatter(1, place[..., None].expand_as(windows), windows)
-        layers = zip(*self._layers(), strict=True)
+        convolutions, norms = zip(*self._layers(), strict=True)
         if self.path == "native":
-            values = native.convolved(windows, count, *layers, batch_statistics, self.memory)
+            values = native.convolved(windows, count, convolutions, norms, batch_statistics, self.memory)
         else:
             from bearcat.models import fused  # needs Triton
 
-            values = fused.convolved(windows.contiguous(), count, *layers, self.precision, batch_statistics)
+            values = fused.convolved(windows.contiguous(), count, convolutions, norms, self.precision, batch_statistics)
         return values if place is None else values.gather(1, place.expand_as(values))
 
     def _grouped(self, windows: Tensor, batch_statistics: bool, present: Tensor | None) -> Tensor:

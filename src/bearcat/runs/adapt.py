@@ -14,8 +14,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -78,16 +78,11 @@ def _domain(name: str, catalogue: Catalogue) -> str:
     return find_domain(name, catalogue.domains)
 
 
-@contextmanager
-def no_bar(recipe: str, epochs: int) -> Iterator[None]:  # noqa: ARG001
-    yield None
-
-
 def adapt(
     spec: RunSpec,
     out: Path,
     device: torch.device,
-    bar: Bar = no_bar,
+    bar: Bar = lambda *_: nullcontext(),
     beside: Sequence[RunSpec] = (),
     track: str | None = None,
     library: Library | None = None,

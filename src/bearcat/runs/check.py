@@ -74,21 +74,16 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> dict[str, Any]:
     for name, label in labels.items():
         if label not in classes:
             raise InputError(f"{name}: label '{label}' is no class of the model{suggest(label, classes)}")
-        found = [known for known in diagnosed if known == name or known.endswith(f"/{name}")]
+        found = [recording for recording in diagnosed if recording == name or recording.endswith(f"/{name}")]
         if len(found) != 1:
             problem = "has no windows in the run's predictions" if not found else "names several recordings"
             raise InputError(f"{name}: {problem}{suggest(name, list(diagnosed))}")
         truth[found[0]] = label
     right = [name for name, label in truth.items() if diagnosed[name].most_common(1)[0][0] == label]
     low, high = binomial_interval(len(right), len(truth))
-    windows = [
-        (predicted == truth[name], confidence)
-        for name, predicted, confidence in zip(
-            predictions.recording, predictions.predicted, predictions.confidence, strict=True
-        )
-        if name in truth
-    ]
-    share, confidence = (float(np.mean(column)) for column in zip(*windows, strict=True))
+    known = [number for number, name in enumerate(predictions.recording) if name in truth]
+    hits = [predictions.predicted[number] == truth[predictions.recording[number]] for number in known]
+    share, confidence = float(np.mean(hits)), float(np.mean(predictions.confidence[known]))
     left = [name for name in record["estimates"].get("doubtful_recordings", []) if name not in truth]
     before = record["estimates"].get("labelled", {}).get("before") or record["estimates"]["decision"]
     found_rate = Estimate(len(right) / len(truth), low, high)
@@ -199,15 +194,13 @@ def _verdict(entry: Mapping[str, Any], left: list[str]) -> str:
         "check": f"Label more recordings{', such as ' + ', '.join(left) if left else ''}.",
         "do not use": "Do not use it.",
     }[entry["decision"]]
+    updated = ""
+    if "mean_confidence_updated" in entry:
+        after = f"{100 * entry['mean_confidence_updated']:.0f} %"
+        updated = f" ({after} after the calibration was updated with these labels)"
     return (
         f"{first} {entry['right']} of {entry['recordings']} labelled recordings are diagnosed rightly"
         f" ({100 * entry['low']:.0f} to {100 * entry['high']:.0f} % of such recordings, exact {100 * LEVEL:.0f} %"
         f" interval); {100 * entry['windows_right']:.0f} % of their windows are right, with a mean confidence of"
-        f" {100 * entry['mean_confidence']:.0f} %{_updated(entry)}."
+        f" {100 * entry['mean_confidence']:.0f} %{updated}."
     )
-
-
-def _updated(entry: Mapping[str, Any]) -> str:
-    if entry.get("mean_confidence_updated") is None:
-        return ""
-    return f" ({100 * entry['mean_confidence_updated']:.0f} % after the calibration was updated with these labels)"

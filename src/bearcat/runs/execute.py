@@ -27,7 +27,7 @@ from bearcat.errors import InputError
 from bearcat.report.wording import count
 from bearcat.runs.run import run_stack
 from bearcat.runs.spec import Library, RunSpec
-from bearcat.runs.store import CHECKPOINT, Store, outdated
+from bearcat.runs.store import CHECKPOINT, FAILURE, Store, outdated
 from bearcat.training.evaluate import EpochEnd
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -158,7 +158,7 @@ def _make_ready(execution: Execution, retry_failed: bool) -> None:
                     names = store.set_aside(run)
                     listener.message(f"{state.detail}; the run's files are set aside as {names} and it is repeated")
                 if state.kind in blocking:
-                    store.forget_failure(run)
+                    (store.folder(run) / FAILURE).unlink(missing_ok=True)
         if store.settled(run):
             listener.settled(run, False)
 

@@ -41,8 +41,8 @@ from bearcat.settings import find_name
 from bearcat.storage import write_atomically
 from bearcat.training.loop import Run, stack_key
 
-# Runs in a stack at most, however much memory there is: their results come when the last is finished.
 TABLES: dict[str, dict[str, Any]] = {"input": INPUTS, "encoder": ENCODERS, "calibrator": CALIBRATORS}
+# Runs in a stack at most, however much memory there is: their results come when the last is finished.
 LARGEST = {"cpu": 8, "cuda": 60}
 FILES = (SPEC, PREDICTIONS, CURVES, RECORD)  # of a finished run; the record last
 
@@ -232,13 +232,21 @@ class Cluster:
 
         def ended(tasks: Mapping[Any, RunSpec]) -> Iterator[tuple[Any, str | None]]:
             for task in ray.wait(list(tasks), timeout=1.0)[0] if tasks else ():
-                loss = None
+                loss, spec = None, tasks[task]
                 try:
-                    _take(ray.get(task), tasks[task], execution)
+                    found = ray.get(task)
+                    if isinstance(found, str):
+                        execution.fail(spec, found)
+                    elif found is not None:
+                        for name in FILES:
+                            write_atomically(store.folder(spec.identity) / name, found[name])
+                        execution.listener.settled(spec.identity, True)
+                    if found is not None:
+                        store.drop_stack([spec.identity])
                 except lost as error:
                     loss = type(error).__name__
                 except errors.RayError as error:
-                    execution.fail(tasks[task], error_sentence(error))
+                    execution.fail(spec, error_sentence(error))
                 yield task, loss
 
         def stop(task: Any) -> None:
@@ -281,18 +289,6 @@ def train_remotely(
         if state.record is not None:
             return {name: (store.folder(spec.identity) / name).read_bytes() for name in FILES}
         return state.detail or None
-
-
-def _take(found: dict[str, bytes] | str | None, spec: RunSpec, execution: Execution) -> None:
-    """Writes what a worker returned."""
-    if isinstance(found, str):
-        execution.fail(spec, found)
-    elif found is not None:
-        for name in FILES:
-            write_atomically(execution.store.folder(spec.identity) / name, found[name])
-        execution.listener.settled(spec.identity, True)
-    if found is not None:
-        execution.store.drop_stack([spec.identity])
 
 
 def _connected(cluster: Cluster) -> Any:

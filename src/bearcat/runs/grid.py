@@ -124,13 +124,12 @@ def only_methods(grid: Grid, names: Sequence[str]) -> Grid:
     for name in names:
         if name not in known:
             raise InputError(f"the grid has no method '{name}'{suggest(name, known)}")
-    methods = tuple(method for method in grid.methods if method.name in names)
-    parts = [only_methods(part, [name for name in names if name in _named(part)]) for part in grid.parts]
-    return replace(grid, methods=methods, parts=tuple(part for part in parts if part.methods))
 
+    def restricted(part: Grid) -> Grid:
+        parts = tuple(inner for inner in map(restricted, part.parts) if inner.methods)
+        return replace(part, methods=tuple(method for method in part.methods if method.name in names), parts=parts)
 
-def _named(grid: Grid) -> list[str]:
-    return [method.name for method in grid.methods]
+    return restricted(grid)
 
 
 @contextmanager
@@ -277,13 +276,12 @@ def _each_fault(mix: Mix, dataset: Dataset, library: Library) -> list[Mix]:
     replace(mix, **known).spelled(labels)  # an unknown class is refused before anything is run
     if not any(EACH_FAULT in listed for listed in names.values()):
         return [mix]
-    healthy = healthy_class(labels)
     found = []
     for fault in labels:
         each: dict[str, Any] = {
             key: tuple(fault if name == EACH_FAULT else name for name in listed) for key, listed in names.items()
         }
-        found += [] if fault == healthy else [replace(mix, **each)]
+        found += [] if fault == healthy_class(labels) else [replace(mix, **each)]
     return found
 
 

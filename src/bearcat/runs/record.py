@@ -29,12 +29,14 @@ from bearcat.calibration import Calibration
 from bearcat.data import SplitTask
 from bearcat.data.recording import healthy_class
 from bearcat.errors import InputError
+from bearcat.report.results import BESIDE
 from bearcat.runs.spec import RunSpec
 from bearcat.storage import digest, read_json, write_atomically
 from bearcat.training.estimates import RunEstimates
 from bearcat.training.loop import RESULT_VERSION, Trained
 
 RECORD, PREDICTIONS, CURVES, SPEC = "record.json", "predictions.csv", "curves.csv", "run.json"
+OWN = (BESIDE, f".{SPEC}")  # may stand in a folder that no run has claimed: comparisons of `adapt`, interrupted claims
 COLUMNS = ("recording", "start", "label", "predicted", "confidence", "confidence_uncalibrated", "log_probabilities")
 
 
@@ -62,7 +64,9 @@ def claim(folder: Path, spec: RunSpec) -> None:
             owner = _owner(note)
             if owner != spec.identity and (owner is not None or (folder / RECORD).exists()):
                 raise InputError(f"{folder}: holds another run (other settings, seed or data); choose another --out")
-        elif folder.exists() and (not folder.is_dir() or any(not _expected(path) for path in folder.iterdir())):
+        elif folder.exists() and (
+            not folder.is_dir() or not all(path.name.startswith(OWN) for path in folder.iterdir())
+        ):
             raise InputError(f"{folder}: is not empty and holds no run of bearcat; choose another --out")
         settings = {"identity": spec.identity, "seed": spec.seed} | spec.to_dict()
         write_atomically(note, json.dumps(settings, indent=1, ensure_ascii=False).encode())
@@ -78,11 +82,6 @@ def _owner(note: Path) -> str | None:
         return str(read_json(note)["identity"])
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def _expected(path: Path) -> bool:
-    """Whether a file may stand in a folder that no run has claimed: comparisons of `adapt`, and interrupted claims."""
-    return path.name.startswith(("beside-", f".{SPEC}"))
 
 
 def make_record(

@@ -137,11 +137,7 @@ def evaluate(
     stack = trained.calibration
     plain = {domain: logits for domain, (logits, _) in outputs.items()}
     calibrated = plain if stack is None else {domain: stack.apply(logits) for domain, logits in plain.items()}
-    estimates = estimate_runs(
-        trained.network, trained.source_calibration, trained.batches, [split.held_back for split in splits],
-        evidence, trained.finite, outputs["source"], outputs["target"],
-        [unknown_recordings(found, split) for found, split in zip(trained.findings, splits, strict=True)], stack,
-    )  # fmt: skip
+    estimates = estimate_runs(trained, splits, evidence, outputs["source"], outputs["target"])
     scored = {domain: scores(plain[domain], stack, labels[domain], edges) for domain in labels}
     other = trained.source_calibration if trained.source_calibration is not stack else None
     for domain, found in scored.items() if other is not None else ():

@@ -124,9 +124,6 @@ class Store:
         reason = {"sentence": sentence, "host": socket.gethostname(), "when": time.strftime("%Y-%m-%d %H:%M:%S %z")}
         write_atomically(self.folder(run) / FAILURE, json.dumps(reason, indent=1, ensure_ascii=False).encode())
 
-    def forget_failure(self, run: str) -> None:
-        (self.folder(run) / FAILURE).unlink(missing_ok=True)
-
     def stack(self, runs: Sequence[str]) -> Path:
         """The folder of these runs while they are trained together, in this order; made where it does not exist."""
         folder = self.path / "stacks" / digest_json(list(runs))[:24]
@@ -230,10 +227,9 @@ def results(specs: Sequence[RunSpec], store: Store) -> tuple[list[Result], list[
         state = store.state(spec.identity)
         if state.record is not None:
             found.append(Result(spec.cell, state.record, store.folder(spec.identity)))
-        elif state.kind in ("failed", "damaged"):
-            missing.append(Missing(spec.cell, f"{state.kind}: {state.detail}"))
         else:
-            missing.append(Missing(spec.cell, "running" if state.kind == "running" else "not run"))
+            words = {"running": "running", "missing": "not run"}
+            missing.append(Missing(spec.cell, words.get(state.kind, f"{state.kind}: {state.detail}")))
     return found, missing
 
 

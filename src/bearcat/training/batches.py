@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,8 +28,7 @@ SOURCE, TARGET, COUNTED = 10, 11, 12  # streams of randomness, besides those of 
 FEWEST = 2  # target windows to train with; a batch that is not full is padded
 
 
-@dataclass(frozen=True, eq=False)
-class EpochOrder:
+class EpochOrder(NamedTuple):
     """Which windows the steps of an epoch see: places (run, iteration, batch) and whether each holds a window."""
 
     source: np.ndarray
@@ -119,9 +119,7 @@ class Batch:
 
     def doubled(self) -> Batch:
         """With the source windows twice."""
-        present = self.present
-        if self.source_present is not None and present is not None:
-            present = torch.cat([self.source_present, present], dim=1)
+        present = None if self.present is None else torch.cat([self.present[:, : self.size], self.present], dim=1)
         both, labels = torch.cat([self.source, self.both], dim=1), torch.cat([self.labels, self.labels], dim=1)
         return replace(self, both=both, size=2 * self.size, labels=labels, present=present)
 
@@ -150,30 +148,22 @@ class Feed:
 
     def __init__(self, batches: Batches) -> None:
         self.batches = batches
-        self.device, runs = batches.source_train.device, len(batches.seeds)
-        shape = (batches.iterations, runs, batches.size)
-        self.number = torch.zeros(1, dtype=torch.int64, device=self.device)
-        self.source_index = torch.zeros(shape, dtype=torch.int64, device=self.device)
-        self.target_index = torch.zeros(shape, dtype=torch.int64, device=self.device)
-        self.source_present = torch.zeros(shape, dtype=torch.bool, device=self.device)
-        self.target_present = torch.zeros(shape, dtype=torch.bool, device=self.device)
+        shape, device = (batches.iterations, len(batches.seeds), batches.size), batches.source_train.device
+        self.number = torch.zeros(1, dtype=torch.int64, device=device)
+        self.source_index, self.target_index = torch.zeros(2, *shape, dtype=torch.int64, device=device)
+        self.source_present, self.target_present = torch.zeros(2, *shape, dtype=torch.bool, device=device)
         self.ramps: dict[str, Tensor] = {}
         self.padded: tuple[bool, ...] = ()  # for each step, whether any batch has a place without a window
 
     def fill(self, epoch: int, ramps: Mapping[str, Sequence[float]]) -> None:
         """Draws the epoch's order. `ramps` hold a number for each step, by the names of ingredients."""
         order = self.batches.order(epoch)
-        longest = self.batches.target_train.shape[1]
-        target = np.where(order.target_present, order.target, longest)
-        for memory, drawn in (
-            (self.source_index, order.source),
-            (self.target_index, target),
-            (self.source_present, order.source_present),
-            (self.target_present, order.target_present),
-        ):
+        target = np.where(order.target_present, order.target, self.batches.target_train.shape[1])
+        memories = (self.source_index, self.source_present, self.target_index, self.target_present)
+        for memory, drawn in zip(memories, order._replace(target=target), strict=True):
             memory.copy_(torch.from_numpy(np.ascontiguousarray(drawn.swapaxes(0, 1))))
         for name, values in ramps.items():
-            ramp = self.ramps.setdefault(name, torch.zeros(self.batches.iterations, device=self.device))
+            ramp = self.ramps.setdefault(name, torch.zeros(self.batches.iterations, device=self.number.device))
             ramp.copy_(torch.tensor(values, dtype=ramp.dtype))
         full = order.source_present.all(axis=(0, 2)) & order.target_present.all(axis=(0, 2))
         self.padded = tuple(not step for step in np.atleast_1d(full))
@@ -184,13 +174,12 @@ class Feed:
         self.number += 1
         batches = self.batches
         index, target_index = self._now(self.source_index), self._now(self.target_index)
-        windows, labels = [gather(batches.source_train, index)], gather(batches.source_labels, index)
-        masks = [self.source_present]
+        both, labels = gather(batches.source_train, index), gather(batches.source_labels, index)
+        present = self._now(self.source_present) if padded else None
         if with_target:
-            windows.append(gather(batches.target_train, target_index.clamp(max=batches.target_train.shape[1] - 1)))
-            masks.append(self.target_present)
-        present = torch.cat([self._now(mask) for mask in masks], dim=1) if padded else None
-        both = torch.cat(windows, dim=1) if with_target else windows[0]
+            target = gather(batches.target_train, target_index.clamp(max=batches.target_train.shape[1] - 1))
+            both = torch.cat([both, target], dim=1)
+            present = None if present is None else torch.cat([present, self._now(self.target_present)], dim=1)
         return Batch(both, batches.size, labels, present, target_index)
 
     def ramp(self, name: str) -> Tensor:

@@ -15,13 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bearcat.calibration import CPCS, Calibration, Evidence
+from bearcat.calibration import CPCS, Evidence
 from bearcat.data.recording import Windows, healthy_class
-from bearcat.data.tasks import UNKNOWN, HeldBack, SplitTask
+from bearcat.data.tasks import UNKNOWN, SplitTask
 from bearcat.errors import InputError
-from bearcat.models.networks import Network
-from bearcat.training.batches import Batches
 from bearcat.training.evaluate import mixval, predict, validators
+from bearcat.training.loop import Trained
 from bearcat.trust.accuracy import Source, Target, dev_risk
 from bearcat.trust.checks import MOST_WINDOWS, check_predictions, representations, sample_of
 from bearcat.trust.familiarity import KEPT_WINDOWS, Familiarity, familiarity_record, fit_familiarity
@@ -83,23 +82,17 @@ def unknown_recordings(findings: Mapping[str, Any], split: SplitTask) -> list[in
 
 
 def estimate_runs(
-    network: Network,
-    calibration: Calibration | None,
-    batches: Batches,
-    held_back: Sequence[HeldBack],
-    shapes: Sequence[RunEvidence],
-    finite: Tensor,
-    source: tuple[Tensor, Tensor],
+    trained: Trained, splits: Sequence[SplitTask], shapes: Sequence[RunEvidence], source: tuple[Tensor, Tensor],
     target: tuple[Tensor, Tensor],
-    unknown: Sequence[Sequence[int]],
-    final: Calibration | None = None,
-) -> list[RunEstimates]:
+) -> list[RunEstimates]:  # fmt: skip
     """The estimates of every run of a stack. `source` and `target`: what `predict` says of their test windows.
 
-    `unknown` are recordings of the target that show a class the source lacks: they are not what a model is familiar
-    with. Estimators read probabilities by the source's `calibration`; confidences that users see are by the `final`.
+    Recordings of the target that show a class the source lacks are not what a model is familiar with. Estimators read
+    probabilities by the source's calibration; confidences that users see are by that of the finished network.
     Of the training windows at most KEPT_WINDOWS are used, so that the end of a run stays short however long it was.
     """
+    network, batches, calibration = trained.network, trained.batches, trained.source_calibration
+    final, finite = trained.calibration, trained.finite
     unlabelled, present = batches.target_train[:, :KEPT_WINDOWS], batches.target_present[:, :KEPT_WINDOWS]
     train_logits, train_features = predict(network, unlabelled)
     evidence = Evidence(
@@ -132,19 +125,19 @@ def estimate_runs(
         "target_features": target[1],
         "train_features": train_features,
     }
-    on_host = {name: value.cpu().numpy() for name, value in on_device.items()}
+    on_host, names = {name: value.cpu().numpy() for name, value in on_device.items()}, tuple(validated)
     return [
-        _estimate_run(
-            {name: rows[run] for name, rows in on_host.items()}, tuple(validated), held, shapes[run], unknown[run]
-        )
-        for run, held in enumerate(held_back)
+        _estimate_run({name: rows[run] for name, rows in on_host.items()}, names, split, shapes[run], findings)
+        for run, (split, findings) in enumerate(zip(splits, trained.findings, strict=True))
     ]
 
 
 def _estimate_run(
-    rows: dict[str, np.ndarray], names: tuple[str, ...], held: HeldBack, shapes: RunEvidence, unknown: Sequence[int]
-) -> RunEstimates:
+    rows: dict[str, np.ndarray], names: tuple[str, ...], split: SplitTask, shapes: RunEvidence,
+    findings: Mapping[str, Any],
+) -> RunEstimates:  # fmt: skip
     """The estimates of one run from its own rows of the stack, which end in padding where other runs have more."""
+    held, unknown = split.held_back, unknown_recordings(findings, split)
     windows, of_source = len(held.target_test), rows["source_labels"] != UNKNOWN
     source = Source(rows["source"][of_source], rows["source_labels"][of_source])
     target = Target(rows["target"][:windows], held.target_test.recording, shapes.checks)

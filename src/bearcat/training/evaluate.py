@@ -33,7 +33,6 @@ class EpochEnd:
     student: Network
     teacher: Network | None
     calibration: Calibration | None
-    thresholds: Tensor | None  # (run, class)
     pseudo_labels: Tensor | None  # (run, target window), −1 where none was used in this epoch
     history: dict[str, list[Tensor]]
 
@@ -119,10 +118,8 @@ def watcher(
         networks = {"student": end.student} | ({"teacher": end.teacher} if end.teacher is not None else {})
         for name, network in networks.items():
             calibration = end.calibration if network is (end.teacher or end.student) else None
-            for domain, values, labels in (
-                ("source", end.batches.source_test, end.batches.source_test_labels),
-                ("target", target, target_labels),
-            ):
+            source = end.batches.source_test, end.batches.source_test_labels
+            for domain, (values, labels) in {"source": source, "target": (target, target_labels)}.items():
                 found = scores(predict(network, values)[0], calibration, labels, edges)
                 for score in ("accuracy", "ece", "ece_uncalibrated"):
                     measured[f"{domain}_{score}_{name}"] = found[score]

@@ -29,16 +29,8 @@ from bearcat.errors import InputError, suggest
 from bearcat.methods import losses
 from bearcat.methods.ingredient import Ingredient, View, stacked
 from bearcat.methods.recipe import Recipe
-from bearcat.models.networks import (
-    PRECISIONS,
-    DenseEncoder,
-    Network,
-    build_network,
-    fast_path,
-    initialise,
-    path_of,
-    use_path,
-)
+from bearcat.models import networks
+from bearcat.models.networks import Network, build_network, fast_path, initialise, path_of, use_path
 from bearcat.models.stacked import Randomness
 from bearcat.storage import digest, digest_json
 from bearcat.training.batches import Batch, Batches, Feed, data_key, stack_data
@@ -148,8 +140,7 @@ def train(
     if path is None:
         single = batches.source_train.dtype == torch.float32  # Triton's kernels are for nothing else
         path = fast_path(device) if single or device.type == "cpu" else "plain"
-    use_path([state.student, *state.modules.values()], path, "float32")
-    encoder_path = path_of(state.student.encoder) if getattr(state.student.encoder, "narrow", False) else "plain"
+    encoder_path = path if isinstance(state.student.encoder, networks.ConvolutionalEncoder) else "plain"
     precision = choose_precision(precision or recipe.precision, encoder_path, device)
     use_path([state.student, *state.modules.values()], path, precision)
     ingredients = stack_ingredients(runs, device)
@@ -164,7 +155,7 @@ def train(
 
     late = recipe.calibrate == "end"
     calibrate_from = schedule.epochs if recipe.calibration is None else schedule.calibrate_from
-    small = len(runs) <= FEW_RUNS and isinstance(state.student.encoder, DenseEncoder)
+    small = len(runs) <= FEW_RUNS and isinstance(state.student.encoder, networks.DenseEncoder)
     with matrix_products(precision, device), few_threads(small, device):
         saved_at = time.monotonic()
         feed, recorder = Feed(batches), Recorder(device)
@@ -193,7 +184,7 @@ def train(
             if late and epoch >= calibrate_from:
                 calibrate()
             end = EpochEnd(
-                epoch, batches, state.student, state.teacher, state.calibration, state.thresholds,
+                epoch, batches, state.student, state.teacher, state.calibration,
                 None if state.pseudo_labels is None else state.pseudo_labels[:, :-1], state.history,
             )  # fmt: skip
             for name, value in (watch(end) if watch is not None else {}).items():
@@ -382,8 +373,8 @@ def chosen_device(name: str) -> torch.device:
 
 def checked_precision(wanted: str | None) -> str | None:
     """What was wanted, if there is such a thing; None leaves it to the device."""
-    if wanted is not None and wanted not in PRECISIONS:
-        raise InputError(f"setting 'precision' is '{wanted}'{suggest(wanted, PRECISIONS)}")
+    if wanted is not None and wanted not in networks.PRECISIONS:
+        raise InputError(f"setting 'precision' is '{wanted}'{suggest(wanted, networks.PRECISIONS)}")
     return wanted
 
 
