@@ -31,7 +31,7 @@ from bearcat.runs.execute import Execution, Listener, execute
 from bearcat.runs.executors import Cluster, Local, Stack, bytes_of_run, stack_size
 from bearcat.runs.grid import plan, read_grid
 from bearcat.runs.spec import Library, RunSpec
-from bearcat.runs.store import CHECKPOINT, Store, identify, open_store, outdated, results
+from bearcat.runs.store import CHECKPOINT, Store, identify, open_store, results
 from tests import commands
 from tests.commands import bearcat
 from tests.test_adapt import rows_of
@@ -239,18 +239,6 @@ def test_runs_of_another_result_version_or_of_other_data_are_reported_before_the
         assert site.messages == sentences
         bench_status(site.grid, site.store.path, root)
         assert capsys.readouterr().err == "".join(f"note: {sentence}\n" for sentence in sentences)
-
-
-def test_runs_of_the_first_edition_are_reported(make, whole):
-    site = make()
-    shutil.copytree(whole.store.path, site.store.path, dirs_exist_ok=True)
-    path = site.store.folder(site.specs[0].identity) / "record.json"
-    old = json.loads(path.read_text())
-    old["versions"]["bearcat"], old["settings"] = "0.1.0", {"method": "source-only"}
-    (path.parent.with_name("0" * 24)).mkdir()
-    (path.parent.with_name("0" * 24) / "record.json").write_text(json.dumps(old))
-    (sentence,) = outdated(site.specs, site.store)
-    assert sentence.startswith("1 finished run in this store is of bearcat 0.1.0")
 
 
 def test_results_carry_the_grid_s_names_and_what_is_missing_its_reason(make, whole):

@@ -71,9 +71,6 @@ class Memory:
     def __init__(self) -> None:
         self.free: list[Tensor] = []
 
-    def __deepcopy__(self, _: object) -> Memory:
-        return Memory()
-
     def __reduce__(self) -> tuple[type[Memory], tuple[()]]:
         return Memory, ()
 

@@ -189,7 +189,7 @@ def second_opinion(
     found, compared, contradicted = [], 0, []
     for row in rows:
         physical = _physical(entries[row["recording"]]) if row["recording"] in entries else None
-        nearest = row.get("nearest", row["class"])
+        nearest = row["nearest"]
         line, physics = (None, None) if physical is None else (physical.line(nearest), physical.answer)
         doubt = contradiction(physical, nearest)
         found.append(row | {"line": line, "physics": physics, "contradiction": doubt})

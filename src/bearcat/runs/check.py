@@ -63,7 +63,11 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> dict[str, Any]:
     run, result = folder, read_result(folder).saved
     folder, record = result.folder, read_record(result.folder)
     classes, predictions = record["data"]["classes"], result.predictions
-    earlier = record["estimates"].get("labelled", {}).get("temperature_factor") or 1.0
+    if not predictions.log_probabilities.shape[1]:
+        raise InputError(f"{folder / PREDICTIONS}: has no log_probabilities to calibrate with; train the run again")
+    unlabelled = {"temperature_factor": 1.0, "before": record["estimates"]["decision"]}
+    checked = record["estimates"].get("labelled", unlabelled)
+    earlier, before = checked["temperature_factor"], checked["before"]
     if earlier != 1:  # labels of an earlier check are to be counted once: back to what the run itself said
         spread = _scaled(predictions.log_probabilities, 1 / earlier)
         predictions = replace(predictions, log_probabilities=spread, confidence=np.exp(spread.max(axis=1)))
@@ -84,25 +88,23 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> dict[str, Any]:
     known = [number for number, name in enumerate(predictions.recording) if name in truth]
     hits = [predictions.predicted[number] == truth[predictions.recording[number]] for number in known]
     share, confidence = float(np.mean(hits)), float(np.mean(predictions.confidence[known]))
-    left = [name for name in record["estimates"].get("doubtful_recordings", []) if name not in truth]
-    before = record["estimates"].get("labelled", {}).get("before") or record["estimates"]["decision"]
+    left = [name for name in record["estimates"]["doubtful_recordings"] if name not in truth]
     found_rate = Estimate(len(right) / len(truth), low, high)
     choice = _decision(found_rate, list(truth.values()), recorded_range(record), before)
-    factor, rows_written = _temperature_factor(predictions, truth, classes), list[dict[str, str]]()
+    factor = _temperature_factor(predictions, truth, classes)
+    rows_written, updated = _cooled(folder, predictions, factor, truth)
     entry = {
         "recordings": len(truth), "right": len(right), "low": low, "high": high, "windows_right": share,
         "mean_confidence": confidence, "decision": choice, "temperature_factor": factor, "before": before,
+        "mean_confidence_updated": updated,
     }  # fmt: skip
-    if factor is not None:
-        rows_written, entry["mean_confidence_updated"] = _cooled(folder, predictions, factor, truth)
-        was = record["calibration"] or {"temperature": 1.0}
-        temperature = None if was["temperature"] is None else factor / earlier * was["temperature"]
-        record["calibration"] = {**was, "temperature": temperature, "at_bound": False, "labelled": len(truth)}
+    was = record["calibration"] or {"temperature": 1.0}
+    temperature = None if was["temperature"] is None else factor / earlier * was["temperature"]
+    record["calibration"] = {**was, "temperature": temperature, "at_bound": False, "labelled": len(truth)}
     entry["verdict"] = _verdict(entry, left)
     record["estimates"] |= {"labelled": entry, "decision": choice, "verdict": entry["verdict"]}
     model = _updated_model(run / "model", record, predictions, factor)
-    if factor is not None:
-        write_predictions(folder / PREDICTIONS, rows_written)
+    write_predictions(folder / PREDICTIONS, rows_written)
     write_record(folder, record)
     if folder != run:  # whose record has the same diagnoses, with the lines that support them
         sure = {row["recording"]: {"confidence": row["confidence"]} for row in record["recordings"]}
@@ -117,15 +119,12 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> dict[str, Any]:
     return entry
 
 
-def _temperature_factor(predictions: Predictions, truth: Mapping[str, str], classes: Sequence[str]) -> float | None:
+def _temperature_factor(predictions: Predictions, truth: Mapping[str, str], classes: Sequence[str]) -> float:
     """What the temperature is multiplied by, so that confidences on the labelled recordings are as good as they can be.
 
     The run's own calibration is the prior: a factor of two either way is as likely as not to be exceeded once in three
-    times. A recording counts once, however many windows it has: they are no independent evidence. None where the run
-    was written by an earlier version, whose predictions are without probabilities.
+    times. A recording counts once, however many windows it has: they are no independent evidence.
     """
-    if not predictions.log_probabilities.shape[1]:
-        return None
     windows = Counter(predictions.recording)
     labels = [classes.index(truth[name]) if name in truth else 0 for name in predictions.recording]
     weight = [1 / windows[name] if name in truth else 0.0 for name in predictions.recording]
@@ -151,9 +150,7 @@ def _scaled(log_probabilities: NDArray[Any], factor: float) -> NDArray[Any]:
     return np.asarray(values - np.logaddexp.reduce(values, axis=1, keepdims=True))
 
 
-def _updated_model(
-    folder: Path, record: dict[str, Any], predictions: Predictions, factor: float | None
-) -> Model | None:
+def _updated_model(folder: Path, record: dict[str, Any], predictions: Predictions, factor: float) -> Model | None:
     """The saved model with what it now says of itself and its calibration; the record's diagnoses follow it.
 
     The factor that its temperature has is kept in it, so that a check that was interrupted can be repeated.
@@ -165,19 +162,18 @@ def _updated_model(
     metadata = {
         **model.metadata,
         "refusal": estimates["verdict"] if estimates["decision"] == "do not use" else None,
-        "estimates": {**said, "verdict": estimates["verdict"], "temperature_factor": factor or 1.0},
+        "estimates": {**said, "verdict": estimates["verdict"], "temperature_factor": factor},
     }
-    if factor is not None:
-        before = model.calibration or Calibration.identity(1, len(model.classes))
-        free = torch.zeros_like(before.at_bound)
-        change = factor / said.get("temperature_factor", 1.0)
-        after = replace(before, scale=before.scale / change, bias=before.bias / change, at_bound=free)
-        model = replace(model, calibration=after, calibrator=model.calibrator or "Temperature")
-        spread, of = _scaled(predictions.log_probabilities, factor), np.array(predictions.recording)
-        for row in record.get("recordings", []):
-            if (members := of == row["recording"]).any():  # by its test windows: the others are not kept
-                row["confidence"] = diagnose(tally(spread[members]), model.pooled_temperature).confidence
-    return replace(model, metadata=metadata)
+    before = model.calibration or Calibration.identity(1, len(model.classes))
+    change = factor / said.get("temperature_factor", 1.0)
+    after = replace(
+        before, scale=before.scale / change, bias=before.bias / change, at_bound=torch.zeros_like(before.at_bound)
+    )
+    spread, of = _scaled(predictions.log_probabilities, factor), np.array(predictions.recording)
+    for row in record["recordings"]:
+        if (members := of == row["recording"]).any():  # by its test windows: the others are not kept
+            row["confidence"] = diagnose(tally(spread[members]), model.pooled_temperature).confidence
+    return replace(model, calibration=after, calibrator=model.calibrator or "Temperature", metadata=metadata)
 
 
 def _decision(found: Estimate, labels: Sequence[str], earlier: Estimate | None, before: str) -> str:
@@ -194,13 +190,10 @@ def _verdict(entry: Mapping[str, Any], left: list[str]) -> str:
         "check": f"Label more recordings{', such as ' + ', '.join(left) if left else ''}.",
         "do not use": "Do not use it.",
     }[entry["decision"]]
-    updated = ""
-    if "mean_confidence_updated" in entry:
-        after = f"{100 * entry['mean_confidence_updated']:.0f} %"
-        updated = f" ({after} after the calibration was updated with these labels)"
     return (
         f"{first} {entry['right']} of {entry['recordings']} labelled recordings are diagnosed rightly"
         f" ({100 * entry['low']:.0f} to {100 * entry['high']:.0f} % of such recordings, exact {100 * LEVEL:.0f} %"
         f" interval); {100 * entry['windows_right']:.0f} % of their windows are right, with a mean confidence of"
-        f" {100 * entry['mean_confidence']:.0f} %{updated}."
+        f" {100 * entry['mean_confidence']:.0f} % ({100 * entry['mean_confidence_updated']:.0f} % after the calibration"
+        " was updated with these labels)."
     )

@@ -205,10 +205,8 @@ def outdated(specs: Sequence[RunSpec], store: Store) -> list[str]:
     for folder in (store.path / "runs").glob("*") if specs else ():
         try:
             record = read_json(folder / RECORD)
-            release, version = record["versions"]["bearcat"], record["versions"]["result"]
-            if release.startswith("0.1."):  # their settings are of another shape, so they are not compared
-                reasons[f"in this store {{}} of bearcat {release} and not read by this one"] += 1
-            elif folder.name not in names and digest_json([record["settings"], record["seed"]]) in wanted:
+            version = record["versions"]["result"]
+            if folder.name not in names and digest_json([record["settings"], record["seed"]]) in wanted:
                 newer = f"of result version {version}, and this bearcat makes {RESULT_VERSION}"
                 reason = newer if version != str(RESULT_VERSION) else "of other data"
                 reasons[f"of this grid {{}} {reason}: not used, but to be trained again"] += 1

@@ -253,11 +253,11 @@ def _task_pass(recipe: Recipe, state: TrainingState, batch: Batch, with_target: 
     if recipe.passes == "joint":
         return _view(state, batch, _pass(state, batch.both, batch.present), batch.present)
     batch = batch.doubled() if recipe.doubled else batch
-    if not with_target:
-        return _view(state, batch, _pass(state, batch.source, batch.source_present), batch.source_present)
-    if not recipe.doubled:
+    if with_target and not recipe.doubled:
         return _view(state, batch, _pass(state, batch.both, batch.present, domains=2), batch.present)
     source = _pass(state, batch.source, batch.source_present)
+    if not with_target:
+        return _view(state, batch, source, batch.source_present)
     target = _pass(state, batch.target, batch.target_present)
     logits, features = (torch.cat(pair, dim=1) for pair in zip(source, target, strict=True))
     return _view(state, batch, (logits, features), batch.present)
@@ -283,11 +283,9 @@ def _pass(state: TrainingState, windows: Tensor, present: Tensor | None, domains
 def _view(state: TrainingState, batch: Batch, outputs: tuple[Tensor, Tensor], present: Tensor | None) -> View:
     """What a pass offers to losses; after a pass of the source alone the target's part is empty."""
     labels, selected, probabilities = state.batch_labels or (None, None, None)
-    logits, features = outputs
-    nothing = features.new_zeros(1)
     return View(
-        batch.size, logits, features, present, batch.labels, labels, selected, probabilities, state.student.head,
-        state.randomness, ramp=nothing, shares=state.shares,
+        batch.size, *outputs, present, batch.labels, labels, selected, probabilities, state.student.head,
+        state.randomness, ramp=outputs[1].new_zeros(1), shares=state.shares,
     )  # fmt: skip
 
 
