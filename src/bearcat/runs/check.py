@@ -170,7 +170,7 @@ def _updated_model(folder: Path, record: dict[str, Any], predictions: Prediction
         before, scale=before.scale / change, bias=before.bias / change, at_bound=torch.zeros_like(before.at_bound)
     )
     spread, of = _scaled(predictions.log_probabilities, factor), np.array(predictions.recording)
-    for row in record["recordings"]:
+    for row in record.get("recordings", []):
         if (members := of == row["recording"]).any():  # by its test windows: the others are not kept
             row["confidence"] = diagnose(tally(spread[members]), model.pooled_temperature).confidence
     return replace(model, calibration=after, calibrator=model.calibrator or "Temperature", metadata=metadata)
