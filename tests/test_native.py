@@ -256,6 +256,13 @@ def test_too_little_memory_is_a_memory_error_so_that_stacks_are_halved():
         native.Memory().take(2**55, torch.zeros(1))
 
 
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that need not be fast, compiled in a fifth of the time."""
+    monkeypatch.setattr(native, "FLAGS", ("-O0", *native.FLAGS[1:]))
+
+
+@pytest.mark.usefixtures("hasty")
 def test_a_damaged_or_foreign_library_is_not_loaded_but_made_again(tmp_path, monkeypatch):
     monkeypatch.setenv("BEARCAT_CACHE", str(tmp_path / "cache"))
 
@@ -285,6 +292,7 @@ def test_a_damaged_or_foreign_library_is_not_loaded_but_made_again(tmp_path, mon
         native._library.cache_clear()
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_library_that_others_could_replace_is_not_kept_and_a_link_is_not_followed(tmp_path, monkeypatch):
     shared = tmp_path / "shared"
     (shared / "cache").mkdir(parents=True, mode=0o700)
@@ -307,6 +315,7 @@ def test_a_library_that_others_could_replace_is_not_kept_and_a_link_is_not_follo
         native._library.cache_clear()
 
 
+@pytest.mark.usefixtures("hasty")
 def test_the_file_that_was_compared_is_the_one_that_is_loaded(tmp_path, monkeypatch):
     """Whoever swaps it in between swaps nothing."""
     monkeypatch.setenv("BEARCAT_CACHE", str(tmp_path / "cache"))
