@@ -31,7 +31,7 @@ from bearcat.data.across import BENCHES
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.datasets.simulate import CONDITIONS, Simulated
 from bearcat.data.recording import Recording, resample
-from bearcat.diagnosis.evidence import FEATURES, Evidence, find_evidence, last_order
+from bearcat.diagnosis.evidence import FEATURES, LineEvidence, find_evidence, last_order
 from bearcat.diagnosis.physical import CANNOT_TELL, COEFFICIENTS, STATES, Classifier, state_of
 from bearcat.diagnosis.spectra import TURNS, Plan, Spectra, window_length
 from bearcat.errors import InputError
@@ -53,8 +53,8 @@ class Example:
     rate: float
     rpm: float
     bearing: str
-    whole: Evidence
-    windows: tuple[Evidence, ...]
+    whole: LineEvidence
+    windows: tuple[LineEvidence, ...]
 
 
 def between(drawn: np.random.Generator, low: float, high: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import bearcat
@@ -105,3 +106,9 @@ def test_no_source_file_can_execute_what_it_reads():
             if isinstance(node, ast.keyword):
                 value = isinstance(node.value, ast.Constant) and node.value.value
                 assert (node.arg, value) not in {("allow_pickle", True), ("weights_only", False)}, path
+
+
+def test_no_class_name_is_used_twice():
+    trees = (ast.parse(path.read_text()) for path in ROOT.rglob("*.py"))
+    names = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+    assert [name for name, count in names.items() if count > 1] == []

@@ -52,6 +52,7 @@ def written(tmp_path: Path, text: str) -> Path:
         ("udtl-cwru", 7, 12, 1, 5),
         ("alignments-hit-sm", 22, 6, 2, 5),
         ("published", 12, 2, 1, 5),
+        ("recordings-hit-sm", 2, 6, 1, 5),
     ],
 )
 def test_the_grids_have_the_promised_cells_without_reading_data(tmp_path, name, methods, tasks, inputs, seeds):
@@ -66,6 +67,7 @@ def test_the_paper_is_960_runs_and_every_grid_is_tested():
     assert {path.stem for path in GRIDS.glob("*.toml")} == {
         "smoke", "paper", "ablation-threshold", "ablation-mcc-sdat", "hit-sm", "cwru",
         "paper-fast", "published", "udtl-cwru", "alignments-hit-sm", "calibration", "physics", "across-machines", "plant",
+        "recordings-hit-sm",
     }  # fmt: skip
 
 

@@ -259,9 +259,9 @@ class BandKurtosis(PhysicalInput):
         return band_centres(0.0, self.bands, rate)
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
-        from bearcat.data.torch_forms import BandKurtosis as Kurtosis
+        from bearcat.data.torch_forms import BandKurtosisForm
 
-        return [Kurtosis(self.bands)]
+        return [BandKurtosisForm(self.bands)]
 
 
 @dataclass(frozen=True)
@@ -317,9 +317,9 @@ class EnvelopeOrders(OrderInput):
         return np.tile(np.linspace(self.first, self.last, self.number), self.bands), "shaft order"
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
-        from bearcat.data.torch_forms import EnvelopeOrders as Orders
+        from bearcat.data.torch_forms import EnvelopeOrdersForm
 
-        return [Orders(length, float(rate or 1), self.bands, self.first, self.last, self.number)]
+        return [EnvelopeOrdersForm(length, float(rate or 1), self.bands, self.first, self.last, self.number)]
 
 
 @dataclass(frozen=True)
@@ -340,9 +340,9 @@ class FaultOrders(OrderInput):
         return np.tile(np.arange(len(FAULT_LINES)), self.bands), "line"
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
-        from bearcat.data.torch_forms import FaultOrders as Faults
+        from bearcat.data.torch_forms import FaultOrdersForm
 
-        return [Faults(length, float(rate or 1), self.bands, self.smoothing)]
+        return [FaultOrdersForm(length, float(rate or 1), self.bands, self.smoothing)]
 
 
 def band_centres(lowest: float, bands: int, rate: float | None) -> tuple[np.ndarray, str]:

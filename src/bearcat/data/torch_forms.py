@@ -158,7 +158,7 @@ def squared_envelopes(lines: Tensor, bands: int, oversampled: int = 1) -> Tensor
     return _squared(torch.view_as_real(torch.fft.ifft(torch.view_as_complex(padded))))
 
 
-class BandKurtosis(Part):
+class BandKurtosisForm(Part):
     """log(mean e⁴ / (mean e²)²) of the envelope e of equal bands: 0 for a sine, log 2 for noise, more for impacts."""
 
     def __init__(self, bands: int) -> None:
@@ -212,7 +212,7 @@ class OrderSpectrum(nn.Module):
         return (product[..., :half].square() + product[..., half:].square()).sqrt()
 
 
-class EnvelopeOrders(Part):
+class EnvelopeOrdersForm(Part):
     """Spectra of the envelopes of equal bands at equally spaced orders, in log, standardised in each window."""
 
     def __init__(self, length: int, rate: float, bands: int, first: float, last: float, number: int) -> None:
@@ -231,7 +231,7 @@ class EnvelopeOrders(Part):
         return _over(level, level.square().mean(dim=-1, keepdim=True).sqrt())
 
 
-class FaultOrders(Part):
+class FaultOrdersForm(Part):
     """Levels of the squared envelopes' spectra at FAULT_LINES over the (geometric) mean of levels around, in log.
 
     The window's spectrum is divided by its own smoothed magnitude first, so that the quiet bands count like the loud.

@@ -48,7 +48,7 @@ class FaultEvidence:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class LineEvidence:
     """Of one recording, or of a part of it."""
 
     faults: dict[str, FaultEvidence]
@@ -102,7 +102,7 @@ def bounded(levels: Doubles) -> Doubles:
     return np.clip(levels, 0.0, HIGHEST)
 
 
-def find_evidence(spectra: Spectra, orders: Mapping[str, float]) -> Evidence:
+def find_evidence(spectra: Spectra, orders: Mapping[str, float]) -> LineEvidence:
     """The evidence for each of FAULTS; `orders` are the bearing's kinematic ones."""
     levels, known = levels_over_background(spectra), {**orders, "shaft": 1.0}
     multiples = np.array(MULTIPLES)[:, None]
@@ -134,7 +134,7 @@ def find_evidence(spectra: Spectra, orders: Mapping[str, float]) -> Evidence:
     tried = other_orders(orders)[:, None, None] * multiples * SCALES * spectra.turns
     usual = float(np.mean([bounded(read(levels, place)).mean(axis=1).max() for place in tried]))
     clutter = _clutter(levels[0], known, scale, spectra.turns)
-    return Evidence(found, usual, spectra.windows, float(spectra.kurtosis.max()), clutter, known["FTF"])
+    return LineEvidence(found, usual, spectra.windows, float(spectra.kurtosis.max()), clutter, known["FTF"])
 
 
 def other_orders(orders: Mapping[str, float]) -> Doubles:

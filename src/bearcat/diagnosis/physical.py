@@ -34,7 +34,7 @@ from bearcat.diagnosis.evidence import (
     FEATURES,
     MULTIPLES,
     SEARCH,
-    Evidence,
+    LineEvidence,
     find_evidence,
     last_order,
     levels_over_background,
@@ -81,18 +81,18 @@ class Classifier:
         content = json.loads(COEFFICIENTS.read_text(encoding="utf-8"))
         return Classifier(np.array([content["coefficients"][name] for name in FEATURES]), content["ranges"])
 
-    def probabilities(self, evidence: Evidence) -> Doubles:
+    def probabilities(self, evidence: LineEvidence) -> Doubles:
         """(state,) of STATES."""
         scores = evidence.features() @ self.coefficients
         exponentials = np.exp(scores - scores.max())
         return np.asarray(exponentials / exponentials.sum())
 
-    def state(self, evidence: Evidence) -> str | None:
+    def state(self, evidence: LineEvidence) -> str | None:
         """The likeliest state; None where it is not clear: by the threshold, or as something strikes at no order."""
         found = self.probabilities(evidence)
         return None if found.max() < THRESHOLD or self.aimless(evidence) else STATES[int(found.argmax())]
 
-    def aimless(self, evidence: Evidence) -> bool:
+    def aimless(self, evidence: LineEvidence) -> bool:
         """Whether no fault is likely, and yet something strikes."""
         return bool(self.probabilities(evidence).argmax() == 0 and evidence.kurtosis > IMPULSIVE)
 
@@ -110,7 +110,7 @@ class PhysicalDiagnosis:
     rate: float
     rpm: float  # as stated
     fitted_rpm: float  # at which the lines of the likeliest fault stand out best
-    evidence: Evidence
+    evidence: LineEvidence
     levels: Doubles  # (band, bin) of the envelope spectra over their background; natural logarithms
     turns: float  # bins an order
 
@@ -226,7 +226,7 @@ class PhysicalAnalysis:
             self.rate, self.rpm, speed, evidence, levels_over_background(spectra), spectra.turns,
         )  # fmt: skip
 
-    def _unlike(self, classifier: Classifier, evidence: Evidence) -> Iterator[str]:
+    def _unlike(self, classifier: Classifier, evidence: LineEvidence) -> Iterator[str]:
         """How the recording differs from all that the coefficients were made from."""
         ranges = classifier.ranges
         for name, value, unit in (("rate", self.rate, "Hz"), ("rpm", self.rpm, "rpm")):
@@ -241,7 +241,7 @@ class PhysicalAnalysis:
         if evidence.kurtosis > ranges.get("kurtosis", float("inf")):
             yield f"is more impulsive (kurtosis {evidence.kurtosis:.0f}) than all recordings this was made from"
 
-    def _reason(self, state: str | None, found: Mapping[str, float], evidence: Evidence, aimless: bool) -> str:
+    def _reason(self, state: str | None, found: Mapping[str, float], evidence: LineEvidence, aimless: bool) -> str:
         """The evidence in one sentence."""
         if state in FAULTS:
             return self._describe(str(state), evidence)
@@ -260,7 +260,7 @@ class PhysicalAnalysis:
         shares = f"{WORDS[first]} {100 * found[first]:.0f} %, {WORDS[second]} {100 * found[second]:.0f} %"
         return f"the evidence is not enough ({shares}); the strongest, {level}"
 
-    def _describe(self, fault: str, evidence: Evidence) -> str:
+    def _describe(self, fault: str, evidence: LineEvidence) -> str:
         name, times, modulator = FAULTS[fault]
         found = evidence.faults[fault]
         numbers = [times * number for number in MULTIPLES]

@@ -42,7 +42,7 @@ C_NAMES = {torch.float32: "float", torch.float64: "double"}
 GROUP, MOST, PARTS, INPUTS, TAPS = 8, 128, 4, 64, 3  # as in native.c; the last two are of the last layer
 
 
-class Plan(ctypes.Structure):
+class KernelPlan(ctypes.Structure):
     """`struct plan` of native.c, field by field."""
 
     _fields_ = (
@@ -98,7 +98,7 @@ class Memory:
 class Call:
     """The plan of a call and everything it points to."""
 
-    plan: Plan
+    plan: KernelPlan
     parts: dict[str, list[Tensor]]
     block: Tensor
     memory: Memory
@@ -194,7 +194,7 @@ def _forward(
         "pooled": [windows.new_empty(runs, number, MOST * PARTS)],
         "place": [torch.empty(runs, number, MOST * PARTS, dtype=torch.int32)],
     }
-    plan = Plan(
+    plan = KernelPlan(
         runs=runs, windows=number, domains=domains, channels=channels, length=length, threads=threads,
         batch_statistics=batch_statistics, scratch_size=_aligned(needed), momentum=StackedNorm.momentum,
         epsilon=StackedNorm.epsilon,
@@ -309,7 +309,7 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
     return result
 
 
-def _point(plan: Plan, parts: dict[str, list[Tensor]]) -> None:
+def _point(plan: KernelPlan, parts: dict[str, list[Tensor]]) -> None:
     """Writes the tensors' addresses into the plan."""
     kinds = {name: kind for name, kind, *_ in plan._fields_}
     for name, tensors in parts.items():

@@ -5,7 +5,7 @@ right; where they do not, somebody is wrong. Agreement on the same mistake canno
 
 Some never adapt, and cannot follow a change that the network has followed. Others move the source's classes, each in
 its own way and by its own representation, and fail where the target lacks classes. So both kinds are asked. To add
-one, write a function of a `Sample` and add a row to MODELS.
+one, write a function of a `CheckSample` and add a row to MODELS.
 
 >>> samples = {name: sample_of(source, labels, target, recording, asked) for name, … in …}
 >>> check_predictions(samples)["spectral shape, linear"]
@@ -33,7 +33,7 @@ LEAST_SHARE = 1e-6  # of a class in EM
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class CheckSample:
     """A run's windows in one representation: labelled source, unlabelled target, and the windows asked about.
 
     `source`, `asked` (window, point) are standardised by the source. Names that end in `_axes` are windows in the
@@ -54,7 +54,7 @@ class Sample:
 
 def sample_of(
     source: NDArray[Any], labels: Integers, target: NDArray[Any], recording: Integers, asked: NDArray[Any]
-) -> Sample | None:
+) -> CheckSample | None:
     """From windows (window, …) in one representation; None where the source's are all alike."""
     from sklearn.covariance import ledoit_wolf
 
@@ -81,7 +81,7 @@ def sample_of(
 
     unlabelled, judged = (scale(_fewer(windows)) for windows in (target, asked))
     own = (judged - unlabelled.mean(axis=0)) / np.maximum(unlabelled.std(axis=0), 1e-6)
-    return Sample(
+    return CheckSample(
         classes, places, recording, scaled, judged, axes_of(own), axes_of(unlabelled), axes_of(judged),
         axes_of(centres),
     )  # fmt: skip
@@ -98,7 +98,7 @@ def principal(rows: Floats) -> tuple[Floats, Floats]:
     return values, axes @ rows / np.sqrt(np.maximum(values, np.finfo(np.float64).tiny))[:, None] if wide else axes
 
 
-def neighbours(sample: Sample) -> Integers:
+def neighbours(sample: CheckSample) -> Integers:
     """The class of most of the nearest source windows."""
     from sklearn.neighbors import KNeighborsClassifier
 
@@ -106,7 +106,7 @@ def neighbours(sample: Sample) -> Integers:
     return np.asarray(model.fit(sample.source, sample.labels).predict(sample.asked))
 
 
-def moved(sample: Sample, from_mean: bool, own: bool) -> Integers:
+def moved(sample: CheckSample, from_mean: bool, own: bool) -> Integers:
     """Linear discriminants moved to the target's recordings by self-training (`moved_centres`)."""
     start = _mean_offset(sample) if from_mean else np.zeros(sample.centres.shape[1])
     found = moved_centres(sample.target_axes, sample.recording, sample.centres, start, own)
@@ -115,7 +115,7 @@ def moved(sample: Sample, from_mean: bool, own: bool) -> Integers:
 
 # All but the neighbours are linear discriminants with a covariance shrunk as its data ask for (Ledoit and Wolf): not
 # adapted; the target's mean put where the source's is; every point of the target standardised by the target; moved.
-MODELS: dict[str, Callable[[Sample], Integers]] = {
+MODELS: dict[str, Callable[[CheckSample], Integers]] = {
     "linear": lambda sample: nearest_centre(sample.asked_axes, sample.centres),
     "neighbours": neighbours,
     "centred": lambda sample: nearest_centre(sample.asked_axes, sample.centres + _mean_offset(sample)),
@@ -127,7 +127,7 @@ MODELS: dict[str, Callable[[Sample], Integers]] = {
 }
 
 
-def check_predictions(samples: Mapping[str, Sample | None]) -> dict[str, Integers]:
+def check_predictions(samples: Mapping[str, CheckSample | None]) -> dict[str, Integers]:
     """What every model says of the windows asked about, for each representation."""
     return {
         f"{name}, {kind}": sample.classes[model(sample)]
@@ -188,7 +188,7 @@ def representations(values: NDArray[Any], shapes: NDArray[Any], kind: str, span:
     return found
 
 
-def _mean_offset(sample: Sample) -> Floats:
+def _mean_offset(sample: CheckSample) -> Floats:
     return np.asarray(sample.target_axes.mean(axis=0) - sample.centres.mean(axis=0))
 
 
