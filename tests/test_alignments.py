@@ -35,6 +35,7 @@ from bearcat.training.loop import Run, new_state, train
 from tests.reference import alignments as reference
 from tests.test_train import CPU, RAGGED, live, same_weights, still, toy
 
+pytestmark = pytest.mark.usefixtures("narrow_classifier")
 RANDOM = np.random.default_rng(0)
 SIZE, COUNTS = 8, (6, 5)  # places of a domain, windows of which are there
 NEW = [*GROUPS["Table 1"], *GROUPS["alignments"], "CAT*-views", "CAT*-TransCal"]  # every new ingredient and calibrator

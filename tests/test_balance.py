@@ -20,6 +20,8 @@ from tests.reference.balance import balanced_pass, repeated
 from tests.reference.loop import best_temperature
 from tests.test_train import CPU, RAGGED, SHORT, assert_equal_to_twin, still, toy
 
+pytestmark = pytest.mark.usefixtures("narrow_classifier")
+
 
 def uneven(windows: int = 41, seed: int = 0, keep: int = 3) -> TrainingData:
     """The toy task with few windows of its last class, in training and in test."""

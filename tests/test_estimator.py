@@ -40,6 +40,7 @@ with sklearn.config_context():  # skada switches metadata routing on for everybo
     )
     from skada.model_selection import StratifiedDomainShuffleSplit
 
+pytestmark = pytest.mark.usefixtures("narrow_classifier")
 LENGTH = 80
 QUICK = {"input": "frequency", "epochs": 2, "batch_size": 16}
 DOCUMENT = Path(__file__).parents[1] / "docs" / "estimator.md"

@@ -29,6 +29,7 @@ from bearcat.training.state import TrainingState
 from tests.reference import loop as reference
 from tests.reference.balance import repeated
 
+pytestmark = pytest.mark.usefixtures("narrow_classifier")
 CPU = torch.device("cpu")
 SHORT = Schedule(epochs=12, batch=16, align_from=2, label_from=4, calibrate_from=7, drops=(6, 10))
 

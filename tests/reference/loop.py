@@ -31,6 +31,7 @@ Calibration = Callable[[Tensor], Tensor]  # logits (n, classes) -> logits (n, cl
 Fit = Callable[[Tensor, Tensor], Calibration]  # logits (n, classes), labels (n,) -> the fitted calibration
 State = dict[str, Tensor]
 LOSSES = ("supervised", "pseudo", "mcc", "domain")
+WIDTH = 1024  # of the domain classifier's layers
 
 
 # --- settings and data ------------------------------------------------------------------------------------------------
@@ -159,7 +160,7 @@ class DomainClassifier(nn.Module):
 
     def __init__(self, dropout: float = 0.5) -> None:
         super().__init__()
-        self.dense = nn.ModuleList([nn.Linear(256, 1024), nn.Linear(1024, 1024), nn.Linear(1024, 1)])
+        self.dense = nn.ModuleList([nn.Linear(256, WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 1)])
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, features: Tensor) -> Tensor:

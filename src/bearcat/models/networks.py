@@ -38,6 +38,7 @@ from bearcat.models.stacked import (
 )
 
 FEATURES = 256
+DOMAIN_WIDTH = 1024  # of the domain classifier's layers
 POOLED = 4  # points left of the time axis
 SHORTEST = CNN.shortest
 
@@ -273,7 +274,7 @@ class DomainClassifier(Accelerated):
     def __init__(self, runs: int, features: int = FEATURES, probability: float = 0.5) -> None:
         super().__init__()
         self.probability = probability
-        sizes = [(features, 1024), (1024, 1024), (1024, 1)]
+        sizes = [(features, DOMAIN_WIDTH), (DOMAIN_WIDTH, DOMAIN_WIDTH), (DOMAIN_WIDTH, 1)]
         self.dense = nn.ModuleList(StackedDense(runs, *size) for size in sizes)
 
     def forward(self, features: Tensor, randomness: Randomness | None) -> Tensor:
