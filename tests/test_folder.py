@@ -156,6 +156,10 @@ def test_the_speed_may_be_a_channel_of_the_same_file(tmp_path):
     assert abs(windows.values - prepare([replace(first, rate=1000.0, speed=None)], chosen).values).max() > 0.01
     named = load(Folder(root=tmp_path, rpm="n").catalogue())
     assert named[0].rpm == first.rpm
+    np.savez(tmp_path / "nothing-else.npz", n=speed)
+    manifest(tmp_path, "path,domain,rpm\nnothing-else.npz,a,n\n")
+    with pytest.raises(InputError, match=r"nothing-else\.npz"):
+        load(Folder(root=tmp_path).catalogue())
 
 
 @pytest.mark.parametrize(

@@ -721,6 +721,7 @@ def test_a_model_that_its_run_refused_is_served_with_its_verdict_in_sight(browse
     texts = {field.key: field.value for field in graph.metadata_props}
     careful = "The target may be all healthy."
     found = {"refusal": sentence, "cautions": [careful], "rpm": 1500.0}
+    found["preparation"] = json.loads(texts["preparation"]) | {"rate": RATE}
     found["bearing"] = {"balls": 8, "ball_diameter": 6.75, "pitch_diameter": 28.5, "contact_angle": 0.0}
     onnx.helper.set_model_props(graph, texts | {name: json.dumps(value) for name, value in found.items()})
     onnx.save(graph, tmp_path / "model.onnx")
@@ -737,6 +738,7 @@ def test_a_model_that_its_run_refused_is_served_with_its_verdict_in_sight(browse
         signal = Simulated(seconds=2.0, rate=RATE, severities=(2.0,)).recording("N15_M07_F10", "outer-1").signal
         answer = running.upload("a.wav", as_wav(signal)).json()
         assert answer["physical"]["state"] == "outer race", "by the speed and the bearing of the model"
+        assert running.upload("a.npy", as_npy(signal)).json()["physical"]["state"] == "outer race", "and by its rate"
         assert running.windows({"windows": noise(LENGTH)[None].tolist()}).json()["notes"] == [sentence, careful]
         with Opened(browser, running) as opened:
             opened.page.wait_for_selector("#refusal", state="visible")
