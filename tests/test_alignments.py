@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -493,3 +493,8 @@ def test_transcal_of_a_stack_is_that_of_each_run(evidence):
         alone = TransCal().fit(Evidence(**{name: value[run : run + 1] for name, value in evidence.items()}))
         torch.testing.assert_close(alone.temperature[0], together.temperature[run])
     assert CALIBRATORS["TransCal"] is TransCal
+
+
+def test_every_rule_of_selection_can_be_chosen():
+    (known,) = (each.metadata["known"] for each in fields(SelfTraining) if each.name == "select")
+    assert set(known) == {"confidence", *selection.RULES}

@@ -52,10 +52,13 @@ class Accelerated(nn.Module):
 
     path = "plain"
     precision = "float32"
+    narrow = False  # whether it can keep its activations in bfloat16
 
 
 class ConvolutionalEncoder(Accelerated):
     """Four convolutions and two dense layers: windows (run, batch, channel, time) → features (run, batch, 256)."""
+
+    narrow = True
 
     def __init__(self, runs: int, channels: int, probability: float = 0.5) -> None:
         super().__init__()

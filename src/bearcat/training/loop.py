@@ -140,7 +140,7 @@ def train(
     if path is None:
         single = batches.source_train.dtype == torch.float32  # Triton's kernels are for nothing else
         path = fast_path(device) if single or device.type == "cpu" else "plain"
-    encoder_path = path if isinstance(state.student.encoder, networks.ConvolutionalEncoder) else "plain"
+    encoder_path = path if getattr(state.student.encoder, "narrow", False) else "plain"
     precision = choose_precision(precision or recipe.precision, encoder_path, device)
     use_path([state.student, *state.modules.values()], path, precision)
     ingredients = stack_ingredients(runs, device)
