@@ -1,8 +1,8 @@
 """`bearcat` on the command line, in a process of its own: by its words, exit status, output and error.
 
-Importing torch takes a process some four seconds, and the tests start a hundred of them. So a server is started once,
-which imports what commands import and nothing else, and each command is a fork of it: as much a process as any other,
-with its folder and its environment, that can be killed. `fresh` starts Python anew, for what is about starting.
+Importing torch takes a process some four seconds, and the tests start a hundred of them. So before its first test this
+process imports what commands import and forks a server, and each command is a fork of that: as much a process as any
+other, with its folder and its environment, that can be killed. `fresh` starts Python anew, for what is about starting.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ import multiprocessing
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from multiprocessing import forkserver
+from contextlib import suppress
+from multiprocessing import connection, forkserver, resource_tracker
 from pathlib import Path
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["tests.preloaded"])
 PYTHON = [sys.executable, "-c", "from bearcat.cli import main; main()"]
 
 
@@ -61,9 +62,32 @@ def start(
     return process
 
 
+def start_server() -> None:
+    """Python's fork server, but forked from this process, of whose files it keeps no other open."""
+    import tests.preloaded  # noqa: F401
+
+    resource_tracker.ensure_running()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address := connection.arbitrary_address("AF_UNIX"))
+        listener.listen()
+        ours, theirs = listener.fileno(), os.pipe()
+        process = os.fork()
+        if not process:
+            try:
+                for number in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
+                    if number > 2 and number not in (ours, theirs[0]):
+                        with suppress(OSError):  # of the listing itself
+                            os.close(number)
+                forkserver.main(ours, theirs[0], [])
+            finally:
+                os._exit(0)
+        os.close(theirs[0])
+    known = forkserver._forkserver
+    known._forkserver_address, known._forkserver_alive_fd, known._forkserver_pid = address, theirs[1], process
+
+
 def server() -> int:
     """The process that commands, and workers of the executor `Local`, are forked from."""
-    forkserver.ensure_running()
     return int(forkserver._forkserver._forkserver_pid)
 
 
@@ -89,6 +113,7 @@ def _command(
         stream.reconfigure(encoding="utf-8")
     os.environ.clear()
     os.environ.update(environment)
+    tempfile.tempdir = None  # by its environment, not its parent's
     os.chdir(folder)
     if not pictures:
         sys.modules["matplotlib"] = None  # type: ignore[assignment]

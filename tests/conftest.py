@@ -11,25 +11,19 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
-import torch
 
-from bearcat.cli import main
-from bearcat.data.recording import Recording
-from bearcat.errors import InputError
-from bearcat.models import native, networks
-from bearcat.report.drawing import ReportFigure
-from tests.reference import loop as reference
-
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the process that only hands out tests need not load torch, nor what uses it
+    import numpy as np
     from playwright.sync_api import Browser
 
+    from bearcat.data.recording import Recording
+    from bearcat.deploy.model import Model
+
 # Small tensors gain nothing from a second thread, and a thread that waits for a busy core loses a lot.
-os.environ["OMP_NUM_THREADS"] = "1"  # for commands the tests start
-torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"
 
 REAL = Path(os.environ.get("BEARCAT_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
@@ -53,6 +47,13 @@ LONGEST = (
     "test_hostile", "test_predict", "test_export", "test_benchmarks", "test_smoke", "test_seams", "test_alignments", "test_choose",
     "test_trust", "test_cli", "test_calibration", "test_figures", "test_reference_loop", "test_plant", "test_balance", "test_native",
 )  # fmt: skip
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if hasattr(session.config, "workerinput") or not session.config.getoption("numprocesses", None):
+        from tests import commands
+
+        commands.start_server()  # now, before a test has started a thread
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -81,6 +82,9 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def narrow_classifier() -> Iterator[None]:
     """A domain classifier of 64 units instead of 1024, in the loop and in its twin: the same code in less time."""
+    from bearcat.models import networks
+    from tests.reference import loop as reference
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(networks, "DOMAIN_WIDTH", 64)
         patch.setattr(reference, "WIDTH", 64)
@@ -90,7 +94,36 @@ def narrow_classifier() -> Iterator[None]:
 @pytest.fixture
 def blank_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are composed but come out blank, for tests that read the page around them: rendering takes its most."""
+    from bearcat.report.drawing import ReportFigure
+
     monkeypatch.setattr(ReportFigure, "render", lambda _, kind: BLANK[kind])
+
+
+@pytest.fixture(scope="session")
+def _graphs() -> dict[tuple[object, ...], Any]:
+    """By what a model computes, its graph."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def traced_once(_graphs: dict[tuple[object, ...], Any]) -> Iterator[None]:
+    """Models that compute the same are traced once, in some three seconds; what else a file says is written anew."""
+    from bearcat.deploy import export
+
+    def traced(model: Model) -> Any:
+        tensors = model.network.state_dict() | (model.calibration.state() if model.calibration else {})
+        tensors.pop("at_bound", None)
+        computed = tuple((name, value.numpy().tobytes()) for name, value in tensors.items())
+        key = (model.encoder, model.input, model.preparation.length, model.preparation.rate or model.rate, computed)
+        if key not in _graphs:
+            _graphs[key] = honest(model)
+        _graphs[key].model.metadata_props.clear()
+        return _graphs[key]
+
+    honest = export._traced
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(export, "_traced", traced)
+        yield
 
 
 @pytest.fixture
@@ -108,6 +141,11 @@ def real_data() -> Callable[[str], Path]:
 @pytest.fixture(scope="session")
 def _kernels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The compiled CPU kernels, where there is a C compiler: seconds that every worker and command would spend again."""
+    import torch
+
+    from bearcat.errors import InputError
+    from bearcat.models import native
+
     base = tmp_path_factory.getbasetemp()
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kernels"
     shared.mkdir(mode=0o700, exist_ok=True)
@@ -136,6 +174,10 @@ def make_recording(
     domain: str = "a", rate: float | None = 1000.0, origin: str | None = None,
 ) -> Recording:  # fmt: skip
     """A recording of noise, or of the given samples."""
+    import numpy as np
+
+    from bearcat.data.recording import Recording
+
     if signal is None:
         signal = np.random.default_rng(seed).standard_normal(samples)
     return Recording(
@@ -147,6 +189,7 @@ def make_recording(
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """The command line in this process: words → exit status, standard output, standard error."""
+    from bearcat.cli import main
 
     def call(*words: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["bearcat", *map(str, words)])

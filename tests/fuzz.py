@@ -141,13 +141,13 @@ def attack(count: int, seed: int, clients: int, seconds: float) -> int:
     """Sends so many mutations of each format; 0 where every one was answered, none by 500, in bounded memory."""
     from bearcat.deploy.export import export_onnx
     from tests.test_artefact import familiar_with, made_model, raw_windows
-    from tests.test_serve import BINARY, Server
+    from tests.test_serve import BINARY, START, Server
 
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         model = made_model(recipe="CAT*-Temperature", task="a → b")
         export_onnx(familiar_with(model, raw_windows(model, 600)), folder / "model.onnx")
-        server = Server(folder, folder / "model.onnx")
+        server = Server(folder, folder / "model.onnx", code=START)
         formats = len({format_of(name) for name in honest_files()})
         end = time.monotonic() + seconds
         source, lock, left = mutations(seed), threading.Lock(), [count * formats]

@@ -1,7 +1,9 @@
-"""What commands import, imported once, by the server that forks a process for each command (tests/commands.py)."""
+"""What commands import, imported once, before the server is forked that forks a process for each command (tests/commands.py)."""
 # ruff: noqa: F401
 
 import gc
+import logging
+from functools import cache
 
 import jinja2
 import matplotlib.backends.backend_agg
@@ -23,17 +25,26 @@ import tensorboard.summary.writer.event_file_writer
 import torch._dynamo  # torch.optim imports it, in two seconds
 import torch.export._trace
 import torch.onnx._internal.exporter._core
+from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 import bearcat.cli.bench
 import bearcat.cli.data
 import bearcat.cli.model
 import bearcat.cli.train
 import bearcat.deploy.predict
+import bearcat.deploy.serve.run
 import bearcat.diagnosis.physical
 import bearcat.methods.selection
 import bearcat.report.bench_page
 import bearcat.report.run_page
 import bearcat.runs.adapt
 import bearcat.runs.executors
+from bearcat.deploy.export import OPSET
+
+# The table of operators that torch.onnx makes anew for every graph, in a second: made once.
+ONNXRegistry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))  # type: ignore[method-assign]
+logging.disable()  # it speaks of packages that no graph here needs
+ONNXRegistry.from_torchlib(opset_version=OPSET)
+logging.disable(logging.NOTSET)
 
 gc.freeze()  # a collection in a fork would touch, and so copy, the memory of all of it

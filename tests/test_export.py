@@ -30,6 +30,8 @@ from bearcat.trust.pooling import diagnose, tally
 from tests.reference.windows import prepared
 from tests.test_artefact import familiar_with, made_model, raw_windows, save_model
 
+pytestmark = pytest.mark.usefixtures("traced_once")
+
 PARITY = 1e-5
 MADE_BY = {
     "recipe": "CAT",

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import resource
+import signal
 import socket
 import struct
 import subprocess
@@ -44,6 +45,8 @@ from tests.conftest import make_recording
 from tests.test_artefact import made_model, save_model
 from tests.test_isolated import MAT_HEAD, matrix, part
 from tests.test_serve import LENGTH, RATE, START, Server, as_npy, as_wav, noise, refused
+
+pytestmark = pytest.mark.usefixtures("traced_once")
 
 DESCRIPTORS = 600  # of the server below; its connections are fewer
 CRASH = MAT_HEAD + matrix(6, (1, 1), part(99, bytes(8)))  # a data type that there is not: 479 bytes were enough
@@ -452,7 +455,7 @@ def test_work_ends_with_its_client_and_a_killed_server_leaves_no_uploads(models,
         )
         server.until(1)
         assert list(server.temporary.rglob("*.wav"))
-        server.process.kill()
+        server.process.send_signal(signal.SIGKILL)
         server.stop(ask=False)
     end = time.monotonic() + 20
     while list(server.temporary.iterdir()):

@@ -41,6 +41,8 @@ from tests.test_artefact import familiar_with, made_model, save_model
 from tests.test_cli import bearcat
 from tests.test_formats import write_24_bits
 
+pytestmark = pytest.mark.usefixtures("traced_once")
+
 quick = settings(max_examples=40, deadline=None)
 
 
