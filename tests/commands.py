@@ -51,12 +51,13 @@ def bearcat(
 
 def start(
     *words: object, folder: Path | None = None, output: Path | str = os.devnull, errors: Path | str = os.devnull,
-    largest_file: int = -1, pictures: bool = True,
+    largest_file: int = -1, pictures: bool = True, forks: bool = False,
 ) -> multiprocessing.context.ForkServerProcess:  # fmt: skip
-    """The command, running in a process group of its own; files may grow to `largest_file` bytes."""
+    """The command, running in a process group of its own; files may grow to `largest_file` bytes. What the command
+    `forks` itself, the executor `Local` for one, is forked from it, too."""
     process = SERVER.Process(
         target=_command,
-        args=([*map(str, words)], str(folder or Path.cwd()), dict(os.environ), str(output), str(errors), largest_file, pictures),
+        args=([*map(str, words)], str(folder or Path.cwd()), dict(os.environ), str(output), str(errors), largest_file, pictures, forks),
     )  # fmt: skip
     process.start()
     return process
@@ -100,7 +101,8 @@ def ended(target: Callable[..., None], *words: object) -> int | None:
 
 
 def _command(
-    words: list[str], folder: str, environment: dict[str, str], output: str, errors: str, largest_file: int, pictures: bool
+    words: list[str], folder: str, environment: dict[str, str], output: str, errors: str, largest_file: int,
+    pictures: bool, forks: bool,
 ) -> None:  # fmt: skip
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -117,6 +119,8 @@ def _command(
     os.chdir(folder)
     if not pictures:
         sys.modules["matplotlib"] = None  # type: ignore[assignment]
+    if forks:
+        start_server()
     sys.argv = ["bearcat", *words]
     from bearcat.cli import main
 

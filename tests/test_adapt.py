@@ -245,7 +245,7 @@ def test_an_unlabelled_target_has_no_scores(tmp_path):
         signal = entry.read().signal
         np.save(place / f"{entry.label}.npy", np.stack([signal[::-1], signal]))
     words = ("adapt", "--data", tmp_path / "mine", "--source", "N15_M07_F10", "--target", "N09_M07_F10", "--input",
-             "frequency", "--window", "256", "--epochs", "3", "--recipe", "DANN", "--rpm", "1500", "--bearing", "6205",
+             "frequency", "--window", "256", "--epochs", "3", "--recipe", "dense-MCC", "--rpm", "1500", "--bearing", "6205",
              "--channel", "2", "--rate", "16000", "--out", tmp_path / "out")  # fmt: skip
     result = bearcat(*words, pictures=False)
     assert result.returncode == 0, result.stderr
@@ -278,7 +278,7 @@ def test_two_sources_adapt_to_a_third_machine_and_every_choice_is_recorded(tmp_p
         if entry.label == "healthy" or names[entry.domain] != "fan-1500rpm":
             np.savez(place / f"{entry.label}.npz", x=signal, fs=16_000.0)
     words = ["adapt", "--data", tmp_path / "mine", "--source", "mill-1500rpm", "--source", "fan-1500rpm", "--target",
-             "fan-low", "--input", "frequency", "--window", "256", "--epochs", "2", "--recipe", "DANN", "--out",
+             "fan-low", "--input", "frequency", "--window", "256", "--epochs", "2", "--recipe", "dense-MCC", "--out",
              tmp_path / "out"]  # fmt: skip
     result = bearcat(*words)
     assert result.returncode == 0, result.stderr

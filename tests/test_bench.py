@@ -171,10 +171,10 @@ class Command:
             time.sleep(0.01)
 
 
-def start(site: Site, *more: object, **limits: int) -> Command:
+def start(site: Site, *more: object, **settings: Any) -> Command:
     place = site.store.path.parent
     output, errors = place / f"{site.store.path.name}.out", place / f"{site.store.path.name}.err"
-    return Command(commands.start(*site.words(*more), output=output, errors=errors, **limits), output, errors)
+    return Command(commands.start(*site.words(*more), output=output, errors=errors, **settings), output, errors)
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 90) -> None:
@@ -506,7 +506,7 @@ def test_two_processes_on_one_store_train_each_run_once(make, whole):
 @pytest.mark.slow
 def test_ctrl_c_stops_processes_cleanly_and_says_how_to_go_on(make):
     site = make(GRID.replace("epochs = 4", "epochs = 200"))
-    command = start(site, "--executor", "local", "--jobs", "1", "--device", "cpu")
+    command = start(site, "--executor", "local", "--jobs", "1", "--device", "cpu", forks=True)
     command.wait_for_checkpoint(site)
     workers = descendants(command.process.pid)
     os.killpg(command.process.pid, signal.SIGINT)  # as a terminal does: to all of them

@@ -174,7 +174,7 @@ def test_a_plain_format_is_read_in_a_child_too_where_it_was_uploaded(tmp_path):
 
 def test_mutations_of_every_format_are_samples_or_a_sentence(tmp_path):
     """Some seconds of what `make fuzz` does for longer; a new seed every day."""
-    seed, end, count = int(time.time()) // 86_400, time.monotonic() + 4, 0
+    seed, end, count = int(time.time()) // 86_400, time.monotonic() + 2, 0
     sentences: dict[tuple[str, str], int] = {}
     with Readers(1, 2**22, plain=1) as readers:
         for name, content in fuzz.mutations(seed):
