@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import resource
+import runpy
 import signal
 import socket
 import subprocess
@@ -49,15 +50,34 @@ def bearcat(
     return result
 
 
+def python(
+    script: Path | str,
+    *words: object,
+    folder: Path | None = None,
+    status: tuple[int, ...] = (0,),
+    pictures: bool = True,
+) -> str:
+    """What a script (or `bearcat`) prints, to both streams together."""
+    named = None if script == "bearcat" else str(script)
+    with tempfile.NamedTemporaryFile("r", encoding="utf-8") as printed:
+        place = Path(printed.name)
+        process = start(*words, folder=folder, output=place, errors=place, pictures=pictures, script=named)
+        process.join(300)
+        text = printed.read()
+        assert process.exitcode in status, f"{script} {words} ended with {process.exitcode}:\n{text}"
+        process.close()
+    return text
+
+
 def start(
     *words: object, folder: Path | None = None, output: Path | str = os.devnull, errors: Path | str = os.devnull,
-    largest_file: int = -1, pictures: bool = True, forks: bool = False,
+    largest_file: int = -1, pictures: bool = True, forks: bool = False, script: str | None = None,
 ) -> multiprocessing.context.ForkServerProcess:  # fmt: skip
-    """The command, running in a process group of its own; files may grow to `largest_file` bytes. What the command
-    `forks` itself, the executor `Local` for one, is forked from it, too."""
+    """The command, or `python SCRIPT WORDS`, running in a process group of its own; files may grow to `largest_file`
+    bytes. What it `forks` itself, the executor `Local` for one, is forked from it, too."""
     process = SERVER.Process(
         target=_command,
-        args=([*map(str, words)], str(folder or Path.cwd()), dict(os.environ), str(output), str(errors), largest_file, pictures, forks),
+        args=([*map(str, words)], str(folder or Path.cwd()), dict(os.environ), str(output), str(errors), largest_file, pictures, forks, script),
     )  # fmt: skip
     process.start()
     return process
@@ -102,7 +122,7 @@ def ended(target: Callable[..., None], *words: object) -> int | None:
 
 def _command(
     words: list[str], folder: str, environment: dict[str, str], output: str, errors: str, largest_file: int,
-    pictures: bool, forks: bool,
+    pictures: bool, forks: bool, script: str | None,
 ) -> None:  # fmt: skip
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -121,7 +141,11 @@ def _command(
         sys.modules["matplotlib"] = None  # type: ignore[assignment]
     if forks:
         start_server()
-    sys.argv = ["bearcat", *words]
-    from bearcat.cli import main
+    sys.argv = [script or "bearcat", *words]
+    if script:
+        sys.path.insert(0, str(Path(script).parent.absolute()))
+        runpy.run_path(script, run_name="__main__")
+    else:
+        from bearcat.cli import main
 
-    main()
+        main()

@@ -10,54 +10,15 @@ from __future__ import annotations
 
 import os
 import re
-import runpy
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
-from tests.commands import SERVER
+from tests.commands import python
 
 ROOT = Path(__file__).parents[1]
-
-
-def run_python(
-    script: str, words: list[str], folder: str, environment: dict[str, str], output: str, pictures: bool
-) -> None:
-    """In a process of its own: a script with its words, as `python SCRIPT WORDS` would."""
-    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    sys.stdout.reconfigure(encoding="utf-8")
-    os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(folder)
-    sys.argv = [script, *words]
-    sys.path.insert(0, folder)
-    if not pictures:
-        sys.modules["matplotlib"] = None  # as where it is not installed
-    if script == "bearcat":
-        from bearcat.cli import main
-
-        main()
-    else:
-        runpy.run_path(script, run_name="__main__")
-
-
-def python(script: str, *words: object, folder: Path, status: tuple[int, ...] = (0,), pictures: bool = True) -> str:
-    """What a script (or `bearcat`) prints, to both streams together; forked, so that torch is not imported again."""
-    with tempfile.NamedTemporaryFile("r", encoding="utf-8") as output:
-        process = SERVER.Process(
-            target=run_python, args=(script, [*map(str, words)], str(folder), dict(os.environ), output.name, pictures)
-        )
-        process.start()
-        process.join(300)
-        printed = output.read()
-        assert process.exitcode in status, f"{script} {words} ended with {process.exitcode}:\n{printed}"
-        process.close()
-    return printed
 
 
 def shell(line: str, folder: Path, pictures: bool) -> str:

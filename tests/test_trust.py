@@ -32,6 +32,7 @@ from bearcat.training.evaluate import MIXED_SHARE, VALIDATED_WINDOWS, mixval, va
 from bearcat.training.loop import Run, train
 from bearcat.trust import accuracy, familiarity, verdict
 from bearcat.trust.pooling import Diagnosis
+from tests.commands import python
 from tests.made_records import made_result
 from tests.reference import trust as reference
 
@@ -661,7 +662,7 @@ def test_the_benchmark_reports_how_far_estimates_are_from_the_truth(tmp_path):
             made_result(tmp_path / "runs" / f"{number}{seed}", cell, truth, expected=truth + 0.05)
     made_result(tmp_path / "runs" / "bare", Cell("rig", "time", "a→b", "AT*", 1), labelled=False)
     script = Path(__file__).parent.parent / "benchmarks" / "trust.py"
-    out = subprocess.run([sys.executable, script, tmp_path], check=True, capture_output=True, text=True).stdout
+    out = python(script, tmp_path)
     lines = [[word.strip() for word in line.split("|")[1:-1]] for line in out.splitlines() if "|" in line]
     assert "6 runs" in out, "the run without labels does not count"
     confidence = next(line for line in lines if line[0] == "confidence")
