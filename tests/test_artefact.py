@@ -43,11 +43,12 @@ def calibration_of(kind: str | None, classes: int, seed: int = 0) -> Calibration
 
 def made_model(
     kind: str = "time", length: int = 256, calibration: str | None = "temperature", channels: int = 1,
-    classes: tuple[str, ...] = CLASSES, seed: int = 0, rate: float | None = 12_000.0, sharp: float = 8.0, **metadata,
+    classes: tuple[str, ...] = CLASSES, seed: int = 0, rate: float | None = 12_000.0, sharp: float = 8.0,
+    encoder: str = "cnn", **metadata,
 ) -> Model:  # fmt: skip
     """An untrained network that has seen a batch, with a head sharp enough for its opinions to differ."""
     preparation = Preparation(input=kind, length=length)
-    network = build_network("cnn", 1, channels, preparation.points, len(classes))
+    network = build_network(encoder, 1, channels, preparation.points, len(classes))
     initialise(network, [seed], 0)
     drawn = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -55,7 +56,7 @@ def made_model(
             network(torch.randn(1, 32, channels, preparation.points, generator=drawn), batch_statistics=True)
         network.head.weight.mul_(sharp)
     fitted = calibration_of(calibration, len(classes), seed)
-    return Model(network, fitted, classes, preparation, rate, metadata, channels=channels)
+    return Model(network, fitted, classes, preparation, rate, metadata, channels=channels, encoder=encoder)
 
 
 def raw_windows(model: Model, count: int = 40, seed: int = 3) -> np.ndarray:

@@ -44,14 +44,14 @@ MADE_BY = {
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     """By kind of input, a model and its file, exported once. That of time knows what it has seen; that of frequency is
-    one its run refused."""
+    one its run refused, of odd windows and with a matrix for calibration."""
 
     @cache
     def made(kind):
         if kind == "time":
             model = familiar_with(made_model(), raw_windows(made_model(), 1800))
         else:
-            model = replace(made_model(kind, **MADE_BY), pooled_temperature=0.7)
+            model = replace(made_model(kind, 301, "matrix", **MADE_BY), pooled_temperature=0.7)
         return model, export_onnx(model, tmp_path_factory.mktemp("exported") / "deep" / "model.onnx")
 
     return made
@@ -116,7 +116,9 @@ def test_preparation_inside_the_graph_is_that_of_the_slow_twin(exported, kind):
     windows[1] *= 1e-30 / np.abs(windows[1]).max()
     windows[2] *= 1e30 / np.abs(windows[2]).max()
     windows[3], windows[4] = 7.3, 0.0
-    expected = np.concatenate([prepared(window[0], 256, 256, kind) for window in windows])[:, None].astype(np.float32)
+    length = model.preparation.length
+    expected = [prepared(window[0], length, length, kind) for window in windows]
+    expected = np.concatenate(expected)[:, None].astype(np.float32)
     with torch.no_grad():
         logits = model.network(torch.from_numpy(expected)[None])[0]
     probabilities = model.calibration.probabilities(logits)[0].numpy()
@@ -138,7 +140,7 @@ def test_what_the_model_is_travels_in_the_file(exported):
     model, path = exported("frequency")
     graph = load_onnx(path)
     assert graph.classes == model.classes
-    assert (graph.input, graph.preparation.length, graph.preparation.stride) == ("frequency", 256, None)
+    assert (graph.input, graph.preparation.length, graph.preparation.stride) == ("frequency", 301, None)
     assert (graph.rate, graph.channels, graph.pooled_temperature) == (12_000.0, 1, 0.7)
     assert graph.metadata["made_by"]["recipe"] == "CAT"
     assert graph.metadata["made_by"]["task"] == "a→b"
@@ -290,7 +292,7 @@ def test_the_examples_of_the_documentation_run(tmp_path, exported):
 
 def test_a_graph_takes_the_speed_and_the_orders_that_its_input_needs(tmp_path):
     use = "log-spectrum,band-kurtosis,envelope-orders,fault-orders"
-    model = made_model(f"physics:use={use}:last=20", 1000, None, sharp=1.0)
+    model = made_model(f"physics:use={use}:last=20", 1000, None, sharp=1.0, encoder="dense:widths=64")
     exported = load_onnx(export_onnx(model, tmp_path / "model.onnx"), threads=1)
     assert [given.name for given in exported.session.get_inputs()] == ["windows", "rpm", "orders"]
     windows = raw_windows(model, 5)

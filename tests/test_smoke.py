@@ -13,7 +13,8 @@ GRID = Path(__file__).parent.parent / "grids" / "smoke.toml"
 
 
 @pytest.mark.slow
-def test_the_smoke_grid_runs_and_makes_its_report(tmp_path):
+@pytest.mark.usefixtures("blank_figures")
+def test_the_smoke_grid_runs_and_makes_its_report(tmp_path, command):
     """With a task, windows and epochs fewer than the file asks for: tests/test_learning.py sees whether recipes learn."""
     text = GRID.read_text(encoding="utf-8")
     for asked, enough in (
@@ -34,8 +35,9 @@ def test_the_smoke_grid_runs_and_makes_its_report(tmp_path):
     assert len(records) == 6
     assert not any(record["failed"] for record in records)
 
-    report = bearcat("bench", "report", "smoke.toml", "--store", "store", "--out", "report", folder=tmp_path)
-    assert report.returncode == 0, report.stderr
+    places = (tmp_path / "smoke.toml", "--store", tmp_path / "store", "--out", tmp_path / "report")
+    status, _, errors = command("bench", "report", *places)  # tests/test_page.py draws one
+    assert status == 0, errors
     page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
     for method in ("source-only", "DANN", "CAT*-Temperature"):
         assert method in page
