@@ -4,11 +4,14 @@ from __future__ import annotations
 
 
 class Opened:
-    """`forbidden` is a pattern of addresses that it is not given."""
+    """`forbidden` is a pattern of addresses that it is not given. Pages without `options` share a window, for a window
+    takes longer to open than a page; nothing that our pages do outlives them."""
 
     def __init__(self, browser, address: str, forbidden=None, **options) -> None:
-        self.context = browser.new_context(**options)
-        self.page = self.context.new_page()
+        if not options and not browser.contexts:
+            browser.new_context().new_page()  # with its last page, a window would close
+        self.context = browser.new_context(**options) if options else browser.contexts[0]
+        self.page, self.owned = self.context.new_page(), bool(options)
         self.errors: list[str] = []
         self.requests: list[str] = []
         self.page.on(
@@ -17,11 +20,13 @@ class Opened:
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         if forbidden is not None:
-            self.context.route(forbidden, lambda route: route.abort())
+            self.page.route(forbidden, lambda route: route.abort())
         self.page.goto(address)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_) -> None:
-        self.context.close()
+        self.page.close()
+        if self.owned:
+            self.context.close()
