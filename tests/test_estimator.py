@@ -7,6 +7,7 @@ import pickle
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,19 @@ def signals(labels, bins, noise, random, length=LENGTH):
     return tone + noise * random.standard_normal((len(labels), length))
 
 
+@pytest.fixture
+def papers_network():
+    """Recipes as they are."""
+
+
+@pytest.fixture(autouse=True)
+def small_networks(request, monkeypatch):
+    """Otherwise recipes have a dense network: what is tested here is what surrounds it, in a third of the time."""
+    for name, recipe in RECIPES.items():
+        if recipe.encoder == "cnn" and "papers_network" not in request.fixturenames:
+            monkeypatch.setitem(RECIPES, name, replace(recipe, encoder="dense:widths=32"))
+
+
 @pytest.fixture(scope="module")
 def shift():
     """Source and target windows of three classes, the target's tones higher and noisier: Xs, ys, Xt, yt."""
@@ -79,11 +93,13 @@ def routing():
 
 
 # No check is exempt. A few epochs of small batches are enough for those that ask for a good score on blobs.
+@pytest.mark.usefixtures("papers_network")
 @parametrize_with_checks([CATClassifier(epochs=3, batch_size=16)])
 def test_scikit_learns_estimator_checks_pass(estimator, check):
     check(estimator)
 
 
+@pytest.mark.usefixtures("papers_network")
 @pytest.mark.parametrize(
     "check",
     [
@@ -121,6 +137,7 @@ def test_scikit_learns_checks_of_a_fitted_model_pass_after_an_adaptation(check):
     check("AdaptsToItself", AdaptsToItself(epochs=2, batch_size=16))
 
 
+@pytest.mark.usefixtures("papers_network")
 def test_cat_learns_the_shift_and_its_predictions_are_its_likeliest_classes(shift):
     Xs, ys, Xt, yt = shift
     model = CATClassifier(input="frequency", epochs=15, batch_size=16).fit(Xs, ys, X_target=Xt)
@@ -184,6 +201,7 @@ def test_without_a_target_the_source_alone_is_learnt_from(shift):
     assert np.array_equal(plain.predict_proba(Xt), everything_source.predict_proba(Xt))
 
 
+@pytest.mark.usefixtures("papers_network")
 def test_recipes_without_a_calibrator_get_a_temperature(shift):
     Xs, ys, Xt, _ = shift
     random = np.random.default_rng(0)
@@ -420,6 +438,7 @@ def test_recordings_have_a_temperature_of_their_own_that_changes_no_diagnosis(re
     assert (alone.pooled_temperature_, alone.pooled_recordings_) == (1.0, None)
 
 
+@pytest.mark.usefixtures("papers_network")
 def test_windows_that_were_padded_cannot_be_saved(tmp_path):
     random = np.random.default_rng(0)
     model = AdaptedClassifier(epochs=1).fit(random.standard_normal((12, 20)), np.arange(12) % 2)
@@ -470,6 +489,7 @@ def test_windows_that_were_padded_cannot_be_saved(tmp_path):
         ({"window": 40}, {"y": np.zeros(3)}, "inconsistent numbers of samples"),
     ],
 )  # fmt: skip
+@pytest.mark.usefixtures("papers_network")
 def test_what_cannot_work_is_refused_in_a_sentence(shift, settings, given, sentence):
     Xs, ys, _, _ = shift
     with pytest.raises(ValueError, match=sentence):
