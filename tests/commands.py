@@ -85,7 +85,8 @@ def start(
 
 def start_server() -> None:
     """Python's fork server, but forked from this process, of whose files it keeps no other open."""
-    import tests.preloaded  # noqa: F401
+    with suppress(ImportError):  # where an extra is missing, commands say so themselves
+        import tests.preloaded  # noqa: F401
 
     resource_tracker.ensure_running()
     with socket.socket(socket.AF_UNIX) as listener:

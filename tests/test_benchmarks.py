@@ -21,8 +21,9 @@ SMALL = ["--threads", "1", "--seconds", "600", "--length", "128"]
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """Runs a benchmark as its command would, and returns what it printed."""
+    """Runs a benchmark on the CPU as its command would, and returns what it printed."""
     monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
     def main(name: str, *words: str) -> str:
         monkeypatch.setattr(sys, "argv", [name, *SMALL, *words])

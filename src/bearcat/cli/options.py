@@ -28,6 +28,7 @@ Rate = Annotated[
 Rpm = Annotated[
     str | None,
     Option(
+        "--rpm",  # by name: typer 0.27 takes a metavar that is the name in capitals for the option's own name
         metavar="RPM",
         help="Speed of the shaft, of recordings that do not say their own: a number, or the channel that holds it.",
     ),

@@ -153,11 +153,13 @@ class ConvolutionalEncoder(Accelerated):
 def _pooled(values: Tensor) -> Tensor:
     """Adaptive max pooling of (batch, channel, 1, time) to POOLED points.
 
-    ONNX has none for lengths that do not divide, so an exported graph takes the largest of each part by itself.
+    ONNX has none, and torch up to 2.11 no other word for it, so an exported graph takes the largest of each part.
     """
     time = values.shape[-1]
-    if not torch.compiler.is_exporting() or time % POOLED == 0:
+    if not torch.compiler.is_exporting():
         return functional.adaptive_max_pool2d(values, (1, POOLED))
+    if time % POOLED == 0:
+        return functional.max_pool2d(values, (1, time // POOLED))
     edges = [(part * time // POOLED, -(-(part + 1) * time // POOLED)) for part in range(POOLED)]
     return torch.cat([values[..., start:stop].amax(dim=-1, keepdim=True) for start, stop in edges], dim=-1)
 
