@@ -97,7 +97,7 @@ def speeds(precision: str) -> tuple[float, float]:
 def by_kernel(size: Size, steps: int) -> list[tuple[str, float, float]]:
     """Names, milliseconds a step and calls a step, longest first."""
     kind = torch.profiler.ProfilerActivity.CUDA if on_gpu() else torch.profiler.ProfilerActivity.CPU
-    with ready(size) as step, torch.profiler.profile(activities=[kind]) as profile:
+    with ready(size) as step, torch.profiler.profile(activities=[kind], acc_events=True) as profile:
         for _ in range(steps):
             step()
         if on_gpu():

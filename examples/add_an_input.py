@@ -16,11 +16,11 @@ class LogBands(nn.Module):
         super().__init__()
         member = nn.functional.one_hot(torch.arange(length // 2) * bands // (length // 2), bands).float()
         self.register_buffer("average", member / member.sum(dim=0))  # (bin, band)
+        self.register_buffer("taper", torch.hann_window(length, periodic=False))
 
     def forward(self, windows: torch.Tensor) -> torch.Tensor:
-        taper = torch.hann_window(windows.shape[-1], periodic=False)
-        power = torch.fft.rfft(windows * taper).abs().square()[..., 1 : len(self.average) + 1]
-        level = (power @ self.average + 1e-30).log()
+        power = torch.view_as_real(torch.fft.rfft(windows * self.taper)).square().sum(dim=-1)
+        level = (power[..., 1 : len(self.average) + 1] @ self.average + 1e-30).log()
         return level - level.mean(dim=-1, keepdim=True)  # the gain does not count
 
 
