@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from bearcat.data.datasets.paderborn import CONDITIONS
 from bearcat.data.inputs import INPUTS
 from bearcat.errors import InputError
-from bearcat.methods.recipe import RECIPES
+from bearcat.methods.recipe import RECIPES, Recipe
 from bearcat.storage import read_json
 
 Floats = NDArray[np.float64]
@@ -134,9 +134,7 @@ class Result:
         name = self.cell.method
         if name not in RECIPES or self.cell.input not in INPUTS:
             return False
-        recipe = RECIPES[name].for_input(self.cell.input).in_epochs(self.epochs)
-        same = (recipe, recipe.with_settings({"published": "true"}))
-        return any(self.recipe == json.loads(json.dumps({"name": name} | each.to_dict())) for each in same)
+        return self.recipe in _recorded(name, RECIPES[name], self.cell.input, self.epochs)
 
     @property
     def seconds(self) -> float:
@@ -157,6 +155,14 @@ class Result:
         """Columns of curves.csv over epochs; nan where a number did not exist."""
         with _rows(self.folder / "curves.csv") as rows:
             return {name: np.array([float(row[name] or "nan") for row in rows]) for name in (rows[0] if rows else ())}
+
+
+@cache
+def _recorded(name: str, recipe: Recipe, kind: str, epochs: int) -> tuple[dict[str, Any], ...]:
+    """A recipe as records have it, with and without `published`; once, for a report has thousands of runs."""
+    plain = recipe.for_input(kind).in_epochs(epochs)
+    both = (plain, plain.with_settings({"published": "true"}))
+    return tuple(json.loads(json.dumps({"name": name} | each.to_dict())) for each in both)
 
 
 @dataclass(frozen=True)
