@@ -403,7 +403,8 @@ def test_refused_bodies_leave_no_memory_behind(server):
     assert peak(server) - before < 100 * 2**20, "refused before it was built"
 
 
-def test_silent_connections_keep_nobody_out_and_fill_no_log(server):
+def test_silent_connections_keep_nobody_out_and_fill_no_log(models, tmp_path):
+    server = Server(tmp_path, models / "model.onnx", "--timeout", 1.5, code=LIMITED)
     place = (server.place.hostname, server.place.port)
     silent = [socket.create_connection(place) for _ in range(400)]
     try:
@@ -418,6 +419,7 @@ def test_silent_connections_keep_nobody_out_and_fill_no_log(server):
     finally:
         for connection in silent:
             connection.close()
+        assert server.stop() == 0
 
 
 def test_what_is_left_of_a_refused_body_is_not_read_for_ever(server):
