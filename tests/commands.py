@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing import connection, forkserver, resource_tracker
 from pathlib import Path
@@ -72,12 +72,14 @@ def python(
 def start(
     *words: object, folder: Path | None = None, output: Path | str = os.devnull, errors: Path | str = os.devnull,
     largest_file: int = -1, pictures: bool = True, forks: bool = False, script: str | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> multiprocessing.context.ForkServerProcess:  # fmt: skip
     """The command, or `python SCRIPT WORDS`, running in a process group of its own; files may grow to `largest_file`
-    bytes. What it `forks` itself, the executor `Local` for one, is forked from it, too."""
+    bytes. What it `forks` itself, the executor `Local` for one, is forked from it, too. `environment` is added to ours."""
+    variables = os.environ | (environment or {})
     process = SERVER.Process(
         target=_command,
-        args=([*map(str, words)], str(folder or Path.cwd()), dict(os.environ), str(output), str(errors), largest_file, pictures, forks, script),
+        args=([*map(str, words)], str(folder or Path.cwd()), variables, str(output), str(errors), largest_file, pictures, forks, script),
     )  # fmt: skip
     process.start()
     return process

@@ -1,9 +1,10 @@
-"""What commands import, imported once, before the server is forked that forks a process for each command (tests/commands.py)."""
+"""What commands import, imported once, by the process whose forks they are (tests/commands.py)."""
 # ruff: noqa: F401
 
 import gc
 import logging
 from functools import cache
+from unittest import mock
 
 import jinja2
 import matplotlib.backends.backend_agg
@@ -42,7 +43,7 @@ import bearcat.runs.executors
 from bearcat.deploy.export import OPSET
 
 # The table of operators that torch.onnx makes anew for every graph, in a second: made once.
-ONNXRegistry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))  # type: ignore[method-assign]
+mock.patch.object(ONNXRegistry, "from_torchlib", staticmethod(cache(ONNXRegistry.from_torchlib))).start()
 logging.disable()  # it speaks of packages that no graph here needs
 ONNXRegistry.from_torchlib(opset_version=OPSET)
 logging.disable(logging.NOTSET)

@@ -382,13 +382,14 @@ def test_the_script_for_slurm_agrees_with_the_stack_and_a_killed_worker_s_run_is
 
 
 @pytest.mark.slow
-def test_on_a_cluster_with_gpus_a_run_gets_one_from_ray(make, cluster, monkeypatch):
-    """The GPU is one in Ray's books alone, so what runs there only tells what it was given. Above the CPU is asked for."""
+def test_on_a_cluster_with_gpus_a_run_gets_one_from_ray_and_none_where_the_cpu_is_asked_for(make, cluster, monkeypatch):
+    """The GPU is one in Ray's books alone, so what runs there only tells what it was given."""
     given = lambda _, __, device, *___: f"{device} {cluster.get_gpu_ids()}"  # noqa: E731
     monkeypatch.setattr(executors, "train_remotely", given)
-    site = make(HEAD.replace("seeds = 2", "seeds = 1") + CAT)
-    Cluster("auto").drive(cluster, site.specs, Execution(site.store, site.specs))
-    assert [site.store.state(spec.identity).detail for spec in site.specs] == ["cuda [0]"]
+    for requested, expected in (("auto", "cuda [0]"), ("cpu", "cpu []")):
+        site = make(HEAD.replace("seeds = 2", "seeds = 1") + CAT, requested)
+        Cluster(requested).drive(cluster, site.specs, Execution(site.store, site.specs))
+        assert [site.store.state(spec.identity).detail for spec in site.specs] == [expected]
 
 
 def test_a_cluster_that_is_not_there_is_one_sentence(make):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+from typing import get_type_hints
 
 import numpy as np
 import pytest
+from typer.models import OptionInfo
 
+from bearcat.cli import app
 from tests.commands import bearcat
 from tests.test_folder import put
 
@@ -230,3 +233,16 @@ def test_a_picture_of_an_input_has_a_column_for_each_part_on_its_own_axis(tmp_pa
         near = abs(place - order) < 1.5
         assert abs(place[near][level[near].argmax()] - order) < 0.3
     assert len(axes[3].patches) == 2 * len(axes[7].get_xticklabels())
+
+
+def test_an_option_whose_metavar_is_its_name_in_capitals_is_declared_by_name():
+    """typer 0.27 would call it by the metavar: --RPM."""
+    groups = [app, *(group.typer_instance for group in app.registered_groups)]
+    found = 0
+    for command in (command for group in groups for command in group.registered_commands):
+        for name, hint in get_type_hints(command.callback, include_extras=True).items():
+            for option in getattr(hint, "__metadata__", ()):
+                if isinstance(option, OptionInfo) and option.metavar == name.upper():
+                    assert f"--{name}" in (option.default, *option.param_decls), command.callback.__name__
+                    found += 1
+    assert found >= 3

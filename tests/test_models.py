@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from bearcat.errors import InputError
+from bearcat.models import networks
 from bearcat.models.networks import SHORTEST, DomainClassifier, Network, build_network, initialise, rectified_dropout
 from bearcat.models.stacked import RESERVED, Randomness, dropout
 from tests.reference import loop as reference
@@ -193,3 +194,13 @@ def test_windows_too_short_for_the_encoder_are_refused():
     build_network("cnn", 1, 1, SHORTEST, 2)(torch.randn(1, 2, 1, SHORTEST))
     with pytest.raises(InputError, match=f"at least {SHORTEST}"):
         build_network("cnn", 1, 1, SHORTEST - 1, 2)
+
+
+@pytest.mark.parametrize("length", [8, 10, 13])
+def test_an_exported_graph_pools_without_an_operation_that_onnx_lacks(length, monkeypatch):
+    """torch 2.11 cannot write adaptive pooling; newer ones can, so this asks for the operations themselves."""
+    values = torch.randn(3, 5, 1, length)
+    expected = networks._pooled(values)
+    monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)
+    monkeypatch.setattr(networks.functional, "adaptive_max_pool2d", None)
+    assert torch.equal(networks._pooled(values), expected)

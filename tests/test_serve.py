@@ -68,11 +68,8 @@ TOKEN = "a-token-for-tests"
 class Forked:
     """A command that runs in a process forked from one with torch in it, with the names that Popen has."""
 
-    def __init__(self, *words: object, output: Path, errors: Path, **environment: str) -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            for name, value in environment.items():
-                patch.setenv(name, value)
-            self.process = commands.start(*words, output=output, errors=errors)
+    def __init__(self, *words: object, output: Path, errors: Path, environment: dict[str, str]) -> None:
+        self.process = commands.start(*words, output=output, errors=errors, environment=environment)
         self.pid = self.process.pid
 
     def poll(self) -> int | None:
@@ -96,14 +93,15 @@ class Server:
         words, environment = ("serve", *words, "--port", 0), {"TMPDIR": str(self.temporary)} | environment
         output.touch()
         if code is None:
-            self.process: Any = Forked(*words, output=output, errors=self.log, **environment)
+            self.process: Any = Forked(*words, output=output, errors=self.log, environment=environment)
         else:
             call = [sys.executable, "-c", code, *map(str, words)]
             with output.open("w") as out, self.log.open("w") as log:
                 self.process = subprocess.Popen(call, stdout=out, stderr=log, env=os.environ | environment)
-        while "\n" not in (said := output.read_text()) and self.process.poll() is None:
+        end = time.monotonic() + 120
+        while "\n" not in output.read_text() and self.process.poll() is None and time.monotonic() < end:
             time.sleep(0.02)
-        self.said = said
+        self.said = output.read_text()
         assert "http://" in self.said, self.logged()
         self.url = re.search(r"http://\S+", self.said).group()
         self.place = urlsplit(self.url)
@@ -259,7 +257,7 @@ def test_the_model_folder_is_served_with_the_same_answers_and_sigterm_finishes_w
     described = running.client.get("/model").json()
     assert described == server.client.get("/model").json()
     assert described["calibrated"] is True
-    recording = as_npy((30 * noise(2**17)).astype(np.int8))  # some time's work
+    recording = as_npy((30 * noise(3 * 2**17)).astype(np.int8))  # some time's work
     waiting = 3
     with ThreadPoolExecutor(waiting) as pool:
         slow = socket.create_connection((running.place.hostname, running.place.port))

@@ -75,9 +75,8 @@ def test_a_stratified_draw_is_exact_in_total_and_within_one_of_the_share_in_ever
         clipped = min(max(share * size, min(1, size - 1)), size - 1)
         assert abs(count - clipped) <= 1
     if all(1 <= share * size <= size - 1 for size in sizes):
-        assert (
-            abs(counts.sum() - share * sum(sizes)) < 0.5 + 1e-9
-        )  # a half is rounded by its last digits, to either side
+        # A half is rounded by its last digits, to either side.
+        assert abs(counts.sum() - share * sum(sizes)) < 0.5 + 1e-9
 
 
 def test_the_window_split_is_stratified_by_class_in_source_and_target():

@@ -153,7 +153,7 @@ class ConvolutionalEncoder(Accelerated):
 def _pooled(values: Tensor) -> Tensor:
     """Adaptive max pooling of (batch, channel, 1, time) to POOLED points.
 
-    ONNX has none, and torch up to 2.11 no other word for it, so an exported graph takes the largest of each part.
+    ONNX has none, and torch 2.11 no other word for it, so an exported graph takes the largest of each part.
     """
     time = values.shape[-1]
     if not torch.compiler.is_exporting():
