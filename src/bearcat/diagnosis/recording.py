@@ -166,7 +166,8 @@ class Diagnosis:
         physics = values["physics"]
         return Diagnosis(
             str(values["recording"]),
-            Decision(values["decision"], values["confidence"], None, tuple(values["reasons"])), values["state"], float(values["confidence"]), dict(values["probabilities"]), values["class"],
+            Decision(values["decision"], values["confidence"], None, tuple(values["reasons"])),
+            values["state"], float(values["confidence"]), dict(values["probabilities"]), values["class"],
             values["nearest"], values["agreement"], values["windows"], values["unfamiliar"], values["familiar"],
             None if physics is None else PhysicsEvidence.from_dict(physics), tuple(values["notes"]),
         )  # fmt: skip
