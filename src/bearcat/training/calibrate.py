@@ -22,7 +22,7 @@ from bearcat.training.batches import Batches, padded_stack
 from bearcat.training.evaluate import predict
 from bearcat.training.state import Checked, TrainingState
 from bearcat.trust.accuracy import Source, Target
-from bearcat.trust.verdict import expected_value
+from bearcat.trust.estimates import expected_value
 
 
 def check_calibrator(text: str | None) -> None:

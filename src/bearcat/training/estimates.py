@@ -23,8 +23,9 @@ from bearcat.training.evaluate import mixval, predict, validators
 from bearcat.training.loop import Trained
 from bearcat.trust.accuracy import Source, Target, dev_risk
 from bearcat.trust.checks import MOST_WINDOWS, check_predictions, representations, sample_of
+from bearcat.trust.decision import ModelEvidence
+from bearcat.trust.estimates import check_estimates, estimates
 from bearcat.trust.familiarity import KEPT_WINDOWS, Familiarity, familiarity_record, fit_familiarity
-from bearcat.trust.verdict import check_estimates, estimates
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +73,7 @@ class RunEstimates:
     """What is known of a run without target labels, and how true that is (None without labels)."""
 
     estimates: dict[str, Any]
+    evidence: ModelEvidence  # for the decision on the model
     checked: dict[str, Any] | None
     familiarity: Familiarity
 
@@ -152,16 +154,17 @@ def _estimate_run(
     strangeness = familiarity.scores(features, shapes.target_test)
     source_unfamiliar = familiarity.unfamiliar(rows["source_features"][of_source], shapes.source_test)
     predicted = np.unique(target.log_probabilities.argmax(axis=1))
+    alone = len(predicted) == 1 and predicted[0] != shapes.healthy and len(np.unique(target.recording)) > 1
     validated = dict(zip(names, rows["validators"].tolist(), strict=True))
     errors = (~source.right).astype(np.float64)
     validated["dev"] = 0.0 - dev_risk(errors, rows["log_weights"][of_source])
-    found = estimates(
+    found, evidence = estimates(
         source,
         target,
         validated,
         familiarity_record(familiarity, strangeness[:, tested], target.recording[tested], source_unfamiliar),
-        failed=not bool(rows["finite"]),
-        collapsed=len(predicted) == 1 and predicted[0] != shapes.healthy and len(np.unique(target.recording)) > 1,
+        finite=bool(rows["finite"]),
+        one_class=split.classes[int(predicted[0])] if alone else None,
         calibrated=bool(rows["calibrated"]),
         names=[info.origin for info in held.target_test.recordings],
         shown=shown,
@@ -170,4 +173,4 @@ def _estimate_run(
     labelled = np.array([label is not None for label in held.target_test.labels], dtype=bool)
     unknown_class = (labels == UNKNOWN) & labelled
     checked = check_estimates(found, shown, labels, unknown_class, familiarity.beyond_limits(strangeness))
-    return RunEstimates(found, checked, familiarity)
+    return RunEstimates(found, evidence, checked, familiarity)

@@ -32,6 +32,7 @@ FEWEST_COMPARED = 2  # recordings that physics can diagnose, from which on it ma
 ENOUGH = 3  # labelled recordings, all of them right, that confirm an estimate
 SURE = 0.6  # confidence below which a recording is not called ok
 UNITED = 0.7  # share of a recording's windows that must agree before it is called ok
+SLACK = 0.02  # a window in fifty, by which check models may agree less with an adapted model
 MOST_REASONS = 2  # of a recording
 
 
@@ -116,7 +117,8 @@ class ModelEvidence:
     check_models: bool = True  # whether any could be fitted
     calibrated: bool = True
     uncertain: tuple[str, ...] = ()  # recordings whose labels would say most
-    all_healthy: str | None = None  # a sentence where no fault was found at all
+    recordings: int = 0  # of the target that were diagnosed
+    faulty: int | None = None  # how many of them show a fault; None: no class is called healthy
     physics: PhysicsCheck | None = None
     labels: LabelCheck | None = None
 
@@ -174,8 +176,12 @@ def _decide_model(evidence: ModelEvidence) -> Decision:
             reasons.append("no check models could be fitted, so the estimate rests on confidence alone")
         if not evidence.calibrated and labels is None:
             reasons.append("confidence is not calibrated")
-        if evidence.all_healthy:
-            reasons.append(evidence.all_healthy)
+        if evidence.recordings and evidence.faulty == 0:
+            _, high = binomial_interval(0, evidence.recordings)
+            reasons.append(
+                f"no fault was found in {evidence.recordings} recordings; up to {100 * high:.0f} % of such recordings"
+                " could be faulty all the same"
+            )
     interval = None if expected is None else (expected.low, expected.high)
     return Decision(action, None if expected is None else expected.value, interval, tuple(reasons))
 
@@ -230,3 +236,39 @@ def _decide_recording(evidence: RecordingEvidence) -> Decision:
     alarming = evidence.faulty and believed and evidence.confidence >= evidence.min_confidence
     action = ALARM if strange or alarming else CHECK if reasons or evidence.faulty else OK
     return Decision(action, evidence.confidence, None, tuple(reasons[:MOST_REASONS]))
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """Which of two models of one task is saved, the adapted or the unadapted one, and why."""
+
+    adapted: bool
+    reason: str
+
+
+def choose_model(
+    recipe: str,
+    adapted: ModelEvidence,
+    unadapted: ModelEvidence | None,
+    supported: bool | None = None,
+    agreement: tuple[float | None, float | None] = (None, None),
+) -> ModelChoice:
+    """The adapted model, unless it broke down or check models agree less with it than with the unadapted one.
+
+    A recipe that decides itself whether to adapt (`supported`) is believed: on public and simulated recordings it never
+    lost to the unadapted network. `unadapted` is None where there is but one model; `agreement` is that of check models
+    with both.
+    """
+    if unadapted is None:
+        return ModelChoice(bool(supported), f"{recipe} {'adapted itself' if supported else 'did not adapt'}")
+    broken, plain_broken = (not each.finite or each.one_class is not None for each in (adapted, unadapted))
+    if broken and not plain_broken:
+        why = "names one class only" if adapted.finite else "broke down"
+        return ModelChoice(False, f"{recipe} {why}")
+    if supported:
+        return ModelChoice(True, "the target's recordings support adapting")
+    mine, alone = agreement
+    if mine is None or alone is None or plain_broken:
+        return ModelChoice(True, "nothing speaks for the unadapted model")
+    shares = f"check models agree with the adapted model on {100 * mine:.0f} % of windows, with the unadapted on"
+    return ModelChoice(mine >= alone - SLACK, f"{shares} {100 * alone:.0f} %")
