@@ -90,7 +90,7 @@ def adapt(
 
     from bearcat.data import dataset_label
     from bearcat.data.choose import Requested, choose_settings, paper_settings
-    from bearcat.methods.moving import MoveClasses
+    from bearcat.methods.preparation import MatchClusters
     from bearcat.methods.recipe import QUICK_EPOCHS, RECIPES, find_recipe
     from bearcat.report.results import read_result
     from bearcat.runs import adapt as adapting
@@ -109,8 +109,8 @@ def adapt(
     changes = pairs(recipe_settings or ())
     mix = _mix(target_keep or (), target_share or (), reference or "")
     changed = RECIPES[names[-1]].with_settings(changes)
-    if reference and changed.find(MoveClasses) is None:
-        print(f"warning: {names[-1]} does not use the reference recordings; dense-moved does", file=sys.stderr)
+    if reference and changed.find(MatchClusters) is None:
+        print(f"warning: {names[-1]} does not use the reference recordings; match-clusters does", file=sys.stderr)
     balance = changed.balance if "balance" in changes else balance
     requested = Requested(channel, rate, window, stride, split, kind, balance, changed.input)
     paper_settings(requested)  # refuses impossible settings before anything is read

@@ -107,8 +107,8 @@ def adapt(
     record = trained(spec, out)
     name, recipe = spec.recipe.unadapted()
     others = {other.recipe_name: other for other in beside if other.recipe_name != spec.recipe_name}
-    moving = record["estimates"]["shares"].get("moving", {"adapted": True})
-    compares = spec.recipe.adapts and bool(moving["adapted"])
+    matching = record["estimates"]["shares"].get("matching", {"adapted": True})
+    compares = spec.recipe.adapts and bool(matching["adapted"])
     if compares or name in others:
         others[name] = replace(spec, recipe_name=name, recipe=recipe)
     for other in others.values():

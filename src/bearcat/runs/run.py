@@ -56,7 +56,7 @@ from bearcat.training.estimates import RunEvidence, estimate_runs, run_evidence,
 from bearcat.training.evaluate import EpochEnd, predict, scores, watcher
 from bearcat.training.loop import Run, Trained, train
 from bearcat.trust.pooling import Tally, diagnose, pooled_temperature, tally
-from bearcat.trust.shares import adaptation_sentence, all_healthy, shares_record
+from bearcat.trust.shares import all_healthy, shares_record
 
 EXTRAS = ("model", "picture")  # what a folder may also hold
 MOST_RECORDINGS, MOST_WINDOWS = 200, 200  # of the target, and of each, that a record diagnoses
@@ -107,7 +107,7 @@ def run_stack(
             _write_curves(folder / CURVES, trained, number, split.training.classes)
             if "model" in keep:
                 model = _model(trained, number, spec, split, evaluation, record)
-                unknown = record["estimates"]["shares"].get("moving", {}).get("unknown", ())
+                unknown = record["estimates"]["shares"].get("matching", {}).get("unknown", ())
                 found = diagnose_target(model, split.target, unknown) if evaluation.finite else (model, [])
                 model, record["recordings"] = found
                 save_model(folder / "model", model)
@@ -195,12 +195,12 @@ def _class_shares(
     prior = np.bincount(training.source_train.labels, minlength=len(classes)) / len(training.source_train)
     windows = target[: len(training.target_train)]
     shares = shares_record(windows, training.target_train.recording, prior, classes, np.array(recall))
-    moving = trained.findings[number].get("moving")
-    if not moving:
+    finding = trained.findings[number]
+    if finding is None:
         return shares
-    names = [split.target.recordings[index].origin for index in unknown_recordings(trained.findings[number], split)]
-    moving = dict(moving) | ({"unknown": names} if names else {})
-    return shares | {"moving": moving, "adaptation": adaptation_sentence(moving, len(classes))}
+    names = [split.target.recordings[index].origin for index in unknown_recordings(finding, split)]
+    found = finding.to_dict() | ({"unknown": names} if names else {})
+    return shares | {"matching": found, "adaptation": finding.sentence}
 
 
 def alarm_scores(probabilities: np.ndarray, held_back: HeldBack, classes: Sequence[str]) -> dict[str, Any]:
