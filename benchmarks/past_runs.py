@@ -114,7 +114,7 @@ def scored(specs: list[RunSpec], library: Library, device: torch.device) -> Iter
     logits = target[0] if calibration is None else calibration.apply(target[0])
     confidence, predicted = (each.cpu().numpy() for each in logits.softmax(dim=-1).max(dim=-1))
     for number, (spec, split) in enumerate(zip(specs, splits, strict=True)):
-        held, run = split.held_back, found[number]
+        held, run, finding = split.held_back, found[number], trained.findings[number]
         if run.checked is not None:
             yield {
                 "dataset": spec.data, "input": spec.preparation.input.partition(":")[0], "mix": kind_of(spec.mix),
@@ -122,7 +122,7 @@ def scored(specs: list[RunSpec], library: Library, device: torch.device) -> Iter
                 "classes": len(split.classes), "truth": run.checked["accuracy"],
                 "accuracy": {name: rounded(each["value"]) for name, each in run.estimates["accuracy"].items()},
                 "validators": {name: rounded(each) for name, each in run.estimates["validators"].items()},
-                "familiarity": run.estimates["familiarity"], "moving": trained.findings[number].get("moving"),
+                "familiarity": run.estimates["familiarity"], "matching": finding and finding.to_dict(),
                 "broken": bool(run.estimates["verdict"].startswith("Do not use this model")),
                 "labels": letters(held.target_test_labels), "recording": letters(held.target_test.recording),
                 "predicted": letters(predicted[number, : len(held.target_test)]),

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from bearcat.calibration import ece
-from bearcat.methods import hypotheses
+from bearcat.methods import matching
 from bearcat.runs.grid import only_methods, plan, read_grid
 from bearcat.runs.run import alarm_scores
 from bearcat.runs.spec import Library, RunSpec
@@ -96,26 +96,26 @@ def scored(specs: list[RunSpec], library: Library, device: torch.device) -> list
         probabilities = together[number : number + 1, : len(split.held_back.target_test)]
         labels = torch.from_numpy(split.held_back.target_test_labels)[None]
         weight = (labels >= 0).to(probabilities.dtype)
-        moving = trained.findings[number].get("moving", {})
+        finding = trained.findings[number]
         rows.append(dict(zip(COLUMNS[:5], cell(spec), strict=True)) | {
             "balanced_accuracy": float(balanced_accuracy(probabilities, labels)),
             "ece15": float(ece(probabilities, labels.clamp(min=0), weight, bins=15)),
-            "adapted": int(moving.get("adapted", True)),
+            "adapted": int(finding is None or finding.adapted),
         } | alarm_scores(probabilities[0].numpy(), split.held_back, split.classes))  # fmt: skip
     return rows
 
 
 def remember_spaces() -> None:
     """Cells with the same source windows share their discriminant space."""
-    found, make = {}, hypotheses.discriminant_space
+    found, make = {}, matching.discriminant_space
 
-    def remembered(values: Any, labels: Any, classes: int) -> hypotheses.Space:
+    def remembered(values: Any, labels: Any, classes: int) -> matching.Space:
         key = digest(np.ascontiguousarray(values).tobytes() + labels.tobytes())
         if key not in found:
             found[key] = make(values, labels, classes)
         return found[key]
 
-    hypotheses.discriminant_space = remembered
+    matching.discriminant_space = remembered
 
 
 def read(path: Path) -> list[dict[str, str]]:

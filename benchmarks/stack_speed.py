@@ -36,11 +36,9 @@ from workload import (
 )
 
 from bearcat.data.tasks import TrainingData
-from bearcat.methods.alignment import Adversarial
-from bearcat.methods.confusion import Confusion
+from bearcat.methods.losses import Adversarial, Confusion, Sharpness
 from bearcat.methods.recipe import Recipe
 from bearcat.methods.selftraining import SelfTraining
-from bearcat.methods.sharpness import Sharpness
 from bearcat.training.batches import stack_data
 from bearcat.training.loop import Run, train
 

@@ -88,8 +88,8 @@ def ready(size: Size) -> Iterator[Callable[[], None]]:
         state = loop.new_state(recipe, batches, CLASSES)
         use_path([state.student, *state.modules.values()], size.path, size.precision)
         state.calibration = refill(None, fit_calibration(recipe, state))
-        for ingredient in ingredients:
-            ingredient.start_epoch(state)
+        for teaching in phase.teaching:
+            teaching.start_epoch(state)
         feed, recorder = Feed(batches), Recorder(device, size.record)
         step = partial(loop.train_step, recipe, state, feed, phase, False)
         feed.fill(0, {ingredient.name: [0.5] * 3 for ingredient in ingredients})

@@ -35,7 +35,7 @@ import bearcat.cli.train
 import bearcat.deploy.predict
 import bearcat.deploy.serve.run
 import bearcat.diagnosis.physical
-import bearcat.methods.selection
+import bearcat.methods.formulas
 import bearcat.report.bench_page
 import bearcat.report.run_page
 import bearcat.runs.adapt

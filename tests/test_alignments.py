@@ -14,7 +14,8 @@ from scipy.special import softmax
 from bearcat.calibration import CALIBRATORS, Evidence, TransCal
 from bearcat.errors import InputError
 from bearcat.methods import losses, perturbations, selection
-from bearcat.methods.alignment import (
+from bearcat.methods.ingredient import View, stacked
+from bearcat.methods.losses import (
     ClassifierDiscrepancy,
     ConditionalAdversarial,
     CovarianceMatching,
@@ -22,13 +23,11 @@ from bearcat.methods.alignment import (
     KernelMatching,
     TargetStatistics,
     Transport,
+    Uniformity,
     Wasserstein,
 )
-from bearcat.methods.confusion import Uniformity
-from bearcat.methods.ingredient import View, stacked
 from bearcat.methods.recipe import GROUPS, RECIPES
-from bearcat.methods.selftraining import SelfTraining, Triplet
-from bearcat.methods.views import StrongView, WeakView
+from bearcat.methods.selftraining import SelfTraining, StrongView, Triplet, WeakView
 from bearcat.models.stacked import Randomness, StackedDense
 from bearcat.training.batches import stack_data
 from bearcat.training.loop import Run, new_state, train

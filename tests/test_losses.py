@@ -7,11 +7,10 @@ import torch
 from torch.nn import functional
 
 from bearcat.methods import losses, selection
-from bearcat.methods.alignment import Adversarial
-from bearcat.methods.losses import reverse_gradient
+from bearcat.methods.formulas import reverse_gradient
+from bearcat.methods.losses import Adversarial, Sharpness
 from bearcat.methods.recipe import Schedule
 from bearcat.methods.selftraining import follow
-from bearcat.methods.sharpness import Sharpness
 from bearcat.training.stepping import put_back
 from tests.reference import loop as reference
 

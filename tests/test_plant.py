@@ -15,10 +15,9 @@ from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.tasks import UNKNOWN, HeldBack, Labelled, Mix, TrainingData, Unlabelled, mixed_task
 from bearcat.errors import InputError
 from bearcat.methods import losses, selection
-from bearcat.methods.hypotheses import discriminant_space, match
-from bearcat.methods.moving import MoveClasses
+from bearcat.methods.matching import discriminant_space, match
+from bearcat.methods.preparation import Standardise
 from bearcat.methods.recipe import RECIPES, Recipe, Schedule
-from bearcat.methods.standardise import Standardise
 from bearcat.runs.grid import plan, read_grid
 from bearcat.runs.run import alarm_scores
 from bearcat.training.evaluate import predict

@@ -8,11 +8,9 @@ from dataclasses import replace
 import pytest
 
 from bearcat.errors import InputError
-from bearcat.methods.alignment import Adversarial
-from bearcat.methods.confusion import Confusion
+from bearcat.methods.losses import Adversarial, Confusion, Sharpness
 from bearcat.methods.recipe import GROUPS, RECIPES, Recipe, Schedule, find_recipe
 from bearcat.methods.selftraining import SelfTraining, Teacher
-from bearcat.methods.sharpness import Sharpness
 from bearcat.runs.spec import make_recipe
 from bearcat.settings import from_text, spell_out
 

@@ -10,9 +10,9 @@ import torch
 
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
-from bearcat.methods.confusion import Confusion
+from bearcat.methods.losses import Confusion
+from bearcat.methods.preparation import Standardise
 from bearcat.methods.recipe import GROUPS, Recipe, Schedule
-from bearcat.methods.standardise import Standardise
 from bearcat.models.networks import select_run
 from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, train

@@ -16,11 +16,9 @@ from bearcat.calibration import Evidence, find_calibrator
 from bearcat.data.recording import Windows
 from bearcat.data.tasks import HeldBack, Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
-from bearcat.methods.alignment import Adversarial
-from bearcat.methods.confusion import Confusion
+from bearcat.methods.losses import Adversarial, Confusion, Sharpness
 from bearcat.methods.recipe import GROUPS, RECIPES, Recipe, Schedule
 from bearcat.methods.selftraining import SelfTraining, Teacher
-from bearcat.methods.sharpness import Sharpness
 from bearcat.training.batches import stack_data
 from bearcat.training.calibrate import Fitting
 from bearcat.training.evaluate import predict, watcher

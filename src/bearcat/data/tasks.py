@@ -11,10 +11,9 @@ class, and needs no label. What evaluation needs is kept apart, in `HeldBack`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,7 +148,6 @@ class TrainingData:
     source_train: Labelled
     source_test: Labelled
     target_train: Unlabelled
-    findings: Mapping[str, Any] = field(default_factory=dict)  # what ingredients found in the windows, for the record
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,11 +1,12 @@
-"""What an ingredient of a method is, and what a training step offers to it.
+"""Ingredients of a method in their kinds, and what a training step offers to a loss.
 
-An ingredient is a frozen dataclass: its fields are its numbers, its methods act. The loop asks each one when it is on,
-which modules it owns and what its loss is, and sums the losses; it has no branch for any of them. docs/add-a-method.md
-adds one in a file of its own.
+An ingredient is a frozen dataclass: its fields are its numbers, its methods act. A `Loss` is a term of the loss; a
+`Preparation` acts on the windows before training; `Teaching` acts between steps, on the teacher and on what is shown to
+it and to the student; `Perturbation` (SDAT) says at which weights a step's gradient is taken. The loop asks each kind for
+what it does and has no branch for any ingredient. docs/add-a-method.md adds one in a file of its own.
 
 >>> @dataclass(frozen=True)
-... class Entropy(Ingredient):
+... class Entropy(Loss):
 ...     name = "entropy"
 ...     weight: float = per_run(0.1)
 ...
@@ -72,7 +73,6 @@ class View:
     head: nn.Module  # the student's: features → logits
     randomness: Randomness  # for modules with dropout
     ramp: Tensor  # (1,) this ingredient's `ramp` at this step
-    shares: Tensor | None = None  # (2, run, class): estimated class shares of the target, and over the source's
     module: nn.Module | None = None  # what the ingredient's `build` made
 
     @property
@@ -102,26 +102,46 @@ class View:
 
 @dataclass(frozen=True)
 class Ingredient:
-    """One part of a method; the defaults are those of a loss on the target that is on from T_DA to the end."""
+    """One part of a method; the kinds below say what it does."""
 
     name: ClassVar[str]  # in settings (`--recipe-set NAME.FIELD=VALUE`), records and curves (`loss_NAME`)
-    uses_target: ClassVar[bool] = True  # whether its loss reads target windows
-    # Whether it compares the domains. SDAT does not climb such a loss, and with passes="separate" it reads a pass of
-    # both domains together.
-    aligns: ClassVar[bool] = False
-    stream: ClassVar[int] = 0  # of randomness, for the initial weights of its module; 0: one made of its name
-    begins: ClassVar[str] = "alignment"  # T_DA; or "labels", T_PL; or "training"
+    phase: ClassVar[str | None] = None  # with which it begins: "alignment" (T_DA), "labels" (T_PL); None: with training
+    uses_target: ClassVar[bool] = False  # whether a step needs target windows for it
 
     def __post_init__(self) -> None:
         check_choices(self, f"{self.name}.")
 
     def start(self, schedule: Schedule) -> int:
         """The first epoch in which it is on."""
-        return {"training": 0, "alignment": schedule.align_from, "labels": schedule.label_from}[self.begins]
+        return {None: 0, "alignment": schedule.align_from, "labels": schedule.label_from}[self.phase]
 
-    def climbed_from(self, schedule: Schedule) -> int | None:
-        """The first epoch in which SDAT climbs its loss; None: in none."""
-        return None if self.aligns else self.start(schedule)
+    def in_epochs(self, before: int, after: int) -> Ingredient:  # noqa: ARG002
+        """The same ingredient for a training of `after` instead of `before` epochs."""
+        return self
+
+    def for_input(self, kind: Input) -> Ingredient:  # noqa: ARG002
+        """The same ingredient for windows of this input."""
+        return self
+
+
+@dataclass(frozen=True)
+class Loss(Ingredient):
+    """A term of the loss; by default one on the target that is on from T_DA to the end."""
+
+    phase = "alignment"
+    uses_target = True
+    # Whether it compares the domains. SDAT does not climb such a loss, and with passes="separate" it reads a pass of
+    # both domains together.
+    aligns: ClassVar[bool] = False
+    stream: ClassVar[int] = 0  # of randomness, for the initial weights of its module; 0: one made of its name
+
+    def loss(self, view: View) -> Tensor:
+        """Its term, (run,)."""
+        raise NotImplementedError(f"{type(self).__name__} has no loss")
+
+    def build(self, runs: int, features: int, classes: int, dropout: float) -> nn.Module | None:  # noqa: ARG002
+        """A module that is trained with the losses, for a stack of runs (bearcat.models.stacked)."""
+        return None
 
     def ramp(self, progress: float) -> float:
         """The number `view.ramp` has at a step; progress runs from 0 at `start` towards 1 at the end of training.
@@ -130,17 +150,54 @@ class Ingredient:
         """
         return progress
 
-    def build(self, runs: int, features: int, classes: int, dropout: float) -> nn.Module | None:  # noqa: ARG002
-        """A module that is trained with the losses, for a stack of runs (bearcat.models.stacked)."""
-        return None
+    def climbed_from(self, schedule: Schedule) -> int | None:
+        """The first epoch in which SDAT climbs it; None: in none."""
+        return None if self.aligns else self.start(schedule)
 
-    def fit_scaling(self, data: TrainingData) -> tuple[TrainingData, nn.Module | None] | None:  # noqa: ARG002
-        """Changes the prepared windows before training; the module, for one run, is what the network begins with.
 
-        Without one the target's windows stay as they are. It has buffers alone, whose first axis is the run, and does
-        to windows of the target what was done here.
-        """
-        return None
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What a preparation found in a run's windows, and whether it adapted the run."""
+
+    adapted: bool
+    unknown: tuple[int, ...] = ()  # recordings of the target that match no class of the source
+
+    @property
+    def sentence(self) -> str:
+        """For the user: whether it adapted, and why."""
+        raise NotImplementedError(f"{type(self).__name__} has no sentence")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for the record; fields without a value are left out."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: value for name, value in values.items() if value is not None and value != ()}
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What a preparation makes of a run's data.
+
+    The module, for one run, is what the network begins with; without one the target's windows stay as they are. It has
+    buffers alone, whose first axis is the run, and does to windows of the target what was done here.
+    """
+
+    data: TrainingData
+    module: nn.Module | None = None
+    finding: Finding | None = None
+
+
+@dataclass(frozen=True)
+class Preparation(Ingredient):
+    """Something done to the prepared windows before training."""
+
+    def prepare(self, data: TrainingData) -> Prepared:
+        """The data to train with, what the network begins with, and what was found."""
+        raise NotImplementedError(f"{type(self).__name__} prepares nothing")
+
+
+@dataclass(frozen=True)
+class Teaching(Ingredient):
+    """Something done between steps: to the teacher, or to what it and the student are shown."""
 
     def start_epoch(self, state: TrainingState) -> None:
         """Acts at the start of an epoch in which it is on."""
@@ -152,30 +209,23 @@ class Ingredient:
         """
         return None
 
+    def after_climb(self, state: TrainingState, batch: Batch) -> None:
+        """Acts between SDAT's two passes, on the batch that `start_step` was given."""
+
     def end_epoch(self, state: TrainingState) -> None:
         """Acts after the steps of an epoch in which it is on, before the networks are evaluated."""
 
-    def before_descent(self, state: TrainingState, batch: Batch, perturbed: bool) -> None:
-        """Acts before the losses that the weights descend; `perturbed`: others were taken before, to climb."""
 
-    def loss(self, view: View) -> Tensor | None:  # noqa: ARG002
-        """Its term of the loss, (run,); None where it has none."""
-        return None
+@dataclass(frozen=True)
+class Perturbation(Ingredient):
+    """A way to take a step's gradient at other weights than those that descend."""
 
-    def perturb(self, weights: Sequence[Tensor], gradients: Callable[[str], Sequence[Tensor]]) -> list[Tensor] | None:  # noqa: ARG002
-        """Moves the weights to where the step's gradient is taken; returns what they were, None where it does not.
+    def perturb(self, weights: Sequence[Tensor], gradients: Callable[[str], Sequence[Tensor]]) -> list[Tensor]:
+        """Moves the weights to where the gradient is taken, and returns what they were.
 
         `gradients(scope)` are those of the supervised loss alone ("supervised") or with all that are climbed ("task").
         """
-        return None
-
-    def in_epochs(self, before: int, after: int) -> Ingredient:  # noqa: ARG002
-        """The same ingredient for a training of `after` instead of `before` epochs."""
-        return self
-
-    def for_input(self, kind: Input) -> Ingredient:  # noqa: ARG002
-        """The same ingredient for windows of this input."""
-        return self
+        raise NotImplementedError(f"{type(self).__name__} perturbs nothing")
 
 
 def stack_key(ingredient: Ingredient) -> Hashable:

@@ -1,182 +1,316 @@
-"""Losses, and distances of two domains, as pure functions, (run, …) → (run,): one number for each run (docs/method.md).
+"""Losses, and SDAT, which says where their gradient is taken.
 
-`present` (run, batch) says which places of a padded batch hold a window; None means all. Where both domains stand in
-one batch, the source's `size` windows come first.
+Alignment makes source and target features alike. DANN (Ganin et al. 2016), CDAN (Long et al. 2018), MCD (Saito et al.
+2018) and Wasserstein alignment (Shen et al. 2018) have a module that the encoder works against, through a gradient
+reversal layer; MK-MMD (Long et al. 2015), JMMD (Long et al. 2017), CORAL (Sun and Saenko 2016) and DeepJDOT (Damodaran
+et al. 2018) lower a distance. Other losses read the target's predictions: minimum class confusion (Jin et al. 2020),
+class balance, triplets. Self-training, which also has a teacher, is in selftraining.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-from torch.nn import functional
+from bearcat.methods.ingredient import Loss, Perturbation, View, choice, per_run
 
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
-def supervised(logits: Tensor, labels: Tensor, present: Tensor | None = None) -> Tensor:
-    """Mean cross-entropy: logits (run, batch, class), labels (run, batch)."""
-    return masked_mean(cross_entropy(logits, labels), present)
+    from bearcat.methods.recipe import Schedule
 
-
-def of_selected(losses: Tensor, selected: Tensor, average: str, present: Tensor | None = None) -> Tensor:
-    """The mean loss (run, batch) of the selected windows: over the batch size, as the authors do, or their number."""
-    if average == "batch":
-        return masked_mean(torch.where(selected, losses, 0), present)
-    selected = selected if present is None else selected & present
-    return torch.where(selected, losses, 0).sum(dim=1) / selected.sum(dim=1).clamp(min=1)
+FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # bandwidths of the five kernels, in mean squared distances
+PROBABILITY_BANDWIDTH = 1.68  # of JMMD's kernel on probabilities, the original's
 
 
-def class_confusion(
-    logits: Tensor, temperature: float, present: Tensor | None = None, shares: Tensor | None = None
-) -> Tensor:
-    """Minimum class confusion (Jin et al. 2020): how much mass pairs of classes share in the batch's predictions.
+@dataclass(frozen=True)
+class Alignment(Loss):
+    """A loss that compares the domains, with a coefficient that rises from 0 at p = 0 towards 1."""
 
-    A row of the matrix of shared mass Σ weight·p·p', divided by its sum, is a mean of the windows' predictions in which
-    a window counts by what it gives the row's class: a softmax over windows. All but its diagonal is confusion. Written
-    as a quotient it is 0/0 where a sure network gives a class nothing that float32 can hold in all windows of a batch.
-    Rows count the same, or by the `shares` (run, class) of their classes.
+    aligns = True
+    weight: float = per_run(1.0)  # of the reversed gradient, or of the distance
+    slope: float = 10.0
+
+    def ramp(self, progress: float) -> float:
+        """2/(1+exp(−slope·p)) − 1. (The paper's formula lacks the −1; docs/method.md.)"""
+        return 2 / (1 + math.exp(-self.slope * progress)) - 1
+
+
+@dataclass(frozen=True)
+class Adversarial(Alignment):
+    """DANN: a domain classifier behind a gradient reversal layer."""
+
+    name = "alignment"
+    stream = 21
+    reduction: str = choice("mean", "sum of means")  # authors' code: over all windows of both domains; text: twice that
+
+    def build(self, runs: int, features: int, classes: int, dropout: float) -> nn.Module:  # noqa: ARG002
+        from bearcat.models.networks import DomainClassifier
+
+        return DomainClassifier(runs, features, dropout)
+
+    def loss(self, view: View) -> Tensor:
+        from bearcat.methods import formulas
+
+        classifier: Any = view.module
+        features = formulas.reverse_gradient(view.features, self.weight * view.ramp)
+        logits = classifier(features, view.randomness)
+        return formulas.domain(logits[:, : view.size], logits[:, view.size :], view.present, self.reduction)
+
+
+@dataclass(frozen=True)
+class ConditionalAdversarial(Alignment):
+    """CDAN: the classifier reads the outer product of probabilities and features; CDAN+E counts sure windows more."""
+
+    name = "cdan"
+    entropy: bool = False  # weights 1 + exp(−entropy), normalised in each domain
+
+    def build(self, runs: int, features: int, classes: int, dropout: float) -> nn.Module:
+        from bearcat.models.networks import DomainClassifier
+
+        return DomainClassifier(runs, features * classes, dropout)
+
+    def loss(self, view: View) -> Tensor:
+        import torch
+
+        from bearcat.methods import formulas
+
+        classifier: Any = view.module
+        probabilities = view.logits.detach().softmax(dim=-1)  # the gradient goes by the features alone
+        features = formulas.reverse_gradient(view.features, self.weight * view.ramp)
+        joint = (probabilities[..., None] * features[:, :, None]).flatten(2)  # (run, batch, class × feature)
+        answers = classifier(joint, view.randomness)
+        source, target = answers[:, : view.size], answers[:, view.size :]
+        if not self.entropy:
+            return formulas.domain(source, target, view.present)
+        each = torch.cat([torch.nn.functional.softplus(-source), torch.nn.functional.softplus(target)], dim=1)
+        sure = 1 + torch.exp(-torch.special.entr(probabilities).sum(dim=-1))
+        sure = sure if view.present is None else sure * view.present
+        domains = slice(view.size), slice(view.size, None)
+        parts = ((sure * each)[:, part].sum(dim=1) / sure[:, part].sum(dim=1) for part in domains)
+        return sum(parts, torch.zeros_like(each[:, 0])) / 2
+
+
+@dataclass(frozen=True)
+class ClassifierDiscrepancy(Alignment):
+    """MCD: a second head learns the source too; both disagree on the target as far as they can, the encoder undoes it.
+
+    The original takes turns: heads, then encoder four times. Here one step does both, by a gradient reversal layer.
     """
-    logarithms = functional.log_softmax(logits / temperature, dim=-1)
-    probabilities = logarithms.exp()
-    with torch.no_grad():  # sure windows count more
-        entropy = -(probabilities * logarithms).sum(dim=-1)
-        weight = 1 + torch.exp(-entropy)
-        if present is not None:
-            weight = torch.where(present, weight, 0)
-    share = functional.softmax(logarithms + weight.log()[..., None], dim=1)  # (run, batch, class), 1 over a batch
-    rows = (share * probabilities).sum(dim=1)  # (run, class): what is no confusion
-    return 1 - (rows.mean(dim=1) if shares is None else (shares * rows).sum(dim=1))
+
+    name = "mcd"
+
+    def build(self, runs: int, features: int, classes: int, dropout: float) -> nn.Module:  # noqa: ARG002
+        from bearcat.models.stacked import StackedDense
+
+        return StackedDense(runs, features, classes)
+
+    def loss(self, view: View) -> Tensor:
+        from bearcat.methods import formulas
+
+        second: Any = view.module
+        features = formulas.reverse_gradient(view.target_features, self.weight * view.ramp)
+        gap = (view.head(features).softmax(dim=-1) - second(features).softmax(dim=-1)).abs().mean(dim=-1)
+        supervised = formulas.supervised(second(view.source_features), view.labels, view.source_present)
+        return supervised - formulas.masked_mean(gap, view.target_present)
 
 
-def domain(
-    source_logits: Tensor, target_logits: Tensor, present: Tensor | None = None, reduction: str = "mean",
-    source_weight: Tensor | None = None,
-) -> Tensor:  # fmt: skip
-    """Binary cross-entropy of the domain classifier, source 1 and target 0, (run, batch) each.
+@dataclass(frozen=True)
+class Wasserstein(Alignment):
+    """A critic whose mean answers on both domains differ as much as its slope of about 1 allows.
 
-    The mean over all windows of both, or the "sum of means" of each. `source_weight` (run, batch) counts the source's
-    windows; its mean should be 1.
+    The critic takes one step with each of the encoder's, through a gradient reversal layer, instead of five before it.
     """
-    parts = functional.softplus(-source_logits), functional.softplus(target_logits)
-    if source_weight is not None:
-        parts = source_weight * parts[0], parts[1]
-    if reduction == "mean":
-        return masked_mean(torch.cat(parts, dim=1), present)
-    size = source_logits.shape[1]
-    masks = (None, None) if present is None else (present[:, :size], present[:, size:])
-    return masked_mean(parts[0], masks[0]) + masked_mean(parts[1], masks[1])
+
+    name = "wasserstein"
+    # Of the reversed gradient. The critic's answers are unbounded: 1 is too much (LOG.md).
+    weight: float = per_run(0.1)
+    penalty: float = per_run(10.0)
+
+    def build(self, runs: int, features: int, classes: int, dropout: float) -> nn.Module:  # noqa: ARG002
+        from bearcat.models.networks import DomainClassifier
+
+        return DomainClassifier(runs, features, 0.0)  # dropout would change the slope between two passes
+
+    def loss(self, view: View) -> Tensor:
+        import torch
+
+        from bearcat.methods import formulas
+
+        critic: Any = view.module
+        answers = critic(formulas.reverse_gradient(view.features, self.weight * view.ramp), None)
+        source = formulas.masked_mean(answers[:, : view.size], view.source_present)
+        target = formulas.masked_mean(answers[:, view.size :], view.target_present)
+        with torch.no_grad():  # a random point between each source window and the target window of its place
+            share = view.randomness.uniform(4, view.size).to(answers.dtype)[..., None]
+            between = share * view.source_features + (1 - share) * view.target_features
+        between.requires_grad_()
+        both = None if view.present is None else view.present[:, : view.size] & view.present[:, view.size :]
+        return target - source + self.penalty * formulas.gradient_penalty(between, critic(between, None), both)
 
 
-def masked_mean(values: Tensor, present: Tensor | None) -> Tensor:
-    """Of the windows that are there: (run, batch) → (run,)."""
-    if present is None:
-        return values.mean(dim=1)
-    return torch.where(present, values, 0).sum(dim=1) / present.sum(dim=1)
+@dataclass(frozen=True)
+class KernelMatching(Alignment):
+    """MK-MMD: the mean discrepancy of features under five Gaussian kernels."""
+
+    name = "mk-mmd"
+
+    def loss(self, view: View) -> Tensor:
+        from bearcat.methods import formulas
+
+        kernel = self.kernel(view)
+        return self.weight * view.ramp * formulas.mean_discrepancy(kernel, view.size, view.present)
+
+    def kernel(self, view: View) -> Tensor:
+        """Of all pairs of windows, (run, batch, batch)."""
+        from bearcat.methods import formulas
+
+        return formulas.gaussian_kernels(view.features, view.present, FACTORS)
 
 
-class _Reversal(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, coefficient: Tensor) -> Tensor:
-        ctx.save_for_backward(coefficient)
-        return values.view_as(values)
+@dataclass(frozen=True)
+class JointMatching(KernelMatching):
+    """JMMD: the same with the product of the kernels on features and a kernel on probabilities."""
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (coefficient,) = ctx.saved_tensors
-        return -coefficient * gradients[0], None
+    name = "jmmd"
 
+    def kernel(self, view: View) -> Tensor:
+        from bearcat.methods import formulas
 
-def reverse_gradient(values: Tensor, coefficient: Tensor) -> Tensor:
-    """The values as they are; on the way back their gradient times −coefficient (run,)."""
-    reversed_: Tensor = _Reversal.apply(values, coefficient[:, None, None])  # type: ignore[no-untyped-call]
-    return reversed_
+        probabilities = view.logits.softmax(dim=-1)
+        of_probabilities = formulas.gaussian_kernels(probabilities, view.present, (1.0,), PROBABILITY_BANDWIDTH)
+        return super().kernel(view) * of_probabilities
 
 
-def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Of each window: logits (run, batch, class), labels (run, batch) → (run, batch)."""
-    losses = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
-    return losses.view(labels.shape)
+@dataclass(frozen=True)
+class CovarianceMatching(Alignment):
+    """CORAL: ‖C_s − C_t‖² / 4d², C the covariance of d features; or of logits, as the UDTL benchmark's code does it."""
+
+    name = "coral"
+    layer: str = choice("features", "logits")
+
+    def loss(self, view: View) -> Tensor:
+        from bearcat.methods import formulas
+
+        values = view.features if self.layer == "features" else view.logits
+        source = formulas.covariance(values[:, : view.size], view.source_present)
+        gap = source - formulas.covariance(values[:, view.size :], view.target_present)
+        return self.weight * view.ramp * (gap.square().sum(dim=(1, 2)) / (4 * gap.shape[1] ** 2))
 
 
-def weights(values: Tensor, present: Tensor | None) -> Tensor:
-    """Equal weights of the windows that are there, of sum 1: (run, batch, …) → (run, batch)."""
-    here = values.new_ones(values.shape[:2]) if present is None else present.to(values.dtype)
-    return here / here.sum(dim=1, keepdim=True)
+@dataclass(frozen=True)
+class Transport(Alignment):
+    """DeepJDOT: the cost of moving source windows with their labels to target windows with their predictions.
 
-
-def squared_distances(first: Tensor, second: Tensor) -> Tensor:
-    """Of all pairs: (run, n, feature), (run, m, feature) → (run, n, m)."""
-    middle = torch.cat([first, second], dim=1).mean(dim=1, keepdim=True).detach()  # small numbers keep their digits
-    first, second = first - middle, second - middle
-    squares = first.square().sum(dim=-1)[:, :, None] + second.square().sum(dim=-1)[:, None]
-    return (squares - 2 * first @ second.mT).clamp(min=0)
-
-
-def gaussian_kernels(
-    values: Tensor, present: Tensor | None, factors: Sequence[float], bandwidth: float | None = None
-) -> Tensor:
-    """Σ exp(−‖x − y‖² / (factor · bandwidth)), (run, batch, batch); the bandwidth is the mean of ‖x − y‖² if None."""
-    squared = squared_distances(values, values)
-    if bandwidth is None:
-        here = weights(values, present)
-        count = 1 / here.amax(dim=1)
-        pairs = here[:, :, None] * here[:, None] * (count / (count - 1))[:, None, None]  # of different windows
-        width = (pairs * squared.detach()).sum(dim=(1, 2))[:, None, None].clamp(min=1e-12)
-    else:
-        width = values.new_full((1, 1, 1), bandwidth)
-    return torch.stack([torch.exp(-squared / (factor * width)) for factor in factors]).sum(dim=0)
-
-
-def mean_discrepancy(kernel: Tensor, size: int, present: Tensor | None) -> Tensor:
-    """Maximum mean discrepancy, squared: the mean of the kernel in both domains less twice that across."""
-    masks = (None, None) if present is None else (present[:, :size], present[:, size:])
-    signed = torch.cat([weights(kernel[:, :size], masks[0]), -weights(kernel[:, size:], masks[1])], dim=1)
-    return (signed[:, None] @ kernel @ signed[..., None])[:, 0, 0]
-
-
-def covariance(features: Tensor, present: Tensor | None) -> Tensor:
-    """Unbiased: (run, batch, feature) → (run, feature, feature)."""
-    weight = weights(features, present)
-    count = 1 / weight.amax(dim=1)
-    weight = weight[..., None]
-    centred = features - (weight * features).sum(dim=1, keepdim=True)
-    return (weight * centred).mT @ centred * (count / (count - 1).clamp(min=1))[:, None, None]
-
-
-def transport_plan(cost: Tensor, source: Tensor, target: Tensor, smoothing: float, rounds: int) -> Tensor:
-    """The plan (run, n, m) that moves weights `source` (run, n) to `target` (run, m) at least cost plus entropy.
-
-    Sinkhorn's iterations on logarithms; the entropy counts `smoothing` times the mean cost.
+    The plan is that of Sinkhorn's iterations, fixed in number; the original solves the problem without entropy.
     """
-    mean = (source[:, None] @ cost @ target[..., None]).clamp(min=1e-12)
-    kernel = -cost / (smoothing * mean)
-    rows, columns = source.log(), target.log()
-    left = torch.zeros_like(rows)
-    for _ in range(rounds):
-        right = columns - (kernel + left[..., None]).logsumexp(dim=1)
-        left = rows - (kernel + right[:, None]).logsumexp(dim=2)
-    return (kernel + left[..., None] + right[:, None]).exp()
+
+    name = "transport"
+    features: float = per_run(0.001)  # of the squared distance of features; 0.001 is the original's for digits
+    labels: float = per_run(1.0)  # of the cross-entropy of the source's label and the target's prediction
+    smoothing: float = 0.05  # of the entropy, in mean costs
+    rounds: int = 30
+
+    def loss(self, view: View) -> Tensor:
+        from bearcat.methods import formulas
+
+        gap = formulas.squared_distances(view.source_features, view.target_features)
+        surprise = -view.target_logits.log_softmax(dim=-1).mT  # (run, class, target window)
+        surprise = surprise.gather(1, view.labels[..., None].expand_as(gap))
+        cost = (self.features * gap.movedim(0, -1) + self.labels * surprise.movedim(0, -1)).movedim(-1, 0)
+        source = formulas.weights(view.source_logits, view.source_present)
+        target = formulas.weights(view.target_logits, view.target_present)
+        plan = formulas.transport_plan(cost.detach(), source, target, self.smoothing, self.rounds)
+        return self.weight * view.ramp * (plan * cost).sum(dim=(1, 2))
 
 
-def hardest_triplets(features: Tensor, labels: Tensor, counts: Tensor, margin: float) -> Tensor:
-    """Batch-hard triplet loss (Hermans et al. 2017) of the windows that count (run, batch).
+@dataclass(frozen=True)
+class Confusion(Loss):
+    """Minimum class confusion on the target."""
 
-    The farthest window of the same label should be nearer than the nearest one of another, by the margin.
+    name = "confusion"
+    weight: float = per_run(1.0)
+    temperature: float = 2.0
+    climbed: str = choice("on", "labels")  # SDAT climbs it whenever it is on; authors' code: only from T_PL on
+
+    def climbed_from(self, schedule: Schedule) -> int:
+        return schedule.label_from if self.climbed == "labels" else self.start(schedule)
+
+    def loss(self, view: View) -> Tensor:
+        from bearcat.methods import formulas
+
+        return self.weight * formulas.class_confusion(view.target_logits, self.temperature, view.target_present)
+
+
+@dataclass(frozen=True)
+class Uniformity(Loss):
+    """Class balance (French et al. 2018), of PCG-CNN (Wu et al. 2020).
+
+    Binary cross-entropy of the batch's mean probabilities of the target and the uniform distribution.
     """
-    distance = (squared_distances(features, features) + 1e-12).sqrt()
-    pairs = counts[:, :, None] & counts[:, None]
-    same = labels[:, :, None] == labels[:, None]
-    itself = torch.eye(labels.shape[1], dtype=torch.bool, device=labels.device)
-    alike, different = pairs & same & ~itself, pairs & ~same
-    farthest = distance.masked_fill(~alike, 0).amax(dim=2)
-    nearest = distance.masked_fill(~different, torch.inf).amin(dim=2)
-    anchors = alike.any(dim=2) & different.any(dim=2)
-    losses = torch.where(anchors, (farthest - nearest + margin).clamp(min=0), 0)
-    return losses.sum(dim=1) / anchors.sum(dim=1).clamp(min=1)
+
+    name = "uniformity"
+    weight: float = per_run(0.005)
+
+    def loss(self, view: View) -> Tensor:
+        from bearcat.methods import formulas
+
+        each = formulas.weights(view.target_logits, view.target_present)[..., None]
+        mean = (each * view.target_logits.softmax(dim=-1)).sum(dim=1).clamp(1e-6, 1 - 1e-6)
+        uniform = 1 / mean.shape[-1]
+        return -self.weight * (uniform * mean.log() + (1 - uniform) * (-mean).log1p()).mean(dim=-1)
 
 
-def gradient_penalty(values: Tensor, critic_of: Tensor, present: Tensor | None) -> Tensor:
-    """The mean of (‖∇‖ − 1)², ∇ the gradient of the critic's answers (run, batch) at values (run, batch, feature)."""
-    (gradient,) = torch.autograd.grad(critic_of.sum(), values, create_graph=True)
-    return masked_mean(((gradient.square().sum(dim=-1) + 1e-12).sqrt() - 1).square(), present)
+@dataclass(frozen=True)
+class Triplet(Loss):
+    """Batch-hard triplets of the features of source windows and of target windows whose pseudo-label is used.
+
+    Of the system of Wang et al. (2022). Features are brought to length 1: with their own lengths the loss was lowered
+    by shrinking them, until all features were 0 and nothing was learnt (LOG.md).
+    """
+
+    name = "triplet"
+    phase = "labels"
+    weight: float = per_run(1.0)
+    margin: float = 1.0
+
+    def loss(self, view: View) -> Tensor:
+        import torch
+
+        from bearcat.methods import formulas
+
+        if view.pseudo_labels is None or view.selected is None:
+            raise RuntimeError("the triplet loss needs pseudo-labels; put it behind self-training")
+        labels = torch.cat([view.labels, view.pseudo_labels], dim=1)
+        counts = torch.cat([torch.ones_like(view.labels, dtype=torch.bool), view.selected], dim=1)
+        counts = counts if view.present is None else counts & view.present
+        features = torch.nn.functional.normalize(view.features, dim=-1)
+        return self.weight * formulas.hardest_triplets(features, labels, counts, self.margin)
+
+
+@dataclass(frozen=True)
+class Sharpness(Perturbation):
+    """SDAT: the step's gradient is taken at w + radius·g/‖g‖, g the gradient of the losses in scope.
+
+    Sharpness-aware minimisation of the task loss (Rangwani et al. 2022, after Foret et al. 2021). Modules of losses (the
+    domain classifier) take plain steps.
+    """
+
+    name = "sharpness"
+    radius: float = per_run(0.05)
+    scope: str = choice("task", "supervised")  # authors' code: every loss that does not align domains; or the text's
+
+    def perturb(self, weights: Sequence[Tensor], gradients: Callable[[str], Sequence[Tensor]]) -> list[Tensor]:
+        """Moves every run's weights uphill; the norm is over all weights of a run."""
+        import torch
+
+        found = gradients(self.scope)
+        with torch.no_grad():
+            before = [weight.detach().clone() for weight in weights]
+            norms = [torch.linalg.vector_norm(gradient.flatten(1), dim=1) for gradient in found]
+            scale = self.radius / (torch.linalg.vector_norm(torch.stack(norms), dim=0) + 1e-12)
+            for weight, gradient in zip(weights, found, strict=True):
+                weight += gradient * scale.view(-1, *[1] * (gradient.dim() - 1))
+        return before

@@ -14,25 +14,11 @@ from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any
 
 from bearcat.errors import InputError, suggest
-from bearcat.methods.alignment import (
-    Adversarial,
-    ClassifierDiscrepancy,
-    ConditionalAdversarial,
-    CovarianceMatching,
-    JointMatching,
-    KernelMatching,
-    TargetStatistics,
-    Transport,
-    Wasserstein,
-)
-from bearcat.methods.confusion import Confusion, Uniformity
+from bearcat.methods import losses
 from bearcat.methods.ingredient import Ingredient, check_choices, choice, stack_key
-from bearcat.methods.moving import MoveClasses
-from bearcat.methods.selftraining import SelfTraining, Teacher, Triplet
-from bearcat.methods.shares import ClassShares
-from bearcat.methods.sharpness import Sharpness
-from bearcat.methods.standardise import Standardise
-from bearcat.methods.views import StrongView, WeakView
+from bearcat.methods.losses import Adversarial, Confusion, Sharpness
+from bearcat.methods.preparation import MatchClusters, Standardise
+from bearcat.methods.selftraining import SelfTraining, StrongView, TargetStatistics, Teacher, WeakView
 from bearcat.settings import find_name, override, to_plain
 
 
@@ -149,9 +135,15 @@ class Recipe:
         return replace(self, schedule=schedule, ingredients=ingredients)
 
     def to_dict(self) -> dict[str, Any]:
-        """Every setting as plain values, for records."""
-        kinds = {each.name: {"kind": type(each).__name__} | to_plain(each) for each in self.ingredients}
-        plain = to_plain(self) | {"ingredients": kinds}
+        """Every setting as plain values, for records; of an ingredient also its phase and the epoch it `begins` in."""
+
+        def described(each: Ingredient) -> dict[str, Any]:
+            phase = {} if each.phase is None else {"phase": each.phase, "begins": each.start(self.schedule)}
+            return {"kind": type(each).__name__, **phase, **to_plain(each)}
+
+        plain = to_plain(self) | {
+            "ingredients": {each.name: described(each) for each in self.ingredients}
+        }
         return {name: value for name, value in plain.items() if name != "final" or value}
 
     def stack_key(self) -> Hashable:
@@ -263,43 +255,38 @@ GROUPS: dict[str, dict[str, Recipe]] = {
     },
     "Table 1": {  # the other self-training systems that the paper compares
         "PCG-CNN": Recipe((
-            SelfTraining(3.0, "fixed", 0.96, objective="squared", teacher=Teacher(momentum=0.99)), Uniformity(),
+            SelfTraining(3.0, "fixed", 0.96, objective="squared", teacher=Teacher(momentum=0.99)), losses.Uniformity(),
         )),
-        "DTL-IPLL": Recipe((SelfTraining(samples=2, agree=True, teacher=_OF_STUDENT), KernelMatching())),
-        "Wang": Recipe((SelfTraining(teacher=_OF_STUDENT), Wasserstein(), Triplet())),
+        "DTL-IPLL": Recipe((SelfTraining(samples=2, agree=True, teacher=_OF_STUDENT), losses.KernelMatching())),
+        "Wang": Recipe((SelfTraining(teacher=_OF_STUDENT), losses.Wasserstein(), losses.Triplet())),
     },
     "alignments": {
-        "MK-MMD": Recipe((KernelMatching(),)),
-        "JMMD": Recipe((JointMatching(),)),
-        "CORAL": Recipe((CovarianceMatching(),)),
-        "CDAN": Recipe((ConditionalAdversarial(),)),
-        "CDAN+E": Recipe((ConditionalAdversarial(entropy=True),)),
+        "MK-MMD": Recipe((losses.KernelMatching(),)),
+        "JMMD": Recipe((losses.JointMatching(),)),
+        "CORAL": Recipe((losses.CovarianceMatching(),)),
+        "CDAN": Recipe((losses.ConditionalAdversarial(),)),
+        "CDAN+E": Recipe((losses.ConditionalAdversarial(entropy=True),)),
         "AdaBN": Recipe((TargetStatistics(),)),
-        "MCD": Recipe((ClassifierDiscrepancy(),)),
-        "DeepJDOT": Recipe((Transport(),)),
+        "MCD": Recipe((losses.ClassifierDiscrepancy(),)),
+        "DeepJDOT": Recipe((losses.Transport(),)),
     },
     "ours": {
         "AT-views": Recipe(_VIEWS),
         "AT*-views": Recipe((*_VIEWS, *_STARS["*"])),
         "CAT-views": Recipe(_VIEWS, calibration="Temperature"),
         "CAT*-views": Recipe((*_VIEWS, *_STARS["*"]), calibration="Temperature"),
-        "AT*-shares": Recipe((ClassShares(), *_AT, *_STARS["*"])),
-        "CAT*-shares": Recipe((ClassShares(), *_AT, *_STARS["*"]), calibration="Temperature"),
         "CAT*-recordings": Recipe((*_AT, *_STARS["*"]), calibration="Temperature", final="RecordingConfidence"),
         "CAT-TransCal": Recipe(_AT, calibration="TransCal"),
         "CAT*-TransCal": Recipe((*_AT, *_STARS["*"]), calibration="TransCal"),
     },
-    "ours, on physical inputs": {  # docs/inputs.md; the names begin with the encoder's
+    "ours, on physical inputs": {  # docs/inputs.md; most names begin with the encoder's
         "dense-source-only": _physical(by="source"),
-        "dense-moved": _physical(first=(MoveClasses(),), by="source", calibration="Temperature"),
+        "match-clusters": _physical(first=(MatchClusters(),), by="source", calibration="Temperature"),
         "dense-MCC": _physical(Confusion(), calibration="Temperature"),
-        "dense-CORAL": _physical(CovarianceMatching(), calibration="Temperature"),
+        "dense-CORAL": _physical(losses.CovarianceMatching(), calibration="Temperature"),
         "dense-DANN*": _physical(*_DANN, *_STARS["*"], calibration="Temperature"),
         "dense-AT*": _physical(*_AT, *_STARS["*"]),
         "dense-CAT*-Temperature": _physical(*_AT, *_STARS["*"], calibration="Temperature"),
-        "dense-CAT*-shares": _physical(
-            ClassShares(), *_AT, *_STARS["*"], by="source", calibration="Temperature"
-        ),
         "linear-source-only": _physical(by="source", encoder="linear", calibration="Temperature"),
         "linear-self-training": _physical(
             SelfTraining(select="share", teacher=Teacher(dropout=False)), encoder="linear", calibration="Temperature"
@@ -309,9 +296,12 @@ GROUPS: dict[str, dict[str, Recipe]] = {
 RECIPES: dict[str, Recipe] = {name: recipe for group in GROUPS.values() for name, recipe in group.items()}
 # Chosen on CWRU and simulated bearings, where it is as good as any of these on a full target and no worse than the
 # unadapted network on targets that are mostly healthy (docs/plant.md).
-DEFAULT_RECIPE = "dense-moved"
+DEFAULT_RECIPE = "match-clusters"
+RENAMED = {"dense-moved": "match-clusters"}
 
 
 def find_recipe(name: str) -> str:
     """The name of the recipe called so, in any case; the nearest is suggested if there is none."""
+    if (new := RENAMED.get(name.lower())) is not None:
+        raise InputError(f"the recipe '{name}' is now called '{new}'; use that name")
     return find_name(name, RECIPES, "recipe")

@@ -1,4 +1,10 @@
-"""Self-training: a teacher labels target windows, and the student learns from the labels that are sure enough."""
+"""Teachers, and what they and the student are shown.
+
+Self-training: a teacher labels target windows, and the student learns from the labels that are sure enough. AdaBN (Li et
+al. 2016): the reported network is the student with statistics of the target. Views: the teacher labels the weak view,
+the student learns the strong one; one that stands before self-training changes what the teacher is shown, one behind it
+what the student and all losses read. Draws belong to the run (models.stacked.Randomness).
+"""
 
 from __future__ import annotations
 
@@ -7,11 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from bearcat.errors import InputError
-from bearcat.methods.ingredient import Ingredient, View, check_choices, choice, per_run
+from bearcat.methods.ingredient import Loss, Teaching, View, check_choices, choice, per_run
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from bearcat.data.inputs import Input
     from bearcat.training.batches import Batch
     from bearcat.training.state import TrainingState
 
@@ -34,11 +41,11 @@ class Teacher:
 
 
 @dataclass(frozen=True)
-class SelfTraining(Ingredient):
+class SelfTraining(Teaching, Loss):
     """Who labels, which labels are used, and how the student's loss on them is averaged."""
 
     name = "labels"
-    begins = "labels"
+    phase = "labels"
     weight: float = per_run(1.0)
     threshold: str = choice("per-class", "fixed")
     tau: float = per_run(0.9)
@@ -46,7 +53,7 @@ class SelfTraining(Ingredient):
     average: str = choice("batch", "selected")  # authors' code: unselected windows count zero; text: selected
     # "cross-entropy" with the labels, or "squared": difference of the student's and the teacher's probabilities.
     objective: str = choice("cross-entropy", "squared")
-    # "confidence" above the threshold. Or by a rule of methods/selection.py, without a threshold: "share" (the surest
+    # "confidence" above the threshold. Or by a rule of methods/formulas.py, without a threshold: "share" (the surest
     # of each class), "cluster" (the nearest to the centre of each class), "neighbour" (like the nearest source window).
     select: str = choice("confidence", "share", "cluster", "neighbour")
     share: float = 0.5  # of each class, for "share" and "cluster"
@@ -71,7 +78,7 @@ class SelfTraining(Ingredient):
         """Makes the teacher where there is none yet, and the thresholds of this epoch."""
         import torch
 
-        from bearcat.methods import selection
+        from bearcat.methods import formulas
 
         if state.teacher is None:
             state.teacher = copy.deepcopy(state.student).requires_grad_(False)
@@ -85,8 +92,7 @@ class SelfTraining(Ingredient):
         limits = tau[:, None].expand(-1, state.classes)
         if self.select != "confidence":
             limits = torch.zeros_like(limits)
-            supported = selection.RULES[self.select](state, self.share)
-            padded = torch.nn.functional.pad(supported, (0, 1), value=-1)
+            padded = torch.nn.functional.pad(self._supported(state), (0, 1), value=-1)
             state.supported = padded if state.supported is None else state.supported.copy_(padded)
         elif self.threshold == "per-class":
             if self.counts_mode == "training":
@@ -96,8 +102,8 @@ class SelfTraining(Ingredient):
                 present = state.batches.target_present
             if self.counts == "calibrated" and state.calibration is not None:
                 logits = state.calibration.apply(logits)
-            counts = selection.confident_counts(logits.softmax(dim=-1), tau, present)
-            limits = selection.per_class(counts, tau, None if state.shares is None else state.shares[0])
+            counts = formulas.confident_counts(logits.softmax(dim=-1), tau, present)
+            limits = formulas.per_class(counts, tau)
         if state.thresholds is None or state.pseudo_labels is None:  # a recorded step keeps using this memory
             runs, windows = state.batches.target_train.shape[:2]
             state.thresholds = torch.empty_like(limits, memory_format=torch.contiguous_format)
@@ -110,19 +116,26 @@ class SelfTraining(Ingredient):
         follow(state.teacher, state.student, self.teacher.momentum, statistics=self.teacher.statistics == "averaged")
         self._label(state, batch)
 
-    def before_descent(self, state: TrainingState, batch: Batch, perturbed: bool) -> None:
-        from bearcat.methods import losses
-
-        if perturbed and self.relabel:
+    def after_climb(self, state: TrainingState, batch: Batch) -> None:
+        if self.relabel:
             self._label(state, batch)
-        if state.batch_labels is None:
-            raise RuntimeError("a step of self-training begins with start_step")
-        state.add("pseudo_label_share", losses.masked_mean(state.batch_labels[1].float(), batch.target_present))
+
+    def _supported(self, state: TrainingState) -> Tensor:
+        """The label that the rule gives each target training window, (run, window), −1 where none."""
+        from bearcat.methods import formulas
+
+        logits, features = state.predict(state.reported, state.batches.target_train)
+        present = state.batches.target_present
+        scores, labels = logits.softmax(dim=-1).max(dim=-1)
+        if self.select == "cluster":
+            labels = logits.argmax(dim=-1)
+            scores = formulas.nearness_to_centre(features, labels, state.classes, present)
+        return formulas.best_of_each_class(scores, labels, self.share, state.classes, present)
 
     def _label(self, state: TrainingState, batch: Batch) -> None:
         import torch
 
-        from bearcat.methods import selection
+        from bearcat.methods import formulas
 
         if state.teacher is None or state.thresholds is None or state.pseudo_labels is None:
             raise RuntimeError("an epoch of self-training begins with start_epoch")
@@ -136,7 +149,7 @@ class SelfTraining(Ingredient):
                 logits = logits if state.calibration is None else state.calibration.apply(logits)
                 passes.append(logits.softmax(dim=-1))
             probabilities = torch.stack(passes).mean(dim=0)
-            labels, selected = selection.select(probabilities, state.thresholds)
+            labels, selected = formulas.select(probabilities, state.thresholds)
             if state.supported is not None:
                 selected = selected & (labels == state.supported.gather(1, batch.target_index))
             for each in passes if self.agree else ():
@@ -145,42 +158,99 @@ class SelfTraining(Ingredient):
         state.batch_labels = labels, selected, probabilities
 
     def loss(self, view: View) -> Tensor:
-        from bearcat.methods import losses
+        from bearcat.methods import formulas
 
         if view.pseudo_labels is None or view.selected is None or view.probabilities is None:
             raise RuntimeError("a step of self-training begins with start_step")
         if self.objective == "squared":
             each = (view.target_logits.softmax(dim=-1) - view.probabilities).square().mean(dim=-1)
         else:
-            each = losses.cross_entropy(view.target_logits, view.pseudo_labels)
-        return self.weight * losses.of_selected(each, view.selected, self.average, view.target_present)
+            each = formulas.cross_entropy(view.target_logits, view.pseudo_labels)
+        return self.weight * formulas.of_selected(each, view.selected, self.average, view.target_present)
 
 
 @dataclass(frozen=True)
-class Triplet(Ingredient):
-    """Batch-hard triplets of the features of source windows and of target windows whose pseudo-label is used.
+class TargetStatistics(Teaching):
+    """AdaBN: the reported network is the student with running statistics of target windows."""
 
-    Of the system of Wang et al. (2022). Features are brought to length 1: with their own lengths the loss was lowered
-    by shrinking them, until all features were 0 and nothing was learnt (LOG.md).
-    """
+    name = "adabn"
+    phase = "alignment"
 
-    name = "triplet"
-    begins = "labels"
-    weight: float = per_run(1.0)
-    margin: float = 1.0
-
-    def loss(self, view: View) -> Tensor:
+    def end_epoch(self, state: TrainingState) -> None:
+        """Copies the student's weights and passes the target through the copy, as many batches as an epoch has."""
         import torch
 
-        from bearcat.methods import losses
+        from bearcat.training.batches import gather
 
-        if view.pseudo_labels is None or view.selected is None:
-            raise RuntimeError("the triplet loss needs pseudo-labels; put it behind self-training")
-        labels = torch.cat([view.labels, view.pseudo_labels], dim=1)
-        counts = torch.cat([torch.ones_like(view.labels, dtype=torch.bool), view.selected], dim=1)
-        counts = counts if view.present is None else counts & view.present
-        features = torch.nn.functional.normalize(view.features, dim=-1)
-        return self.weight * losses.hardest_triplets(features, labels, counts, self.margin)
+        if state.teacher is None:
+            state.teacher = copy.deepcopy(state.student).requires_grad_(False)
+        follow(state.teacher, state.student, momentum=0.0, statistics=False)
+        batches = state.batches
+        count = torch.tensor(batches.target_windows, device=batches.target_train.device)[:, None]
+        place = torch.arange(batches.size, device=count.device)
+        with torch.no_grad():
+            for step in range(batches.iterations):  # full batches: where the windows end, they begin again
+                first = (state.epoch * batches.iterations + step) * batches.size
+                state.teacher(gather(batches.target_train, (place + first) % count), True)
+
+
+@dataclass(frozen=True)
+class StrongView(Teaching):
+    """A composition of changes, each drawn for each window; 0 leaves one out."""
+
+    name = "strong"
+    phase = "labels"
+    uses_target = True
+    resample: float = 0.02  # the speed is drawn within ± this share
+    shift: float = 1.0  # the start is drawn within this share of the window, which is taken as a circle
+    stop: float = 0.1  # share of the band that is taken out, at a place that is drawn
+    scale: float = 0.2  # the amplitude is drawn within ± this share
+    snr: float = 15.0  # dB, of the noise that is added
+    mask: float = 0.1  # share of the window that is set to 0, at a place that is drawn
+
+    def __post_init__(self) -> None:
+        for name in ("resample", "shift", "stop", "scale", "mask"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"setting '{self.name}.{name}' must lie between 0 and 1, not {getattr(self, name):g}")
+
+    def for_input(self, kind: Input) -> StrongView:
+        """Shift and band-stop are for samples in time; where points are lines of a spectrum, masking stops bands."""
+        from bearcat.data.inputs import Waveform
+
+        return self if isinstance(kind, Waveform) else replace(self, shift=0.0, stop=0.0)
+
+    def start_step(self, state: TrainingState, batch: Batch) -> Batch:
+        import torch
+
+        from bearcat.methods import formulas
+
+        state.randomness.next()
+        windows, draws = batch.target, state.randomness
+        with torch.no_grad():
+            if self.resample or self.shift:
+                windows = formulas.resampled(windows, draws, self.resample, self.shift)
+            if self.stop:
+                windows = formulas.band_stopped(windows, draws, self.stop)
+            if self.scale:
+                windows = formulas.scaled(windows, draws, self.scale)
+            if self.snr:
+                windows = formulas.noisy(windows, draws, self.snr)
+            if self.mask:
+                windows = formulas.masked(windows, draws, self.mask)
+            return replace(batch, both=torch.cat([batch.source, windows], dim=1))
+
+
+@dataclass(frozen=True)
+class WeakView(StrongView):
+    """A little noise."""
+
+    name = "weak"
+    resample: float = 0.0
+    shift: float = 0.0
+    stop: float = 0.0
+    scale: float = 0.0
+    snr: float = 30.0
+    mask: float = 0.0
 
 
 def follow(teacher: Any, student: Any, momentum: float, statistics: bool) -> None:

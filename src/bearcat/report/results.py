@@ -120,13 +120,12 @@ class Result:
     @property
     def phases(self) -> dict[str, int]:
         """When alignment (DA), pseudo-labels (PL) and calibration (cal) begin, as far as the recipe has them."""
-        ingredients = self.recipe["ingredients"].keys()
-        parts = {
-            "DA": ("align_from", ingredients - {"labels", "standardise"}),
-            "PL": ("label_from", ingredients & {"labels"}),
-            "cal": ("calibrate_from", self.calibrator),
-        }
-        return {sign: int(self.recipe["schedule"][name]) for sign, (name, present) in parts.items() if present}
+        found = {}
+        for sign, phase in (("DA", "alignment"), ("PL", "labels")):
+            parts = self.recipe["ingredients"].values()
+            if begins := [int(part["begins"]) for part in parts if part.get("phase") == phase]:
+                found[sign] = min(begins)
+        return found | ({"cal": int(self.recipe["schedule"]["calibrate_from"])} if self.calibrator else {})
 
     @cached_property
     def is_named_recipe(self) -> bool:

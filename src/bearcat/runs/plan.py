@@ -22,7 +22,7 @@ from bearcat.data.choose import Choice, DataSettings, Requested, choose_settings
 from bearcat.data.datasets.folder import EMPTY
 from bearcat.data.tasks import Mix
 from bearcat.errors import InputError
-from bearcat.methods.moving import MoveClasses
+from bearcat.methods.preparation import MatchClusters
 from bearcat.methods.recipe import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, find_recipe
 from bearcat.runs.spec import Library, RunSpec, make_recipe
 from bearcat.training.loop import checked_precision, chosen_device
@@ -111,7 +111,7 @@ def make_plan(wishes: Wishes, reading: Callable[[Iterable[Any]], Iterable[Any]] 
             wishes.mix, chosen=own.choices, warnings=own.warnings,
         ))  # fmt: skip
     warnings = list(chosen[changed.input].warnings)
-    if wishes.mix.reference and changed.find(MoveClasses) is None:
+    if wishes.mix.reference and changed.find(MatchClusters) is None:
         warnings.insert(0, f"{name} does not use the reference recordings; {DEFAULT_RECIPE} does")
     *beside, spec = specs
     library = Library({opened: scanned})

@@ -6,7 +6,7 @@ say, and gives every run its own rows. No estimate depends on a target label; on
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from bearcat.calibration import CPCS, Evidence
 from bearcat.data.recording import Windows, healthy_class
 from bearcat.data.tasks import UNKNOWN, SplitTask
 from bearcat.errors import InputError
+from bearcat.methods.ingredient import Finding
 from bearcat.training.evaluate import mixval, predict, validators
 from bearcat.training.loop import Trained
 from bearcat.trust.accuracy import Source, Target, dev_risk
@@ -78,9 +79,9 @@ class RunEstimates:
     familiarity: Familiarity
 
 
-def unknown_recordings(findings: Mapping[str, Any], split: SplitTask) -> list[int]:
-    """The target's recordings that ingredients found to show a class the source lacks."""
-    return sorted(split.target_order[findings.get("moving", {}).get("unknown", [])].tolist())
+def unknown_recordings(finding: Finding | None, split: SplitTask) -> list[int]:
+    """The target's recordings that were found to show a class the source lacks."""
+    return sorted(split.target_order[list(finding.unknown) if finding else []].tolist())
 
 
 def estimate_runs(
@@ -129,17 +130,17 @@ def estimate_runs(
     }
     on_host, names = {name: value.cpu().numpy() for name, value in on_device.items()}, tuple(validated)
     return [
-        _estimate_run({name: rows[run] for name, rows in on_host.items()}, names, split, shapes[run], findings)
-        for run, (split, findings) in enumerate(zip(splits, trained.findings, strict=True))
+        _estimate_run({name: rows[run] for name, rows in on_host.items()}, names, split, shapes[run], finding)
+        for run, (split, finding) in enumerate(zip(splits, trained.findings, strict=True))
     ]
 
 
 def _estimate_run(
     rows: dict[str, np.ndarray], names: tuple[str, ...], split: SplitTask, shapes: RunEvidence,
-    findings: Mapping[str, Any],
+    finding: Finding | None,
 ) -> RunEstimates:  # fmt: skip
     """The estimates of one run from its own rows of the stack, which end in padding where other runs have more."""
-    held, unknown = split.held_back, unknown_recordings(findings, split)
+    held, unknown = split.held_back, unknown_recordings(finding, split)
     windows, of_source = len(held.target_test), rows["source_labels"] != UNKNOWN
     source = Source(rows["source"][of_source], rows["source_labels"][of_source])
     target = Target(rows["target"][:windows], held.target_test.recording, shapes.checks)

@@ -26,8 +26,8 @@ from bearcat.calibration import Calibration
 from bearcat.data.recording import Integers
 from bearcat.data.tasks import TrainingData
 from bearcat.errors import InputError, suggest
-from bearcat.methods import losses
-from bearcat.methods.ingredient import Ingredient, View, stacked
+from bearcat.methods import formulas
+from bearcat.methods.ingredient import Finding, Ingredient, Loss, Perturbation, Preparation, Teaching, View, stacked
 from bearcat.methods.recipe import Recipe
 from bearcat.models import networks
 from bearcat.models.networks import Network, build_network, fast_path, initialise, path_of, use_path
@@ -41,7 +41,7 @@ from bearcat.training.stepping import Recorder, descend, few_threads, matrix_pro
 
 RESULT_VERSION = 7  # raise it whenever the same settings, seed and data give another result
 FEW_RUNS = 4  # of a dense network, whose products are too small to share
-DROPOUT = 22  # a stream of randomness; modules of ingredients have their own (Ingredient.stream)
+DROPOUT = 22  # a stream of randomness; modules of losses have their own (Loss.stream)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,10 +66,10 @@ class Trained:
     batches: Batches
     history: dict[str, Tensor]
     finite: Tensor  # (run,) bool: the loss never turned NaN or infinite
-    kernels: dict[str, str]  # of each part ("encoder", ingredients with a module): "plain", "triton" or "native"
+    kernels: dict[str, str]  # of each part ("encoder", losses with a module): "plain", "triton" or "native"
     precision: str  # "float32", "tf32" or "bfloat16": of products on a GPU, and of the activations Triton stores
     checks: Sequence[Checked]  # as in TrainingState
-    findings: list[Mapping[str, Any]]  # of each run: what ingredients found in its windows before training
+    findings: list[Finding | None]  # of each run: what was found in its windows before training
 
     @property
     def network(self) -> Network:
@@ -79,25 +79,36 @@ class Trained:
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """What is on in an epoch."""
+    """What is on in an epoch, by kind."""
 
-    active: list[Ingredient]
-    climbed: list[Ingredient]  # those whose losses SDAT climbs
+    losses: list[Loss]
+    climbed: list[Loss]  # those that SDAT climbs
+    teaching: list[Teaching]
+    perturbing: list[Perturbation]
     with_target: bool  # whether a batch has target windows
 
     @property
     def kind(self) -> Hashable:
-        return *(each.name for each in self.active), "climbed", *(each.name for each in self.climbed), self.with_target
+        """Steps of a kind do the same."""
+        parts = (self.losses, self.climbed, self.teaching, self.perturbing)
+        return tuple(tuple(each.name for each in part) for part in parts), self.with_target
 
 
 def phase_of(recipe: Recipe, ingredients: Sequence[Ingredient], epoch: int) -> Phase:
     """Which of the ingredients are on in this epoch."""
     schedule = recipe.schedule
     active = [each for each in ingredients if epoch >= each.start(schedule)]
-    begins = [each.climbed_from(schedule) for each in active]
-    climbed = [each for each, begin in zip(active, begins, strict=True) if begin is not None and epoch >= begin]
+    losses = [each for each in active if isinstance(each, Loss)]
+    begins = [each.climbed_from(schedule) for each in losses]
+    climbed = [each for each, begin in zip(losses, begins, strict=True) if begin is not None and epoch >= begin]
     joint = recipe.passes == "joint" and epoch >= schedule.align_from
-    return Phase(active, climbed, joint or any(each.uses_target for each in active))
+    return Phase(
+        losses,
+        climbed,
+        [each for each in active if isinstance(each, Teaching)],
+        [each for each in active if isinstance(each, Perturbation)],
+        with_target=joint or any(each.uses_target for each in active),
+    )
 
 
 def stack_key(run: Run) -> Hashable:
@@ -132,7 +143,7 @@ def train(
         raise InputError(
             "runs of one stack need the same ingredients and schedule; train these runs in stacks of their own"
         )
-    data, scaling = _scaled(runs)
+    data, scaling, findings = prepare(runs)
     batches = stack_data(data, [run.seed for run in runs], schedule.batch, device, recipe.balance)
     state = new_state(recipe, batches, len(runs[0].data.classes))
     state.checks = [Checked.of(run.checks, run.data.target_train) for run in runs]
@@ -165,11 +176,9 @@ def train(
             if epoch >= calibrate_from + late and not (late and state.calibration):  # late: after a resume
                 calibrate()
             phase = phase_of(recipe, ingredients, epoch)
-            for ingredient in phase.active:
-                ingredient.start_epoch(state)
-            names = {ingredient.name for ingredient in phase.active}
-            ramping = [ingredient for ingredient in recipe.ingredients if ingredient.name in names]
-            feed.fill(epoch, {each.name: _ramp(each, recipe, epoch, batches.iterations) for each in ramping})
+            for teaching in phase.teaching:
+                teaching.start_epoch(state)
+            feed.fill(epoch, {loss.name: _ramp(loss, recipe, epoch, batches.iterations) for loss in phase.losses})
             for total in state.totals.values():
                 total.zero_()
 
@@ -178,8 +187,8 @@ def train(
             for padded in feed.padded:
                 recorder.run(partial(train_step, recipe, state, feed, phase, padded), kind=(kind, padded))
 
-            for ingredient in phase.active:
-                ingredient.end_epoch(state)
+            for teaching in phase.teaching:
+                teaching.end_epoch(state)
             state.finish_epoch()
             if late and epoch >= calibrate_from:
                 calibrate()
@@ -204,45 +213,47 @@ def train(
     kernels = {name: path_of(module) for name, module in {"encoder": state.student.encoder, **state.modules}.items()}
     return Trained(
         state.student, state.teacher, final, calibration, batches, history, state.finite, kernels, precision,
-        state.checks, [own.findings for own in data],
+        state.checks, findings,
     )  # fmt: skip
 
 
 def train_step(recipe: Recipe, state: TrainingState, feed: Feed, phase: Phase, padded: bool) -> None:
-    """One iteration of every run: ingredients prepare, perturb the weights and add losses; the student descends."""
+    """One iteration of every run: teachers label, weights are perturbed, losses are summed, the student descends."""
     batch = feed.next(phase.with_target, padded)
     state.batch_labels = None
-    given = []  # the batch that each ingredient was shown: one of them may hand on another
-    for ingredient in phase.active:
-        given.append(batch)
-        batch = ingredient.start_step(state, batch) or batch
+    shown = []  # the batch that each was given: one of them may hand on another
+    for teaching in phase.teaching:
+        shown.append(batch)
+        batch = teaching.start_step(state, batch) or batch
     weights = list(state.student.parameters())
 
-    def task_losses(ingredients: Sequence[Ingredient]) -> dict[str, Tensor]:
-        """The supervised loss and those of ingredients, (run,) each, of one pass."""
-        view = _task_pass(recipe, state, batch, any(ingredient.uses_target for ingredient in ingredients))
-        found = {"loss_supervised": losses.supervised(view.source_logits, view.labels, view.source_present)}
-        return found | _losses(ingredients, view, state, feed)
+    def task_losses(losses: Sequence[Loss]) -> dict[str, Tensor]:
+        """The supervised loss and these, (run,) each, of one pass."""
+        view = _task_pass(recipe, state, batch, any(loss.uses_target for loss in losses))
+        found = {"loss_supervised": formulas.supervised(view.source_logits, view.labels, view.source_present)}
+        return found | _losses(losses, view, state, feed)
 
     def climbed_gradients(scope: str) -> tuple[Tensor, ...]:
         return torch.autograd.grad(_total(task_losses(phase.climbed if scope == "task" else [])), weights)
 
-    before = [ingredient.perturb(weights, climbed_gradients) for ingredient in phase.active]
-    perturbed = any(earlier is not None for earlier in before)
-    for ingredient, shown in zip(phase.active, given, strict=True):
-        ingredient.before_descent(state, shown, perturbed)
-    aligning = [ingredient for ingredient in phase.active if ingredient.aligns]
-    others = [ingredient for ingredient in phase.active if not ingredient.aligns]
+    before = [perturbation.perturb(weights, climbed_gradients) for perturbation in phase.perturbing]
+    if before:
+        for teaching, given in zip(phase.teaching, shown, strict=True):
+            teaching.after_climb(state, given)
+    if state.batch_labels is not None:
+        selected = state.batch_labels[1].float()
+        state.add("pseudo_label_share", formulas.masked_mean(selected, batch.target_present))
+    aligning = [loss for loss in phase.losses if loss.aligns]
+    others = [loss for loss in phase.losses if not loss.aligns]
     found = task_losses(others if recipe.passes == "separate" else [*others, *aligning])
     if aligning and recipe.passes == "separate":
         joint = _view(state, batch, _pass(state, batch.both, batch.present), batch.present)
         found |= _losses(aligning, joint, state, feed)
-    names = ["student", *(ingredient.name for ingredient in phase.active if ingredient.name in state.modules)]
+    names = ["student", *(loss.name for loss in phase.losses if loss.name in state.modules)]
     optimisers = [state.optimisers[name] for name in names]
     gradients = torch.autograd.grad(_total(found), parameters_of(optimisers))
     for earlier in reversed(before):
-        if earlier is not None:
-            put_back(weights, earlier)
+        put_back(weights, earlier)
     descend(optimisers, gradients)
     for name, value in found.items():
         state.add(name, value)
@@ -263,14 +274,11 @@ def _task_pass(recipe: Recipe, state: TrainingState, batch: Batch, with_target: 
     return _view(state, batch, (logits, features), batch.present)
 
 
-def _losses(ingredients: Sequence[Ingredient], view: View, state: TrainingState, feed: Feed) -> dict[str, Tensor]:
-    found = {}
-    for ingredient in ingredients:
-        own = replace(view, ramp=feed.ramp(ingredient.name), module=state.modules.get(ingredient.name))
-        loss = ingredient.loss(own)
-        if loss is not None:
-            found[f"loss_{ingredient.name}"] = loss
-    return found
+def _losses(losses: Sequence[Loss], view: View, state: TrainingState, feed: Feed) -> dict[str, Tensor]:
+    return {
+        f"loss_{loss.name}": loss.loss(replace(view, ramp=feed.ramp(loss.name), module=state.modules.get(loss.name)))
+        for loss in losses
+    }
 
 
 def _pass(state: TrainingState, windows: Tensor, present: Tensor | None, domains: int = 1) -> tuple[Tensor, Tensor]:
@@ -285,7 +293,7 @@ def _view(state: TrainingState, batch: Batch, outputs: tuple[Tensor, Tensor], pr
     labels, selected, probabilities = state.batch_labels or (None, None, None)
     return View(
         batch.size, *outputs, present, batch.labels, labels, selected, probabilities, state.student.head,
-        state.randomness, ramp=outputs[1].new_zeros(1), shares=state.shares,
+        state.randomness, ramp=outputs[1].new_zeros(1),
     )  # fmt: skip
 
 
@@ -294,29 +302,31 @@ def _total(parts: dict[str, Tensor]) -> Tensor:
     return torch.stack(list(parts.values())).sum()
 
 
-def _ramp(ingredient: Ingredient, recipe: Recipe, epoch: int, iterations: int) -> list[float]:
-    """The ingredient's number for each step of an epoch."""
-    start, end = ingredient.start(recipe.schedule), recipe.schedule.epochs
+def _ramp(loss: Loss, recipe: Recipe, epoch: int, iterations: int) -> list[float]:
+    """The loss's number for each step of an epoch."""
+    start, end = loss.start(recipe.schedule), recipe.schedule.epochs
     done, steps = (epoch - start) * iterations, (end - start) * iterations
-    return [ingredient.ramp((done + step) / steps) for step in range(iterations)]
+    return [loss.ramp((done + step) / steps) for step in range(iterations)]
 
 
-def _scaled(runs: Sequence[Run]) -> tuple[list[TrainingData], Any]:
-    """The data of a stack as its ingredients scale them, and the module that does so in the network; None for none."""
-    data, modules = [], []
+def prepare(runs: Sequence[Run]) -> tuple[list[TrainingData], Any, list[Finding | None]]:
+    """The data of a stack as its preparations leave them, the module the network begins with, and what was found."""
+    data, modules, findings = [], [], []
     for run in runs:
-        own = run.data
+        own, finding = run.data, None
         for ingredient in run.recipe.ingredients:
-            if (scaled := ingredient.fit_scaling(own)) is not None:
-                own, module = scaled
-                modules += [] if module is None else [module]
+            if isinstance(ingredient, Preparation):
+                prepared = ingredient.prepare(own)
+                own, finding = prepared.data, prepared.finding or finding
+                modules += [] if prepared.module is None else [prepared.module]
         data.append(own)
+        findings.append(finding)
     if not modules:
-        return data, None
+        return data, None, findings
     if len(modules) != len(runs):
         raise InputError("a recipe scales its input by one ingredient; leave the others out")
     buffers = zip(*(module.buffers() for module in modules), strict=True)
-    return data, type(modules[0])(*(torch.cat(list(each)) for each in buffers))
+    return data, type(modules[0])(*(torch.cat(list(each)) for each in buffers)), findings
 
 
 def stack_ingredients(runs: Sequence[Run], device: torch.device) -> list[Ingredient]:
@@ -332,11 +342,11 @@ def new_state(recipe: Recipe, batches: Batches, classes: int) -> TrainingState:
     initialise(student, seeds, STUDENT)
     modules: dict[str, nn.Module] = {}
     width = student.head.weight.shape[2]
-    for ingredient in recipe.ingredients:
-        module = ingredient.build(len(seeds), width, classes, recipe.dropout)
+    for loss in (each for each in recipe.ingredients if isinstance(each, Loss)):
+        module = loss.build(len(seeds), width, classes, recipe.dropout)
         if module is not None:
-            initialise(module, seeds, ingredient.stream or zlib.crc32(ingredient.name.encode()))
-            modules[ingredient.name] = module
+            initialise(module, seeds, loss.stream or zlib.crc32(loss.name.encode()))
+            modules[loss.name] = module
     schedule = recipe.schedule
 
     def adam(network: nn.Module) -> torch.optim.Adam:

@@ -59,7 +59,6 @@ class TrainingState:
     calibration: Calibration | None = None  # of this epoch
     thresholds: Tensor | None = None  # (run, class), of this epoch
     pseudo_labels: Tensor | None = None  # (run, target window + 1) of this epoch, −1 where none; last: padding
-    shares: Tensor | None = None  # (2, run, class): the target's estimated class shares, and over the source's
     supported: Tensor | None = None  # (run, target window + 1): the label a rule of selection supports, −1 where none
     # This step's pseudo-labels, which of them are used, (run, batch), and the probabilities they were made of.
     batch_labels: tuple[Tensor, Tensor, Tensor] | None = None

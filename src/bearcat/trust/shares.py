@@ -66,42 +66,6 @@ def shares_record(
     return {"recordings": len(numbers), "classes": found}
 
 
-def adaptation_sentence(moving: Mapping[str, Any] | None, classes: int) -> str | None:
-    """Whether adaptation was used and why, for recipes that decide it."""
-    if moving is None:
-        return None
-    groups, fit = moving["groups"], moving.get("fit")
-    if moving.get("reference"):
-        return "Adapted by the reference recordings: the source's classes were moved to where these say their class is."
-    if moving["adapted"]:
-        text = (
-            f"Adapted: the target's {groups} groups of recordings stand to each other as"
-            f" {'the' if groups >= classes else 'as many of the'} source's classes do (fit {fit:.2f} of 1), so each"
-            " class was moved to its group."
-        )
-        if groups < classes:
-            text += " Classes without a group were moved as the others on average."
-        if unknown := moving.get("unknown"):
-            text += f" Like no class of the source, and so unknown: {', '.join(map(str, unknown))}."
-        return text
-    if fit is not None:
-        return (
-            f"Not adapted: the target's {groups} groups of recordings do not clearly stand to each other as the"
-            f" source's classes do (fit {fit:.2f} of 1; {moving['free']:.2f} if classes may be missing), so the"
-            " unadapted model was kept."
-        )
-    if moving.get("enough") and moving["fewest"] < moving["wanted"]:
-        return (
-            f"Not adapted: a group of the target's recordings has {moving['fewest']} windows, fewer than the"
-            f" {moving['wanted']} it takes to say where its class lies, so the unadapted model was kept."
-        )
-    return (
-        f"Not adapted: the target's recordings form {groups} group{'s' if groups > 1 else ''}, the source has"
-        f" {classes} classes; that does not tell a change of the machine from a fault, so the unadapted model was kept."
-        " Recordings of the target that are known to be healthy (--reference) would help."
-    )
-
-
 def shares_sentences(shares: Mapping[str, Any]) -> list[str]:
     """What the estimated shares mean for a user."""
     classes, total = shares["classes"], shares["recordings"]
