@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.tasks import UNKNOWN, TrainingData
-from bearcat.trust.checks import principal
+from bearcat.trust.discriminants import principal
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

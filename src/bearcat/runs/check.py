@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from bearcat.calibration import Calibration
-from bearcat.calibration.arrays import read
+from bearcat.calibration.evidence import read
 from bearcat.calibration.scaling import updated_temperature
 from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.errors import InputError, suggest

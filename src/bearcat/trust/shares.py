@@ -1,8 +1,8 @@
-"""The target's class shares, estimated without its labels, and what they mean in words.
+"""The target's class shares, estimated without its labels, and sentences about them.
 
-Shares of windows come from the calibrated probabilities: EM (Saerens et al., 2002) finds the shares under which the
-probabilities, which carry the source's shares, are most likely. Recordings are counted by their diagnosis, with exact
-binomial intervals: windows of one recording are no independent evidence.
+EM (Saerens et al., 2002) finds the shares of windows under which the calibrated probabilities, which carry the source's
+shares, are most likely. Recordings are counted by their diagnosis, with exact binomial intervals: windows of one
+recording are no independent evidence.
 
 >>> em_shares(probabilities, prior=np.full(3, 1 / 3))
 array([0.93, 0.05, 0.02])
@@ -53,10 +53,9 @@ def shares_record(
     source_recall (class,) is how many of a class's source test windows are not taken for the healthy one.
     """
     shares = em_shares(probabilities, prior)
-    numbers = np.unique(recording) if len(recording) else np.empty(0, dtype=np.int64)
+    numbers, found = np.unique(recording), {}
     diagnosed = np.array([probabilities[recording == number].mean(axis=0).argmax() for number in numbers], dtype=int)
     counts = np.bincount(diagnosed, minlength=len(classes))
-    found: dict[str, Any] = {}
     for code, name in enumerate(classes):
         low, high = binomial_interval(int(counts[code]), len(numbers)) if len(numbers) else (0.0, 1.0)
         found[name] = {
@@ -71,34 +70,23 @@ def adaptation_sentence(moving: Mapping[str, Any] | None, classes: int) -> str |
     if moving is None:
         return None
     groups, fit = moving["groups"], moving.get("fit")
+    clusters = f"{groups} target cluster{'s' if groups > 1 else ''}"
     if moving.get("reference"):
-        return "Adapted by the reference recordings: the source's classes were moved to where these say their class is."
+        return "Adapted: the reference recordings show where their class lies on the target."
     if moving["adapted"]:
         text = (
-            f"Adapted: the target's {groups} groups of recordings stand to each other as"
-            f" {'the' if groups >= classes else 'as many of the'} source's classes do (fit {fit:.2f} of 1), so each"
-            " class was moved to its group."
+            f"Adapted: {clusters} match {'the' if groups >= classes else f'{groups} of the'} {classes} source classes"
         )
-        if groups < classes:
-            text += " Classes without a group were moved as the others on average."
-        if unknown := moving.get("unknown"):
-            text += f" Like no class of the source, and so unknown: {', '.join(map(str, unknown))}."
-        return text
+        names = ", ".join(map(str, moving.get("unknown", ())))
+        return f"{text} (fit {fit:.2f})." + (f" Like no source class, so unknown: {names}." if names else "")
     if fit is not None:
-        return (
-            f"Not adapted: the target's {groups} groups of recordings do not clearly stand to each other as the"
-            f" source's classes do (fit {fit:.2f} of 1; {moving['free']:.2f} if classes may be missing), so the"
-            " unadapted model was kept."
-        )
+        free = f"fit {fit:.2f}; {moving['free']:.2f} if classes may be missing"
+        return f"Not adapted: {clusters} do not clearly match the source classes ({free})."
     if moving.get("enough") and moving["fewest"] < moving["wanted"]:
-        return (
-            f"Not adapted: a group of the target's recordings has {moving['fewest']} windows, fewer than the"
-            f" {moving['wanted']} it takes to say where its class lies, so the unadapted model was kept."
-        )
+        return f"Not adapted: a target cluster has {moving['fewest']} windows and needs {moving['wanted']}."
     return (
-        f"Not adapted: the target's recordings form {groups} group{'s' if groups > 1 else ''}, the source has"
-        f" {classes} classes; that does not tell a change of the machine from a fault, so the unadapted model was kept."
-        " Recordings of the target that are known to be healthy (--reference) would help."
+        f"Not adapted: {clusters} for {classes} source classes cannot distinguish a machine change from a fault."
+        " Give target recordings known to be healthy (--reference)."
     )
 
 
@@ -115,11 +103,8 @@ def shares_sentences(shares: Mapping[str, Any]) -> list[str]:
         return [*sentences, sentence]
     faulty = total - classes[healthy]["recordings"]
     low, high = binomial_interval(faulty, total)
-    return [
-        *sentences,
-        f"{faulty} of {total} recordings are diagnosed as faulty ({100 * low:.0f} to {100 * high:.0f} % of such"
-        " recordings, if the diagnoses are right).",
-    ]
+    interval = f"{100 * LEVEL:.0f} % interval {100 * low:.0f} to {100 * high:.0f} % of such recordings"
+    return [*sentences, f"{faulty} of {total} recordings diagnosed as faulty ({interval})."]
 
 
 def all_healthy(shares: Mapping[str, Any]) -> str | None:
@@ -131,8 +116,7 @@ def all_healthy(shares: Mapping[str, Any]) -> str | None:
     _, high = binomial_interval(0, total)
     weakest = min((name for name in classes if name != healthy), key=lambda name: classes[name]["noticed_on_source"])
     return (
-        f"The target may be all healthy: no fault was found in {total} recording{'s' if total > 1 else ''}. Up to"
-        f" {100 * high:.0f} % of such recordings could be faulty all the same ({100 * LEVEL:.0f} % interval). A fault"
-        f" would have been noticed if it looks as on the source, where the hardest to notice, {weakest}, is"
-        f" distinguished from healthy in {100 * classes[weakest]['noticed_on_source']:.0f} % of windows."
+        f"The target may be all healthy: no fault found in {total} recording{'s' if total > 1 else ''}, so up to"
+        f" {100 * high:.0f} % of such recordings may be faulty ({100 * LEVEL:.0f} % interval). Hardest to detect on the"
+        f" source: {weakest}, {100 * classes[weakest]['noticed_on_source']:.0f} % of windows."
     )

@@ -26,7 +26,7 @@ from bearcat.trust.accuracy import (
     confidence,
     expected_accuracy,
     expected_hits,
-    unity,
+    window_agreement,
 )
 from bearcat.trust.shares import binomial_interval
 
@@ -39,15 +39,11 @@ FEWEST_WINDOWS = 20  # of the source: fewer, all right, are no sign that nothing
 FAR = 0.1  # estimates this far from each other, or from the truth, deserve a sentence
 # Of 1440 runs on HIT-SM and CWRU the truth was so far below the lower of confidence and ATC in 379 (docs/results.md).
 MEASURED = "On public recordings one model in four was more than 10 points worse than such a range says."
-# Numbers without labels that compare runs of one task, and their headings; higher is better (docs/trust.md).
-VALIDATORS = {"entropy": "entropy", "bnm": "BNM", "dev": "DEV", "mixval": "MixVal"}
-CHOOSER = "bnm"  # the validator that recommends a recipe; chosen by measurement (docs/results.md)
 
 
 def estimates(
     source: Source,
     target: Target,
-    validators: Mapping[str, float],
     familiarity: Mapping[str, Any],
     failed: bool = False,
     collapsed: bool = False,
@@ -60,7 +56,7 @@ def estimates(
     `names` are of the recordings that `target.recording` points into; `shown` are the same windows with the
     probabilities that users see, where they are others.
     """
-    accuracy, nothing, united = expected_accuracy(source, target), learnt_nothing(source), unity(target)
+    accuracy, nothing, united = expected_accuracy(source, target), learnt_nothing(source), window_agreement(target)
     expected = expected_range(accuracy, united)
     doubtful = [names[number] for number in doubtful_recordings(target)] if names else []
     confidences = np.sort(confidence((shown or target).log_probabilities))[::-1]
@@ -69,9 +65,8 @@ def estimates(
         {
             "mean_confidence": float(confidences.mean()),
             "accuracy": {name: asdict(estimate) for name, estimate in accuracy.items()},
-            "unity": united,
+            "window_agreement": united,
             "expected": asdict(expected),
-            "validators": dict(validators),
             "abstention": {
                 "kept": [
                     {"kept": share, "confidence": float(surest[-1]), "accuracy": float(surest.mean())}
@@ -169,7 +164,7 @@ def doubtful_recordings(target: Target) -> list[int]:
 
 
 def expected_range(accuracy: Mapping[str, Estimate], united: float = 1.0) -> Estimate:
-    """The accuracy to expect: what past runs had with such votes of check models and such unity (trust/past.py).
+    """The accuracy to expect: what past runs had with such check models and such agreement of windows (trust/past.py).
 
     Without check models: the lower of confidence and ATC, with an interval that covers both intervals. On labelled
     public recordings (docs/results.md) both were far more often too high than too low, and the lower one was nearer.
@@ -177,7 +172,9 @@ def expected_range(accuracy: Mapping[str, Estimate], united: float = 1.0) -> Est
     if not math.isfinite(accuracy["confidence"].value):
         return Estimate(math.nan, math.nan, math.nan)
     if "consensus" in accuracy:
-        return past.expected_accuracy({name: found.value for name, found in accuracy.items()} | {"unity": united})
+        return past.expected_accuracy(
+            {name: found.value for name, found in accuracy.items()} | {"window_agreement": united}
+        )
     both = [accuracy[name] for name in ("confidence", "atc_confidence") if name in accuracy]
     lower = min(both, key=lambda estimate: estimate.value)
     return Estimate(lower.value, min(each.low for each in both), max(each.high for each in both))
@@ -188,7 +185,9 @@ def expected_value(source: Source, target: Target) -> float:
     found = {name: float(hits.mean()) for name, hits in expected_hits(source, target).items()}
     if not np.isfinite(list(found.values())).all():
         return math.nan
-    return expected_range({name: Estimate(value, value, value) for name, value in found.items()}, unity(target)).value
+    return expected_range(
+        {name: Estimate(value, value, value) for name, value in found.items()}, window_agreement(target)
+    ).value
 
 
 def recorded_range(record: Mapping[str, Any]) -> Estimate | None:
