@@ -63,8 +63,6 @@ def made_result(
             curves[f"{where}_accuracy_{network}"] = np.linspace(0.3, accuracy, epochs)
             curves[f"{where}_ece_{network}"] = np.linspace(0.3, 0.05, epochs)
             curves[f"{where}_ece_uncalibrated_{network}"] = np.linspace(0.3, 0.1, epochs)
-        for validator in ("entropy", "bnm"):
-            curves[f"validator_{validator}_{network}"] = np.linspace(0.3, 0.9, epochs)
     if teaching:
         late = np.arange(epochs) >= settings.schedule.label_from
         curves["pseudo_label_accuracy"] = np.where(late, accuracy, np.nan)
@@ -126,12 +124,11 @@ def made_estimates(expected: float, truth: float | None) -> dict[str, Any]:
         return np.log(probabilities[np.arange(windows)[:, None], (np.arange(3) - predicted[:, None]) % 3]), labels
 
     source, target = Source(*domain(200, 3)), Target(domain(60, 1)[0], np.arange(60) % 6)
-    validators = {"entropy": expected - 1, "bnm": expected, "dev": expected - 1, "mixval": expected}
     familiarity = {
         "rate": 0.05, "false_alarms": 0.04, "source_unfamiliar": 0.5, "distance_limit": 1.0, "shape_limit": 1.0,
         "recording_limit": 0.1, "recordings": 6,
     }  # fmt: skip
-    found = estimates(source, target, validators, familiarity)
+    found = estimates(source, target, familiarity)
     labels = np.full(60, -1) if truth is None else np.where(np.arange(60) < round(60 * truth), 0, 1)
     nothing = np.zeros(60, dtype=bool)
     return {"estimates": found, "estimates_checked": check_estimates(found, target, labels, nothing, nothing)}

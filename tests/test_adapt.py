@@ -63,12 +63,8 @@ def test_out_holds_everything_promised(finished):
 
 def test_the_record_compares_the_run_with_the_one_beside_it_and_is_sealed(finished):
     beside = read_record(finished)["estimates"]["beside"]
-    folders = (finished, finished / "beside-source-only")
-    adapted, alone = (read_record(folder)["estimates"]["validators"]["dev"] for folder in folders)
     assert beside["runs"] == ["source-only"]
     assert 0 <= beside["agreement"]["source-only"] <= 1
-    assert beside["negative_transfer"] == (adapted < alone)
-    assert set(beside["highest_bnm"]) <= {"source-only", "CAT*-Temperature"}
     assert "beside" not in read_record(finished / "beside-source-only")["estimates"]
 
 

@@ -25,7 +25,7 @@ from bearcat.trust.accuracy import (
     Target,
     expected_accuracy,
     recording_votes,
-    unity,
+    window_agreement,
 )
 from bearcat.trust.checks import MODELS, check_predictions, moved_centres, representations, sample_of
 from tests.made_records import made_result
@@ -127,7 +127,7 @@ def test_no_more_windows_can_be_right_than_are_of_one_mind_with_their_recording(
         recording = random.integers(4, size=60)
         target = Target(np.log(random.dirichlet(np.ones(3), size=60)), recording)
         best = max((target.predicted == np.array(labels)[recording]).mean() for labels in product(range(3), repeat=4))
-        assert unity(target) == pytest.approx(best)
+        assert window_agreement(target) == pytest.approx(best)
 
 
 def evidence(*values: float) -> dict[str, float]:

@@ -22,7 +22,7 @@ from bearcat.runs.grid import plan, read_grid
 from bearcat.runs.run import alarm_scores
 from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, train
-from bearcat.trust.checks import principal
+from bearcat.trust.discriminants import principal
 from bearcat.trust.shares import (
     adaptation_sentence,
     binomial_interval,
@@ -209,8 +209,8 @@ def test_classes_are_moved_where_one_is_missing_or_one_is_unknown(present, known
         there = data.source_train.values[data.source_train.labels == code].mean(axis=0) + 2.0
         np.testing.assert_allclose(own, there, atol=0.5)  # the missing one goes with the others
     words = adaptation_sentence(found | ({"unknown": ["strange.wav"]} if known == 5 else {}), known)
-    assert ("as many of the source's classes" in words) == (known == 6)
-    assert ("unknown: strange.wav" in words) == (known == 5)
+    assert ("5 of the 6" in words) == (known == 6)
+    assert ("strange.wav" in words) == (known == 5)
 
 
 def test_a_group_between_a_class_of_its_own_and_a_missing_one_is_not_matched():
@@ -284,8 +284,8 @@ def test_all_classes_are_moved_whatever_their_shares():
 @pytest.mark.parametrize(
     ("shares", "why"),
     [
-        ({"Normal": 60}, "1 group"),
-        ({"Normal": 60, "outer": 60}, "2 groups"),
+        ({"Normal": 60}, "1 target cluster "),
+        ({"Normal": 60, "outer": 60}, "2 target clusters"),
         ({"Normal": 60, "inner": 4, "outer": 60}, "has 4 windows"),
     ],
 )
@@ -310,7 +310,7 @@ def test_groups_that_stand_otherwise_than_the_classes_are_not_matched():
     assert found["groups"] == 3
     assert found["fit"] < 1 / 3
     assert not found["adapted"]
-    assert "do not clearly stand to each other" in adaptation_sentence(found, 3)
+    assert "Not adapted" in adaptation_sentence(found, 3)
 
 
 def test_a_class_of_two_unlike_recordings_is_not_taken_for_two_classes():
@@ -499,10 +499,10 @@ def test_shares_are_said_in_words():
     recording = np.repeat(np.arange(12), 2)
     found = shares_record(healthy, recording, np.full(3, 1 / 3), CLASSES, np.array([0.0, 0.99, 0.8]))
     first, second = shares_sentences(found)
-    assert first.startswith("Estimated shares of the target's windows: Normal 100 %")
-    assert second.startswith("The target may be all healthy: no fault was found in 12 recordings. Up to 22 %")
-    assert "outer, is distinguished from healthy in 80 % of windows" in second
+    assert "Normal 100 %" in first
+    for words in ("may be all healthy", "12 recordings", "22 %", "outer, 80 %"):
+        assert words in second
     faulty = healthy.copy()
     faulty[:2] = [0.01, 0.01, 0.98]
     found = shares_record(faulty, recording, np.full(3, 1 / 3), CLASSES, np.array([0.0, 0.99, 0.8]))
-    assert "1 of 12 recordings are diagnosed as faulty" in shares_sentences(found)[1]
+    assert "1 of 12 recordings" in shares_sentences(found)[1]

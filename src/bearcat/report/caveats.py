@@ -110,27 +110,6 @@ def estimates_off(results: Sequence[Result]) -> list[Caveat]:
     return [Caveat("Estimate off", text, tuple(items))] if items else []
 
 
-def doubtful_transfer(result: Result, others: Sequence[Result]) -> list[Caveat]:
-    """Runs that look worse than training on the source alone, by estimates without labels.
-
-    DEV decides: of the validators that do not warn of most runs it is the only one that noticed most of the serious
-    harm (docs/results.md).
-    """
-    mine = result.estimates["validators"]["dev"]
-    for plain in others:
-        alone = plain.estimates["validators"]["dev"]
-        comparable = result.adapts and not plain.adapts and plain.cell.task == result.cell.task
-        if comparable and mine is not None and alone is not None and mine < alone:
-            text = (
-                f"By DEV, the error rate of source windows weighted towards the target, {result.cell.method} looks"
-                f" worse than {plain.cell.method} ({-100 * mine:.1f} against {-100 * alone:.1f} %): adaptation may have"
-                " done harm. On public recordings one in seven of such runs was harmed, of the others one in eighteen."
-                " Compare the two on some windows by hand."
-            )
-            return [Caveat("Negative transfer possible", text)]
-    return []
-
-
 def different_versions(results: Sequence[Result]) -> list[Caveat]:
     """Runs of one comparison made by different software or on different hardware."""
     items = []

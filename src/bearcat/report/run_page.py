@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from bearcat.report import curves, figures
-from bearcat.report.caveats import Caveat, different_versions, doubtful_transfer, estimates_off, negative_transfer
-from bearcat.report.choices import agreements, recipe_sentences
+from bearcat.report.caveats import Caveat, different_versions, estimates_off, negative_transfer
+from bearcat.report.choices import agreements
 from bearcat.report.page import ReportPage, Section, in_page, templates, write_page
 from bearcat.report.results import Result, read_result
 from bearcat.report.typeset import NOTHING, Table, TableEntry, number_entry, percent_entry
 from bearcat.report.wording import data_sentence, epochs_words, settings_table
 from bearcat.trust.accuracy import ESTIMATORS
 from bearcat.trust.shares import shares_sentences
-from bearcat.trust.verdict import VALIDATORS
 
 SCORES = {
     "accuracy": "accuracy", "false_alarms": "false alarms", "missed_faults": "missed faults",
@@ -172,7 +171,6 @@ def _trust_section(result: Result, others: Sequence[Result], saved: Result) -> S
             f"{result.cell.method} and {name} agree on {_percent(share)} of the windows. Adaptation can have improved,"
             f" or spoilt, no more than the other {_percent(1 - share)}."
         )
-    sentences += recipe_sentences([run for run in (result, *others) if run.cell.task == result.cell.task])
     familiarity = estimates["familiarity"]
     sentences.append(
         "Windows that do not resemble those the model was adapted to are called unfamiliar. The limits are set for"
@@ -185,9 +183,8 @@ def _trust_section(result: Result, others: Sequence[Result], saved: Result) -> S
     return Section(
         "How far to trust this",
         tuple(sentences),
-        (*doubtful_transfer(result, others), *estimates_off([result])),
+        tuple(estimates_off([result])),
         (_accuracy_table(together), _abstention_table(estimates, checked)),
-        folded=(_validator_table(together),),
         verdict=estimates["verdict"],
     )
 
@@ -203,16 +200,6 @@ def _accuracy_table(results: Sequence[Result]) -> Table:
     note = "In percent, with 90 % intervals that allow for chance but not for bias; what each is: docs/trust.md."
     header = ("method", *(estimator.title for estimator in ESTIMATORS.values()), *(("measured",) if measured else ()))
     return Table("expected", "Expected accuracy on the target", note, header, tuple(rows))
-
-
-def _validator_table(results: Sequence[Result]) -> Table:
-    """Numbers to choose between runs: a row for each."""
-    rows = tuple(
-        (TableEntry(run.cell.method), *map(number_entry, map(run.estimates["validators"].get, VALIDATORS)))
-        for run in results
-    )
-    note = "To compare runs of one task with each other: higher is better. A number alone says little."
-    return Table("validators", "Label-free validators", note, ("method", *VALIDATORS.values()), rows)
 
 
 def _abstention_table(estimates: Mapping[str, Any], checked: Mapping[str, Any] | None) -> Table:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from bearcat.calibration import Calibration
-from bearcat.calibration.arrays import read
+from bearcat.calibration.evidence import read
 from bearcat.calibration.scaling import updated_temperature
 from bearcat.deploy.model import load_model, save_model
 from bearcat.diagnosis.recording import Diagnosis

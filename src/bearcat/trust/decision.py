@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bearcat.trust.accuracy import Estimate
-from bearcat.trust.shares import binomial_interval
+from bearcat.trust.accuracy import Estimate, binomial_interval
 
 USE, CHECK, REFUSE = "use", "check", "do not use"  # of a model
 OK, ALARM = "ok", "alarm"  # of a recording, besides CHECK

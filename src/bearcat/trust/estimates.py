@@ -21,14 +21,14 @@ from bearcat.trust.accuracy import (
     Integers,
     Source,
     Target,
+    binomial_interval,
     by_votes,
     confidence,
     expected_accuracy,
     expected_hits,
-    unity,
+    window_agreement,
 )
 from bearcat.trust.decision import ModelEvidence
-from bearcat.trust.shares import binomial_interval
 
 KEPT_SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of the target's windows, the surest first
 UNCERTAIN = 5  # recordings to be checked first, at most
@@ -38,7 +38,6 @@ FAR = 0.1  # an estimate this far from the truth deserves a sentence
 def estimates(
     source: Source,
     target: Target,
-    validators: Mapping[str, float],
     familiarity: Mapping[str, Any],
     finite: bool = True,
     one_class: str | None = None,
@@ -51,7 +50,7 @@ def estimates(
     `names` are of the recordings that `target.recording` points into; `shown` are the same windows with the
     probabilities that users see, where they are others. `one_class`: see ModelEvidence.
     """
-    accuracy, united = expected_accuracy(source, target), unity(target)
+    accuracy, united = expected_accuracy(source, target), window_agreement(target)
     expected = expected_range(accuracy, united)
     uncertain = [names[number] for number in uncertain_recordings(target)] if names else []
     confidences = np.sort(confidence((shown or target).log_probabilities))[::-1]
@@ -62,7 +61,6 @@ def estimates(
             "accuracy": {name: asdict(estimate) for name, estimate in accuracy.items()},
             "window_agreement": united,
             "expected": asdict(expected),
-            "validators": dict(validators),
             "abstention": {
                 "kept": [
                     {"kept": share, "confidence": float(surest[-1]), "accuracy": float(surest.mean())}
@@ -98,7 +96,7 @@ def uncertain_recordings(target: Target) -> list[int]:
 
 
 def expected_range(accuracy: Mapping[str, Estimate], united: float = 1.0) -> Estimate:
-    """The accuracy to expect: what past runs had with such votes of check models and such unity (trust/past.py).
+    """The accuracy to expect: what past runs had with such check models and such agreement of windows (trust/past.py).
 
     Without check models: the lower of confidence and ATC, with an interval that covers both intervals. On labelled
     public recordings (docs/results.md) both were far more often too high than too low, and the lower one was nearer.
@@ -106,7 +104,7 @@ def expected_range(accuracy: Mapping[str, Estimate], united: float = 1.0) -> Est
     if not math.isfinite(accuracy["confidence"].value):
         return Estimate(math.nan, math.nan, math.nan)
     if "consensus" in accuracy:
-        return past.expected_accuracy({name: found.value for name, found in accuracy.items()} | {"unity": united})
+        return past.expected_accuracy({name: found.value for name, found in accuracy.items()} | {"window_agreement": united})
     both = [accuracy[name] for name in ("confidence", "atc_confidence") if name in accuracy]
     lower = min(both, key=lambda estimate: estimate.value)
     return Estimate(lower.value, min(each.low for each in both), max(each.high for each in both))
@@ -117,7 +115,7 @@ def expected_value(source: Source, target: Target) -> float:
     found = {name: float(hits.mean()) for name, hits in expected_hits(source, target).items()}
     if not np.isfinite(list(found.values())).all():
         return math.nan
-    return expected_range({name: Estimate(value, value, value) for name, value in found.items()}, unity(target)).value
+    return expected_range({name: Estimate(value, value, value) for name, value in found.items()}, window_agreement(target)).value
 
 
 def check_estimates(
