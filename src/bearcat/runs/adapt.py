@@ -91,10 +91,10 @@ class Adaptation:
 def adapt(plan: Plan, out: Path, bar: Bar = lambda *_: nullcontext(), track: str | None = None) -> Adaptation:
     """Trains, evaluates, decides and writes everything into OUT. What is finished is not run again.
 
-    The recipe's unadapted counterpart is trained too, unless the recipe is that, or did not adapt; one of the two models
-    is recommended (trust/decision.py).
+    The recipe's unadapted counterpart is trained too, unless the recipe is that, or did not adapt; one of the two
+    models is recommended (trust/decision.py).
     """
-    library, spec = plan.library, plan.library.identified(plan.spec)
+    spec = plan.library.identified(plan.spec)
     keep = EXTRAS if drawable() else ("model",)
     if (out / RECORD).exists():
         claim(out, spec)

@@ -45,9 +45,9 @@ def read_labels(path: Path) -> dict[str, str]:
 def check_run(folder: Path, labels: Mapping[str, str]) -> Record:
     """Compares the recommended model with these labels; decides anew, and recalibrates the model and its diagnoses.
 
-    `labels` are all that are known: those of an earlier check are forgotten. The recordings need not be drawn at random:
-    those that the decision asks for are the uncertain ones, so the interval is a cautious one for the others. Tables of
-    the training run stay as they are.
+    `labels` are all that are known: those of an earlier check are forgotten. The recordings need not be drawn at
+    random: those that the decision asks for are the uncertain ones, so the interval is a cautious one for the others.
+    Tables of the training run stay as they are.
     """
     result = read_result(folder)
     record, predictions = result.record, result.saved.predictions

@@ -104,7 +104,8 @@ def expected_range(accuracy: Mapping[str, Estimate], united: float = 1.0) -> Est
     if not math.isfinite(accuracy["confidence"].value):
         return Estimate(math.nan, math.nan, math.nan)
     if "consensus" in accuracy:
-        return past.expected_accuracy({name: found.value for name, found in accuracy.items()} | {"window_agreement": united})
+        values = {name: found.value for name, found in accuracy.items()}
+        return past.expected_accuracy(values | {"window_agreement": united})
     both = [accuracy[name] for name in ("confidence", "atc_confidence") if name in accuracy]
     lower = min(both, key=lambda estimate: estimate.value)
     return Estimate(lower.value, min(each.low for each in both), max(each.high for each in both))
@@ -115,7 +116,8 @@ def expected_value(source: Source, target: Target) -> float:
     found = {name: float(hits.mean()) for name, hits in expected_hits(source, target).items()}
     if not np.isfinite(list(found.values())).all():
         return math.nan
-    return expected_range({name: Estimate(value, value, value) for name, value in found.items()}, window_agreement(target)).value
+    exact = {name: Estimate(value, value, value) for name, value in found.items()}
+    return expected_range(exact, window_agreement(target)).value
 
 
 def check_estimates(
