@@ -29,6 +29,7 @@ from bearcat.deploy.diagnose import diagnose as diagnose_from_physics
 from bearcat.deploy.predict import FoundRecording, diagnose_found, find_recordings, open_model
 from bearcat.errors import InputError
 from bearcat.methods.recipe import DEFAULT_RECIPE
+from bearcat.record import Record
 
 COLUMNS = (
     "recording", "class", "nearest", "confidence", "agreement", "windows", "unfamiliar", "familiar", "line", "physics",
@@ -79,8 +80,8 @@ class Adaptation:
     """
 
     folder: Path
-    record: Mapping[str, Any]
-    saved: Mapping[str, Any]
+    record: Record
+    saved: Record
 
     @property
     def model(self) -> Path:
@@ -89,25 +90,25 @@ class Adaptation:
 
     @property
     def recordings(self) -> Diagnoses:
-        return Diagnoses(self.record.get("recordings") or [])
+        return Diagnoses(self.record.recordings or ())
 
     @property
     def verdict(self) -> str:
         """How far to trust the saved model, in words."""
-        return str(self.saved["estimates"]["verdict"])
+        return self.saved.decision.sentence
 
     def to_frame(self) -> Any:
         """The target's recordings as a pandas data frame."""
         return self.recordings.to_frame()
 
     def __repr__(self) -> str:
-        settings, warnings = self.record["settings"], self.saved["warnings"]
-        title = f"{' and '.join(settings['source'])} → {settings['target']} by {settings['recipe']['name']}"
-        scores = self.saved["scores"]["target"]
-        known = "" if scores is None else f", {scores['accuracy']:.1%} of its labelled windows right"
+        settings, warnings = self.record.settings, self.saved.warnings
+        title = f"{' and '.join(settings.sources)} → {settings.target} by {settings.recipe_name}"
+        scores = self.saved.scores.target
+        known = "" if scores is None else f", {scores.accuracy:.1%} of its labelled windows right"
         lines = [title + known, repr(self.recordings), f"verdict: {self.verdict}"]
-        estimates = self.record["estimates"]
-        lines += [estimates[name]["sentence"] for name in ("second_opinion", "saved") if name in estimates]
+        decision = self.record.decision
+        lines += [found["sentence"] for found in (decision.second_opinion, decision.saved) if found]
         lines += [f"warning: {warning}" for warning in warnings]
         return "\n".join([*lines, f"model: {self.model}; page: {self.folder / 'report.html'}"])
 
@@ -141,7 +142,6 @@ def adapt(
     healthy. The results are in `out`; a finished run is not run again. `progress` prints what `bearcat adapt` prints.
     """
     from bearcat.cli.train import adapt as command
-    from bearcat.runs.record import read_record
 
     sources = [source] if isinstance(source, str | Path) else list(source)
     given = [f"{name}={value}" for name, value in (settings or {}).items()]
@@ -159,8 +159,8 @@ def adapt(
             rate=rate, rpm=None if rpm is None else str(rpm), bearing=bearing, reference=reference, device=device,
             out=Path(out), settings=given or None,
         )  # fmt: skip
-    record = read_record(Path(out))
-    return Adaptation(Path(out), record, read_record(Path(out) / record["estimates"]["saved"]["folder"]))
+    record = Record.read(Path(out))
+    return Adaptation(Path(out), record, Record.read(Path(out) / record.decision.saved_folder))
 
 
 def _common_root(folders: Sequence[Path]) -> tuple[Path, list[str]]:

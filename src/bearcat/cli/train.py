@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
@@ -14,10 +14,11 @@ from bearcat.cli.options import Names, console, dataset_named, plain_table, prin
 from bearcat.methods.recipe import DEFAULT_RECIPE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from bearcat.data.choose import DataSettings
     from bearcat.data.tasks import Mix
+    from bearcat.record import DomainScores, Record
     from bearcat.training.evaluate import EpochEnd
 
 MOST_PRINTED = 20  # recordings
@@ -147,12 +148,13 @@ def adapt(
     result = read_result(out)
     runs = [(run.cell.method, run.record) for run in (*result.beside, result)]
     _print_scores(str(task).replace("→", " → "), runs, settings_of[changed.input].warnings)
-    print_recordings(record["recordings"][:MOST_PRINTED])
-    if len(record["recordings"]) > MOST_PRINTED:
-        print(f"… and {len(record['recordings']) - MOST_PRINTED} more recordings, in record.json and on the page")
+    recordings = record.recordings or ()
+    print_recordings(recordings[:MOST_PRINTED])
+    if len(recordings) > MOST_PRINTED:
+        print(f"… and {len(recordings) - MOST_PRINTED} more recordings, in record.json and on the page")
     print_trust(result.saved.cell.method, result.saved.record)
-    estimates = record["estimates"]
-    print(*(estimates[name]["sentence"] for name in ("second_opinion", "saved") if name in estimates), sep="\n")
+    decision = record.decision
+    print(*(found["sentence"] for found in (decision.second_opinion, decision.saved) if found), sep="\n")
     if (out / "report.html").exists():
         print(f"Results are in {out}: record.json, predictions.csv, curves.csv, reliability.png, model/")
         print(f"All of it on one page: {out / 'report.html'}")
@@ -200,52 +202,50 @@ def _training_bar(name: str, epochs: int) -> Iterator[Callable[[EpochEnd], None]
         yield show
 
 
-def _print_scores(title: str, records: Sequence[tuple[str, Mapping[str, Any]]], printed: Sequence[str]) -> None:
+def _print_scores(title: str, records: Sequence[tuple[str, Record]], printed: Sequence[str]) -> None:
     """Scores of the runs, and their warnings but for those that were printed already."""
     texts = ("recipe", "input")
     scores = ("target accuracy", "recordings", "target ECE", "uncalibrated", "source accuracy", "T")
     table = plain_table((*texts, *scores), texts, title=title)
 
-    def percent(scores: dict[str, float] | None, name: str) -> str:
-        return "no labels" if scores is None else f"{100 * scores[name]:.1f} %"
+    def percent(scores: DomainScores | None, name: str) -> str:
+        return "no labels" if scores is None else f"{100 * getattr(scores, name):.1f} %"
 
-    def recordings(scores: dict[str, Any] | None) -> str:
-        if scores is None or not scores.get("recordings"):
+    def recordings(scores: DomainScores | None) -> str:
+        if scores is None or not scores.recordings:
             return "–"
-        return f"{round(scores['recordings'] * scores['recording_accuracy'])} of {scores['recordings']}"
+        return f"{round(scores.recordings * (scores.recording_accuracy or 0))} of {scores.recordings}"
 
     for name, record in records:
-        target, origin, fitted = record["scores"]["target"], record["scores"]["source"], record["calibration"]
-        temperature = fitted["temperature"] if fitted else None
+        target, origin, temperature = record.scores.target, record.scores.source, record.temperature
         table.add_row(
-            name, record["settings"]["preparation"]["input"].partition(":")[0], percent(target, "accuracy"),
+            name, record.settings.input.partition(":")[0], percent(target, "accuracy"),
             recordings(target), percent(target, "ece"), percent(target, "ece_uncalibrated"),
             percent(origin, "accuracy"), "–" if temperature is None else f"{temperature:.2f}",
         )  # fmt: skip
     console().print(table)
     for name, record in records:
-        for warning in record["warnings"]:
+        for warning in record.warnings:
             if warning not in printed:
                 print(f"warning: {name}: {warning}", file=sys.stderr)
 
 
-def print_trust(name: str, record: Mapping[str, Any]) -> None:
+def print_trust(name: str, record: Record) -> None:
     """What to expect of the model on the target, found without its labels; and what those say, where there are any."""
     from bearcat.trust.shares import shares_sentences
-    from bearcat.trust.verdict import recorded_range
 
-    shares = {} if record["failed"] else record["estimates"].get("shares", {})
+    shares = {} if record.failed else record.estimates.shares
     for sentence in [shares.get("adaptation"), *(shares_sentences(shares) if shares else ())]:
         if sentence:
             print(sentence)
-    found, scores = recorded_range(record), record["scores"]["target"]
+    found, scores = record.decision.expected, record.scores.target
     if found is not None:
         value, low, high = (100 * share for share in (found.value, found.low, found.high))
         print(f"Without target labels, {name} expects {value:.1f} % right on the target ({low:.1f} to {high:.1f} %).")
-        if scores is not None and scores["accuracy"] is not None:
-            inside = "inside" if low <= 100 * scores["accuracy"] <= high else "outside"
-            print(f"Its labels, which it did not see, say {100 * scores['accuracy']:.1f} %, {inside} that interval.")
-    print(f"Verdict: {record['estimates']['verdict']}")
+        if scores is not None and scores.accuracy is not None:
+            inside = "inside" if low <= 100 * scores.accuracy <= high else "outside"
+            print(f"Its labels, which it did not see, say {100 * scores.accuracy:.1f} %, {inside} that interval.")
+    print(f"Verdict: {record.decision.sentence}")
 
 
 def check(

@@ -25,7 +25,7 @@ def choose_saved(result: Result, plain: Result | None) -> dict[str, Any]:
     unadapted network. Any other recipe is saved where check models agree with it no less than with the unadapted
     network. `plain` is None where the recipe adapts nothing, or kept the unadapted network.
     """
-    name, moving = result.cell.method, result.estimates.get("shares", {}).get("moving")
+    name, moving = result.cell.method, result.record.estimates.shares.get("moving")
     kept = {"recipe": name, "adapted": result.adapts and (moving is None or bool(moving["adapted"])), "folder": "."}
     if plain is None and not result.adapts:
         return kept | {"sentence": f"Unadapted model saved: {name} adapts nothing."}
@@ -33,14 +33,15 @@ def choose_saved(result: Result, plain: Result | None) -> dict[str, Any]:
         return kept | {"sentence": f"Unadapted model saved: {name} found no support for adapting in the recordings."}
     other = {"recipe": plain.cell.method, "adapted": False, "folder": plain.folder.name}
     of_other = f"; the adapted one, by {name}, is in model-adapted/."
-    broken = [bool(run.record["failed"] or run.record["collapsed"]) for run in (result, plain)]
+    broken = [run.record.failed or run.record.collapsed for run in (result, plain)]
     if broken == [True, False]:
-        why = "broke down" if result.record["failed"] else "gives every recording of the target the same class"
+        why = "broke down" if result.record.failed else "gives every recording of the target the same class"
         return other | {"sentence": f"Unadapted model saved: {name} {why}{of_other}"}
     if moving is not None:
         why = "reference recordings" if moving.get("reference") else "groups that the target's recordings form"
         return kept | {"sentence": f"Adapted model saved: adapting was supported by the {why}."}
-    mine, alone = ((run.estimates["accuracy"].get("agreement") or {}).get("value") for run in (result, plain))
+    both = [run.record.estimates.accuracy.get("agreement") for run in (result, plain)]
+    mine, alone = (None if found is None else found.value for found in both)
     if mine is None or alone is None or broken[1]:
         return kept | {"sentence": f"Adapted model saved, by {name}: nothing speaks for the unadapted one."}
     agreed = f"agree with it in {100 * mine:.0f} % of windows and with the unadapted model in {100 * alone:.0f} %"
@@ -52,7 +53,7 @@ def choose_saved(result: Result, plain: Result | None) -> dict[str, Any]:
 
 def validator(result: Result) -> Any:
     """The chooser's value of a run, or None; higher is better."""
-    return result.estimates["validators"][CHOOSER]
+    return result.record.estimates.validators.get(CHOOSER)
 
 
 def favoured(results: Sequence[Result]) -> list[Result]:

@@ -8,13 +8,13 @@
       checkpoint.safetensors   while training; an interrupted run goes on from it
 
 >>> record = adapt(spec, Path("out"), torch.device("cpu"))
->>> record["estimates"]["saved"]["sentence"]
+>>> record.decision.saved["sentence"]
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -28,9 +28,10 @@ from bearcat.data.datasets.folder import EMPTY, FolderEntry
 from bearcat.deploy.model import load_model, save_model
 from bearcat.diagnosis.physical import PhysicalDiagnosis, SecondOpinion, contradiction, state_of
 from bearcat.errors import InputError
+from bearcat.record import Record
 from bearcat.report.choices import choose_saved, compared
 from bearcat.report.results import BESIDE, read_result
-from bearcat.runs.record import amend_record, drawable
+from bearcat.runs.record import drawable
 from bearcat.runs.run import EXTRAS, run_stack
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.training.evaluate import EpochEnd
@@ -86,7 +87,7 @@ def adapt(
     beside: Sequence[RunSpec] = (),
     track: str | None = None,
     library: Library | None = None,
-) -> dict[str, Any]:
+) -> Record:
     """Trains, evaluates and writes everything into OUT; returns the record. What is finished is not run again.
 
     The recipe's unadapted counterpart is trained too, unless the recipe is that, or kept it; the model of one of the
@@ -95,7 +96,7 @@ def adapt(
     library = library or Library()
     keep = EXTRAS if drawable() else ("model",)
 
-    def trained(run: RunSpec, folder: Path) -> dict[str, Any]:
+    def trained(run: RunSpec, folder: Path) -> Record:
         checkpoint = folder / "checkpoint.safetensors"
         with bar(run.recipe_name, run.recipe.schedule.epochs) as progress:
             (record,) = run_stack(
@@ -107,7 +108,7 @@ def adapt(
     record = trained(spec, out)
     name, recipe = spec.recipe.unadapted()
     others = {other.recipe_name: other for other in beside if other.recipe_name != spec.recipe_name}
-    moving = record["estimates"]["shares"].get("moving", {"adapted": True})
+    moving = record.estimates.shares.get("moving", {"adapted": True})
     compares = spec.recipe.adapts and bool(moving["adapted"])
     if compares or name in others:
         others[name] = replace(spec, recipe_name=name, recipe=recipe)
@@ -118,22 +119,24 @@ def adapt(
     saved = choose_saved(result, read_result(out / f"{BESIDE}{name}") if compares else None)
     if saved["folder"] != ".":
         _exchange_model(out, out / saved["folder"])
-    found: dict[str, Any] = {"beside": compared(result, result.beside)} if result.beside else {}
-    if record["estimates"].get("saved") == saved:
-        record = amend_record(out, found)
+    estimates, decision = record.estimates, record.decision
+    if result.beside:
+        estimates = replace(estimates, beside=compared(result, result.beside))
+    if decision.saved == saved:
+        record = record.amend(out, estimates=estimates)
     else:
-        rows, opinion = second_opinion(spec, read_result(out / saved["folder"]).record["recordings"], library)
+        chosen = Record.read(out / saved["folder"])
+        rows, opinion = second_opinion(spec, chosen.recordings or (), library)
         if opinion and opinion["contradicted"]:
-            refused = {}
+            refused: dict[str, Any] = {}
             if outvoted(opinion):
-                verdict = str(read_result(out / saved["folder"]).estimates["verdict"])
-                verdict = verdict.removeprefix(f"{OUTVOTED} ")  # of an adaptation that was interrupted here
-                refused = {"decision": "do not use", "verdict": f"{OUTVOTED} {verdict}"}
-                amend_record(out / saved["folder"], refused)
-            _annotate(out / "model", opinion["sentence"], refused.get("verdict"))
-            found |= refused
-        found |= {"saved": saved} | ({"second_opinion": opinion} if opinion else {})
-        record = amend_record(out, found, recordings=rows)
+                verdict = chosen.decision.sentence.removeprefix(f"{OUTVOTED} ")  # of an adaptation interrupted here
+                refused = {"action": "do not use", "sentence": f"{OUTVOTED} {verdict}"}
+                chosen.amend(out / saved["folder"], decision=replace(chosen.decision, **refused))
+            _annotate(out / "model", opinion["sentence"], refused.get("sentence"))
+            decision = replace(decision, **refused)
+        decision = replace(decision, saved=saved, second_opinion=opinion)
+        record = record.amend(out, estimates=estimates, decision=decision, recordings=tuple(rows))
     if drawable():
         from bearcat.report.run_page import write_run_page
 
@@ -174,7 +177,7 @@ def _may_be_known(entry: Entry) -> bool:
 
 
 def second_opinion(
-    spec: RunSpec, rows: Sequence[dict[str, Any]], library: Library
+    spec: RunSpec, rows: Sequence[Mapping[str, Any]], library: Library
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """The diagnosed recordings, each with the line in its envelope spectrum; and what the bearing's orders say of them.
 
@@ -192,7 +195,7 @@ def second_opinion(
         nearest = row["nearest"]
         line, physics = (None, None) if physical is None else (physical.line(nearest), physical.answer)
         doubt = contradiction(physical, nearest)
-        found.append(row | {"line": line, "physics": physics, "contradiction": doubt})
+        found.append({**row, "line": line, "physics": physics, "contradiction": doubt})
         compared += physical is not None and physical.state is not None and state_of(nearest) is not None
         if physical is not None and doubt:
             reason = {"physics": physical.answer, "confidence": physical.confidence, "reason": physical.reason}

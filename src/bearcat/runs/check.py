@@ -22,20 +22,13 @@ from bearcat.calibration.arrays import read
 from bearcat.calibration.scaling import updated_temperature
 from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.errors import InputError, suggest
+from bearcat.record import PREDICTIONS, FittedCalibration, Record
 from bearcat.report.results import Predictions, read_result
-from bearcat.runs.record import (
-    PREDICTIONS,
-    amend_record,
-    drawable,
-    log_probabilities_text,
-    read_record,
-    write_predictions,
-    write_record,
-)
+from bearcat.runs.record import drawable, log_probabilities_text, write_predictions
 from bearcat.trust.accuracy import LEVEL, Estimate
 from bearcat.trust.pooling import diagnose, tally
 from bearcat.trust.shares import binomial_interval
-from bearcat.trust.verdict import GOOD, SAFE, recorded_range
+from bearcat.trust.verdict import GOOD, SAFE
 
 PRIOR_SPREAD = math.log(2)  # of the logarithm of the temperature, before there are labels
 ENOUGH = 3  # recordings, all of them right, that confirm an estimate
@@ -61,12 +54,11 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> dict[str, Any]:
     those named by the verdict are the doubtful ones, so the interval is a cautious one for the others.
     """
     run, result = folder, read_result(folder).saved
-    folder, record = result.folder, read_record(result.folder)
-    classes, predictions = record["data"]["classes"], result.predictions
+    folder, record = result.folder, result.record
+    classes, predictions = record.data.classes, result.predictions
     if not predictions.log_probabilities.shape[1]:
         raise InputError(f"{folder / PREDICTIONS}: has no log_probabilities to calibrate with; train the run again")
-    unlabelled = {"temperature_factor": 1.0, "before": record["estimates"]["decision"]}
-    checked = record["estimates"].get("labelled", unlabelled)
+    checked = record.estimates.labelled or {"temperature_factor": 1.0, "before": record.decision.action}
     earlier, before = checked["temperature_factor"], checked["before"]
     if earlier != 1:  # labels of an earlier check are to be counted once: back to what the run itself said
         spread = _scaled(predictions.log_probabilities, 1 / earlier)
@@ -88,9 +80,9 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> dict[str, Any]:
     known = [number for number, name in enumerate(predictions.recording) if name in truth]
     hits = [predictions.predicted[number] == truth[predictions.recording[number]] for number in known]
     share, confidence = float(np.mean(hits)), float(np.mean(predictions.confidence[known]))
-    left = [name for name in record["estimates"]["doubtful_recordings"] if name not in truth]
+    left = [name for name in record.decision.doubtful_recordings if name not in truth]
     found_rate = Estimate(len(right) / len(truth), low, high)
-    choice = _decision(found_rate, list(truth.values()), recorded_range(record), before)
+    choice = _decision(found_rate, list(truth.values()), record.decision.expected, before)
     factor = _temperature_factor(predictions, truth, classes)
     rows_written, updated = _cooled(folder, predictions, factor, truth)
     entry = {
@@ -98,18 +90,24 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> dict[str, Any]:
         "mean_confidence": confidence, "decision": choice, "temperature_factor": factor, "before": before,
         "mean_confidence_updated": updated,
     }  # fmt: skip
-    was = record["calibration"] or {"temperature": 1.0}
-    temperature = None if was["temperature"] is None else factor / earlier * was["temperature"]
-    record["calibration"] = {**was, "temperature": temperature, "at_bound": False, "labelled": len(truth)}
     entry["verdict"] = _verdict(entry, left)
-    record["estimates"] |= {"labelled": entry, "decision": choice, "verdict": entry["verdict"]}
-    model = _updated_model(run / "model", record, predictions, factor)
+    advised = {"action": choice, "sentence": entry["verdict"]}
+    was = record.calibration or FittedCalibration(1.0, False)
+    temperature = None if was.temperature is None else factor / earlier * was.temperature
+    record = replace(
+        record,
+        calibration=replace(was, temperature=temperature, at_bound=False, labelled=len(truth)),
+        estimates=replace(record.estimates, labelled=entry),
+        decision=replace(record.decision, **advised),
+    )
+    model, record = _updated_model(run / "model", record, predictions, factor)
     write_predictions(folder / PREDICTIONS, rows_written)
-    write_record(folder, record)
+    record.write(folder)
     if folder != run:  # whose record has the same diagnoses, with the lines that support them
-        sure = {row["recording"]: {"confidence": row["confidence"]} for row in record["recordings"]}
-        rows = [row | sure[row["recording"]] for row in read_record(run)["recordings"]]
-        amend_record(run, {"decision": choice, "verdict": entry["verdict"]}, recordings=rows)
+        sure = {row["recording"]: {"confidence": row["confidence"]} for row in record.recordings or ()}
+        main = Record.read(run)
+        rows = tuple({**row, **sure[row["recording"]]} for row in main.recordings or ())
+        main.amend(run, decision=replace(main.decision, **advised), recordings=rows)
     if model is not None:
         save_model(run / "model", model)
     if drawable():
@@ -150,19 +148,21 @@ def _scaled(log_probabilities: NDArray[Any], factor: float) -> NDArray[Any]:
     return np.asarray(values - np.logaddexp.reduce(values, axis=1, keepdims=True))
 
 
-def _updated_model(folder: Path, record: dict[str, Any], predictions: Predictions, factor: float) -> Model | None:
-    """The saved model with what it now says of itself and its calibration; the record's diagnoses follow it.
+def _updated_model(
+    folder: Path, record: Record, predictions: Predictions, factor: float
+) -> tuple[Model | None, Record]:
+    """The saved model with what it now says of itself and its calibration, and the record whose diagnoses follow it.
 
     The factor that its temperature has is kept in it, so that a check that was interrupted can be repeated.
     """
     if not folder.is_dir():
-        return None
-    model, estimates = load_model(folder), record["estimates"]
+        return None, record
+    model, decision = load_model(folder), record.decision
     said = model.metadata.get("estimates", {})
     metadata = {
         **model.metadata,
-        "refusal": estimates["verdict"] if estimates["decision"] == "do not use" else None,
-        "estimates": {**said, "verdict": estimates["verdict"], "temperature_factor": factor},
+        "refusal": decision.sentence if decision.action == "do not use" else None,
+        "estimates": {**said, "verdict": decision.sentence, "temperature_factor": factor},
     }
     before = model.calibration or Calibration.identity(1, len(model.classes))
     change = factor / said.get("temperature_factor", 1.0)
@@ -170,10 +170,13 @@ def _updated_model(folder: Path, record: dict[str, Any], predictions: Prediction
         before, scale=before.scale / change, bias=before.bias / change, at_bound=torch.zeros_like(before.at_bound)
     )
     spread, of = _scaled(predictions.log_probabilities, factor), np.array(predictions.recording)
-    for row in record.get("recordings", []):
-        if (members := of == row["recording"]).any():  # by its test windows: the others are not kept
-            row["confidence"] = diagnose(tally(spread[members]), model.pooled_temperature).confidence
-    return replace(model, calibration=after, calibrator=model.calibrator or "Temperature", metadata=metadata)
+    rows = []
+    for row in record.recordings or ():
+        members = of == row["recording"]  # by its test windows: the others are not kept
+        sure = diagnose(tally(spread[members]), model.pooled_temperature).confidence if members.any() else None
+        rows.append(row if sure is None else {**row, "confidence": sure})
+    updated = replace(model, calibration=after, calibrator=model.calibrator or "Temperature", metadata=metadata)
+    return updated, replace(record, recordings=None if record.recordings is None else tuple(rows))
 
 
 def _decision(found: Estimate, labels: Sequence[str], earlier: Estimate | None, before: str) -> str:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import csv
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -35,19 +35,9 @@ from bearcat.data.recording import healthy_class
 from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.deploy.model import Model, save_model
 from bearcat.models.networks import select_run
+from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
 from bearcat.report.figures import write_reliability
-from bearcat.runs.record import (
-    CURVES,
-    PREDICTIONS,
-    RECORD,
-    Evaluation,
-    claim,
-    log_probabilities_text,
-    make_record,
-    read_record,
-    write_predictions,
-    write_record,
-)
+from bearcat.runs.record import Evaluation, claim, log_probabilities_text, make_record, write_predictions
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.runs.track import tracked
 from bearcat.storage import digest_json
@@ -72,7 +62,7 @@ def run_stack(
     keep: Sequence[str] = (),
     library: Library | None = None,
     track: str | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Record]:
     """Trains these runs, whose stack keys must agree, together and writes a folder for each; returns their records.
 
     Folders that hold their record already are left alone, and where all do, nothing is trained. `keep` is a part of
@@ -107,14 +97,14 @@ def run_stack(
             _write_curves(folder / CURVES, trained, number, split.training.classes)
             if "model" in keep:
                 model = _model(trained, number, spec, split, evaluation, record)
-                unknown = record["estimates"]["shares"].get("moving", {}).get("unknown", ())
+                unknown = record.estimates.shares.get("moving", {}).get("unknown", ())
                 found = diagnose_target(model, split.target, unknown) if evaluation.finite else (model, [])
-                model, record["recordings"] = found
+                model, record = found[0], replace(record, recordings=tuple(found[1]))
                 save_model(folder / "model", model)
             if "picture" in keep:
-                write_reliability(record["reliability"], folder / "reliability.png")
-            write_record(folder, record)
-    return [read_record(folder) for folder in folders]
+                write_reliability(record.reliability, folder / "reliability.png")
+            record.write(folder)
+    return [Record.read(folder) for folder in folders]
 
 
 def evaluate(
@@ -289,10 +279,10 @@ def diagnose_target(model: Model, windows: Windows, unknown: Sequence[str] = ())
 
 
 def _model(
-    trained: Trained, number: int, spec: RunSpec, split: SplitTask, evaluation: Evaluation, record: Mapping[str, Any]
+    trained: Trained, number: int, spec: RunSpec, split: SplitTask, evaluation: Evaluation, record: Record
 ) -> Model:
     """One run of the stack as a model of its own, with what its card says of the run."""
-    training, estimates, rate = split.training, record["estimates"], split.target.recordings[0].rate
+    training, decision, rate = split.training, record.decision, split.target.recordings[0].rate
     channels, points = split.target.values.shape[1:]
     network = select_run(trained.network, number, spec.recipe.encoder, channels, points)
     recordings = split.held_back.target_test.recording
@@ -304,13 +294,13 @@ def _model(
     card = {
         "channel": next(iter(names)) if len(names) == 1 else None, "bearing": bearing and asdict(bearing),
         "rpm": next(iter(speeds)) if len(speeds) == 1 else None,
-        "recipe": spec.recipe_name, "task": str(spec.task), "seed": spec.seed, "versions": record["versions"],
-        "data": {"name": spec.data} | {name: record["data"][name] for name in sizes},
-        "scores": {domain: found for domain, found in record["scores"].items() if found is not None},
-        "estimates": {name: estimates[name] for name in ("verdict", "accuracy") if estimates.get(name)},
-        "limits": list(record["warnings"]),
-        "refusal": estimates["verdict"] if estimates["decision"] == "do not use" else None,
-        "cautions": [] if record["failed"] else list(filter(None, [all_healthy(estimates["shares"])])),
+        "recipe": spec.recipe_name, "task": str(spec.task), "seed": spec.seed, "versions": dict(record.versions),
+        "data": {"name": spec.data} | {name: getattr(record.data, name) for name in sizes},
+        "scores": {domain: found for domain, found in evaluation.scores.items() if found is not None},
+        "estimates": {"verdict": decision.sentence, "accuracy": evaluation.trust.estimates["accuracy"]},
+        "limits": list(record.warnings),
+        "refusal": decision.sentence if decision.action == "do not use" else None,
+        "cautions": [] if record.failed else list(filter(None, [all_healthy(record.estimates.shares)])),
         "pooled_recordings": len(set(recordings.tolist())),
     }  # fmt: skip
     spread = _log(evaluation.target)

@@ -26,7 +26,8 @@ from bearcat.data.tasks import Mix, Split, SplitTask, Task, mixed_task, split_ta
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Recipe
 from bearcat.models.encoders import ENCODERS
-from bearcat.report.results import Cell, task_words
+from bearcat.record import task_words
+from bearcat.report.results import Cell
 from bearcat.settings import spell_out, to_plain
 from bearcat.storage import digest_json
 from bearcat.training.calibrate import check_calibrator

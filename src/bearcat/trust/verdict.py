@@ -191,12 +191,6 @@ def expected_value(source: Source, target: Target) -> float:
     return expected_range({name: Estimate(value, value, value) for name, value in found.items()}, unity(target)).value
 
 
-def recorded_range(record: Mapping[str, Any]) -> Estimate | None:
-    """The accuracy to expect by a run's record; None where its estimates are not numbers."""
-    expected = record["estimates"]["expected"]
-    return None if None in expected.values() else Estimate(**expected)
-
-
 def check_estimates(
     record: Mapping[str, Any], target: Target, labels: Integers, unknown: Booleans, unfamiliar: Booleans
 ) -> dict[str, Any] | None:
