@@ -14,6 +14,7 @@ import argparse
 import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,11 @@ from alarm import rows_of
 from past_runs import evidence_of, group_of, read_lines
 from scipy.stats import spearmanr
 
+from bearcat.record import CheckedEstimates
 from bearcat.report.results import Cell, Result, read_result
 from bearcat.trust import past
-from bearcat.trust.verdict import FAR, decision, recorded_range
+from bearcat.trust.decision import ModelEvidence, decide
+from bearcat.trust.estimates import FAR
 
 Rows = list[list[str]]
 
@@ -33,23 +36,25 @@ def finished(folder: Path) -> list[Result]:
     """All runs in this folder whose estimates could be checked, in order."""
     runs = folder / "runs" if (folder / "runs").is_dir() else folder
     found = [read_result(path.parent) for path in sorted(runs.glob("*/record.json"))]
-    return sorted((run for run in found if run.record.get("estimates_checked")), key=lambda run: run.cell)
+    return sorted((run for run in found if run.record.estimates_checked), key=lambda run: run.cell)
 
 
 def truth(run: Result) -> float:
-    return float(run.record["estimates_checked"]["accuracy"])
+    return checked(run).accuracy
+
+
+def checked(run: Result) -> CheckedEstimates:
+    assert run.record.estimates_checked is not None, "`finished` leaves out the others"
+    return run.record.estimates_checked
 
 
 def accuracy_rows(results: Sequence[Result]) -> Rows:
     """Expected accuracy: its error, how often the interval holds the truth, and whether it ranks runs rightly."""
     found: dict[str, list[tuple[float, float, float, float]]] = defaultdict(list)  # value, low, high, truth
     for run in results:
-        for name, estimate in run.estimates["accuracy"].items():
-            if None not in estimate.values():
-                found[name].append((estimate["value"], estimate["low"], estimate["high"], truth(run)))
-        expected = recorded_range(run.record)
-        if expected is not None:
-            found["the verdict's"].append((expected.value, expected.low, expected.high, truth(run)))
+        for name, estimate in {**run.record.estimates.accuracy, "the verdict's": run.record.decision.expected}.items():
+            if estimate is not None:
+                found[name].append((estimate.value, estimate.low, estimate.high, truth(run)))
     rows = []
     for name, numbers in found.items():
         value, low, high, real = np.array(numbers).T
@@ -62,15 +67,15 @@ def accuracy_rows(results: Sequence[Result]) -> Rows:
 
 def familiarity_rows(results: Sequence[Result]) -> Rows:
     """Unfamiliar windows, means over runs, beside the rate they were set for."""
-    estimated = [run.estimates["familiarity"] for run in results]
-    checked = [run.record["estimates_checked"]["familiarity"] for run in results]
+    estimated = [asdict(run.record.estimates.familiarity) for run in results]
+    measured = [checked(run).familiarity for run in results]
     rate = points(mean([each["rate"] for each in estimated]))
     rows = []
     for words, records, name in (
         ("held-out windows of the target", estimated, "false_alarms"),
         ("windows of the source", estimated, "source_unfamiliar"),
-        ("windows of classes the source lacks", checked, "unknown_unfamiliar"),
-        ("windows given a wrong class", checked, "wrong_unfamiliar"),
+        ("windows of classes the source lacks", measured, "unknown_unfamiliar"),
+        ("windows given a wrong class", measured, "wrong_unfamiliar"),
     ):
         promised = rate if name == "false_alarms" else ""
         rows.append([words, promised, points(mean([record[name] for record in records]))])

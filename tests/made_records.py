@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from bearcat.methods.recipe import RECIPES
 from bearcat.methods.selftraining import SelfTraining
+from bearcat.record import Record
 from bearcat.report.results import Cell, Result
 from bearcat.trust.accuracy import Source, Target
 from bearcat.trust.verdict import check_estimates, estimates
@@ -107,8 +110,16 @@ def made_result(
         "seconds": 12.5,
     }  # fmt: skip
     record |= made_estimates(found if expected is None else expected, found if labelled else None) | changes
-    (folder / "record.json").write_text(json.dumps(record), encoding="utf-8")
-    return Result(cell, record, folder)
+    made = Record.from_dict(json.loads(json.dumps(record)))
+    made.write(folder)
+    return Result(cell, made, folder)
+
+
+@cache
+def bare_record() -> Record:
+    """A record whose folder is gone."""
+    with TemporaryDirectory() as place:
+        return made_result(Path(place) / "run", Cell("paderborn", "time", "a→b", "DANN", 0)).record
 
 
 def made_estimates(expected: float, truth: float | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 
 from bearcat.report.choices import SLACK, choose_saved, compared, favoured, recipe_sentences
 from bearcat.report.results import Cell
+from bearcat.trust.accuracy import Estimate
 from tests.made_records import made_result
 
 CELL = Cell("rig", "time", "a→b", "DANN", 0)
@@ -51,10 +52,10 @@ def test_a_record_compares_the_runs_beside_it_without_labels(tmp_path):
 def run_with(folder, name, agreement=None, moving=None, **changes):
     """A run whose check models agree so far, and that found this before training."""
     found = made(folder, name, 0, 0.8, 0.8, **changes)
+    estimates = replace(found.record.estimates, shares={} if moving is None else {"moving": moving})
     if agreement is not None:
-        found.estimates["accuracy"]["agreement"] = {"value": agreement, "low": 0.0, "high": 1.0}
-    found.estimates["shares"] = {} if moving is None else {"moving": moving}
-    return found
+        estimates = replace(estimates, accuracy={**estimates.accuracy, "agreement": Estimate(agreement, 0.0, 1.0)})
+    return replace(found, record=replace(found.record, estimates=estimates))
 
 
 @pytest.mark.parametrize(("gap", "adapted"), [(0.3, True), (0.0, True), (-SLACK / 2, True), (-2 * SLACK, False)])

@@ -21,6 +21,7 @@ from bearcat.data import Preparation, Split, Task, join, load, open_dataset, pre
 from bearcat.data.recording import BANDS, LEAST_SHARE, spectral_shape
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Schedule
+from bearcat.record import Record
 from bearcat.report.caveats import caveats
 from bearcat.report.page import PageFigure
 from bearcat.report.results import Cell
@@ -306,8 +307,8 @@ def test_a_new_estimator_is_one_function_and_one_row(monkeypatch, tmp_path):
 
     monkeypatch.setitem(accuracy.ESTIMATORS, "half", accuracy.AccuracyEstimator("half of them", half_right))
     result = made_result(tmp_path / "run", Cell("rig", "time", "a→b", "DANN", 0), 0.9)
-    assert result.record["estimates"]["accuracy"]["half"]["value"] == 0.5
-    assert result.record["estimates_checked"]["too_high_by"]["half"] == pytest.approx(-0.4)
+    assert result.record.estimates.accuracy["half"].value == 0.5
+    assert result.record.estimates_checked.too_high_by["half"] == pytest.approx(-0.4)
     assert "half of them" in write_run_page(tmp_path / "run").read_text(encoding="utf-8")
 
 
@@ -483,13 +484,8 @@ def made_page(folder, alone: float = 0.5, **changes) -> str:
     cell = Cell("rig", "time", "a→b", "CAT*-Temperature", 0)
     made_result(folder / "run", cell, 0.9, **changes)
     labelled = changes.get("labelled", True)
-    made_result(
-        folder / "run" / "beside-source-only",
-        replace(cell, method="source-only"),
-        0.6,
-        expected=alone,
-        labelled=labelled,
-    )
+    plain = replace(cell, method="source-only")
+    beside = made_result(folder / "run" / "beside-source-only", plain, 0.6, expected=alone, labelled=labelled)
     # The windows are the same; for every third the other run predicts another class.
     header, *rows = (folder / "run" / "predictions.csv").read_text(encoding="utf-8").splitlines()
     cells = [row.split(",") for row in rows]
@@ -498,6 +494,7 @@ def made_page(folder, alone: float = 0.5, **changes) -> str:
     (folder / "run" / "beside-source-only" / "predictions.csv").write_text(
         "\n".join([header, *(",".join(row) for row in cells)])
     )
+    beside.record.write(folder / "run" / "beside-source-only")
     text = html.unescape(write_run_page(folder / "run").read_text(encoding="utf-8"))
     return text.replace("\N{NO-BREAK SPACE}", " ")
 
@@ -533,19 +530,18 @@ def test_an_estimate_far_from_the_truth_is_a_caveat(tmp_path):
 
 def test_a_run_whose_numbers_broke_down_has_a_page_too(tmp_path):
     result = made_result(tmp_path / "run", Cell("rig", "time", "a→b", "DANN", 0), failed=True)
-    broken = {name: dict.fromkeys(values) for name, values in result.record["estimates"]["accuracy"].items()}
-    estimates = result.record["estimates"] | {"accuracy": broken, "mean_confidence": None}
-    estimates["expected"] = dict.fromkeys(estimates["expected"])
-    record = result.record | {"estimates": estimates}
-    (tmp_path / "run" / "record.json").write_text(json.dumps(record))
+    known = result.record.estimates
+    broken = {"accuracy": dict.fromkeys(known.accuracy), "validators": dict.fromkeys(known.validators)}
+    estimates = replace(known, mean_confidence=None, **broken)
+    result.record.amend(result.folder, estimates=estimates, decision=replace(result.record.decision, expected=None))
     assert "How far to trust this" in write_run_page(tmp_path / "run").read_text(encoding="utf-8")
-    assert verdict.recorded_range(record) is None
+    assert Record.read(tmp_path / "run").decision.expected is None
 
 
 def test_a_verdict_is_escaped(tmp_path):
     result = made_result(tmp_path / "run", Cell("rig", "time", "a→b", "DANN", 0))
-    changed = result.record["estimates"] | {"verdict": "<script>no</script>"}
-    (tmp_path / "run" / "record.json").write_text(json.dumps(result.record | {"estimates": changed}))
+    changed = replace(result.record.decision, sentence="<script>no</script>")
+    result.record.amend(result.folder, decision=changed)
     assert "<script>no" not in write_run_page(tmp_path / "run").read_text(encoding="utf-8")
 
 
@@ -557,8 +553,8 @@ def test_the_command_ends_with_what_to_expect_and_what_the_labels_say(tmp_path, 
     record = made_result(tmp_path / "run", cell, truth, labelled=labelled, expected=0.8).record
     print_trust("CAT", record)
     shown = capsys.readouterr().out
-    assert f"{100 * verdict.recorded_range(record).value:.1f} %" in shown
-    assert record["estimates"]["verdict"] in shown
+    assert f"{100 * record.decision.expected.value:.1f} %" in shown
+    assert record.decision.sentence in shown
     assert (f"{100 * truth:.1f} %, {word}" in shown) is labelled
 
 

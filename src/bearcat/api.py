@@ -112,7 +112,7 @@ def diagnose(
     """Diagnoses files, folders of them, or arrays (time,), which need their `rate`.
 
     With a `model` (its folder, an ONNX file, or what `adapt` returned) by that; without, from speed and bearing alone,
-    where `orders` (BPFO, BPFI and, if known, BSF and FTF, as multiples of the shaft's speed) may stand in for a bearing.
+    where `orders` (BPFO, BPFI, perhaps BSF and FTF, as multiples of the shaft's speed) may stand in for a bearing.
     """
     if rpm is not None and not 0 < rpm < inf:
         raise InputError(f"rpm must be a positive number, not {rpm:g}")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bearcat.trust.accuracy import Estimate, binomial_interval
@@ -120,6 +120,15 @@ class ModelEvidence:
     faulty: int | None = None  # how many of them show a fault; None: no class is called healthy
     physics: PhysicsCheck | None = None
     labels: LabelCheck | None = None
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> ModelEvidence:
+        """Back from `dataclasses.asdict`, as records hold it."""
+        kinds: dict[str, Any] = {"expected": Estimate, "source": Estimate, "physics": PhysicsCheck, "labels": LabelCheck}
+        built = {name: None if values[name] is None else kind(**values[name]) for name, kind in kinds.items()}
+        if built["physics"] is not None:
+            built["physics"] = replace(built["physics"], missed=tuple(built["physics"].missed))
+        return ModelEvidence(**(dict(values) | built | {"uncertain": tuple(values["uncertain"])}))
 
 
 @dataclass(frozen=True)
