@@ -16,7 +16,7 @@ from bearcat.methods.selftraining import SelfTraining
 from bearcat.record import Record
 from bearcat.report.results import Cell, Result
 from bearcat.trust.accuracy import Source, Target
-from bearcat.trust.verdict import check_estimates, estimates
+from bearcat.trust.estimates import check_estimates, estimates
 
 CLASSES = ("healthy", "inner", "outer")
 

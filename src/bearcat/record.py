@@ -140,19 +140,21 @@ class Estimates:
 
     mean_confidence: float | None
     accuracy: Mapping[str, Estimate | None]  # by estimator; None where it is not a number
+    expected: Estimate | None  # the accuracy to expect, from all of them
     familiarity: FamiliarityEstimates
     abstention: Mapping[str, Any] = field(default_factory=dict)
     window_agreement: float | None = None  # share of windows whose class is that of most windows of their recording
 
     def to_dict(self) -> dict[str, Any]:
         found = asdict(self) | {"accuracy": {name: _estimate_dict(value) for name, value in self.accuracy.items()}}
+        found["expected"] = _estimate_dict(self.expected)
         return {name: value for name, value in found.items() if value is not None or name == "mean_confidence"}
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Estimates:
         accuracy = {name: _estimate(value) for name, value in given["accuracy"].items()}
         familiarity = _build(FamiliarityEstimates, given["familiarity"])
-        return _build(cls, given, accuracy=accuracy, familiarity=familiarity)
+        return _build(cls, given, accuracy=accuracy, familiarity=familiarity, expected=_estimate(given["expected"]))
 
 
 @dataclass(frozen=True)

@@ -176,7 +176,7 @@ def _print_decision(model: Predictor) -> None:
     """What the run that made a model decided about it, unless it is simply to be used."""
     decision = model.decision
     if decision.action != "use" or decision.reasons:
-        print_note(f"model: {decision.sentence}")
+        print_note(f"of the run that made this model: {decision.sentence}")
 
 
 @contextmanager

@@ -102,8 +102,11 @@ def adapt(
     )  # fmt: skip
     bar = partial(reading, description="reading", console=console(to_error=True), transient=True)
     plan = make_plan(wishes, bar)
-    for note in (*plan.notes, *(f"{choice.setting}: {choice.value}; {choice.reason}" for choice in plan.choices)):
-        print_note(note)  # each choice can be given as an option instead
+    for note in plan.notes:
+        print_note(note)
+    if plan.choices:  # each can be given as an option instead
+        chosen = "; ".join(f"{choice.setting} {choice.value}" for choice in plan.choices)
+        print_note(f"chosen from the recordings, with reasons in record.json and on the page: {chosen}")
     for warning in plan.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     out = out or Path("bearcat-out")
@@ -117,7 +120,7 @@ def _print_adaptation(found: Adaptation, printed: Sequence[str]) -> None:
     print_recordings(diagnoses.worst_first[:MOST_PRINTED])
     if len(diagnoses) > MOST_PRINTED:
         print(f"… and {len(diagnoses) - MOST_PRINTED} more recordings, in record.json and on the page")
-    print(f"Recommendation: {found.decision.sentence}")
+    print(found.decision.sentence)
     print(*found.sentences, sep="\n")
     print()
     _print_scores(record.settings.task.replace("→", " → "), found.runs)
@@ -174,7 +177,7 @@ def _print_scores(title: str, runs: Sequence[tuple[str, Record]]) -> None:
             right = "–" if not total or share is None else f"{round(total * share)} of {total}"
             cells = [percent(target.accuracy), right, percent(target.ece), percent(target.ece_uncalibrated)]
         table.add_row(
-            name, record.settings.input.partition(":")[0], *cells, percent(origin and origin.accuracy),
+            name, record.settings.input.partition(":")[0], *cells, percent(None if origin is None else origin.accuracy),
             "–" if temperature is None else f"{temperature:.2f}",
         )  # fmt: skip
     console().print(table)
@@ -188,7 +191,7 @@ def check(
     from bearcat.runs.check import check_run, read_labels
 
     found = check_run(run, read_labels(labels))
-    print(f"Recommendation: {found.decision.sentence}")
+    print(found.decision.sentence)
     print(f"Written to {run}: record.json, report.html")
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from bearcat.report.results import Missing, Result
 from bearcat.report.wording import count, flattened, made_with
-from bearcat.trust.verdict import FAR
+from bearcat.trust.estimates import FAR
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def estimates_off(results: Sequence[Result]) -> list[Caveat]:
     """Runs whose accuracy is far from the one that was expected without labels."""
     items = []
     for result in results:
-        truth, expected = result.score("target", "accuracy"), result.record.decision.expected
+        truth, expected = result.score("target", "accuracy"), result.record.estimates.expected
         if truth is not None and expected is not None and abs(expected.value - truth) > FAR:
             items.append(f"{result.cell}: {100 * expected.value:.1f} expected, {100 * truth:.1f} % measured")
     text = (

@@ -6,10 +6,8 @@ PosixPath('bearcat-out/report.html')
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.record import CheckedEstimates, Estimates

@@ -32,8 +32,8 @@ from bearcat.diagnosis.recording import Diagnoses
 from bearcat.record import RECORD, Record, SavedModel
 from bearcat.report.results import BESIDE
 from bearcat.runs.plan import Plan
-from bearcat.runs.record import drawable
-from bearcat.runs.run import EXTRAS, FinishedRun, claim, run_stack, train_stack, write_run
+from bearcat.runs.record import claim, drawable
+from bearcat.runs.run import EXTRAS, FinishedRun, run_stack, train_stack, write_run
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.training.evaluate import EpochEnd
 from bearcat.trust.decision import Decision, ModelEvidence, choose_model, decide
@@ -83,7 +83,7 @@ class Adaptation:
     def __repr__(self) -> str:
         settings = self.record.settings
         title = f"{' and '.join(settings.sources)} → {settings.target} by {settings.recipe_name}"
-        lines = [repr(self.recordings), f"Recommendation: {self.decision.sentence}", *self.sentences, title]
+        lines = [repr(self.recordings), self.decision.sentence, *self.sentences, title]
         lines += [f"warning: {warning}" for warning in self.warnings]
         return "\n".join([*lines, f"model: {self.model}; page: {self.folder / 'report.html'}"])
 
@@ -128,7 +128,7 @@ def _train(
     compares = spec.recipe.adapts and (finding is None or bool(finding["adapted"]))
     if compares or name in others:
         others[name] = replace(spec, recipe_name=name, recipe=recipe)
-    beside, plain = dict[str, Record](), None
+    beside = dict[str, Record]()
     for other in others.values():
         folder = out / f"{BESIDE}{other.recipe_name}"
         with bar(other.recipe_name, other.recipe.schedule.epochs) as progress:
@@ -136,19 +136,19 @@ def _train(
                 [other], [folder], plan.device, progress, folder / CHECKPOINT, keep=keep, library=library, track=track
             )
         (folder / CHECKPOINT).unlink(missing_ok=True)
-    if compares:
-        plain = beside[name]
-    agreement = tuple(each and each.agreement for each in (own.record, plain))
     supported = bool(finding["adapted"]) if finding is not None else None
-    choice = choose_model(
-        spec.recipe_name, own.record.evidence, plain and plain.evidence, supported, (agreement[0], agreement[1])
-    )
-    unadapted = plain if plain is not None and not choice.adapted else None
-    chosen, folder = (own.record, ".") if unadapted is None else (unadapted, f"{BESIDE}{name}")
+    unadapted = beside[name] if compares else None
+    if unadapted is None:
+        choice = choose_model(spec.recipe_name, own.record.evidence, None, supported)
+    else:
+        agreement = own.record.agreement, unadapted.agreement
+        choice = choose_model(spec.recipe_name, own.record.evidence, unadapted.evidence, supported, agreement)
+    unadapted = None if choice.adapted else unadapted
+    chosen, place = (own.record, ".") if unadapted is None else (unadapted, f"{BESIDE}{name}")
     diagnoses = _with_physics(spec, Diagnoses(chosen.recordings), physics, library)
     evidence = _with_diagnoses(chosen.evidence, diagnoses, own.record.data.classes)
     decision = decide(evidence)
-    saved = SavedModel(chosen.settings.recipe_name, chosen.settings.adapts and choice.adapted, folder, choice.reason)
+    saved = SavedModel(chosen.settings.recipe_name, chosen.settings.adapts and choice.adapted, place, choice.reason)
     record = replace(
         own.record,
         decision=decision,
@@ -159,7 +159,7 @@ def _train(
     model = own.model
     if unadapted is not None and model is not None:
         save_model(out / "model-adapted", model)
-        model = load_model(out / folder / "model")
+        model = load_model(out / place / "model")
     write_run(out, FinishedRun(record, model and decided_model(model, decision), own.predictions, own.curves), keep)
     return record, beside
 

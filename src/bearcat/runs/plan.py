@@ -75,7 +75,8 @@ class Plan:
 
 def make_plan(wishes: Wishes, reading: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> Plan:
     """The plan for these wishes; `reading` passes on the recordings that are read for it, to show progress."""
-    notes, settings = (), wishes.settings
+    notes: tuple[str, ...] = ()
+    settings = wishes.settings
     if wishes.data == "simulated" and settings is None:
         notes, settings = (DEMONSTRATION_NOTE,), DEMONSTRATION
     name = find_recipe(wishes.recipe)

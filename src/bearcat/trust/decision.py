@@ -50,7 +50,7 @@ class Decision:
     @property
     def sentence(self) -> str:
         """The decision on a model in one line."""
-        parts = [f"{self.action[0].upper()}{self.action[1:]}."]
+        parts = [f"Recommendation: {self.action}."]
         if self.expected is not None:
             low, high = self.interval or (self.expected, self.expected)
             parts.append(f"Expected accuracy {100 * self.expected:.0f} % ({100 * low:.0f}–{100 * high:.0f} %).")
