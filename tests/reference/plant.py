@@ -58,19 +58,6 @@ def em_shares(probabilities: np.ndarray, prior: np.ndarray, rounds: int) -> np.n
     return shares
 
 
-def class_confusion(logits: np.ndarray, temperature: float, shares: np.ndarray) -> float:
-    """MCC of one batch as a matrix of shared mass, its rows counted by the classes' shares."""
-    scaled = np.exp(logits / temperature)
-    probabilities = scaled / scaled.sum(axis=1, keepdims=True)
-    entropy = -(probabilities * np.log(probabilities)).sum(axis=1)
-    weight = 1 + np.exp(-entropy)
-    matrix = probabilities.T @ (weight[:, None] * probabilities)
-    matrix /= matrix.sum(axis=1, keepdims=True)
-    return float(
-        sum(share * (row.sum() - row[code]) for code, (share, row) in enumerate(zip(shares, matrix, strict=True)))
-    )
-
-
 def bbse_shares(
     predicted: np.ndarray, source_predicted: np.ndarray, source_labels: np.ndarray, classes: int
 ) -> np.ndarray:

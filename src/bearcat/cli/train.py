@@ -90,7 +90,7 @@ def adapt(
 
     from bearcat.data import dataset_label
     from bearcat.data.choose import Requested, choose_settings, paper_settings
-    from bearcat.methods.preparation import MatchClusters
+    from bearcat.methods.before_training import MatchClusters
     from bearcat.methods.recipe import QUICK_EPOCHS, RECIPES, find_recipe
     from bearcat.report.results import read_result
     from bearcat.runs import adapt as adapting
