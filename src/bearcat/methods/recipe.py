@@ -16,7 +16,7 @@ from typing import Any
 from bearcat.errors import InputError, suggest
 from bearcat.methods import losses
 from bearcat.methods.before_training import MatchClusters, Standardise
-from bearcat.methods.ingredient import Ingredient, check_choices, choice, stack_key
+from bearcat.methods.ingredient import KINDS, Ingredient, check_choices, choice, stack_key
 from bearcat.methods.losses import Adversarial, Confusion, Sharpness
 from bearcat.methods.selftraining import SelfTraining, StrongView, TargetStatistics, Teacher, WeakView
 from bearcat.settings import find_name, override, to_plain
@@ -87,6 +87,12 @@ class Recipe:
         check_choices(self, "")
         if self.doubled and self.passes != "separate":
             raise InputError("setting 'doubled' needs passes of its own for the source; add passes=separate")
+        for each in self.ingredients:
+            if not isinstance(each, KINDS):
+                kinds = ", ".join(kind.__name__ for kind in KINDS)
+                raise InputError(
+                    f"the ingredient '{each.name}' would do nothing; derive {type(each).__name__} from {kinds}"
+                )
         names = [ingredient.name for ingredient in self.ingredients]
         for name in names:
             if names.count(name) > 1:

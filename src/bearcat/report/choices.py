@@ -25,8 +25,8 @@ def choose_saved(result: Result, plain: Result | None) -> dict[str, Any]:
     unadapted network. Any other recipe is saved where check models agree with it no less than with the unadapted
     network. `plain` is None where the recipe adapts nothing, or kept the unadapted network.
     """
-    name, matching = result.cell.method, result.estimates.get("shares", {}).get("matching")
-    kept = {"recipe": name, "adapted": result.adapts and (matching is None or bool(matching["adapted"])), "folder": "."}
+    name, finding = result.cell.method, result.estimates.get("shares", {}).get("finding")
+    kept = {"recipe": name, "adapted": result.adapts and (finding is None or bool(finding["adapted"])), "folder": "."}
     if plain is None and not result.adapts:
         return kept | {"sentence": f"Unadapted model saved: {name} adapts nothing."}
     if plain is None:
@@ -37,8 +37,8 @@ def choose_saved(result: Result, plain: Result | None) -> dict[str, Any]:
     if broken == [True, False]:
         why = "broke down" if result.record["failed"] else "gives every recording of the target the same class"
         return other | {"sentence": f"Unadapted model saved: {name} {why}{of_other}"}
-    if matching is not None:
-        why = "reference recordings" if matching.get("reference") else "clusters that the target's recordings form"
+    if finding is not None:
+        why = "reference recordings" if finding.get("reference") else "clusters that the target's recordings form"
         return kept | {"sentence": f"Adapted model saved: adapting was supported by the {why}."}
     mine, alone = ((run.estimates["accuracy"].get("agreement") or {}).get("value") for run in (result, plain))
     if mine is None or alone is None or broken[1]:

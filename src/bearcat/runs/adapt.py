@@ -107,8 +107,8 @@ def adapt(
     record = trained(spec, out)
     name, recipe = spec.recipe.unadapted()
     others = {other.recipe_name: other for other in beside if other.recipe_name != spec.recipe_name}
-    matching = record["estimates"]["shares"].get("matching", {"adapted": True})
-    compares = spec.recipe.adapts and bool(matching["adapted"])
+    finding = record["estimates"]["shares"].get("finding", {"adapted": True})
+    compares = spec.recipe.adapts and bool(finding["adapted"])
     if compares or name in others:
         others[name] = replace(spec, recipe_name=name, recipe=recipe)
     for other in others.values():

@@ -107,7 +107,7 @@ def run_stack(
             _write_curves(folder / CURVES, trained, number, split.training.classes)
             if "model" in keep:
                 model = _model(trained, number, spec, split, evaluation, record)
-                unknown = record["estimates"]["shares"].get("matching", {}).get("unknown", ())
+                unknown = record["estimates"]["shares"].get("finding", {}).get("unknown", ())
                 found = diagnose_target(model, split.target, unknown) if evaluation.finite else (model, [])
                 model, record["recordings"] = found
                 save_model(folder / "model", model)
@@ -200,7 +200,7 @@ def _class_shares(
         return shares
     names = [split.target.recordings[index].origin for index in unknown_recordings(finding, split)]
     found = finding.to_dict() | ({"unknown": names} if names else {})
-    return shares | {"matching": found, "adaptation": finding.sentence}
+    return shares | {"finding": found, "adaptation": finding.sentence}
 
 
 def alarm_scores(probabilities: np.ndarray, held_back: HeldBack, classes: Sequence[str]) -> dict[str, Any]:
