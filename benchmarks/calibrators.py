@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from bearcat.calibration import CALIBRATORS, Calibration, Evidence, PseudoCal, Temperature, accuracy, ece
-from bearcat.calibration.arrays import Sample
+from bearcat.calibration.evidence import Sample
 from bearcat.calibration.scaling import from_temperature, matching_temperature
 from bearcat.data.tasks import UNKNOWN, SplitTask
 from bearcat.runs.grid import only_methods, plan, read_grid

@@ -34,7 +34,7 @@ from bearcat.training.estimates import estimate_runs, run_evidence
 from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, stack_key, train
 from bearcat.trust import past
-from bearcat.trust.accuracy import ESTIMATORS, Source, Target, unity
+from bearcat.trust.accuracy import ESTIMATORS, Source, Target, window_agreement
 from bearcat.trust.checks import MODELS
 
 CELL = ("dataset", "input", "mix", "target", "task", "seed", "method")
@@ -121,9 +121,8 @@ def scored(specs: list[RunSpec], library: Library, device: torch.device) -> Iter
                 "target": str(spec.mix), "task": str(spec.task), "seed": spec.seed, "method": spec.cell.method,
                 "classes": len(split.classes), "truth": run.checked["accuracy"],
                 "accuracy": {name: rounded(each["value"]) for name, each in run.estimates["accuracy"].items()},
-                "validators": {name: rounded(each) for name, each in run.estimates["validators"].items()},
                 "familiarity": run.estimates["familiarity"], "matching": finding and finding.to_dict(),
-                "broken": bool(run.estimates["verdict"].startswith("Do not use this model")),
+                "broken": not run.evidence.finite or run.evidence.one_class is not None,
                 "labels": letters(held.target_test_labels), "recording": letters(held.target_test.recording),
                 "predicted": letters(predicted[number, : len(held.target_test)]),
                 "confidence": letters((25 * confidence[number, : len(held.target_test)]).astype(int)),
@@ -214,7 +213,7 @@ def evidence_of(run: dict[str, Any]) -> dict[str, float]:
     target = Target(likely, np.array(codes(run["recording"])), checks)
     none = Source(likely[:0], predicted[:0])
     found = {name: float(ESTIMATORS[name].expected_hits(none, target).mean()) for name in past.EVIDENCE[:-1]}
-    return {name: (found | {"unity": unity(target)})[name] for name in past.EVIDENCE}
+    return {name: (found | {"window_agreement": window_agreement(target)})[name] for name in past.EVIDENCE}
 
 
 def codes(letters: str) -> list[int]:

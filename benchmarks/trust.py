@@ -14,18 +14,20 @@ import argparse
 import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from alarm import rows_of
 from past_runs import evidence_of, group_of, read_lines
-from scipy.stats import mannwhitneyu, spearmanr
+from scipy.stats import spearmanr
 
+from bearcat.record import CheckedEstimates
 from bearcat.report.results import Cell, Result, read_result
 from bearcat.trust import past
-from bearcat.trust.accuracy import agreement
-from bearcat.trust.verdict import FAR, VALIDATORS, decision, recorded_range
+from bearcat.trust.decision import ModelEvidence, decide
+from bearcat.trust.estimates import FAR
 
 Rows = list[list[str]]
 
@@ -34,23 +36,25 @@ def finished(folder: Path) -> list[Result]:
     """All runs in this folder whose estimates could be checked, in order."""
     runs = folder / "runs" if (folder / "runs").is_dir() else folder
     found = [read_result(path.parent) for path in sorted(runs.glob("*/record.json"))]
-    return sorted((run for run in found if run.record.get("estimates_checked")), key=lambda run: run.cell)
+    return sorted((run for run in found if run.record.estimates_checked), key=lambda run: run.cell)
 
 
 def truth(run: Result) -> float:
-    return float(run.record["estimates_checked"]["accuracy"])
+    return checked(run).accuracy
+
+
+def checked(run: Result) -> CheckedEstimates:
+    assert run.record.estimates_checked is not None, "`finished` leaves out the others"
+    return run.record.estimates_checked
 
 
 def accuracy_rows(results: Sequence[Result]) -> Rows:
     """Expected accuracy: its error, how often the interval holds the truth, and whether it ranks runs rightly."""
     found: dict[str, list[tuple[float, float, float, float]]] = defaultdict(list)  # value, low, high, truth
     for run in results:
-        for name, estimate in run.estimates["accuracy"].items():
-            if None not in estimate.values():
-                found[name].append((estimate["value"], estimate["low"], estimate["high"], truth(run)))
-        expected = recorded_range(run.record)
-        if expected is not None:
-            found["the verdict's"].append((expected.value, expected.low, expected.high, truth(run)))
+        for name, estimate in {**run.record.estimates.accuracy, "the verdict's": run.record.decision.expected}.items():
+            if estimate is not None:
+                found[name].append((estimate.value, estimate.low, estimate.high, truth(run)))
     rows = []
     for name, numbers in found.items():
         value, low, high, real = np.array(numbers).T
@@ -61,72 +65,17 @@ def accuracy_rows(results: Sequence[Result]) -> Rows:
     return rows
 
 
-def validator_rows(results: Sequence[Result]) -> Rows:
-    """Validators: rank correlation with accuracy inside a task, and the accuracy of the recipe each would choose."""
-    by_task, by_cell = (
-        groups_of(results, lambda cell: cell.task),
-        groups_of(results, lambda cell: (cell.task, cell.seed)),
-    )
-    choices = [runs for runs in by_cell if len(runs) > 1]
-    rows = []
-    for name, title in VALIDATORS.items():
-        ranks = [correlation([value_of(run, name) for run in runs], [truth(run) for run in runs]) for runs in by_task]
-        rows.append([title, ratio(mean(ranks)), points(mean([choice(runs, name) for runs in choices]))])
-    for words, choose in (("(best, with labels)", max), ("(any, at random)", mean)):
-        rows.append([words, "", points(mean([choose([truth(run) for run in runs]) for runs in choices]))])
-    return rows
-
-
-def choice(runs: Sequence[Result], name: str) -> float:
-    """The accuracy of the run with the highest validator; of several, their mean, since their order says nothing."""
-    most = max(value_of(run, name) for run in runs)
-    return mean([truth(run) for run in runs if value_of(run, name) == most])
-
-
-def harm_rows(results: Sequence[Result]) -> Rows:
-    """Adapted runs less accurate than source-only of their task and seed: which of them each validator puts below it.
-
-    The last columns: how well the difference from source-only ranks harmed runs before the others (area under the
-    curve), by any harm and by harm of five points. Runs that broke down are left out; they need no validator.
-    """
-    gains, warnings = [], defaultdict(list)
-    for runs in groups_of(results, lambda cell: (cell.dataset, cell.input, cell.task, cell.seed)):
-        for alone in (run for run in runs if not run.adapts):
-            for run in (run for run in runs if run.adapts and not run.record["failed"]):
-                gains.append(truth(run) - truth(alone))
-                for name, title in VALIDATORS.items():
-                    warnings[title].append(value_of(run, name) - value_of(alone, name))
-                warnings["agreement"].append(agreement(run.predictions.predicted, alone.predictions.predicted))
-    gained = np.array(gains)
-    harmed, badly = gained < 0, gained < -0.05
-    rows = [["(all)", *(str(int(chosen.sum())) for chosen in (harmed, badly, ~harmed)), "", ""]]
-    for title, values in warnings.items():
-        below = np.array(values) < 0
-        counts = [str(int((below & chosen).sum())) for chosen in (harmed, badly, ~harmed)]
-        areas = [ratio(area(-np.array(values), chosen)) for chosen in (harmed, badly)]
-        rows.append([title, *(counts if title in VALIDATORS.values() else [""] * 3), *areas])
-    return rows
-
-
-def area(score: np.ndarray, chosen: np.ndarray) -> float:
-    """The probability that one of the chosen has a higher score than one of the others."""
-    among, others = int(chosen.sum()), int((~chosen).sum())
-    if not among or not others:
-        return float("nan")
-    return float(mannwhitneyu(score[chosen], score[~chosen]).statistic) / (among * others)
-
-
 def familiarity_rows(results: Sequence[Result]) -> Rows:
     """Unfamiliar windows, means over runs, beside the rate they were set for."""
-    estimated = [run.estimates["familiarity"] for run in results]
-    checked = [run.record["estimates_checked"]["familiarity"] for run in results]
+    estimated = [asdict(run.record.estimates.familiarity) for run in results]
+    measured = [checked(run).familiarity for run in results]
     rate = points(mean([each["rate"] for each in estimated]))
     rows = []
     for words, records, name in (
         ("held-out windows of the target", estimated, "false_alarms"),
         ("windows of the source", estimated, "source_unfamiliar"),
-        ("windows of classes the source lacks", checked, "unknown_unfamiliar"),
-        ("windows given a wrong class", checked, "wrong_unfamiliar"),
+        ("windows of classes the source lacks", measured, "unknown_unfamiliar"),
+        ("windows given a wrong class", measured, "wrong_unfamiliar"),
     ):
         promised = rate if name == "false_alarms" else ""
         rows.append([words, promised, points(mean([record[name] for record in records]))])
@@ -138,12 +87,6 @@ def groups_of(results: Sequence[Result], key: Callable[[Cell], Any]) -> list[lis
     for run in results:
         found[key(run.cell)].append(run)
     return list(found.values())
-
-
-def value_of(run: Result, validator: str) -> float:
-    """A run's validator; what has none is chosen last."""
-    value = run.estimates["validators"].get(validator)
-    return -np.inf if value is None else float(value)
 
 
 def correlation(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray) -> float:
@@ -173,17 +116,7 @@ ACCURACY: Shown = (
      f"runs more than {100 * FAR:.0f} below it", "rank correlation"),
     accuracy_rows,
 )  # fmt: skip
-CHOICE: Shown = (
-    "Choosing a recipe",
-    ("validator", "rank correlation in a task", "accuracy of its choice"),
-    validator_rows,
-)
 FAMILIARITY: Shown = ("Unfamiliar windows", ("of", "set for", "measured"), familiarity_rows)
-HARM: Shown = (
-    "Negative transfer: runs that a validator puts below source-only",
-    ("validator", "harmed", "by five points", "not harmed", "area, harmed", "area, by five points"),
-    harm_rows,
-)
 
 
 def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -318,12 +251,11 @@ def main() -> None:
         parser.error("no finished run there has target labels")
     for runs in groups_of(results, lambda cell: (cell.dataset, cell.input)):
         print(f"## {runs[0].cell.dataset}, {runs[0].cell.input} input: {len(runs)} runs\n")
-        for title, header, rows in (ACCURACY, CHOICE, FAMILIARITY):
+        for title, header, rows in (ACCURACY, FAMILIARITY):
             print(table(title, header, rows(runs)))
     if results:
         print(f"## All {len(results)} runs\n")
-        for title, header, rows in (ACCURACY, HARM):
-            print(table(title, header, rows(results)))
+        print(table(ACCURACY[0], ACCURACY[1], accuracy_rows(results)))
 
 
 if __name__ == "__main__":

@@ -36,8 +36,8 @@ def describe(result: Result) -> None:
     accuracy = result.score("target", "accuracy")
     print(f"{result.cell.method} on {result.cell.task}, seed {result.cell.seed} ({result.folder})")
     print(f"  target accuracy: {'no labels there' if accuracy is None else f'{accuracy:.1%}'}")
-    print(f"  {result.record['estimates'].get('verdict', '')}")
-    for warning in result.record["warnings"]:
+    print(f"  {result.record.decision.sentence}")
+    for warning in result.record.warnings:
         print(f"  warning: {warning}")
     curve = result.curves["loss_supervised"]
     print(f"  supervised loss: {curve[0]:.2f} in the first epoch, {curve[-1]:.2f} in the last of {len(curve)}")

@@ -32,10 +32,9 @@ def main() -> None:
         specs = [RunSpec("simulated", bearing, task, name, recipe, spectra, Split("block"), seed) for seed in SEEDS]
         with tempfile.TemporaryDirectory() as out:
             records = run_stack(specs, [Path(out) / str(seed) for seed in SEEDS], torch.device("cpu"))
-        source, target = (
-            mean(record["scores"][domain]["accuracy"] for record in records) for domain in ("source", "target")
-        )
-        confidence = mean(record["estimates"]["mean_confidence"] for record in records)
+        source = mean(record.scores.source.accuracy for record in records)
+        target = mean(record.scores.target.accuracy for record in records)
+        confidence = mean(record.estimates.mean_confidence for record in records)
         print(f"{name:<18} source {source:.1%}, target {target:.1%}, mean confidence there {confidence:.1%}")
 
 

@@ -72,7 +72,7 @@ def main() -> None:
         chosen=chosen.choices, warnings=chosen.warnings,
     )  # fmt: skip
     record = adapt(spec, out, torch.device("cpu"), library=Library({dataset: catalogue}))
-    print(f"\nHow far to trust it: {record['estimates']['verdict']}\n{record['estimates']['saved']['sentence']}\n")
+    print(f"\nHow far to trust it: {record.decision.sentence}\n{record.decision.saved['sentence']}\n")
 
     model = open_model(out / "model")
     for path in sorted((arguments.folder / "new").iterdir()):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import csv
 import json
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from bearcat.methods.recipe import RECIPES
 from bearcat.methods.selftraining import SelfTraining
+from bearcat.record import Record
 from bearcat.report.results import Cell, Result
 from bearcat.trust.accuracy import Source, Target
-from bearcat.trust.verdict import check_estimates, estimates
+from bearcat.trust.estimates import check_estimates, estimates
 
 CLASSES = ("healthy", "inner", "outer")
 
@@ -63,8 +66,6 @@ def made_result(
             curves[f"{where}_accuracy_{network}"] = np.linspace(0.3, accuracy, epochs)
             curves[f"{where}_ece_{network}"] = np.linspace(0.3, 0.05, epochs)
             curves[f"{where}_ece_uncalibrated_{network}"] = np.linspace(0.3, 0.1, epochs)
-        for validator in ("entropy", "bnm"):
-            curves[f"validator_{validator}_{network}"] = np.linspace(0.3, 0.9, epochs)
     if teaching:
         late = np.arange(epochs) >= settings.schedule.label_from
         curves["pseudo_label_accuracy"] = np.where(late, accuracy, np.nan)
@@ -109,8 +110,16 @@ def made_result(
         "seconds": 12.5,
     }  # fmt: skip
     record |= made_estimates(found if expected is None else expected, found if labelled else None) | changes
-    (folder / "record.json").write_text(json.dumps(record), encoding="utf-8")
-    return Result(cell, record, folder)
+    made = Record.from_dict(json.loads(json.dumps(record)))
+    made.write(folder)
+    return Result(cell, made, folder)
+
+
+@cache
+def bare_record() -> Record:
+    """A record whose folder is gone."""
+    with TemporaryDirectory() as place:
+        return made_result(Path(place) / "run", Cell("paderborn", "time", "a→b", "DANN", 0)).record
 
 
 def made_estimates(expected: float, truth: float | None) -> dict[str, Any]:
@@ -126,12 +135,11 @@ def made_estimates(expected: float, truth: float | None) -> dict[str, Any]:
         return np.log(probabilities[np.arange(windows)[:, None], (np.arange(3) - predicted[:, None]) % 3]), labels
 
     source, target = Source(*domain(200, 3)), Target(domain(60, 1)[0], np.arange(60) % 6)
-    validators = {"entropy": expected - 1, "bnm": expected, "dev": expected - 1, "mixval": expected}
     familiarity = {
         "rate": 0.05, "false_alarms": 0.04, "source_unfamiliar": 0.5, "distance_limit": 1.0, "shape_limit": 1.0,
         "recording_limit": 0.1, "recordings": 6,
     }  # fmt: skip
-    found = estimates(source, target, validators, familiarity)
+    found = estimates(source, target, familiarity)
     labels = np.full(60, -1) if truth is None else np.where(np.arange(60) < round(60 * truth), 0, 1)
     nothing = np.zeros(60, dtype=bool)
     return {"estimates": found, "estimates_checked": check_estimates(found, target, labels, nothing, nothing)}

@@ -15,7 +15,8 @@ import torch
 from bearcat.data import Preparation, load, open_dataset, prepare
 from bearcat.deploy.model import load_model
 from bearcat.errors import InputError
-from bearcat.runs.record import COLUMNS, read_record
+from bearcat.record import Record
+from bearcat.runs.record import COLUMNS
 from bearcat.training.evaluate import predict
 from tests.commands import bearcat, start
 from tests.test_track import read as read_events
@@ -62,20 +63,20 @@ def test_out_holds_everything_promised(finished):
 
 
 def test_the_record_compares_the_run_with_the_one_beside_it_and_is_sealed(finished):
-    beside = read_record(finished)["estimates"]["beside"]
+    beside = Record.read(finished).estimates.beside
     folders = (finished, finished / "beside-source-only")
-    adapted, alone = (read_record(folder)["estimates"]["validators"]["dev"] for folder in folders)
+    adapted, alone = (Record.read(folder).estimates.validators["dev"] for folder in folders)
     assert beside["runs"] == ["source-only"]
     assert 0 <= beside["agreement"]["source-only"] <= 1
     assert beside["negative_transfer"] == (adapted < alone)
     assert set(beside["highest_bnm"]) <= {"source-only", "CAT*-Temperature"}
-    assert "beside" not in read_record(finished / "beside-source-only")["estimates"]
+    assert Record.read(finished / "beside-source-only").estimates.beside is None
 
 
 def test_the_bearings_orders_give_a_second_opinion_of_the_table_of_recordings(finished):
-    record = read_record(finished)
-    opinion = record["estimates"]["second_opinion"]
-    rows = {row["recording"]: row for row in record["recordings"]}
+    record = Record.read(finished)
+    opinion = record.decision.second_opinion
+    rows = {row["recording"]: row for row in record.recordings}
     assert 2 <= opinion["recordings"] <= len(rows)
     for found in opinion["contradicted"]:
         assert found["physics"].split()[0] not in found["model"]
@@ -145,7 +146,7 @@ def test_the_tracker_has_the_numbers_of_the_curves(finished):
 
 
 def test_the_saved_model_is_of_the_run_the_record_names_and_predicts_what_that_predicted(finished):
-    model, saved = load_model(finished / "model"), read_record(finished)["estimates"]["saved"]
+    model, saved = load_model(finished / "model"), Record.read(finished).decision.saved
     assert model.metadata["recipe"] == saved["recipe"]
     assert saved["sentence"] in page_of(finished)
     assert (finished / "model-adapted").exists() == (saved["folder"] != ".")
@@ -166,10 +167,10 @@ def test_the_saved_model_is_of_the_run_the_record_names_and_predicts_what_that_p
 
 def test_the_model_card_agrees_with_the_record(finished):
     card = (finished / "model" / "README.md").read_text(encoding="utf-8")
-    record = read_record(finished / read_record(finished)["estimates"]["saved"]["folder"])
-    assert f"accuracy: {record['scores']['target']['accuracy']:.4g}" in card
-    assert record["estimates"]["verdict"] in card
-    assert all(warning in card for warning in record["warnings"])
+    record = Record.read(finished / Record.read(finished).decision.saved_folder)
+    assert f"accuracy: {record.scores.target.accuracy:.4g}" in card
+    assert record.decision.sentence in card
+    assert all(warning in card for warning in record.warnings)
 
 
 @pytest.mark.parametrize(("option", "value"), [("--rpm", "0"), ("--rpm", "inf"), ("--bearing", "nonsense")])
@@ -426,13 +427,13 @@ def test_a_collapsed_or_failed_run_is_marked_in_its_record(tmp_path, monkeypatch
         Preparation("frequency", 256),
     )  # fmt: skip
     (record,) = work.run_stack([spec], [tmp_path / "out"], torch.device("cpu"), keep=("model",))
-    assert record["collapsed"] == (trouble == "collapse") or trouble == "nan"
-    assert record["failed"] == (trouble == "nan")
+    assert record.collapsed == (trouble == "collapse") or trouble == "nan"
+    assert record.failed == (trouble == "nan")
     refusal = load_model(tmp_path / "out" / "model").refusal
-    assert refusal == record["estimates"]["verdict"]
+    assert refusal == record.decision.sentence
     assert refusal.startswith("Do not use this model: ")
     if trouble == "collapse":
-        assert record["never_predicted"] == ["healthy", "outer-1"]
-        assert any("collapsed to one class" in warning for warning in record["warnings"])
+        assert record.never_predicted == ("healthy", "outer-1")
+        assert any("collapsed to one class" in warning for warning in record.warnings)
     else:
-        assert any("NaN or infinite" in warning for warning in record["warnings"])
+        assert any("NaN or infinite" in warning for warning in record.warnings)

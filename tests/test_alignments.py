@@ -455,7 +455,7 @@ def evidence() -> dict[str, torch.Tensor]:
 
 def test_transcal_makes_confidence_the_estimated_accuracy_of_the_twin(evidence):
     from bearcat.calibration import CPCS, Temperature
-    from bearcat.calibration.shift import estimated_accuracy
+    from bearcat.calibration.target import estimated_accuracy
 
     given = Evidence(**evidence)
     sample, odds = given.source(), CPCS().log_weights(given)

@@ -32,7 +32,7 @@ def adapted(tmp_path_factory):
 def test_adapting_two_folders_returns_what_was_found(adapted, capsys):
     root, found = adapted
     assert capsys.readouterr().out == ""
-    assert found.record["settings"]["source"] == ["pump-A"]
+    assert found.record.settings.sources == ("pump-A",)
     assert {row["recording"] for row in found.recordings} == {"pump-B/healthy.npz", "pump-B/inner-1.npz"}
     text = repr(found)
     assert text.splitlines()[0] == "pump-A → pump-B by match-clusters"
@@ -42,7 +42,7 @@ def test_adapting_two_folders_returns_what_was_found(adapted, capsys):
     assert found.verdict in text
     frame = found.to_frame()
     assert list(frame["recording"]) == [row["recording"] for row in found.recordings]
-    assert json.loads((root / "out" / "record.json").read_text())["recordings"] == list(found.record["recordings"])
+    assert json.loads((root / "out" / "record.json").read_text())["recordings"] == list(found.record.recordings)
 
 
 def test_the_page_and_the_terminal_begin_with_the_targets_recordings(adapted, capsys):
@@ -139,14 +139,14 @@ def test_physics_that_contradicts_the_diagnosis_is_named_everywhere(plant, capsy
     rows = {row["recording"].rpartition("/")[2]: row for row in found.recordings}
     assert (rows["inner-1.npz"]["class"], rows["inner-1.npz"]["physics"]) == ("outer", "inner race")
     assert rows["inner-1.npz"]["line"].startswith("BPFO") or "× BPFO" in rows["inner-1.npz"]["line"]
-    sentence = found.record["estimates"]["second_opinion"]["sentence"]
-    assert "BPFI" in sentence + found.record["estimates"]["second_opinion"]["contradicted"][1]["reason"]
-    assert "such as" in sentence
+    opinion = found.record.decision.second_opinion
+    assert "BPFI" in opinion["sentence"] + opinion["contradicted"][1]["reason"]
+    assert "such as" in opinion["sentence"]
     card = (found.model / "README.md").read_text(encoding="utf-8")
     for text in (repr(found), card, (found.folder / "report.html").read_text(encoding="utf-8").replace("&#39;", "'")):
         assert "orders contradict the model on 2 of 2" in text
         assert "Do not use this model: the bearing's orders name other faults" in text
-    assert found.record["estimates"]["decision"] == "do not use"
+    assert found.record.decision.action == "do not use"
     assert "Do not use" in load_model(found.model).refusal
     (answer,) = bearcat.diagnose(plant / "pump-B-1500rpm" / "inner-1.npz", model=found)
     assert (answer["class"], answer["physics"]) == ("outer", "inner race")
@@ -161,5 +161,5 @@ def test_a_target_that_may_be_all_healthy_is_named_everywhere(plant, capsys):
     page, card = ((found.folder / name).read_text(encoding="utf-8") for name in ("report.html", "model/README.md"))
     for text in (printed, page, card, json.dumps(json.loads((found.model / "model.json").read_text())["cautions"])):
         assert "may be all healthy" in text
-    assert found.record["settings"]["mix"]["reference"] == "healthy.npz"
-    assert found.saved["estimates"]["verdict"] == found.verdict
+    assert found.record.settings.values["mix"]["reference"] == "healthy.npz"
+    assert found.saved.decision.sentence == found.verdict

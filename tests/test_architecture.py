@@ -17,6 +17,7 @@ LAYERS = [
     {"settings", "storage"},
     {"data", "calibration", "models", "trust"},
     {"diagnosis"},
+    {"record"},
     {"methods", "training", "report"},  # ingredients act on the state of a training
     {"deploy"},
     {"runs", "estimator_arrays", "estimator"},

@@ -20,7 +20,6 @@ from torch import Tensor
 from bearcat.calibration import (
     CALIBRATORS,
     CPCS,
-    UTDC,
     Calibration,
     Evidence,
     Identity,
@@ -36,10 +35,8 @@ from bearcat.calibration import (
     nll_from_logits,
     scaling,
 )  # fmt: skip
-from bearcat.calibration.arrays import read
-from bearcat.calibration.shift import balanced, oversampled
-from bearcat.calibration.target import BINS, partners
-from bearcat.calibration.target import unity as target_unity
+from bearcat.calibration.evidence import read
+from bearcat.calibration.target import balanced, oversampled, partners, window_agreement
 from bearcat.errors import InputError
 from tests.reference import calibration as reference
 
@@ -76,7 +73,7 @@ def make(seed: int = 0, runs: int = 3, windows: int = 150, classes: int = 4, hot
         source_features=normal(runs, windows, 5), source_train_features=normal(runs, 90, 5),
         target_features=normal(runs, 60, 5) + shift, target_logits=hotter * 2 * normal(runs, 60, classes),
         target_recording=(torch.arange(60) % 7).repeat(runs, 1), head=lambda features: features @ HEAD[:, :classes].to(features), seeds=torch.arange(runs) + 7,
-        estimates={"accuracy": 0.6 + 0.1 * torch.arange(runs), "class_shares": torch.full((runs, classes), 1 / classes)},
+        estimates={"accuracy": 0.6 + 0.1 * torch.arange(runs)},
     )  # fmt: skip
 
 
@@ -640,16 +637,15 @@ def test_a_target_like_the_source_gets_the_sources_temperature():
     torch.testing.assert_close(TargetConfidence().fit(same).temperature, source.temperature, rtol=1e-9, atol=0)
 
 
-@pytest.mark.parametrize("kind", [TargetConfidence, UTDC])
-def test_the_lower_the_estimate_the_higher_the_temperature(kind):
+def test_the_lower_the_estimate_the_higher_the_temperature():
     found = [
-        kind().fit(change(make(), estimates={"accuracy": torch.full((3,), accuracy)})).temperature
+        TargetConfidence().fit(change(make(), estimates={"accuracy": torch.full((3,), accuracy)})).temperature
         for accuracy in (1.0, 0.9, 0.7, 0.5, 0.3, 0.0)
     ]
     for cooler, hotter in itertools.pairwise(found):
         assert (cooler <= hotter).all()
     assert (found[-1] >= 99).all()
-    without = kind().fit(change(make(), estimates={"accuracy": torch.tensor([torch.nan, 0.7, 0.7])}))
+    without = TargetConfidence().fit(change(make(), estimates={"accuracy": torch.tensor([torch.nan, 0.7, 0.7])}))
     assert without.temperature.isfinite().all()
 
 
@@ -665,7 +661,7 @@ def test_pseudocal_fits_mixtures_of_unlike_windows():
         reference.places(1.0, 100.0, 2000), key=lambda place: reference.nll(logits, kept, [1] * len(kept), place)
     )
     assert PseudoCal().fit(evidence).temperature.item() == pytest.approx(slow, rel=0.004)
-    with pytest.raises(InputError, match="share must be above 0.5"):
+    with pytest.raises(InputError, match="share"):
         PseudoCal(share=0.5)
 
 
@@ -680,8 +676,8 @@ def test_recordings_say_how_many_windows_can_be_right_at_most():
     fitted, source = RecordingConfidence(mixtures=False).fit(evidence), Temperature().fit(evidence)
     for run in range(2):
         said = evidence.target_logits[run].argmax(-1).tolist()
-        share = reference.unity(said, evidence.target_recording[run].tolist())
-        assert target_unity(evidence.target(), evidence.target_recording)[run] == pytest.approx(share)
+        share = reference.window_agreement(said, evidence.target_recording[run].tolist())
+        assert window_agreement(evidence.target(), evidence.target_recording)[run] == pytest.approx(share)
         sure = fitted.probabilities(evidence.target_logits)[run].amax(-1).mean()
         assert sure == pytest.approx(share) or fitted.temperature[run] == source.temperature[run]
     other = torch.maximum(PseudoCal().fit(evidence).temperature, source.temperature)
@@ -690,19 +686,6 @@ def test_recordings_say_how_many_windows_can_be_right_at_most():
     alone = change(evidence, target_recording=torch.arange(60).repeat(2, 1))  # every window its own recording
     kept = RecordingConfidence(mixtures=False).fit(alone)
     torch.testing.assert_close(kept.temperature, source.temperature)
-
-
-def test_utdc_is_the_slow_search():
-    evidence = make(runs=2)
-    fitted = UTDC().fit(evidence).temperature
-    for run, expected in enumerate((0.6, 0.7)):
-        rows = evidence.source_logits[run].tolist(), evidence.source_labels[run].tolist()
-        target = evidence.target_logits[run].tolist()
-
-        def gap(place: float, rows=rows, target=target, expected=expected) -> float:
-            return reference.utdc_gap(*rows, target, expected, place, BINS)
-
-        assert gap(float(fitted[run])) <= min(map(gap, reference.places(1.0, 20.0, 60))) + 1e-3
 
 
 def test_labels_move_a_temperature_as_far_as_their_number_allows():
@@ -733,14 +716,14 @@ def test_labels_move_a_temperature_as_far_as_their_number_allows():
     "bounds", [(2.0, 1.0), (1.0, 1.0), (0.0, 1.0), (-1.0, 1.0), (1.0, np.inf), (np.nan, 2.0), (1.0,)]
 )
 def test_impossible_bounds_are_refused(kind, bounds):
-    with pytest.raises(InputError, match="bounds must be two positive temperatures"):
+    with pytest.raises(InputError, match="bounds"):
         kind(bounds=bounds)
 
 
 @pytest.mark.parametrize("kind", [Vector, Matrix, CPCS])
 @pytest.mark.parametrize("ridge", [0.0, -1.0, np.nan])
 def test_a_ridge_must_be_positive(kind, ridge):
-    with pytest.raises(InputError, match="ridge must be a positive number"):
+    with pytest.raises(InputError, match="ridge"):
         kind(ridge=ridge)
 
 
@@ -749,19 +732,19 @@ def test_a_ridge_must_be_positive(kind, ridge):
     [
         (CPCS(), {"source_features": None}, "source_features is missing"),
         (CPCS(), {"target_features": None}, "target_features is missing"),
-        (CPCS(), {"source_train_features": torch.zeros(3, 9, 2)}, "must agree in runs and width"),
-        (CPCS(), {"source_features": torch.zeros(3, 9, 5)}, "must be of the same windows"),
-        (CPCS(), {"seeds": torch.zeros(2)}, "seeds must hold one whole number per run, 3, not 2"),
-        (CPCS(), {"target_weight": torch.ones(3, 2)}, "target_weight must hold one value per window"),
+        (CPCS(), {"source_train_features": torch.zeros(3, 9, 2)}, "source_train_features"),
+        (CPCS(), {"source_features": torch.zeros(3, 9, 5)}, "source_logits"),
+        (CPCS(), {"seeds": torch.zeros(2)}, "seeds.* 3, not 2"),
+        (CPCS(), {"target_weight": torch.ones(3, 2)}, "target_weight"),
         (TargetConfidence(), {"target_logits": None}, "target_logits is missing"),
         (TargetConfidence(), {"estimates": None}, r"estimates\['accuracy'\] is missing"),
-        (UTDC(), {"estimates": {"accuracy": torch.ones(2)}}, "one number per run, 3, not 2"),
+        (TargetConfidence(), {"estimates": {"accuracy": torch.ones(2)}}, r"estimates.* 3, not 2"),
         (PseudoCal(), {"head": None}, "head is missing"),
         (RecordingConfidence(), {"target_recording": None}, "target_recording is missing"),
-        (Temperature(), {"source_labels": torch.zeros(2, 2).long()}, "source_labels must hold one value per window"),
-        (Matrix(), {"source_labels": torch.full((3, 150), 4)}, "source_labels must lie in 0 … 3"),
-        (Vector(), {"source_weight": -torch.ones(3, 150)}, "source_weight must be finite and not negative"),
-        (Identity(), {"source_logits": torch.zeros(3)}, "source_logits must have the axes"),
+        (Temperature(), {"source_labels": torch.zeros(2, 2).long()}, "source_labels"),
+        (Matrix(), {"source_labels": torch.full((3, 150), 4)}, "source_labels.* 0 … 3"),
+        (Vector(), {"source_weight": -torch.ones(3, 150)}, "source_weight.* not negative"),
+        (Identity(), {"source_logits": torch.zeros(3)}, "source_logits.* axes"),
     ],
 )
 def test_missing_or_misshapen_evidence_is_named(calibrator, fields, message):
@@ -770,9 +753,9 @@ def test_missing_or_misshapen_evidence_is_named(calibrator, fields, message):
 
 
 def test_a_calibration_refuses_logits_and_states_of_another_kind():
-    with pytest.raises(InputError, match=r"logits must have the shape \(3, window, 4\)"):
+    with pytest.raises(InputError, match=r"\(3, window, 4\)"):
         Calibration.identity(3, 4).apply(torch.zeros(150, 4))
-    with pytest.raises(InputError, match="a calibration is made of"):
+    with pytest.raises(InputError, match="at_bound, bias, scale"):
         Calibration.from_state({"scale": torch.ones(1, 2)})
 
 

@@ -13,9 +13,9 @@ from bearcat.data.inputs import find_input
 from bearcat.data.recording import spectral_shape
 from bearcat.deploy.model import load_model, save_model
 from bearcat.errors import InputError
+from bearcat.record import Record
 from bearcat.report.results import Cell, read_result
 from bearcat.runs.check import check_run, read_labels
-from bearcat.runs.record import read_record, write_record
 from bearcat.trust import past, verdict
 from bearcat.trust.accuracy import (
     FROM_CHECKS,
@@ -25,7 +25,7 @@ from bearcat.trust.accuracy import (
     Target,
     expected_accuracy,
     recording_votes,
-    unity,
+    window_agreement,
 )
 from bearcat.trust.checks import MODELS, check_predictions, moved_centres, representations, sample_of
 from tests.made_records import made_result
@@ -127,7 +127,7 @@ def test_no_more_windows_can_be_right_than_are_of_one_mind_with_their_recording(
         recording = random.integers(4, size=60)
         target = Target(np.log(random.dirichlet(np.ones(3), size=60)), recording)
         best = max((target.predicted == np.array(labels)[recording]).mean() for labels in product(range(3), repeat=4))
-        assert unity(target) == pytest.approx(best)
+        assert window_agreement(target) == pytest.approx(best)
 
 
 def evidence(*values: float) -> dict[str, float]:
@@ -211,7 +211,6 @@ def test_three_verdicts():
 def run(tmp_path):
     """A finished run with six target recordings, r0 … r5, nine in ten of whose windows are right."""
     result = made_result(tmp_path / "run", Cell("rig", "time", "a→b", "DANN", 0), 0.9, labelled=False)
-    write_record(result.folder, result.record)
     return result
 
 
@@ -228,29 +227,29 @@ def test_labels_update_estimate_verdict_and_page(run, tmp_path, capsys, monkeypa
         main()
     assert end.value.code == 0
     shown = capsys.readouterr().out
-    entry = read_record(run.folder)["estimates"]["labelled"]
+    entry = Record.read(run.folder).estimates.labelled
     assert (entry["recordings"], entry["right"]) == (3, 3)
     assert entry["low"] == pytest.approx(0.05 ** (1 / 3))  # exact
     assert entry["verdict"] in shown
     assert "3 of 3 labelled recordings" in (run.folder / "report.html").read_text(encoding="utf-8")
-    other = {name: next(c for c in run.record["data"]["classes"] if c != most[name]) for name in names}
+    other = {name: next(c for c in run.record.data.classes if c != most[name]) for name in names}
     assert check_run(run.folder, other)["decision"] == "do not use"
     assert json.loads((run.folder / "record.json").read_text())["estimates"]["decision"] == "do not use"
 
 
 def test_labels_update_calibration_model_and_predictions(run, tmp_path):
     """A model of the run's classes stands beside it; right labels make it surer, wrong ones less sure, each once."""
-    classes = run.record["data"]["classes"]
+    classes = run.record.data.classes
     save_model(run.folder / "model", made_model(calibration=None, classes=tuple(classes)))
     right = {name: name.removesuffix(".mat") for name in set(run.predictions.recording)}
     wrong = {name: next(other for other in classes if other != label) for name, label in right.items()}
     logits = np.random.default_rng(0).standard_normal((1, 5, len(classes))).astype(np.float32)
 
     def temperatures() -> tuple[float, float, float]:
-        fresh, record = load_model(run.folder / "model"), read_record(run.folder)
+        fresh, record = load_model(run.folder / "model"), Record.read(run.folder)
         said = read_result(run.folder).predictions
         np.testing.assert_allclose(said.confidence, np.exp(said.log_probabilities.max(axis=1)), atol=1e-4)
-        return float(fresh.calibration.temperature[0]), record["calibration"]["temperature"], said.confidence.mean()
+        return float(fresh.calibration.temperature[0]), record.calibration.temperature, said.confidence.mean()
 
     before = run.predictions.confidence.mean()
     first = check_run(run.folder, right)
@@ -286,6 +285,6 @@ def test_a_table_of_labels_that_cannot_be_read_is_refused(tmp_path, text, said):
 def test_labels_of_nothing_are_refused(run):
     known = run.predictions.recording[0]
     with pytest.raises(InputError, match="has no windows"):
-        check_run(run.folder, {"nowhere.wav": run.record["data"]["classes"][0]})
+        check_run(run.folder, {"nowhere.wav": run.record.data.classes[0]})
     with pytest.raises(InputError, match="is no class of the model"):
         check_run(run.folder, {known: "helthy"})

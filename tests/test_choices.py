@@ -8,6 +8,7 @@ import pytest
 
 from bearcat.report.choices import SLACK, choose_saved, compared, favoured, recipe_sentences
 from bearcat.report.results import Cell
+from bearcat.trust.accuracy import Estimate
 from tests.made_records import made_result
 
 CELL = Cell("rig", "time", "a→b", "DANN", 0)
@@ -48,13 +49,13 @@ def test_a_record_compares_the_runs_beside_it_without_labels(tmp_path):
     assert compared(run, [run])["highest_bnm"] == ["DANN", "DANN"]
 
 
-def run_with(folder, name, agreement=None, finding=None, **changes):
+def run_with(folder, name, agreement=None, moving=None, **changes):
     """A run whose check models agree so far, and that found this before training."""
     found = made(folder, name, 0, 0.8, 0.8, **changes)
+    estimates = replace(found.record.estimates, shares={} if moving is None else {"moving": moving})
     if agreement is not None:
-        found.estimates["accuracy"]["agreement"] = {"value": agreement, "low": 0.0, "high": 1.0}
-    found.estimates["shares"] = {} if finding is None else {"finding": finding}
-    return found
+        estimates = replace(estimates, accuracy={**estimates.accuracy, "agreement": Estimate(agreement, 0.0, 1.0)})
+    return replace(found, record=replace(found.record, estimates=estimates))
 
 
 @pytest.mark.parametrize(("gap", "adapted"), [(0.3, True), (0.0, True), (-SLACK / 2, True), (-2 * SLACK, False)])
@@ -70,13 +71,13 @@ def test_of_a_recipe_that_always_adapts_check_models_choose(tmp_path, gap, adapt
 
 def test_a_recipe_that_decides_itself_is_believed_and_one_that_broke_down_is_not(tmp_path):
     alone = run_with(tmp_path, "dense-source-only", 0.9)
-    for number, (finding, word) in enumerate((({"adapted": True}, "clusters"), ({"adapted": True, "reference": True}, "reference"))):  # fmt: skip
-        saved = choose_saved(run_with(tmp_path / str(number), "match-clusters", 0.2, finding), alone)
+    for number, (moving, word) in enumerate((({"adapted": True}, "groups"), ({"adapted": True, "reference": True}, "reference"))):  # fmt: skip
+        saved = choose_saved(run_with(tmp_path / str(number), "dense-moved", 0.2, moving), alone)
         assert saved["adapted"]
         assert word in saved["sentence"]
-    kept = choose_saved(run_with(tmp_path / "kept", "match-clusters", 0.9, {"adapted": False}), None)
+    kept = choose_saved(run_with(tmp_path / "kept", "dense-moved", 0.9, {"adapted": False}), None)
     assert (kept["adapted"], kept["folder"]) == (False, ".")
     assert not choose_saved(alone, None)["adapted"]
     for trouble in ("failed", "collapsed"):
-        broken = run_with(tmp_path / trouble, "match-clusters", 1.0, {"adapted": True}, **{trouble: True})
+        broken = run_with(tmp_path / trouble, "dense-moved", 1.0, {"adapted": True}, **{trouble: True})
         assert choose_saved(broken, alone)["recipe"] == "dense-source-only"

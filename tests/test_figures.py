@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES
+from bearcat.record import RecordedBins
 from bearcat.report import curves, figures
 from bearcat.report.drawing import complete_cells, file_name, mean_and_spread, styles
 from bearcat.report.results import Cell, ordered_tasks
@@ -44,7 +46,7 @@ def every_picture(results):
     return [figure for figure in found if figure is not None]
 
 
-def recorded_bins(confidence: np.ndarray, right: np.ndarray) -> dict[str, list]:
+def recorded_bins(confidence: np.ndarray, right: np.ndarray) -> RecordedBins:
     """Ten bins by hand, counting windows, as a record has them."""
     place = np.clip(np.ceil(confidence * 10).astype(int) - 1, 0, 9)
 
@@ -52,8 +54,7 @@ def recorded_bins(confidence: np.ndarray, right: np.ndarray) -> dict[str, list]:
         return [float(values[place == bin].mean()) if (place == bin).any() else None for bin in range(10)]
 
     mass = [int((place == bin).sum()) for bin in range(10)]
-    edges = np.linspace(0, 1, 11).tolist()
-    return {"edges": edges, "mass": mass, "confidence": means(confidence), "accuracy": means(right)}
+    return RecordedBins(np.linspace(0, 1, 11).tolist(), mass, means(confidence), means(right))
 
 
 def test_merged_reliability_bins_are_those_of_all_windows_together():
@@ -63,13 +64,9 @@ def test_merged_reliability_bins_are_those_of_all_windows_together():
     whole = [np.concatenate(values) for values in zip(*parts, strict=True)]
     expected = recorded_bins(*whole)
     for name in ("mass", "confidence", "accuracy"):
-        np.testing.assert_allclose(getattr(merged, name), np.array(expected[name], dtype=float))
-    gaps = [
-        m * abs(c - a)
-        for m, c, a in zip(expected["mass"], expected["confidence"], expected["accuracy"], strict=True)
-        if m
-    ]
-    assert merged.ece == pytest.approx(sum(gaps) / sum(expected["mass"]))
+        np.testing.assert_allclose(getattr(merged, name), np.array(getattr(expected, name), dtype=float))
+    gaps = [m * abs(c - a) for m, c, a in zip(expected.mass, expected.confidence, expected.accuracy, strict=True) if m]
+    assert merged.ece == pytest.approx(sum(gaps) / sum(expected.mass))
     assert figures.merge_bins([]) is None
 
 
@@ -226,11 +223,13 @@ def test_a_confusion_matrix_counts_every_labelled_window_of_all_runs(tmp_path: P
 def test_bars_and_gains_are_the_numbers_of_the_runs(tmp_path: Path):
     results = made(tmp_path, ("AT*", "CAT*-Temperature", "CAT-CPCS"))
     for number, run in enumerate(results):
-        run.record["scores"]["target"]["ece"] = 0.2 if run.cell.method == "AT*" else 0.05 + 0.01 * number
+        ece = 0.2 if run.cell.method == "AT*" else 0.05 + 0.01 * number
+        scores = replace(run.record.scores, target=replace(run.record.scores.target, ece=ece))
+        results[number] = replace(run, record=replace(run.record, scores=scores))
     gain = figures.calibration_gain(results)
     assert gain is not None
     (points,) = gain.drawing.axes[0].collections  # CAT-CPCS has no AT beside it
-    errors = [run.record["scores"]["target"]["ece"] for run in results if run.cell.method == "CAT*-Temperature"]
+    errors = [run.score("target", "ece") for run in results if run.cell.method == "CAT*-Temperature"]
     assert points.get_offsets()[:, 0].tolist() == pytest.approx([20.0] * 4)
     assert sorted(points.get_offsets()[:, 1]) == pytest.approx(sorted(20 - 100 * error for error in errors))
     assert figures.calibration_gain([run for run in results if run.cell.method != "AT*"]) is None

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bearcat.calibration import accuracy, brier, classwise_ece, ece, nll, nll_from_logits, reliability_bins
+from bearcat.calibration import accuracy, brier, ece, nll, nll_from_logits, reliability_bins
 from bearcat.errors import InputError
 from tests.reference import calibration as reference
 
-OF_PROBABILITIES = [ece, classwise_ece, nll, brier, accuracy]
+OF_PROBABILITIES = [ece, nll, brier, accuracy]
 quick = settings(max_examples=60, deadline=None)
 
 
@@ -46,15 +46,11 @@ def test_every_measure_is_that_of_the_plain_loop(bins):
         p, y, w = probabilities[run].tolist(), labels[run].tolist(), weight[run].tolist()
         expected = {
             "ece": reference.ece(p, y, w, bins),
-            "classwise": reference.classwise_ece(p, y, w, bins),
             "nll": reference.nll(logits[run].tolist(), y, w),
             "brier": reference.brier(logits[run].tolist(), y, w),
             "accuracy": reference.accuracy(p, y, w),
         }
         assert ece(probabilities, labels, weight, bins)[run] == pytest.approx(expected["ece"], abs=1e-12)
-        assert classwise_ece(probabilities, labels, weight, bins)[run] == pytest.approx(
-            expected["classwise"], abs=1e-12
-        )
         assert nll(probabilities, labels, weight)[run] == pytest.approx(expected["nll"], abs=1e-12)
         assert nll_from_logits(logits, labels, weight)[run] == pytest.approx(expected["nll"], abs=1e-12)
         assert brier(probabilities, labels, weight)[run] == pytest.approx(expected["brier"], abs=1e-12)
@@ -108,68 +104,35 @@ def test_ece_by_hand():
     assert ece(np.array([[0.8, 0.2], [0.6, 0.4]]), np.array([0, 1])) == pytest.approx(0.4)
 
 
-@pytest.mark.parametrize("adaptive", [False, True])
-def test_labels_drawn_from_the_probabilities_leave_little_error(adaptive):
+def test_labels_drawn_from_the_probabilities_leave_little_error():
     probabilities = torch.from_numpy(make(windows=20000)[0]).softmax(-1)
     drawn = torch.multinomial(probabilities.view(-1, 4), 1, generator=torch.Generator().manual_seed(1)).view(3, -1)
-    assert (ece(probabilities, drawn, adaptive=adaptive) < 0.015).all()
-    assert (classwise_ece(probabilities, drawn, adaptive=adaptive) < 0.015).all()
+    assert (ece(probabilities, drawn) < 0.015).all()
     sharper = (2 * probabilities.log()).softmax(-1)
-    assert (ece(sharper, drawn, adaptive=adaptive) > 0.05).all()
+    assert (ece(sharper, drawn) > 0.05).all()
 
 
-@pytest.mark.parametrize("adaptive", [False, True])
-def test_the_bins_sum_to_the_whole(adaptive):
+def test_the_bins_sum_to_the_whole():
     logits, labels, weight = make(windows=200)
     probabilities = softmax(logits)
-    bins = reliability_bins(probabilities, labels, weight, adaptive=adaptive)
+    bins = reliability_bins(probabilities, labels, weight)
     np.testing.assert_allclose(bins.mass.sum(1), 1)
     np.testing.assert_allclose(np.nansum(bins.mass * bins.accuracy, 1), accuracy(probabilities, labels, weight))
     gaps = np.nansum(bins.mass * np.abs(bins.accuracy - bins.confidence), 1)
-    np.testing.assert_allclose(gaps, ece(probabilities, labels, weight, adaptive=adaptive))
+    np.testing.assert_allclose(gaps, ece(probabilities, labels, weight))
     filled = bins.mass > 0
     assert (bins.edges[:, :-1][filled] < bins.confidence[filled]).all()
     assert (bins.confidence[filled] <= bins.edges[:, 1:][filled] + 1e-15).all()
 
 
-@pytest.mark.parametrize("windows", [3, 10, 57, 100, 101])
-def test_adaptive_bins_hold_equal_numbers(windows):
-    logits, labels, _ = make(seed=windows, runs=1, windows=windows)
-    probabilities = softmax(logits[0])
-    expected = reference.adaptive_ece(probabilities.tolist(), labels[0].tolist(), 10)
-    assert ece(probabilities, labels[0], adaptive=True) == pytest.approx(expected, abs=1e-12)
-    mass = reliability_bins(probabilities, labels[0], adaptive=True).mass * windows
-    assert mass.max() - mass.min() <= 1 + 1e-9
-
-
-def test_adaptive_bins_do_not_depend_on_the_order_of_equals():
-    probabilities = np.repeat(two_classes([0.3, 0.5, 0.9]), 7, axis=0)
-    labels = np.arange(21) % 2
-    order = np.random.default_rng(0).permutation(21)
-    assert ece(probabilities, labels, bins=4, adaptive=True) == pytest.approx(
-        ece(probabilities[order], labels[order], bins=4, adaptive=True), abs=1e-15
-    )
-
-
-@pytest.mark.parametrize("adaptive", [False, True])
-def test_a_weight_of_two_is_the_window_twice_and_of_zero_not_at_all(adaptive):
+def test_a_weight_of_two_is_the_window_twice_and_of_zero_not_at_all():
     logits, labels, _ = make(runs=1)
     probabilities, counts = softmax(logits[0]), np.arange(57) % 4
     repeated, relabelled = np.repeat(probabilities, counts, axis=0), np.repeat(labels[0], counts)
     for scale in (1.0, 0.1):
-        for measure in (ece, classwise_ece):
-            expected = measure(repeated, relabelled, adaptive=adaptive)
-            assert measure(probabilities, labels[0], counts * scale, adaptive=adaptive) == pytest.approx(
-                expected, abs=1e-12
-            )
-        assert nll(probabilities, labels[0], counts * scale) == pytest.approx(nll(repeated, relabelled))
-
-
-@pytest.mark.parametrize(("windows", "each", "bins"), [(30, 0.1, 10), (60, 0.7, 6), (300, 0.1, 10)])
-def test_adaptive_bins_are_equal_when_the_weights_do_not_add_up_exactly(windows, each, bins):
-    logits, labels, _ = make(runs=1, windows=windows)
-    found = reliability_bins(softmax(logits[0]), labels[0], np.full(windows, each), bins, adaptive=True)
-    np.testing.assert_allclose(found.mass, np.full(bins, 1 / bins))
+        for measure in OF_PROBABILITIES:
+            expected = measure(repeated, relabelled)
+            assert measure(probabilities, labels[0], counts * scale) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("measure", [*OF_PROBABILITIES, nll_from_logits])
@@ -187,16 +150,14 @@ def test_what_padding_holds_does_not_matter(measure, rubbish):
 
 
 @pytest.mark.parametrize("measure", [*OF_PROBABILITIES, nll_from_logits])
-@pytest.mark.parametrize("adaptive", [False, True])
-def test_a_run_without_weight_scores_nan_and_leaves_the_others_alone(measure, adaptive):
-    options = {"adaptive": adaptive} if measure in (ece, classwise_ece) else {}
+def test_a_run_without_weight_scores_nan_and_leaves_the_others_alone(measure):
     logits, labels, weight = make()
     probabilities, emptied = softmax(logits), weight.copy()
     emptied[1] = 0
-    scores = measure(probabilities, labels, emptied, **options)
+    scores = measure(probabilities, labels, emptied)
     assert np.isnan(scores[1])
-    np.testing.assert_array_equal(scores[[0, 2]], measure(probabilities, labels, weight, **options)[[0, 2]])
-    assert np.isnan(measure(np.empty((0, 4)), np.empty(0, dtype=int), **options))
+    np.testing.assert_array_equal(scores[[0, 2]], measure(probabilities, labels, weight)[[0, 2]])
+    assert np.isnan(measure(np.empty((0, 4)), np.empty(0, dtype=int)))
 
 
 @pytest.mark.parametrize("measure", [*OF_PROBABILITIES, nll_from_logits])
@@ -243,10 +204,8 @@ def test_measures_are_finite_and_in_range_on_any_logits(logits, kind, seed):
         "one class": np.zeros((runs, windows), dtype=int),
     }[kind]
     probabilities = softmax(logits)
-    for adaptive in (False, True):
-        for measure in (ece, classwise_ece):
-            assert ((error := measure(probabilities, labels, adaptive=adaptive)) >= 0).all()
-            assert (error <= 1 + 1e-9).all()
+    error = ece(probabilities, labels)
+    assert ((error >= 0) & (error <= 1 + 1e-9)).all()
     for loss in (nll(probabilities, labels), nll_from_logits(logits, labels)):
         assert np.isfinite(loss).all()
         assert (loss >= 0).all()

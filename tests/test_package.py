@@ -67,15 +67,19 @@ def required(names: Iterable[str], extras: Iterable[str] = ()) -> set[str]:
 
 
 def environment(folder: Path, wheel: Path, distributions: Iterable[str]) -> dict[str, str]:
-    """The wheel unpacked beside links to these distributions, and nothing else, on Python's path."""
-    folder.mkdir()
-    zipfile.ZipFile(wheel).extractall(folder)
+    """A fresh venv into which pip has installed the wheel, beside links to these distributions and nothing else."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, timeout=60)
+    packages = next(folder.glob("lib*/python*/site-packages"))
     for name in distributions:
         for top in {Path(file).parts[0] for file in metadata.files(name) or () if Path(file).parts[0] != ".."}:
             place = Path(str(metadata.distribution(name).locate_file(top)))
-            if place.exists() and not (folder / top).exists():
-                (folder / top).symlink_to(place)
-    return {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
+            if place.exists() and not (packages / top).exists():
+                (packages / top).symlink_to(place)
+    words = ["install", "-q", "--no-deps", "--no-index", "--disable-pip-version-check", str(wheel)]
+    call = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), *words]
+    subprocess.run(call, check=True, timeout=120)
+    path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    return {"PATH": path, "HOME": str(folder), "OMP_NUM_THREADS": "1", "VIRTUAL_ENV": str(folder)}
 
 
 # Commands of the wheel's, separated by a comma, with the status of each.
@@ -95,9 +99,9 @@ for split, command in groupby(words, key=lambda word: word == ","):
 
 
 def commands(variables: dict[str, str], *words: object) -> subprocess.CompletedProcess[str]:
-    """Commands in a Python without its site-packages."""
-    call = [sys.executable, "-S", "-c", RUN, *map(str, words)]
-    return subprocess.run(call, env=variables, capture_output=True, text=True, timeout=120)
+    """Commands in the venv, one after the other."""
+    call = [Path(variables["VIRTUAL_ENV"]) / "bin" / "python", "-c", RUN, *map(str, words)]
+    return subprocess.run(call, env=variables, capture_output=True, text=True, timeout=300)
 
 
 def test_the_wheel_holds_the_package_and_its_files_and_says_its_version(wheel):
@@ -131,6 +135,27 @@ def test_core_alone_checks_a_folder_and_names_the_extra_it_lacks(wheel, tmp_path
     assert (tmp_path / "x.png").is_file()
 
 
+def test_core_alone_adapts_predicts_and_diagnoses(wheel, tmp_path):
+    from bearcat.data import open_dataset
+
+    variables = environment(tmp_path / "core", wheel, required(Requirement(text).name for text in PROJECT["dependencies"]))
+    settings = {"severities": "4", "faults": "outer", "seconds": "2"}
+    for entry in open_dataset("simulated", None, settings).catalogue().only(["0", "1"]).entries:
+        place = tmp_path / "mine" / entry.domain / str(entry.label)
+        place.mkdir(parents=True)
+        np.savez(place / "x.npz", x=entry.read().signal, fs=16_000.0)
+    words = ("adapt", "--data", tmp_path / "mine", "--epochs", 2, "--window", 1024, "--out", tmp_path / "out")
+    files = [tmp_path / "mine" / entry.domain]
+    physics = ("diagnose", *files, "--rpm", 900, "--bearing", "balls=8,ball=6.75,pitch=28.5")
+    answer = commands(variables, *words, ",", "predict", tmp_path / "out" / "model", *files, ",", *physics)
+    first, *others = re.findall(r"status (\d+)", answer.stdout)
+    assert first == "0", answer.stderr
+    assert [status in ("1", "3") for status in others] == [True, True], answer.stdout + answer.stderr
+    assert (tmp_path / "out" / "record.json").is_file()
+    assert not (tmp_path / "out" / "report.html").exists()  # an extra
+    assert "outer race" in answer.stdout
+
+
 def test_every_extra_is_in_all_or_said_to_be_apart_and_is_pinned():
     extras = PROJECT["optional-dependencies"]
     pinned = {
@@ -143,6 +168,13 @@ def test_every_extra_is_in_all_or_said_to_be_apart_and_is_pinned():
                 assert re.sub(r"[-_.]+", "-", requirement.name).lower() in pinned, (name, requirement.name)
             else:
                 assert requirement.extras <= set(extras)
+    apart = {"ray", "docs", "dev", "all"}  # for clusters, and for those who change bearcat
+    (together,) = map(Requirement, extras["all"])
+    within = {"bearcat": set(together.extras)}
+    for name in list(within["bearcat"]):
+        for requirement in map(Requirement, extras[name]):
+            within["bearcat"] |= set(requirement.extras) if requirement.name == "bearcat" else set()
+    assert within["bearcat"] | apart == set(extras)
 
 
 @pytest.mark.parametrize("version", ["3.12", "3.13"])

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
@@ -253,15 +254,12 @@ def test_the_report_warns_of_everything_that_is_wrong(browser, text_report: Path
 def test_a_comparison_says_on_what_data_it_rests(tmp_path: Path):
     results = [made_result(tmp_path / str(seed), Cell("rig", "time", "a→b", "DANN", seed)) for seed in range(2)]
     more = {"source_train": 20, "source_test": 10, "target_train": 20, "target_test": 10}
-    results[1].record["data"].update(more)
-    before = results[0].record["data"]
+    results[1] = replace(results[1], record=replace(results[1].record, data=replace(results[1].record.data, **more)))
+    before = results[0].record.data
     page = write_bench_report("Data", results, [], tmp_path / "out").read_text(encoding="utf-8")
     assert "Data: rig, 3 classes (healthy, inner, outer); windows of 1024 samples as time input, split by" in page
-    assert f"20 to {before['source_train']} windows of the source and" in page
-    assert (
-        f"10 to {before['source_test']} and 10 to {before['target_test']} to be tested on. Trained for 6 epochs."
-        in page
-    )
+    assert f"20 to {before.source_train} windows of the source and" in page
+    assert f"10 to {before.source_test} and 10 to {before.target_test} to be tested on. Trained for 6 epochs." in page
 
 
 def test_the_rule_of_incomplete_grids_is_printed_once_in_a_section_and_in_every_file_that_needs_it(text_report: Path):
@@ -351,13 +349,14 @@ def test_the_page_of_a_run_without_target_labels_says_so_and_shows_the_confidenc
     known = [i for i, name in enumerate(header.split(",")) if not name.startswith("target_")]
     lines = [",".join(line.split(",")[i] for i in known) for line in (header, *rows)]
     (tmp_path / "run" / "curves.csv").write_text("\n".join(lines))
+    result.record.write(tmp_path / "run")
     text = plain(write_run_page(tmp_path / "run").read_text())
     assert "The target has no labels" in text
-    assert f"{100 * result.record['estimates']['mean_confidence']:.1f} %" in text
+    assert f"{100 * result.record.estimates.mean_confidence:.1f} %" in text
     assert "Target accuracy</dt>" not in text
     assert "target accuracy</th>" not in text
     assert "Confusion matrices" not in text
-    verdict = text.index(html.escape(result.record["estimates"]["verdict"], quote=False))
+    verdict = text.index(html.escape(result.record.decision.sentence, quote=False))
     assert verdict < text.index("<h2>Scores</h2>") < text.index("<h2>Figures</h2>"), "the verdict first"
 
 
@@ -371,17 +370,13 @@ def test_a_warning_of_the_record_is_on_the_page_escaped(tmp_path: Path):
     assert ATTACK not in text
 
 
-@pytest.mark.usefixtures("blank_figures")
-def test_a_damaged_file_is_named_and_the_rest_is_drawn(tmp_path: Path):
-    results, _ = made_grid(tmp_path / "runs")
-    results = [run for run in results if run.cell.input == "time" and run.cell.method in ("DANN", "source-only")]
-    (results[0].folder / "curves.csv").write_text("epoch,target_accuracy_student\n0,broken\n")
-    text = write_bench_report(
-        "Damaged", [read_result(run.folder, run.cell.method) for run in results], [], tmp_path / "out"
-    ).read_text()
-    assert "1 run cannot be drawn" in text
-    assert str(results[0].folder / "curves.csv") in text
-    assert (tmp_path / "out" / "figures" / "rig-time-curves.svg").exists()
+@pytest.mark.parametrize("name", ["curves.csv", "predictions.csv", "record.json"])
+def test_a_damaged_file_is_named(tmp_path: Path, name: str):
+    result = made_result(tmp_path / "run", Cell("rig", "time", "a→b", "DANN", 0))
+    text = (result.folder / name).read_text()
+    (result.folder / name).write_text(text.replace("0.", "1.", 1))
+    with pytest.raises(InputError, match=f"{name}: is damaged"):
+        read_result(result.folder)
 
 
 def test_a_benchmark_of_which_nothing_is_finished_has_a_page_that_says_so(tmp_path: Path):

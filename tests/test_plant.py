@@ -1,4 +1,4 @@
-"""Targets as plants have them: mixes of classes, matching clusters of recordings, class shares, false alarms."""
+"""Targets as plants have them: mixes of classes, matching clusters of recordings, false alarms."""
 
 from __future__ import annotations
 
@@ -18,16 +18,11 @@ from bearcat.methods.before_training import MatchClusters, Standardise
 from bearcat.methods.matching import ClusterMatch, discriminant_space, match
 from bearcat.methods.recipe import RECIPES, Recipe, Schedule
 from bearcat.runs.grid import plan, read_grid
-from bearcat.runs.run import _write_curves, alarm_scores
+from bearcat.runs.run import _curves, alarm_scores
 from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, train
-from bearcat.trust.checks import principal
-from bearcat.trust.shares import (
-    binomial_interval,
-    em_shares,
-    shares_record,
-    shares_sentences,
-)
+from bearcat.trust.accuracy import binomial_interval
+from bearcat.trust.discriminants import principal
 from tests.conftest import make_recording
 from tests.reference import plant as twin
 
@@ -412,47 +407,9 @@ def test_a_stack_and_a_resumed_run_do_as_single_runs(name, last, tmp_path):
     assert len(trained_again) == SHORT.epochs - 1 - last
     for own, other in zip(resumed.network.parameters(), stack.network.parameters(), strict=True):
         assert torch.equal(own, other)
-    curves = []
-    for trained in (stack, resumed):
-        _write_curves(tmp_path / "curves.csv", trained, 1, CLASSES)
-        curves.append((tmp_path / "curves.csv").read_text())
-    assert curves[0].startswith("epoch,")
-    assert curves[0] == curves[1]
-
-
-def mixture(shares, windows=600, seed=0):
-    """Probabilities of three classes, right for the source's equal shares, on a target with these shares; labels."""
-    random = np.random.default_rng(seed)
-    centres = 2.0 * np.eye(3)
-
-    def draw(labels):
-        points = centres[labels] + random.normal(size=(len(labels), 3))
-        density = np.exp(-0.5 * ((points[:, None] - centres) ** 2).sum(axis=2))
-        return density / density.sum(axis=1, keepdims=True)
-
-    source = np.arange(windows) % 3
-    target = np.repeat(np.arange(3), np.round(np.array(shares) * windows).astype(int))
-    return draw(source), source, draw(target)
-
-
-@pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 0.7, 0.95, 1.0])
-def test_shares_are_found_within_six_points(share):
-    truth = np.array([share, (1 - share) * 0.6, (1 - share) * 0.4])
-    source, labels, target = mixture(truth)
-    by_em = em_shares(target, np.full(3, 1 / 3))
-    by_bbse = twin.bbse_shares(target.argmax(axis=1), source.argmax(axis=1), labels, 3)
-    by_rlls = twin.rlls_shares(target.argmax(axis=1), source.argmax(axis=1), labels, 3)
-    counted = np.bincount(target.argmax(axis=1), minlength=3) / len(target)
-    assert np.abs(by_em - truth).max() < 0.06
-    assert np.abs(by_bbse - truth).max() < 0.09
-    assert np.abs(by_rlls - truth).max() < 0.15
-    assert np.abs(by_em - truth).max() < np.abs(counted - truth).max() + 0.03  # counting alone is no better
-
-
-def test_em_is_what_its_formula_says():
-    _, _, target = mixture((0.8, 0.15, 0.05), windows=60)
-    prior = np.array([0.5, 0.3, 0.2])
-    np.testing.assert_allclose(em_shares(target, prior), twin.em_shares(target, prior, rounds=200), atol=1e-6)
+    whole, again = (_curves(trained, 1, CLASSES) for trained in (stack, resumed))
+    assert list(whole) == list(again)
+    np.testing.assert_array_equal(list(whole.values()), list(again.values()))
 
 
 def test_false_alarms_and_missed_faults_are_counted(sides):
@@ -479,17 +436,3 @@ def test_intervals_of_recordings_are_exact():
     random = np.random.default_rng(0)
     assert (random.binomial(10, low, 20_000) >= 3).mean() == pytest.approx(0.05, abs=0.01)
     assert (random.binomial(10, high, 20_000) <= 3).mean() == pytest.approx(0.05, abs=0.01)
-
-
-def test_shares_are_said_in_words():
-    healthy = np.tile([0.98, 0.01, 0.01], (24, 1))
-    recording = np.repeat(np.arange(12), 2)
-    found = shares_record(healthy, recording, np.full(3, 1 / 3), CLASSES, np.array([0.0, 0.99, 0.8]))
-    first, second = shares_sentences(found)
-    assert first.startswith("Estimated shares of the target's windows: Normal 100 %")
-    assert second.startswith("The target may be all healthy: no fault was found in 12 recordings. Up to 22 %")
-    assert "outer, is distinguished from healthy in 80 % of windows" in second
-    faulty = healthy.copy()
-    faulty[:2] = [0.01, 0.01, 0.98]
-    found = shares_record(faulty, recording, np.full(3, 1 / 3), CLASSES, np.array([0.0, 0.99, 0.8]))
-    assert "1 of 12 recordings are diagnosed as faulty" in shares_sentences(found)[1]

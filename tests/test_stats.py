@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -15,14 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bearcat.errors import InputError
+from bearcat.record import DomainScores, Scores
 from bearcat.report.results import Cell, Result
 from bearcat.report.stats import ALPHA, bootstrap, cliques, compare, friedman, holm, ranks, signed_rank
+from tests.made_records import bare_record
 from tests.reference import stats as twin
 
 
 def result(method: str, task: str, seed: int, accuracy: float | None, ece: float | None = 0.1) -> Result:
-    scores = None if accuracy is None and ece is None else {"accuracy": accuracy, "ece": ece}
-    record = {"scores": {"target": scores}, "settings": {}, "seed": seed}
+    scores = None if accuracy is None and ece is None else DomainScores(accuracy, ece, ece)
+    record = replace(bare_record(), scores=Scores(None, scores), seed=seed)
     return Result(Cell("simulated", "time", task, method, seed), record, Path(f"{method}-{task}-{seed}"))
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 from itertools import permutations
 from pathlib import Path
@@ -18,11 +20,12 @@ import pytest
 from bearcat.data.datasets.paderborn import CONDITIONS
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES
+from bearcat.record import DomainScores, RunSettings, Scores
 from bearcat.report.results import Cell, Missing, Result
 from bearcat.report.stats import compare
 from bearcat.report.tables import published_figures, result_tables
 from bearcat.report.typeset import Table, TableEntry, csv_text, latex, markdown, write_tables
-from tests.made_records import made_result
+from tests.made_records import bare_record, made_result
 
 PAIRS = list(permutations(range(4), 2))
 PADERBORN = [f"{CONDITIONS[source]}→{CONDITIONS[target]}" for source, target in PAIRS]
@@ -33,15 +36,21 @@ def result(
     method: str, task: str, seed: int, accuracy: float | None, ece: float = 0.1, dataset: str = "paderborn", **record
 ) -> Result:
     """Without a folder: no curves."""
-    scores = None if accuracy is None else {"accuracy": accuracy, "ece": ece, "ece15": ece + 0.01}
-    recipe = {"schedule": {"epochs": 300}}
-    if method in RECIPES:
-        recipe = {"name": method} | RECIPES[method].for_input("time").to_dict()
-    fields = {"settings": {"split": {"scheme": "window"}, "recipe": recipe}, "seed": seed, "calibration": None}
-    fields |= {"failed": False, "collapsed": False, "never_predicted": []}
-    return Result(
-        Cell(dataset, "time", task, method, seed), {"scores": {"target": scores}} | fields | record, Path("nowhere")
+    scores = None if accuracy is None else DomainScores(accuracy, ece, ece, ece15=ece + 0.01)
+    recipe = made_recipe(method if method in RECIPES else "DANN")
+    made = replace(
+        bare_record(), scores=Scores(None, scores), settings=with_recipe(bare_record().settings, recipe), **record
     )
+    return Result(Cell(dataset, "time", task, method, seed), made, Path("nowhere"))
+
+
+@cache
+def made_recipe(name: str) -> dict:
+    return json.loads(json.dumps({"name": name} | RECIPES[name].for_input("time").to_dict()))
+
+
+def with_recipe(settings: RunSettings, recipe: dict) -> RunSettings:
+    return RunSettings({**settings.values, "recipe": recipe})
 
 
 def grid(methods=EIGHT, tasks=PADERBORN, seeds=5, dataset="paderborn") -> list[Result]:
@@ -113,8 +122,8 @@ def test_runs_of_the_published_code_count_as_the_recipe_and_other_settings_do_no
     for settings, named_so in (({"published": "true"}, True), ({"passes": "separate"}, False)):
         run = result("CAT*-CPCS", PADERBORN[0], 0, 0.5)
         recipe = RECIPES["CAT*-CPCS"].for_input("time").with_settings(settings)
-        run.record["settings"]["recipe"] = {"name": "CAT*-CPCS"} | recipe.to_dict()
-        assert run.is_named_recipe == named_so
+        settings = with_recipe(run.record.settings, {"name": "CAT*-CPCS"} | recipe.to_dict())
+        assert replace(run, record=replace(run.record, settings=settings)).is_named_recipe == named_so
 
 
 def test_bold_is_the_best_of_a_column_and_the_equals_of_the_best_rank():

@@ -322,7 +322,7 @@ def test_a_final_calibrator_changes_the_finished_network_alone_and_reads_check_m
     torch.testing.assert_close(sure, torch.minimum(torch.maximum(expected, least), source), atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["CPCS", "PseudoCal", "RecordingConfidence", "TargetConfidence", "UTDC"])
+@pytest.mark.parametrize("name", ["CPCS", "PseudoCal", "RecordingConfidence", "TargetConfidence"])
 def test_every_calibrator_ends_a_network_without_a_teacher(name):
     trained = train([Run(live(RECIPES["source-only"], calibration="Temperature", final=name), toy(), 0)], CPU)
     assert np.isfinite(trained.calibration.scale.numpy()).all()

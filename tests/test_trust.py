@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bearcat.cli.train import print_trust
@@ -21,14 +21,16 @@ from bearcat.data import Preparation, Split, Task, join, load, open_dataset, pre
 from bearcat.data.recording import BANDS, LEAST_SHARE, spectral_shape
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Schedule
+from bearcat.record import Record
 from bearcat.report.caveats import caveats
 from bearcat.report.page import PageFigure
 from bearcat.report.results import Cell
 from bearcat.report.run_page import write_run_page
 from bearcat.runs.run import evaluate
 from bearcat.runs.spec import Library, RunSpec
+from bearcat.training import estimates as label_free
 from bearcat.training.estimates import run_evidence
-from bearcat.training.evaluate import MIXED_SHARE, VALIDATED_WINDOWS, mixval, validators, watcher
+from bearcat.training.evaluate import watcher
 from bearcat.training.loop import Run, train
 from bearcat.trust import accuracy, familiarity, verdict
 from bearcat.trust.pooling import Diagnosis
@@ -70,72 +72,6 @@ def made_source(seed: int, windows: int, sharp: float = 2.0) -> accuracy.Source:
 shapes = st.tuples(st.integers(0, 10**6), st.integers(3, 30), st.integers(2, 6), st.floats(0.1, 8))
 
 
-# Validators.
-
-
-@settings(deadline=None, max_examples=25)
-@given(shapes)
-def test_validators_are_their_twins_and_padding_has_no_effect(shape):
-    seed, windows, classes, sharp = shape
-    rows = made_probabilities(seed, windows, classes, sharp)
-    stack = torch.full((2, windows + 2, classes), math.nan, dtype=torch.float64)
-    stack[0, :windows] = torch.from_numpy(rows)
-    stack[1, : windows - 1] = torch.from_numpy(rows[1:])
-    present = ~stack[..., 0].isnan()
-    found = validators(stack, present)
-    for run, mine in enumerate((rows, rows[1:])):
-        assert found["entropy"][run] == pytest.approx(reference.entropy_validator(mine))
-        assert found["bnm"][run] == pytest.approx(reference.bnm(mine), rel=1e-6)
-
-
-def test_validators_prefer_sure_predictions_and_only_bnm_sees_a_collapse():
-    everyone = torch.ones(1, 30, dtype=torch.bool)
-    sure = torch.eye(3, dtype=torch.float64).repeat(10, 1)[None]
-    unsure = torch.full_like(sure, 1 / 3)
-    one_class = sure[:, :1].expand(1, 30, 3)
-    best, flat, collapsed = (validators(rows, everyone) for rows in (sure, unsure, one_class))
-    assert best["entropy"] == pytest.approx(0)
-    assert best["bnm"] == pytest.approx(1)
-    assert flat["entropy"] == pytest.approx(-1)
-    assert collapsed["entropy"] == best["entropy"], "entropy alone does not see a collapse"
-    assert collapsed["bnm"] == pytest.approx(math.sqrt(1 / 3))
-    assert flat["bnm"] == pytest.approx(1 / 3)
-
-
-def test_a_run_of_no_numbers_has_no_validators_and_its_neighbour_keeps_its_own():
-    rows = torch.from_numpy(made_probabilities(0, 10, 3))
-    present = torch.ones(2, 10, dtype=torch.bool)
-    found = validators(torch.stack([rows, rows * math.nan]), present)
-    alone = validators(rows[None], present[:1])
-    for name, value in found.items():
-        assert value[1].isnan()
-        assert value[0] == alone[name][0]
-
-
-@given(st.integers(0, 10**6), st.integers(3, 40))
-def test_dev_is_its_twin(seed, windows):
-    random = np.random.default_rng(seed)
-    errors, odds = random.integers(2, size=windows).astype(float), random.standard_normal(windows)
-    assert accuracy.dev_risk(errors, odds) == pytest.approx(reference.dev(errors, odds))
-
-
-def test_dev_of_equal_domains_is_the_source_risk_and_a_constant_risk_is_found_whatever_the_weights():
-    random = np.random.default_rng(0)
-    errors, odds = random.integers(2, size=50).astype(float), random.standard_normal(50)
-    assert accuracy.dev_risk(errors, np.zeros(50)) == pytest.approx(errors.mean())
-    assert accuracy.dev_risk(np.full(50, 0.3), 3 * odds) == pytest.approx(0.3)
-    assert math.isfinite(accuracy.dev_risk(errors, 1e6 * odds))
-
-
-def test_dev_weighs_source_errors_where_the_target_is():
-    random = np.random.default_rng(1)
-    place = random.standard_normal(4000)
-    errors = (place > 0.5).astype(float)
-    risk = accuracy.dev_risk(errors, place - 0.5)  # of a target N(1, 1) by the source N(0, 1)
-    assert risk == pytest.approx(0.6915, abs=0.05)
-    assert errors.mean() == pytest.approx(0.3085, abs=0.03)
-
-
 # Expected accuracy.
 
 
@@ -151,8 +87,7 @@ def test_atc_is_its_twin_ties_included(seed, windows):
 def test_atc_returns_the_source_accuracy_on_the_source():
     source = made_source(0, 500)
     found = accuracy.expected_accuracy(source, accuracy.Target(source.log_probabilities, np.zeros(500, dtype=int)))
-    for name in ("atc_confidence", "atc_entropy", "doc"):
-        assert found[name].value == pytest.approx(source.right.mean(), abs=1e-9), name
+    assert found["atc_confidence"].value == pytest.approx(source.right.mean(), abs=1e-9)
 
 
 def test_without_shift_every_estimate_is_near_the_truth_and_the_interval_holds_it_as_often_as_promised():
@@ -348,10 +283,10 @@ def test_a_familiarity_comes_back_from_its_arrays(fitted):
 
 def test_the_verdict_says_what_to_expect_and_when_not_to_believe_it():
     near, far = accuracy.Estimate(0.84, 0.78, 0.9), accuracy.Estimate(0.5, 0.4, 0.6)
-    said = verdict.verdict({"confidence": near, "doc": near})
+    said = verdict.verdict({"confidence": near, "atc_confidence": near})
     assert "84 % (78–90)" in said
     assert verdict.MEASURED in said
-    assert "from 50 to 84 %" in verdict.verdict({"confidence": near, "doc": far})
+    assert "from 50 to 84 %" in verdict.verdict({"confidence": near, "atc_confidence": far})
     assert "not calibrated" in verdict.verdict({"confidence": near}, calibrated=False)
     assert "broke down" in verdict.verdict({"confidence": near}, failed=True)
     assert "the same class" in verdict.verdict({"confidence": near}, collapsed=True)
@@ -360,9 +295,8 @@ def test_the_verdict_says_what_to_expect_and_when_not_to_believe_it():
 
 def test_what_to_expect_is_the_lower_estimate_with_all_that_either_interval_holds():
     near, far = accuracy.Estimate(0.84, 0.78, 0.9), accuracy.Estimate(0.5, 0.4, 0.6)
-    other = accuracy.Estimate(0.1, 0.0, 1.0)
     expected = accuracy.Estimate(0.5, 0.4, 0.9)
-    assert verdict.expected_range({"confidence": near, "atc_confidence": far, "doc": other}) == expected
+    assert verdict.expected_range({"confidence": near, "atc_confidence": far}) == expected
     assert verdict.expected_range({"confidence": far, "atc_confidence": near}) == expected
     assert verdict.expected_range({"confidence": near}) == near
 
@@ -373,8 +307,8 @@ def test_a_new_estimator_is_one_function_and_one_row(monkeypatch, tmp_path):
 
     monkeypatch.setitem(accuracy.ESTIMATORS, "half", accuracy.AccuracyEstimator("half of them", half_right))
     result = made_result(tmp_path / "run", Cell("rig", "time", "a→b", "DANN", 0), 0.9)
-    assert result.record["estimates"]["accuracy"]["half"]["value"] == 0.5
-    assert result.record["estimates_checked"]["too_high_by"]["half"] == pytest.approx(-0.4)
+    assert result.record.estimates.accuracy["half"].value == 0.5
+    assert result.record.estimates_checked.too_high_by["half"] == pytest.approx(-0.4)
     assert "half of them" in write_run_page(tmp_path / "run").read_text(encoding="utf-8")
 
 
@@ -448,7 +382,8 @@ def test_what_is_checked_is_what_the_labels_say(trained, scramble):
         confidence, right = likely.max(axis=1), (likely.argmax(axis=1) == labels)[known]
         assert truth["accuracy"] == pytest.approx(right.mean())
         assert found["mean_confidence"] == pytest.approx(confidence.mean(), abs=1e-6)
-        assert truth["too_high_by"]["doc"] == pytest.approx(found["accuracy"]["doc"]["value"] - right.mean())
+        for name, estimate in found["accuracy"].items():
+            assert truth["too_high_by"][name] == pytest.approx(estimate["value"] - right.mean())
         assert found["abstention"]["kept"][-1]["confidence"] == pytest.approx(np.median(confidence), abs=0.05)
         order = np.argsort(-confidence[known], kind="stable")
         for kept in truth["abstention"]["kept"]:
@@ -466,53 +401,34 @@ def test_a_run_has_the_same_estimates_alone_and_in_a_stack(trained):
     windows = min(len(splits[1].training.target_train), len(splits[1].held_back.target_test))
     few = 4 / windows
     assert few < 0.15, "a tolerance that says something"
-    for name in ("entropy", "bnm"):
-        assert mine["validators"][name] == pytest.approx(together["validators"][name], abs=0.01)
-    for name in ("mixval", "dev"):
-        assert mine["validators"][name] == pytest.approx(together["validators"][name], abs=few)
     assert mine["mean_confidence"] == pytest.approx(together["mean_confidence"], abs=0.01)
     for name, estimate in mine["accuracy"].items():
         assert estimate == pytest.approx(together["accuracy"][name], abs=few), name
     assert mine["familiarity"]["false_alarms"] == pytest.approx(together["familiarity"]["false_alarms"], abs=few)
-    for name in ("validator_entropy_student", "validator_bnm_student"):
-        assert alone.history[name][0, 0] == pytest.approx(float(outcome.history[name][0, 1]), abs=1e-3)
 
 
-def test_mixval_is_its_twin_padding_left_out():
-    random = np.random.default_rng(0)
-    values, weights = torch.from_numpy(random.standard_normal((2, 40, 1, 8))), random.standard_normal((2, 8, 3))
-
-    def network(windows):
-        return (windows[:, :, 0] @ torch.from_numpy(weights)), windows
-
-    present = torch.ones(2, 40, dtype=torch.bool)
-    present[1, 31:] = False
-    predicted = network(values)[0].argmax(dim=-1)
-    found = mixval(network, values, predicted, present)
-    for run, windows in enumerate((40, 31)):
-
-        def predict(window, run=run):
-            return int((window[0] @ weights[run]).argmax())
-
-        twin = reference.mixval(predict, list(values[run, :windows].numpy()), MIXED_SHARE)
-        assert found[run] == pytest.approx(twin, abs=1e-6)
-
-
-def test_curves_hold_the_validators_of_the_first_target_training_windows(trained):
-    outcome, splits = trained
-    values = torch.from_numpy(splits[0].training.target_train.values[:VALIDATED_WINDOWS])[None]
-    student = outcome.student
-    with torch.no_grad():
-        logits = student(torch.cat([values, values]), False, None)[0][0]
-    rows = logits.double().softmax(dim=-1).numpy()
-    for name, twin in (("entropy", reference.entropy_validator), ("bnm", reference.bnm)):
-        assert outcome.history[f"validator_{name}_student"][-1, 0] == pytest.approx(twin(rows), abs=1e-3)
-    assert outcome.history["validator_bnm_teacher"][:1, 0].isnan().all(), "no teacher yet"
-    assert outcome.history["validator_bnm_teacher"][-1].isfinite().all()
+def test_check_models_are_fitted_once_a_split(trained, monkeypatch):
+    """Answers of a library are copies of one split; other windows, parts or inputs are other evidence."""
+    split, fitted = trained[1][0], []
+    known = run_evidence(split, "time")
+    fit = label_free.check_predictions
+    monkeypatch.setattr(label_free, "check_predictions", lambda samples: fitted.append(1) or fit(samples))
+    assert run_evidence(replace(split), "time") is known
+    assert not fitted
+    for other, kind in (
+        (split, "frequency"), (replace(split, target_test=split.target_test[:-1]), "time"), (relabelled(split, lambda *_: None), "time"),
+    ):  # fmt: skip
+        assert run_evidence(other, kind) is not known
+    assert len(fitted) == 3
+    monkeypatch.setattr(label_free, "REMEMBERED", 2)
+    run_evidence(replace(split, source_test=split.source_test[1:]), "time")
+    assert len(label_free._KNOWN[split.target]) == 2
+    run_evidence(split, "time")
+    assert len(fitted) == 5, "the oldest was forgotten"
 
 
 def test_trust_needs_no_torch():
-    code = "import sys, bearcat.trust.verdict, bearcat.trust.pooling; assert 'torch' not in sys.modules"
+    code = "import sys, bearcat.trust.estimates, bearcat.trust.pooling; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -549,7 +465,7 @@ def test_a_model_no_better_than_chance_is_called_so_with_both_numbers(right, win
     if found:
         assert f"{100 * share:.0f} %" in found
         assert f"{100 / classes:.0f} %" in found
-        record = verdict.estimates(source, accuracy.Target(source.log_probabilities, labels), {}, {})
+        record = verdict.estimates(source, accuracy.Target(source.log_probabilities, labels), {})
         assert record["decision"] == "do not use"
         assert found in record["verdict"]
 
@@ -568,13 +484,8 @@ def made_page(folder, alone: float = 0.5, **changes) -> str:
     cell = Cell("rig", "time", "a→b", "CAT*-Temperature", 0)
     made_result(folder / "run", cell, 0.9, **changes)
     labelled = changes.get("labelled", True)
-    made_result(
-        folder / "run" / "beside-source-only",
-        replace(cell, method="source-only"),
-        0.6,
-        expected=alone,
-        labelled=labelled,
-    )
+    plain = replace(cell, method="source-only")
+    beside = made_result(folder / "run" / "beside-source-only", plain, 0.6, expected=alone, labelled=labelled)
     # The windows are the same; for every third the other run predicts another class.
     header, *rows = (folder / "run" / "predictions.csv").read_text(encoding="utf-8").splitlines()
     cells = [row.split(",") for row in rows]
@@ -583,6 +494,7 @@ def made_page(folder, alone: float = 0.5, **changes) -> str:
     (folder / "run" / "beside-source-only" / "predictions.csv").write_text(
         "\n".join([header, *(",".join(row) for row in cells)])
     )
+    beside.record.write(folder / "run" / "beside-source-only")
     text = html.unescape(write_run_page(folder / "run").read_text(encoding="utf-8"))
     return text.replace("\N{NO-BREAK SPACE}", " ")
 
@@ -596,7 +508,6 @@ def test_a_page_has_the_verdict_the_estimates_and_what_was_measured(tmp_path):
     assert f"{100 * estimate['value']:.1f} ({low:.0f}–{high:.0f})" in text
     for words in ("How far to trust this", "measured right", ">measured<", "Passing over unsure windows", "66.7 %"):
         assert words in text, words
-    assert "Negative transfer possible" not in text
     assert "Estimate off" not in text
 
 
@@ -606,12 +517,6 @@ def test_a_page_without_target_labels_measures_nothing_and_says_so(tmp_path):
     assert "Passing over unsure windows" in text
     for words in ("measured right", ">measured<"):
         assert words not in text
-
-
-def test_a_page_warns_of_negative_transfer_without_labels(tmp_path):
-    text = made_page(tmp_path, alone=0.95, labelled=False)
-    assert "Negative transfer possible" in text
-    assert "By DEV" in text
 
 
 def test_an_estimate_far_from_the_truth_is_a_caveat(tmp_path):
@@ -625,20 +530,18 @@ def test_an_estimate_far_from_the_truth_is_a_caveat(tmp_path):
 
 def test_a_run_whose_numbers_broke_down_has_a_page_too(tmp_path):
     result = made_result(tmp_path / "run", Cell("rig", "time", "a→b", "DANN", 0), failed=True)
-    broken = {name: dict.fromkeys(values) for name, values in result.record["estimates"]["accuracy"].items()}
-    estimates = result.record["estimates"] | {"accuracy": broken, "mean_confidence": None}
-    estimates["validators"] = dict.fromkeys(estimates["validators"])
-    estimates["expected"] = dict.fromkeys(estimates["expected"])
-    record = result.record | {"estimates": estimates}
-    (tmp_path / "run" / "record.json").write_text(json.dumps(record))
+    known = result.record.estimates
+    broken = {"accuracy": dict.fromkeys(known.accuracy), "validators": dict.fromkeys(known.validators)}
+    estimates = replace(known, mean_confidence=None, **broken)
+    result.record.amend(result.folder, estimates=estimates, decision=replace(result.record.decision, expected=None))
     assert "How far to trust this" in write_run_page(tmp_path / "run").read_text(encoding="utf-8")
-    assert verdict.recorded_range(record) is None
+    assert Record.read(tmp_path / "run").decision.expected is None
 
 
 def test_a_verdict_is_escaped(tmp_path):
     result = made_result(tmp_path / "run", Cell("rig", "time", "a→b", "DANN", 0))
-    changed = result.record["estimates"] | {"verdict": "<script>no</script>"}
-    (tmp_path / "run" / "record.json").write_text(json.dumps(result.record | {"estimates": changed}))
+    changed = replace(result.record.decision, sentence="<script>no</script>")
+    result.record.amend(result.folder, decision=changed)
     assert "<script>no" not in write_run_page(tmp_path / "run").read_text(encoding="utf-8")
 
 
@@ -650,8 +553,8 @@ def test_the_command_ends_with_what_to_expect_and_what_the_labels_say(tmp_path, 
     record = made_result(tmp_path / "run", cell, truth, labelled=labelled, expected=0.8).record
     print_trust("CAT", record)
     shown = capsys.readouterr().out
-    assert f"{100 * verdict.recorded_range(record).value:.1f} %" in shown
-    assert record["estimates"]["verdict"] in shown
+    assert f"{100 * record.decision.expected.value:.1f} %" in shown
+    assert record.decision.sentence in shown
     assert (f"{100 * truth:.1f} %, {word}" in shown) is labelled
 
 
@@ -667,7 +570,4 @@ def test_the_benchmark_reports_how_far_estimates_are_from_the_truth(tmp_path):
     assert "6 runs" in out, "the run without labels does not count"
     confidence = next(line for line in lines if line[0] == "confidence")
     assert float(confidence[2]) == pytest.approx(5, abs=1), "too high by five points"
-    assert ["DEV", "1.00", "90.0"] in lines, "rank correlation, and the accuracy of its choice"
-    assert ["(any, at random)", "", "66.7"] in lines
-    assert ["(all)", "2", "2", "2", "", ""] in lines, "DANN is ten points below source-only in both seeds"
-    assert ["DEV", "2", "2", "0", "1.00", "1.00"] in lines
+    assert float(confidence[-1]) == pytest.approx(1, abs=0.1), "rank correlation with the truth"

@@ -53,31 +53,6 @@ def ece(probabilities: Rows, labels: Sequence[int], weights: Sequence[float], bi
     return binned_error(confidences, hits, weights, [which_bin(confidence, bins) for confidence in confidences], bins)
 
 
-def adaptive_ece(probabilities: Rows, labels: Sequence[int], bins: int) -> float:
-    """For windows of distinct confidence: sorted, and cut after every n / bins of them."""
-    confidences = [max(row) for row in probabilities]
-    hits = [float(first_largest(row) == label) for row, label in zip(probabilities, labels, strict=True)]
-    order = sorted(range(len(confidences)), key=lambda window: confidences[window])
-    places = [0] * len(order)
-    for rank, window in enumerate(order):
-        number = 0
-        while rank >= math.ceil((number + 1) * len(order) / bins):
-            number += 1
-        places[window] = number
-    return binned_error(confidences, hits, [1.0] * len(order), places, bins)
-
-
-def classwise_ece(probabilities: Rows, labels: Sequence[int], weights: Sequence[float], bins: int) -> float:
-    errors = []
-    for number in range(len(probabilities[0])):
-        confidences = [row[number] for row in probabilities]
-        hits = [float(label == number) for label in labels]
-        errors.append(
-            binned_error(confidences, hits, weights, [which_bin(confidence, bins) for confidence in confidences], bins)
-        )
-    return sum(errors) / len(errors)
-
-
 def mean(values: Sequence[float], weights: Sequence[float]) -> float:
     return sum(value * weight for value, weight in zip(values, weights, strict=True)) / sum(weights)
 
@@ -142,25 +117,7 @@ def mixtures(
     return mixed, kept
 
 
-def equal_bins(order: Sequence[float], values: Sequence[float], bins: int) -> list[float]:
-    """Means in bins of as many windows, by rank; every window is cut into `bins` pieces, so that any number divides."""
-    ranked = [values[window] for window in sorted(range(len(order)), key=lambda window: order[window])]
-    pieces = [value for value in ranked for _ in range(bins)]
-    size = len(ranked)
-    return [sum(pieces[number * size : (number + 1) * size]) / size for number in range(bins)]
-
-
-def utdc_gap(
-    source: Rows, labels: Sequence[int], target: Rows, expected: float, temperature: float, bins: int
-) -> float:
-    right = [float(first_largest(row) == label) for row, label in zip(source, labels, strict=True)]
-    factor = expected / (sum(right) / len(right))
-    wanted = [min(1.0, factor * share) for share in equal_bins([max(softmax(row)) for row in source], right, bins)]
-    sure = [max(softmax(row, temperature)) for row in target]
-    return sum(abs(own - other) for own, other in zip(equal_bins(sure, sure, bins), wanted, strict=True)) / bins
-
-
-def unity(predicted: Sequence[int], recordings: Sequence[int]) -> float:
+def window_agreement(predicted: Sequence[int], recordings: Sequence[int]) -> float:
     """The share of windows that have the class of most windows of their recording."""
     right = 0
     for recording in set(recordings):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -11,33 +11,11 @@ import numpy as np
 Rows = Sequence[Sequence[float]]
 
 
-def entropy(row: Sequence[float]) -> float:
-    return -sum(p * math.log(p) for p in row if p > 0)
-
-
-def entropy_validator(rows: Rows) -> float:
-    return -sum(entropy(row) for row in rows) / len(rows) / math.log(len(rows[0]))
-
-
-def bnm(rows: Rows) -> float:
-    """Nuclear norm by singular values of the matrix itself, over the most it can be."""
-    matrix = np.array(rows)
-    return float(np.linalg.svd(matrix, compute_uv=False).sum() / math.sqrt(len(matrix) * min(matrix.shape)))
-
-
 def atc(source: Sequence[float], right: Sequence[bool], target: Sequence[float]) -> float:
     """Tries every source score as the threshold; the highest that enough of the source reaches."""
     wanted = sum(right) / len(right)
     fit = [score for score in source if sum(other >= score for other in source) / len(source) >= wanted > 0]
     return sum(score >= max(fit) for score in target) / len(target) if fit else 0.0
-
-
-def dev(errors: Sequence[float], log_weights: Sequence[float]) -> float:
-    """By numpy's covariance."""
-    weights = np.exp(log_weights)
-    weighted = weights * np.array(errors)
-    both = np.cov(weighted, weights, ddof=0)
-    return float(weighted.mean() - both[0, 1] / both[1, 1] * (weights.mean() - 1))
 
 
 def limit(scores: Sequence[float], rate: float) -> float:
@@ -104,13 +82,3 @@ def bootstrap(
         means.append(sum(hits) / len(hits))
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
-
-
-def mixval(predict: Callable[[np.ndarray], int], windows: Sequence[np.ndarray], share: float) -> float:
-    """Each with the next, the last with the first; the mean over kinds of pairs of how many keep their class."""
-    kept: dict[bool, list[bool]] = {}
-    for number, window in enumerate(windows):
-        other = windows[(number + 1) % len(windows)]
-        alike = predict(window) == predict(other)
-        kept.setdefault(alike, []).append(predict(share * window + (1 - share) * other) == predict(window))
-    return sum(sum(hits) / len(hits) for hits in kept.values()) / len(kept)

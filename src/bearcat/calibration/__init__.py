@@ -10,16 +10,15 @@ The package can be used alone, on any logits, numpy or torch, for one model or a
 from __future__ import annotations
 
 from bearcat.calibration.evidence import Calibration, Calibrator, Evidence
-from bearcat.calibration.metrics import accuracy, brier, classwise_ece, ece, nll, nll_from_logits, reliability_bins
+from bearcat.calibration.metrics import accuracy, brier, ece, nll, nll_from_logits, reliability_bins
 from bearcat.calibration.scaling import Identity, Matrix, Temperature, Vector
-from bearcat.calibration.shift import CPCS, TransCal
-from bearcat.calibration.target import UTDC, PseudoCal, RecordingConfidence, TargetConfidence
+from bearcat.calibration.target import CPCS, PseudoCal, RecordingConfidence, TargetConfidence, TransCal
 from bearcat.settings import from_text
 
 __all__ = [
-    "CALIBRATORS", "CPCS", "UTDC", "Calibration", "Calibrator", "Evidence", "Identity", "Matrix", "PseudoCal",
-    "RecordingConfidence", "TargetConfidence", "Temperature", "TransCal", "Vector", "accuracy", "brier",
-    "classwise_ece", "ece", "find_calibrator", "nll", "nll_from_logits", "reliability_bins",
+    "CALIBRATORS", "CPCS", "Calibration", "Calibrator", "Evidence", "Identity", "Matrix", "PseudoCal",
+    "RecordingConfidence", "TargetConfidence", "Temperature", "TransCal", "Vector", "accuracy", "brier", "ece",
+    "find_calibrator", "nll", "nll_from_logits", "reliability_bins",
 ]  # fmt: skip
 
 CALIBRATORS: dict[str, type[Calibrator]] = {
@@ -32,7 +31,6 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "TargetConfidence": TargetConfidence,
     "PseudoCal": PseudoCal,
     "RecordingConfidence": RecordingConfidence,
-    "UTDC": UTDC,
 }
 
 

@@ -16,7 +16,7 @@ from typing import Generic
 import torch
 from torch import Tensor
 
-from bearcat.calibration.arrays import AnyArray, Array, Sample, like, read
+from bearcat.calibration.evidence import AnyArray, Array, Sample, like, read
 from bearcat.errors import InputError
 
 
@@ -31,43 +31,30 @@ class ReliabilityBins(Generic[Array]):
 
 
 def ece(
-    probabilities: Array, labels: AnyArray, weight: AnyArray | None = None, bins: int = 10, adaptive: bool = False,
-    edges: str = "upper",
-) -> Array:  # fmt: skip
+    probabilities: Array, labels: AnyArray, weight: AnyArray | None = None, bins: int = 10, edges: str = "upper"
+) -> Array:
     """Expected calibration error of the predicted class: |accuracy − confidence| averaged over bins by their mass.
 
-    `adaptive`: bins of equal mass; windows of equal confidence stay together, so that their order does not matter.
     `edges`: which of its edges a bin holds; "lower" is the published code's min(⌊confidence · bins⌋, bins − 1).
     """
     if edges not in ("upper", "lower"):
         raise InputError(f"edges must be 'upper' or 'lower', not '{edges}'")
     sample = read(probabilities, labels, weight)
     confidence, hit = _predictions(sample)
-    return like(probabilities, _calibration_error(confidence, hit, sample.weight, bins, adaptive, edges))
-
-
-def classwise_ece(
-    probabilities: Array, labels: AnyArray, weight: AnyArray | None = None, bins: int = 10, adaptive: bool = False
-) -> Array:
-    """Each class's probability against whether it is that class, binned as in `ece`; the mean over classes."""
-    sample = read(probabilities, labels, weight)
-    confidence = sample.scores.transpose(1, 2).contiguous()  # (run, class, window)
-    hit = _one_hot(sample).transpose(1, 2)
-    shared = sample.weight[:, None].expand(confidence.shape)
-    return like(probabilities, _calibration_error(confidence, hit, shared, bins, adaptive).mean(1))
+    place = _place(confidence, _edges(confidence, bins), edges)
+    gap = _per_bin(sample.weight * (confidence.double() - hit), place, bins)  # masses cancel: no bin is divided by
+    return like(probabilities, gap.abs().sum(-1) / sample.weight.sum(-1))
 
 
 def reliability_bins(
-    probabilities: Array, labels: AnyArray, weight: AnyArray | None = None, bins: int = 10, adaptive: bool = False
+    probabilities: Array, labels: AnyArray, weight: AnyArray | None = None, bins: int = 10
 ) -> ReliabilityBins[Array]:
     """Per bin: mean confidence, accuracy, mass; and the edges. Σ mass · |accuracy − confidence| is the ECE."""
     sample = read(probabilities, labels, weight)
     confidence, hit = _predictions(sample)
-    edges = _edges(confidence, sample.weight, bins, adaptive)
-    place = _place(confidence, edges)
-    mass, sure, right = (
-        _per_bin(sample.weight * each, place, bins) for each in (torch.ones_like(hit), confidence.double(), hit)
-    )
+    edges = _edges(confidence, bins)
+    place, columns = _place(confidence, edges), (torch.ones_like(hit), confidence.double(), hit)
+    mass, sure, right = (_per_bin(sample.weight * each, place, bins) for each in columns)
     shares = mass / sample.weight.sum(-1, keepdim=True)
     return ReliabilityBins(*(like(probabilities, each) for each in (sure / mass, right / mass, shares, edges.double())))
 
@@ -91,7 +78,9 @@ def nll_from_logits(logits: Array, labels: AnyArray, weight: AnyArray | None = N
 def brier(probabilities: Array, labels: AnyArray, weight: AnyArray | None = None) -> Array:
     """Squared distance to the one-hot label, summed over classes, mean over windows: between 0 and 2."""
     sample = read(probabilities, labels, weight)
-    return like(probabilities, _mean((sample.scores.double() - _one_hot(sample)).square().sum(-1), sample))
+    classes = torch.arange(sample.scores.shape[-1], device=sample.scores.device)
+    hit = (sample.labels[..., None] == classes).double()
+    return like(probabilities, _mean((sample.scores.double() - hit).square().sum(-1), sample))
 
 
 def accuracy(scores: Array, labels: AnyArray, weight: AnyArray | None = None) -> Array:
@@ -107,11 +96,6 @@ def _predictions(sample: Sample) -> tuple[Tensor, Tensor]:
     return confidence, (predicted[..., 0] == sample.labels).double()
 
 
-def _one_hot(sample: Sample) -> Tensor:
-    classes = torch.arange(sample.scores.shape[-1], device=sample.scores.device)
-    return (sample.labels[..., None] == classes).double()
-
-
 def _of_label(sample: Sample, values: Tensor) -> Tensor:
     return values.gather(-1, sample.labels[..., None])[..., 0]
 
@@ -120,29 +104,12 @@ def _mean(values: Tensor, sample: Sample) -> Tensor:
     return (values * sample.weight).sum(1) / sample.weight.sum(1)
 
 
-def _calibration_error(
-    confidence: Tensor, hit: Tensor, weight: Tensor, bins: int, adaptive: bool, edges: str = "upper"
-) -> Tensor:
-    """All (…, window) → (…): the bins' masses cancel, so that no bin is divided by."""
-    place = _place(confidence, _edges(confidence, weight, bins, adaptive), edges)
-    gap = _per_bin(weight * (confidence.double() - hit), place, bins)
-    return gap.abs().sum(-1) / weight.sum(-1)
-
-
-def _edges(confidence: Tensor, weight: Tensor, bins: int, adaptive: bool) -> Tensor:
-    """Edges (…, bin + 1) in the type of the confidence, so that float32's 0.1 lies on the edge 0.1 and not above."""
+def _edges(confidence: Tensor, bins: int) -> Tensor:
+    """Edges (run, bin + 1) in the type of the confidence, so that float32's 0.1 lies on the edge 0.1 and not above."""
     if bins < 1:
         raise InputError(f"bins must be at least 1, not {bins}")
     steps = torch.arange(bins + 1, dtype=torch.float64, device=confidence.device)
-    edges = (steps / bins).to(confidence.dtype).expand(*confidence.shape[:-1], bins + 1).contiguous()
-    if adaptive:
-        ordered, order = confidence.masked_fill(weight == 0, torch.inf).sort(-1)
-        mass = weight.gather(-1, order).cumsum(-1)
-        # Compared as integers where weights are (n · m / bins need not be exact); the slack is for those that are not.
-        wanted = mass[..., -1:] * steps[1:-1] * (1 - 1e-12)
-        reached = torch.searchsorted(mass * bins, wanted.contiguous()).clamp(max=mass.shape[-1] - 1)
-        edges[..., 1:-1] = ordered.gather(-1, reached).clamp(max=1)
-    return edges
+    return (steps / bins).to(confidence.dtype).expand(*confidence.shape[:-1], bins + 1).contiguous()
 
 
 def _place(confidence: Tensor, edges: Tensor, held: str = "upper") -> Tensor:

@@ -220,7 +220,7 @@ def _print_states(specs: Sequence[RunSpec], states: Mapping[str, RunState]) -> N
     for name in dict.fromkeys(spec.cell.method for spec in specs):
         of_method = [states[spec.identity] for spec in specs if spec.cell.method == name]
         counts = Counter("missing" if state.kind == "damaged" else state.kind for state in of_method)
-        seconds[name] = [state.record["seconds"] / state.record["stack"] for state in of_method if state.record]
+        seconds[name] = [state.record.run_seconds for state in of_method if state.record]
         left[name] = counts["running"] + counts["missing"]
         table.add_row(Text(name), *(str(counts[kind]) for kind in kinds))  # a name may have brackets
     console().print(table)

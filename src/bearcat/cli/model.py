@@ -14,27 +14,22 @@ import typer
 from typer import Argument, Option
 
 from bearcat.cli import options
-from bearcat.cli.options import Names, console, plain_table, print_note, print_recordings
+from bearcat.cli.options import Names, print_note, print_recordings
 from bearcat.errors import InputError, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from bearcat.data.stream import Stream
     from bearcat.deploy.metadata import Predictor
-    from bearcat.deploy.predict import WindowPredictions
-    from bearcat.diagnosis.physical import PhysicalDiagnosis
+    from bearcat.deploy.predict import FoundRecording, WindowPredictions
+    from bearcat.diagnosis.recording import Diagnosis
 
     Put = Callable[[dict[str, Any]], None]
 
 FORMATS = ("table", "csv", "json")
 CLOSED_PIPE = 141  # 128 + SIGPIPE
-CSV_COLUMNS = {
-    "recording": ("recording", "class", "nearest", "confidence", "agreement", "windows", "unfamiliar", "familiar",
-                  "alarm", "line", "physics"),
-    "window": ("recording", "start", "seconds", "class", "confidence", "familiar"),
-}  # fmt: skip
+WINDOW_COLUMNS = ("recording", "start", "seconds", "class", "confidence", "familiar")
 
 Model = Annotated[Path, Argument(metavar="MODEL", help="A model's folder, or a file that ends in .onnx.")]
 Alarm = Annotated[
@@ -57,75 +52,114 @@ def predict(
     channel: options.Channel = None,
     alarm: Alarm = None,
     min_confidence: Annotated[
-        float, Option(min=0, max=1, help="A class diagnosed with less confidence is no alarm.")
+        float, Option(min=0, max=1, help="A class diagnosed with less confidence is to be checked, no alarm.")
     ] = 0.0,
     unfamiliar_alarm: Annotated[
-        bool, Option(help="Whether a recording that looks like nothing the model was adapted to is an alarm.")
+        bool, Option(help="Whether a recording unlike those the model was adapted to is an alarm, or to be checked.")
     ] = True,
     batch: Annotated[int, Option(min=1, help="Windows handed to the model at once.")] = 256,
 ) -> None:
-    """Diagnose new recordings. Exit status: 0 nothing found, 1 an alarm, 2 no alarm but a file could not be used.
+    """Diagnose new recordings. Exit status: 0 all ok, 1 an alarm, 3 no alarm but something to check, 2 bad input.
 
-    Alarms are of recordings, whatever is printed. A file that cannot be used is reported, and the others go on.
+    Decisions are of recordings, whatever is printed. A file that cannot be used is to be checked, and the others go on.
     """
     from bearcat.data.bearing import find_bearing
     from bearcat.data.neighbours import Portrait, odd_recordings
-    from bearcat.deploy.predict import alarm_classes, diagnose_found, find_recordings, open_model
+    from bearcat.deploy.predict import diagnose_found, find_recordings, open_model
+    from bearcat.diagnosis.recording import AlarmRule
 
-    _check_choice("--by", by, CSV_COLUMNS)
+    _check_choice("--by", by, ("recording", "window"))
     _check_choice("--format", form, FORMATS)
     _check_speed(rpm)
     geometry = None if bearing is None else find_bearing(bearing)
     opened = open_model(model)
-    _print_doubts(opened)
+    _print_decision(opened)
     names = opened.classes
-    alarms = alarm_classes(names, alarm)
-    if not alarm and len(alarms) == len(names):
+    rule = AlarmRule.of(names, alarm, min_confidence=min_confidence, unfamiliar=unfamiliar_alarm)
+    if not alarm and len(rule.classes) == len(names):
         print_note("no class is called healthy or normal, so each is an alarm; choose with --alarm")
     if opened.calibrated is False:
         print_note("the model's confidence is not calibrated (its card says why), so do not rely on it")
     if opened.familiarity is None:
-        nothing = "the model does not know what is familiar, so an unfamiliar recording is no alarm"
-        print_note(f"{nothing}; one made by bearcat adapt does")
-    alarmed, failed, portraits = 0, 0, list[Portrait]()
-    with _printer(form, by, CSV_COLUMNS[by], _put_table(by)) as put:
+        print_note("the model cannot notice unfamiliar recordings; one made by bearcat adapt can")
+    for name, given, own in (("rpm", rpm, opened.rpm and f"{opened.rpm:g} rpm"), ("bearing", bearing, opened.bearing)):
+        if given is None and own and name in opened.needs:
+            print_note(
+                f"where a file does not say otherwise, {own} is assumed, as in adaptation; --{name} sets another"
+            )
+    portraits = list[Portrait]()
 
-        def put_windows(stream: Stream, windows: WindowPredictions) -> None:
-            for number, start in enumerate(windows.starts.tolist()):
-                best = int(windows.log_probabilities[number].argmax())
-                put({
-                    "recording": stream.origin, "start": start,
-                    "seconds": None if stream.rate is None else start / stream.rate,
-                    "class": names[best], "confidence": min(exp(windows.log_probabilities[number, best]), 1.0),
-                    "familiar": None if windows.unfamiliar is None else not bool(windows.unfamiliar[number]),
-                })  # fmt: skip
+    def diagnosed(found: FoundRecording) -> Diagnosis:
+        show = put_windows if by == "window" else None
+        return diagnose_found(opened, found, rate, rpm, geometry, batch, portraits, show, rule)
 
-        if rpm is None and opened.rpm and "rpm" in opened.needs:
-            print_note(f"recordings that say no speed are taken to be at {opened.rpm:g} rpm, as those the model was"
-                        " adapted to; --rpm sets another")  # fmt: skip
-        if bearing is None and opened.bearing and "bearing" in opened.needs:
-            print_note(f"recordings that say no bearing are taken to have {opened.bearing}, as those the model was"
-                        " adapted to; --bearing sets another")  # fmt: skip
-        for found in find_recordings(files, opened, channel):
-            try:
-                show = put_windows if by == "window" else None
-                diagnosed = diagnose_found(opened, found, rate, rpm, geometry, batch, portraits, show)
-            except InputError as error:
-                failed += 1
-                print(f"problem: {error.for_command_line}", file=sys.stderr)
-                continue
-            for note in diagnosed.notes:
-                print_note(note)
-            diagnosis = diagnosed.diagnosis
-            is_alarm = diagnosis.is_alarm(names, alarms, min_confidence, unfamiliar_alarm)
-            alarmed += is_alarm
-            if by == "recording":
-                probabilities = dict(zip(names, diagnosis.probabilities.tolist(), strict=True))
-                put(diagnosed.to_dict() | {"alarm": is_alarm, "probabilities": probabilities})
+    def put_windows(stream: Stream, windows: WindowPredictions) -> None:
+        for number, start in enumerate(windows.starts.tolist()):
+            best = int(windows.log_probabilities[number].argmax())
+            put_window({
+                "recording": stream.origin, "start": start,
+                "seconds": None if stream.rate is None else start / stream.rate,
+                "class": names[best], "confidence": min(exp(windows.log_probabilities[number, best]), 1.0),
+                "familiar": None if windows.unfamiliar is None else not bool(windows.unfamiliar[number]),
+            })  # fmt: skip
+
+    recordings = find_recordings(files, opened, channel)
+    if by == "window":
+        with _printer(form, by, WINDOW_COLUMNS) as put_window:
+            status = _diagnose_all(recordings, diagnosed, lambda _: None)
+    else:
+        status = _print_all(form, recordings, diagnosed)
     for sentence in odd_recordings(portraits):
         print_note(sentence)
-    if alarmed or failed:
-        raise typer.Exit(1 if alarmed else 2)
+    raise typer.Exit(status)
+
+
+def _print_all(
+    form: str, recordings: Iterable[FoundRecording], diagnosed: Callable[[FoundRecording], Diagnosis]
+) -> int:
+    """Diagnoses and prints recordings, as a table worst first, or row by row; the exit status."""
+    from bearcat.diagnosis.recording import COLUMNS, Diagnoses
+
+    found: list[Diagnosis] = []
+    with _printer(form, "recording", COLUMNS) as put:
+
+        def keep(diagnosis: Diagnosis) -> None:
+            found.append(diagnosis)
+            if form != "table":
+                put(diagnosis.row() if form == "csv" else diagnosis.to_dict())
+
+        status = _diagnose_all(recordings, diagnosed, keep)
+        if form == "table" and found:
+            print(Diagnoses(found).summary)
+            print_recordings(Diagnoses(found).worst_first)
+    if form != "table":
+        print_note(Diagnoses(found).summary)
+    return status
+
+
+def _diagnose_all(
+    recordings: Iterable[FoundRecording],
+    diagnosed: Callable[[FoundRecording], Diagnosis],
+    keep: Callable[[Diagnosis], None],
+) -> int:
+    """Diagnoses one recording after the other; a file that cannot be used is named and the others go on."""
+    from bearcat.diagnosis.recording import STATUS, Diagnosis
+
+    statuses, readable = {0}, 0
+    for found in recordings:
+        try:
+            diagnosis = diagnosed(found)
+            readable += 1
+        except InputError as error:
+            print(f"problem: {error.for_command_line}", file=sys.stderr)
+            diagnosis = Diagnosis.unreadable(found.name, error.for_command_line)
+        for note in diagnosis.notes:
+            print_note(note if note.startswith(diagnosis.recording) else f"{diagnosis.recording}: {note}")
+        statuses.add(STATUS[diagnosis.decision.action])
+        keep(diagnosis)
+    if not readable and 3 in statuses:
+        return 2  # nothing could be decided
+    return next(status for status in (1, 3, 0) if status in statuses)
 
 
 def _check_choice(option: str, value: str, known: Collection[str]) -> None:
@@ -138,22 +172,21 @@ def _check_speed(rpm: float | None) -> None:
         raise InputError(f"--rpm: must be a positive number, not {rpm:g}")
 
 
-def _print_doubts(model: Predictor) -> None:
-    """What the run that made a model found against it: a verdict not to use it, and what to be careful with."""
-    if model.refusal is not None:
-        print_note(f"the verdict of the run that made this model: {model.refusal}")
-    for sentence in model.cautions:
-        print_note(f"the run that made this model says: {sentence}")
+def _print_decision(model: Predictor) -> None:
+    """What the run that made a model decided about it, unless it is simply to be used."""
+    decision = model.decision
+    if decision.action != "use" or decision.reasons:
+        print_note(f"of the run that made this model: {decision.sentence}")
 
 
 @contextmanager
-def _printer(form: str, by: str, columns: Sequence[str], table: AbstractContextManager[Put]) -> Iterator[Put]:
-    """What prints rows in this format, one of FORMATS.
+def _printer(form: str, by: str, columns: Sequence[str]) -> Iterator[Put]:
+    """What prints rows in this format, one of FORMATS; a table of recordings is printed by the caller.
 
     Ends with the shell's status of a closed pipe, where the program that reads us has ended; typer would say 1.
     """
     try:
-        with {"table": table, "csv": _put_csv(columns), "json": _put_json(by)}[form] as put:
+        with {"table": _put_windows, "csv": _put_csv, "json": _put_json}[form](by, columns) as put:
             yield put
         sys.stdout.flush()
     except BrokenPipeError as error:
@@ -162,15 +195,12 @@ def _printer(form: str, by: str, columns: Sequence[str], table: AbstractContextM
 
 
 @contextmanager
-def _put_table(by: str) -> Iterator[Put]:
-    """Recordings as one table at the end, whose columns then fit; windows, which may be millions, line by line."""
-    rows, last = list[dict[str, Any]](), ""
+def _put_windows(by: str, columns: Sequence[str]) -> Iterator[Put]:  # noqa: ARG001
+    """Windows, which may be millions, line by line."""
+    last = ""
 
     def put(row: dict[str, Any]) -> None:
         nonlocal last
-        if by == "recording":
-            rows.append(row)
-            return
         if last != row["recording"]:
             last = row["recording"]
             print(f"{last}\n{'start':>12} {'seconds':>12} {'confidence':>10}  class")
@@ -179,11 +209,10 @@ def _put_table(by: str) -> Iterator[Put]:
         print(f"{row['start']:>12} {seconds:>12} {100 * row['confidence']:>8.1f} %  {row['class']}{mark}")
 
     yield put
-    print_recordings(rows)
 
 
 @contextmanager
-def _put_csv(columns: Sequence[str]) -> Iterator[Put]:
+def _put_csv(by: str, columns: Sequence[str]) -> Iterator[Put]:  # noqa: ARG001
     """Rows with these columns; truth in lower case, as in JSON."""
     import csv
 
@@ -195,7 +224,7 @@ def _put_csv(columns: Sequence[str]) -> Iterator[Put]:
 
 
 @contextmanager
-def _put_json(by: str) -> Iterator[Put]:
+def _put_json(by: str, columns: Sequence[str]) -> Iterator[Put]:  # noqa: ARG001
     """An object with one list, written as it grows."""
     import json
     from itertools import chain, repeat
@@ -215,7 +244,7 @@ def export(
     from bearcat.deploy.model import load_model
 
     opened = load_model(model)
-    _print_doubts(opened)
+    _print_decision(opened)
     written = export_onnx(opened, onnx)
     print(f"{written}: {written.stat().st_size / 1e6:.1f} MB; use it with: bearcat predict {written} FILES")
 
@@ -245,7 +274,7 @@ def serve(
     def started(place: str) -> None:
         print(f"{model} is served on {place} (open it in a browser; Ctrl-C stops it)", flush=True)
 
-    run(model, address, Limits(max_bytes, timeout, concurrency), token, alarm, started, _print_doubts)
+    run(model, address, Limits(max_bytes, timeout, concurrency), token, alarm, started, _print_decision)
 
 
 def diagnose(
@@ -265,46 +294,26 @@ def diagnose(
 ) -> None:
     """Diagnose recordings from speed and bearing alone: healthy, inner race, outer race, ball, or cannot tell.
 
-    Nothing is trained. Exit status: 0 no fault found, 1 a fault, 2 no fault but a file could not be used.
+    Nothing is trained. Exit status: 0 all ok, 1 an alarm, 3 no alarm but something to check, 2 bad input.
     """
-    from bearcat.deploy.diagnose import COLUMNS, diagnose_recording, known_orders, row
-    from bearcat.deploy.predict import find_recordings
+    from bearcat.data.bearing import known_orders
+    from bearcat.deploy.predict import diagnose_physically, find_recordings
 
     _check_choice("--format", form, FORMATS)
     _check_speed(rpm)
     orders = known_orders(bearing, {"BPFO": bpfo, "BPFI": bpfi, "BSF": bsf, "FTF": ftf})
-    found = failed = 0
     drawn: Counter[str] = Counter()
-    with _printer(form, "recording", COLUMNS, _put_physical()) as put:
-        for recording in find_recordings(files, channel=channel):
-            try:
-                diagnosis = diagnose_recording(recording, rpm, orders, rate)
-                if png is not None:
-                    _draw(diagnosis, png, drawn)
-            except InputError as error:
-                failed += 1
-                print(f"problem: {error.for_command_line}", file=sys.stderr)
-                continue
-            for note in diagnosis.notes:
-                print_note(f"{diagnosis.recording}: {note}")
-            found += diagnosis.state not in (None, "healthy")
-            put(row(diagnosis) if form == "csv" else diagnosis.to_dict())
-    if found or failed:
-        raise typer.Exit(1 if found else 2)
+
+    def diagnosed(found: FoundRecording) -> Diagnosis:
+        diagnosis = diagnose_physically(found, rpm, orders, rate)
+        if png is not None:
+            _draw(diagnosis, png, drawn)
+        return diagnosis
+
+    raise typer.Exit(_print_all(form, find_recordings(files, channel=channel), diagnosed))
 
 
-@contextmanager
-def _put_physical() -> Iterator[Put]:
-    table = plain_table(("recording", "state", "confidence", "evidence"), ("recording", "state", "evidence"), fold=True)
-    yield lambda row: table.add_row(
-        row["recording"], row["state"], f"{100 * row['confidence']:.0f} %",
-        row["reason"] + ("" if row["familiar"] else " (unlike what this was made from)"),
-    )  # fmt: skip
-    if table.row_count:
-        console().print(table)
-
-
-def _draw(diagnosis: PhysicalDiagnosis, folder: Path, drawn: Counter[str]) -> None:
+def _draw(diagnosis: Diagnosis, folder: Path, drawn: Counter[str]) -> None:
     """A picture called after the file; later ones of the same name get a number."""
     from bearcat.report.drawing import file_name
     from bearcat.report.plots import draw_evidence

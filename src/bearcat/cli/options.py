@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable
 
     from rich.console import Console, JustifyMethod
     from rich.table import Table
 
     from bearcat.data import Dataset
+    from bearcat.diagnosis.recording import Diagnoses
 
 Names = list[str] | None  # of an option that may be repeated
 Root = Annotated[
@@ -82,22 +83,15 @@ def plain_table(
     return table
 
 
-def print_recordings(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Diagnosed recordings as a table: what the model says, the line in the envelope spectrum, and what to look at."""
-    if not rows:
-        return
-    line, shares = "line over background", ("confidence", "agreement", "unfamiliar")
-    lines = [line] if any(row.get("line") for row in rows) else []
-    columns = ("recording", "class", *shares[:2], "windows", shares[2], *lines, "")
-    table = plain_table(columns, ("recording", "class", line, ""), shares, fold=True)
-    for row in rows:
-        marks = ["ALARM"] * bool(row.get("alarm")) + [f"most like {row['nearest']}"] * (row["familiar"] is False)
-        marks += [f"orders say {row['physics']}"] * bool(row.get("contradiction"))
-        percents = {name: "?" if row[name] is None else f"{100 * row[name]:.1f} %" for name in shares}
-        shown = (row.get("line") or "").removesuffix(" background")
-        cells = {**row, **percents, "windows": str(row["windows"]), line: shown, "": ", ".join(marks)}
-        table.add_row(*(cells[str(column.header)] for column in table.columns))
-    console().print(table)
+def print_recordings(found: Diagnoses) -> None:
+    """Diagnosed recordings as a table."""
+    rows = found.table()
+    if rows:
+        right = ("confidence", "agreement", "unfamiliar")
+        table = plain_table(rows[0], set(rows[0]) - set(right), (*right, "decision"), fold=True)
+        for row in rows:
+            table.add_row(*row.values())
+        console().print(table)
 
 
 def dataset_named(

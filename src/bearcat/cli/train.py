@@ -5,19 +5,19 @@ from __future__ import annotations
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 from bearcat.cli import options
-from bearcat.cli.options import Names, console, dataset_named, plain_table, print_note, print_recordings
+from bearcat.cli.options import Names, console, plain_table, print_note, print_recordings
 from bearcat.methods.recipe import DEFAULT_RECIPE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from bearcat.data.choose import DataSettings
-    from bearcat.data.tasks import Mix
+    from bearcat.record import Record
+    from bearcat.runs.adapt import Adaptation
     from bearcat.training.evaluate import EpochEnd
 
 MOST_PRINTED = 20  # recordings
@@ -83,100 +83,62 @@ def adapt(
 
     With no option at all: a small, easy task between two simulated operating conditions, in a minute or two.
     """
-    from dataclasses import replace
     from functools import partial
 
     from rich.progress import track as reading
 
-    from bearcat.data import dataset_label
-    from bearcat.data.choose import Requested, choose_settings, paper_settings
-    from bearcat.methods.before_training import MatchClusters
-    from bearcat.methods.recipe import QUICK_EPOCHS, RECIPES, find_recipe
-    from bearcat.report.results import read_result
-    from bearcat.runs import adapt as adapting
-    from bearcat.runs.spec import Library, RunSpec, make_recipe
+    from bearcat.runs.adapt import adapt as run
+    from bearcat.runs.plan import Wishes, make_plan, target_mix
     from bearcat.runs.track import require_tracker
     from bearcat.settings import pairs
-    from bearcat.training.loop import checked_precision, chosen_device
 
-    if data_name == "simulated" and settings is None:
-        print(adapting.DEMONSTRATION_SENTENCE, file=sys.stderr)
-        settings = adapting.DEMONSTRATION
     if track is not None:
         require_tracker(track)
-    names = list(dict.fromkeys(find_recipe(name) for name in [*(beside or ()), recipe]))
-    names.append(names.pop(names.index(find_recipe(recipe))))
-    changes = pairs(recipe_settings or ())
-    mix = _mix(target_keep or (), target_share or (), reference or "")
-    changed = RECIPES[names[-1]].with_settings(changes)
-    if reference and changed.find(MatchClusters) is None:
-        print(f"warning: {names[-1]} does not use the reference recordings; match-clusters does", file=sys.stderr)
-    balance = changed.balance if "balance" in changes else balance
-    requested = Requested(channel, rate, window, stride, split, kind, balance, changed.input)
-    paper_settings(requested)  # refuses impossible settings before anything is read
-    where, precision = chosen_device(device), checked_precision(precision)
-    dataset = dataset_named(data_name, root, channel, settings, rpm, bearing)
-    catalogue = dataset.catalogue()
-    task = adapting.choose_task(catalogue, source or (), target)
+    wishes = Wishes(
+        data_name, root, source or (), target, kind, recipe, beside or (), epochs, seed, split, balance, device,
+        precision, channel, rate, rpm, bearing, window, stride,
+        target_mix(target_keep or (), pairs(target_share or ()), reference),
+        None if settings is None else pairs(settings), pairs(recipe_settings or ()),
+    )  # fmt: skip
     bar = partial(reading, description="reading", console=console(to_error=True), transient=True)
-    settings_of: dict[str, DataSettings] = {}  # by the input of recipes
-    for default in dict.fromkeys([changed.input, *(RECIPES[name].input for name in names[:-1])]):
-        first = settings_of.get(changed.input)  # whose split holds for the recipes beside it too
-        scheme = requested.split or (first.split.scheme if first else None)
-        wanted = replace(requested, default_input=default, split=scheme)
-        opened, scanned, settings_of[default] = choose_settings(dataset, catalogue, task, wanted, bar)
-    dataset, library = opened, Library({opened: scanned})
-    for choice in settings_of[changed.input].choices:  # each can be given as an option instead
-        print(f"{choice.setting}: {choice.value}; {choice.reason}")
-    for warning in settings_of[changed.input].warnings:
+    plan = make_plan(wishes, bar)
+    for note in plan.notes:
+        print_note(note)
+    if plan.choices:  # each can be given as an option instead
+        chosen = "; ".join(f"{choice.setting} {choice.value}" for choice in plan.choices)
+        print_note(f"chosen from the recordings, with reasons in record.json and on the page: {chosen}")
+    for warning in plan.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     out = out or Path("bearcat-out")
-    specs = []
-    for name in names:
-        main = name == names[-1]
-        chosen = settings_of[changed.input if main else RECIPES[name].input]
-        own = {"balance": str(chosen.balance)} | (changes if main else {})
-        usual = RECIPES[name].schedule.epochs
-        own_epochs = min(usual, QUICK_EPOCHS) if data_name == "simulated" else usual
-        length = own_epochs if epochs is None else epochs
-        specs.append(RunSpec(
-            dataset_label(data_name), dataset, task, name, make_recipe(name, chosen.preparation.input, length, own),
-            chosen.preparation, chosen.split, seed, precision, mix, chosen=chosen.choices, warnings=chosen.warnings,
-        ))  # fmt: skip
-    record = adapting.adapt(specs[-1], out, where, _training_bar, specs[:-1], track, library)
-    result = read_result(out)
-    runs = [(run.cell.method, run.record) for run in (*result.beside, result)]
-    _print_scores(str(task).replace("→", " → "), runs, settings_of[changed.input].warnings)
-    print_recordings(record["recordings"][:MOST_PRINTED])
-    if len(record["recordings"]) > MOST_PRINTED:
-        print(f"… and {len(record['recordings']) - MOST_PRINTED} more recordings, in record.json and on the page")
-    print_trust(result.saved.cell.method, result.saved.record)
-    estimates = record["estimates"]
-    print(*(estimates[name]["sentence"] for name in ("second_opinion", "saved") if name in estimates), sep="\n")
+    _print_adaptation(run(plan, out, training_bar, track), plan.warnings)
+
+
+def _print_adaptation(found: Adaptation, printed: Sequence[str]) -> None:
+    """The answer first: decisions, recordings, recommendation; then scores, and where everything is."""
+    diagnoses, record, out = found.recordings, found.record, found.folder
+    print(diagnoses.summary)
+    print_recordings(diagnoses.worst_first[:MOST_PRINTED])
+    if len(diagnoses) > MOST_PRINTED:
+        print(f"… and {len(diagnoses) - MOST_PRINTED} more recordings, in record.json and on the page")
+    print(found.decision.sentence)
+    print(*found.sentences, sep="\n")
+    print()
+    _print_scores(record.settings.task.replace("→", " → "), found.runs)
+    for name, run in found.runs:
+        for warning in run.warnings:
+            if warning not in printed:
+                print(f"warning: {name}: {warning}", file=sys.stderr)
+    names = "record.json, predictions.csv, curves.csv, model/"
     if (out / "report.html").exists():
-        print(f"Results are in {out}: record.json, predictions.csv, curves.csv, reliability.png, model/")
+        print(f"Results are in {out}: {names}, reliability.png")
         print(f"All of it on one page: {out / 'report.html'}")
     else:
-        print(f"Results are in {out}: record.json, predictions.csv, curves.csv, model/")
+        print(f"Results are in {out}: {names}")
         print_note("pictures and the page need an extra; pip install 'bearcat[report]'")
 
 
-def _mix(keep: Sequence[str], shares: Sequence[str], reference: str) -> Mix:
-    from bearcat.data.tasks import Mix
-    from bearcat.errors import InputError
-    from bearcat.settings import pairs
-
-    found = []
-    for name, text in pairs(shares).items():
-        try:
-            found.append((name, float(text)))
-        except ValueError as error:
-            raise InputError(f"--target-share: '{text}' is not a number; write CLASS=SHARE, e.g. rest=0.05") from error
-    return Mix(keep=tuple(keep), share=tuple(found), reference=reference)
-
-
 @contextmanager
-def _training_bar(name: str, epochs: int) -> Iterator[Callable[[EpochEnd], None]]:
+def training_bar(name: str, epochs: int) -> Iterator[Callable[[EpochEnd], None]]:
     """A bar with epoch, losses, share of target windows labelled, temperature, time left."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -200,52 +162,25 @@ def _training_bar(name: str, epochs: int) -> Iterator[Callable[[EpochEnd], None]
         yield show
 
 
-def _print_scores(title: str, records: Sequence[tuple[str, Mapping[str, Any]]], printed: Sequence[str]) -> None:
-    """Scores of the runs, and their warnings but for those that were printed already."""
+def _print_scores(title: str, runs: Sequence[tuple[str, Record]]) -> None:
+    """Scores of the runs, for researchers."""
+    from bearcat.diagnosis.recording import percent
+
     texts = ("recipe", "input")
     scores = ("target accuracy", "recordings", "target ECE", "uncalibrated", "source accuracy", "T")
     table = plain_table((*texts, *scores), texts, title=title)
-
-    def percent(scores: dict[str, float] | None, name: str) -> str:
-        return "no labels" if scores is None else f"{100 * scores[name]:.1f} %"
-
-    def recordings(scores: dict[str, Any] | None) -> str:
-        if scores is None or not scores.get("recordings"):
-            return "–"
-        return f"{round(scores['recordings'] * scores['recording_accuracy'])} of {scores['recordings']}"
-
-    for name, record in records:
-        target, origin, fitted = record["scores"]["target"], record["scores"]["source"], record["calibration"]
-        temperature = fitted["temperature"] if fitted else None
+    for name, record in runs:
+        target, origin, temperature = record.scores.target, record.scores.source, record.temperature
+        cells = ["no labels", "–", "no labels", "no labels"]
+        if target is not None:
+            total, share = target.recordings, target.recording_accuracy
+            right = "–" if not total or share is None else f"{round(total * share)} of {total}"
+            cells = [percent(target.accuracy), right, percent(target.ece), percent(target.ece_uncalibrated)]
         table.add_row(
-            name, record["settings"]["preparation"]["input"].partition(":")[0], percent(target, "accuracy"),
-            recordings(target), percent(target, "ece"), percent(target, "ece_uncalibrated"),
-            percent(origin, "accuracy"), "–" if temperature is None else f"{temperature:.2f}",
+            name, record.settings.input.partition(":")[0], *cells, percent(None if origin is None else origin.accuracy),
+            "–" if temperature is None else f"{temperature:.2f}",
         )  # fmt: skip
     console().print(table)
-    for name, record in records:
-        for warning in record["warnings"]:
-            if warning not in printed:
-                print(f"warning: {name}: {warning}", file=sys.stderr)
-
-
-def print_trust(name: str, record: Mapping[str, Any]) -> None:
-    """What to expect of the model on the target, found without its labels; and what those say, where there are any."""
-    from bearcat.trust.shares import shares_sentences
-    from bearcat.trust.verdict import recorded_range
-
-    shares = {} if record["failed"] else record["estimates"].get("shares", {})
-    for sentence in [shares.get("adaptation"), *(shares_sentences(shares) if shares else ())]:
-        if sentence:
-            print(sentence)
-    found, scores = recorded_range(record), record["scores"]["target"]
-    if found is not None:
-        value, low, high = (100 * share for share in (found.value, found.low, found.high))
-        print(f"Without target labels, {name} expects {value:.1f} % right on the target ({low:.1f} to {high:.1f} %).")
-        if scores is not None and scores["accuracy"] is not None:
-            inside = "inside" if low <= 100 * scores["accuracy"] <= high else "outside"
-            print(f"Its labels, which it did not see, say {100 * scores['accuracy']:.1f} %, {inside} that interval.")
-    print(f"Verdict: {record['estimates']['verdict']}")
 
 
 def check(
@@ -255,8 +190,8 @@ def check(
     """Compare a run with labels of some recordings, and update what it expects and advises."""
     from bearcat.runs.check import check_run, read_labels
 
-    entry = check_run(run, read_labels(labels))
-    print(f"Verdict: {entry['verdict']}")
+    found = check_run(run, read_labels(labels))
+    print(found.decision.sentence)
     print(f"Written to {run}: record.json, report.html")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bearcat.errors import InputError, suggest
@@ -134,3 +135,32 @@ def find_bearing(text: str) -> Bearing:
             what = "is missing" if name in fields else "is no number of a bearing"
             raise InputError(f"bearing '{text}': {name} {what}; give balls, ball and pitch (in mm), and angle if not 0")
     return override(Bearing(1, 1.0, 2.0), {fields[name]: number for name, number in numbers.items()})
+
+
+def known_orders(
+    bearing: str | Bearing | None, orders: Mapping[str, float | None] | None = None
+) -> dict[str, float] | None:
+    """Kinematic orders of a bearing, or those given; None where neither is.
+
+    BPFO and BPFI sum to the number of balls, which gives the cage's order, and for a radial load the ball's.
+    """
+    given = {name: float(value) for name, value in (orders or {}).items() if value is not None}
+    if not given:
+        return None if bearing is None else (find_bearing(bearing) if isinstance(bearing, str) else bearing).orders()
+    if bearing is not None:
+        raise InputError("give the bearing or its orders, not both", "bearing")
+    for name in ("BPFO", "BPFI"):
+        if name not in given:
+            raise InputError(f"{name}: is missing; give BPFO and BPFI, as multiples of the shaft's speed", name.lower())
+    outer, inner = given["BPFO"], given["BPFI"]
+    if not 0 < outer < inner < 100:
+        raise InputError(
+            f"BPFO {outer:g} and BPFI {inner:g}: must be multiples of the shaft's speed, the inner race's the larger;"
+            " divide frequencies by that of the shaft", "bpfo"
+        )  # fmt: skip
+    ratio = (inner - outer) / (inner + outer)  # ball over pitch diameter
+    made = {"FTF": (1 - ratio) / 2, "BSF": (1 - ratio**2) / (2 * ratio)} | given
+    for name, value in made.items():
+        if not 0 < value < 100:
+            raise InputError(f"{name}: must be a multiple of the shaft's speed, not {value:g}", name.lower())
+    return made

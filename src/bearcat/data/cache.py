@@ -35,7 +35,7 @@ VERSION = 3  # of the layout and of what `prepare` computes: raise it when eithe
 ARRAYS = ("windows", "shapes")  # prepared values, and the spectral shapes of the samples
 
 
-def cached_windows(catalogue: Catalogue, preparation: Preparation, cache: Path | None) -> Windows:
+def cached_windows(catalogue: Catalogue, preparation: Preparation, cache: Path | None, observe: Any = None) -> Windows:
     """The prepared windows of everything in this catalogue; computed and stored if they are not there yet.
 
     Where the cache cannot be written (a full disk, a read-only folder) the windows are still returned.

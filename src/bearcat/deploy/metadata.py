@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
 from bearcat.errors import InputError
+from bearcat.trust.decision import CHECK, REFUSE, USE, Decision
 
 if TYPE_CHECKING:
     from bearcat.data.prepare import Preparation
@@ -71,21 +72,16 @@ class Predictor(Protocol):
         return None if geometry is None else Bearing(**geometry)
 
     @property
-    def refusal(self) -> str | None:
-        """The verdict of the run that made it, where that is not to use it: training broke down, or gave one class."""
-        return self.metadata.get("refusal")
-
-    @property
-    def cautions(self) -> tuple[str, ...]:
-        """What that run found that whoever uses it should know: no fault in the target, physics that contradicts it."""
-        return tuple(self.metadata.get("cautions", ()))
+    def decision(self) -> Decision:
+        """What to do with it, by the run that made it."""
+        return Decision.from_dict(self.metadata["decision"])
 
     def to_dict(self) -> dict[str, Any]:
         """What both formats hold of it in the same way."""
         return {
             "classes": list(self.classes), "channels": self.channels, "preparation": asdict(self.preparation),
             "rate": self.rate, "rpm": self.rpm, "channel": self.channel, "bearing": self.metadata.get("bearing"),
-            "pooled_temperature": self.pooled_temperature, "refusal": self.refusal, "cautions": self.cautions,
+            "pooled_temperature": self.pooled_temperature, "decision": self.metadata["decision"],
         }  # fmt: skip
 
 
@@ -122,6 +118,13 @@ def _bearing(value: Any) -> bool:
     return True
 
 
+def _decision(value: Any) -> bool:
+    try:
+        return Decision.from_dict(value).action in (USE, CHECK, REFUSE) and _sentences(value["reasons"])
+    except (TypeError, KeyError, ValueError, IndexError, AttributeError):
+        return False
+
+
 def _is(kind: type) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, kind)
 
@@ -148,8 +151,7 @@ FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "calibrated": (_is(bool), "true or false"),
     "calibration_at_bound": (_is(bool), "true or false"),
     "pooled_temperature": (_positive, "a positive number"),
-    "refusal": (_or_none(_text), "a sentence, or null"),
-    "cautions": (_sentences, "a list of sentences"),
+    "decision": (_decision, "action, expected, interval and reasons"),
     "familiarity": (_or_none(_is(dict)), "a table, or null"),
     "made_by": (_is(dict), "a table"),
     "sha256": (_text, "a checksum"),

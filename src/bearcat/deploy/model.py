@@ -45,10 +45,11 @@ from bearcat.storage import (
     save_tensors,
     write_atomically,
 )
+from bearcat.trust.decision import Decision
 from bearcat.trust.familiarity import Familiarity
 from bearcat.trust.pooling import Outputs
 
-FORMAT = 2
+FORMAT = 3
 BATCH = 16  # windows at once: what lies between two layers then stays in the cache (benchmarks/predict_speed.py)
 WEIGHTS, METADATA, CARD = "weights.safetensors", "model.json", "README.md"
 
@@ -213,7 +214,7 @@ def model_card(metadata: Mapping[str, Any]) -> str:
     needed = " and ".join(what for name, what in WHAT.items() if name != "rate" and name in needs)
     parts = [
         f"# A bearing diagnosis model: {recipe.get('recipe', 'recipe unknown')}, {recipe.get('task', 'task unknown')}",
-        *(f"**{sentence}**" for sentence in (metadata.get("refusal"), *metadata.get("cautions", ())) if sentence),
+        f"**{Decision.from_dict(metadata['decision']).sentence}**",
         "Written by bearcat; the numbers are those of the run that made the model. Use it with `bearcat predict`,"
         " or export it with `bearcat export`.",
         f"## What it does\nTakes windows of {preparation['length']} samples of {metadata['channels']} channel(s) at"

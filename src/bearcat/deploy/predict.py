@@ -5,13 +5,13 @@ cut into windows and handed to the model in batches, so that a day of vibration 
 The model is a folder (torch) or an ONNX file (onnxruntime; torch is not imported then).
 
 >>> model = open_model(Path("out/model"))
->>> diagnosis = diagnose_stream(model, open_stream(Path("pump/monday.wav")))
->>> model.classes[diagnosis.index], diagnosis.confidence, diagnosis.familiar
+>>> for found in find_recordings([Path("pump")], model):
+...     print(diagnose_found(model, found).decision)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial, reduce
 from itertools import chain
@@ -26,15 +26,16 @@ from numpy.typing import NDArray
 from bearcat.data.bearing import Bearing
 from bearcat.data.datasets.folder import MANIFEST, Folder, FolderEntry, folder_entries, speed_in_name
 from bearcat.data.isolated import open_stream as open_stream  # so that all one needs to predict comes from here
-from bearcat.data.neighbours import MEASURED, Portrait, portrait
-from bearcat.data.recording import HEALTHY_NAMES, Floats, Integers, RecordingInfo, rate_ratio, spectral_shape
+from bearcat.data.neighbours import CLIPPED, MEASURED, Portrait, portrait
+from bearcat.data.recording import Floats, Integers, Recording, RecordingInfo, rate_ratio, spectral_shape
 from bearcat.data.signals import BLOCK
 from bearcat.data.stream import FORMATS, Stream
 from bearcat.deploy.metadata import Predictor
-from bearcat.diagnosis.physical import PhysicalDiagnosis, SecondOpinion, contradiction
-from bearcat.errors import InputError, suggest
+from bearcat.diagnosis.physics import PhysicsAnalysis, PhysicsWitness
+from bearcat.diagnosis.recording import AlarmRule, Diagnosis
+from bearcat.errors import InputError
 from bearcat.trust.accuracy import Booleans
-from bearcat.trust.pooling import Diagnosis, Tally, diagnose, tally
+from bearcat.trust.pooling import Pooled, Tally, pool, tally
 
 MANIFEST_ABOVE = 3  # folders above a recording in which its manifest may lie
 BATCH = 256  # windows handed to the model at once
@@ -85,6 +86,7 @@ class FoundRecording:
     """A recording to diagnose: how it is opened, and what a manifest or its folder's name say of it."""
 
     open: Callable[[], Stream]
+    name: str
     rpm: float | None = None
     bearing: Bearing | None = None
 
@@ -104,7 +106,7 @@ def find_recordings(
         return folder_entries(Folder(root).catalogue()) if (root / MANIFEST).is_file() else []
 
     def as_listed(entry: FolderEntry) -> FoundRecording:
-        return FoundRecording(partial(_read, entry, channel or usual), entry.row.rpm, entry.row.bearing)
+        return FoundRecording(partial(_read, entry, channel or usual), entry.origin, entry.row.rpm, entry.row.bearing)
 
     for path in paths:
         if entries := listed(path.parent if path.name == MANIFEST else path):
@@ -116,7 +118,7 @@ def find_recordings(
             if entries := [entry for entry in above if entry.row.path.resolve() == place]:
                 yield from map(as_listed, entries)
             else:  # a domain may be called after its speed
-                yield FoundRecording(partial(_open, file, channel, usual), speed_in_name(place.parent.name))
+                yield FoundRecording(partial(_open, file, channel, usual), str(file), speed_in_name(place.parent.name))
 
 
 def _read(entry: FolderEntry, channel: str | None) -> Stream:
@@ -185,10 +187,10 @@ def predict_windows(
     return WindowPredictions(starts, outputs.log_probabilities, unfamiliar)
 
 
-def diagnose_windows(
+def pool_windows(
     model: Predictor, batches: Iterable[WindowPredictions], show: Callable[[WindowPredictions], None] | None = None
-) -> Diagnosis:
-    """The diagnosis of a recording by its windows, of which sums and counts are kept alone; `show` gets each batch."""
+) -> Pooled:
+    """A recording by its windows, of which sums and counts are kept alone; `show` gets each batch."""
 
     def counted(windows: WindowPredictions) -> Tally:
         found = tally(windows.log_probabilities, windows.unfamiliar)
@@ -196,18 +198,18 @@ def diagnose_windows(
             show(windows)
         return found
 
-    return diagnose(reduce(add, map(counted, batches)), model.pooled_temperature, model.familiarity)
+    return pool(reduce(add, map(counted, batches)), model.pooled_temperature, model.familiarity)
 
 
-def diagnose_stream(
+def pool_stream(
     model: Predictor,
     stream: Stream,
     batch: int = BATCH,
     show: Callable[[WindowPredictions], None] | None = None,
     rpm: float | None = None,
     bearing: Bearing | None = None,
-) -> Diagnosis:
-    """The diagnosis of a whole recording of any length, at the model's rate, by batches of windows.
+) -> Pooled:
+    """A whole recording of any length, at the model's rate, by batches of windows.
 
     Speed and bearing are for models whose input uses them.
     """
@@ -221,33 +223,7 @@ def diagnose_stream(
     batches = (predict_windows(model, windows[:, None], start, rpm, bearing) for start, windows in cut)
     if (first := next(batches, None)) is None:
         raise InputError(f"{stream.origin}: is shorter than one window of {length} samples; record for longer")
-    return diagnose_windows(model, chain([first], batches), show)
-
-
-@dataclass(frozen=True, eq=False)
-class RecordingDiagnosis:
-    """A recording's diagnosis by a model, and from physics where rate, speed and bearing are known."""
-
-    origin: str
-    label: str
-    diagnosis: Diagnosis
-    physical: PhysicalDiagnosis | None
-    notes: tuple[str, ...]  # for the reader: another rate, why there is no second opinion, a contradiction
-
-    @property
-    def contradiction(self) -> str | None:
-        return contradiction(self.physical, self.label)
-
-    def to_dict(self) -> dict[str, Any]:
-        """A row of a table."""
-        found, physical = self.diagnosis, self.physical
-        return {
-            "recording": self.origin, "class": found.named(self.label), "nearest": self.label,
-            "confidence": found.confidence,
-            "agreement": found.agreement, "windows": found.windows, "unfamiliar": found.unfamiliar,
-            "familiar": found.familiar, "line": None if physical is None else physical.line(self.label),
-            "physics": None if physical is None else physical.answer, "contradiction": self.contradiction,
-        }  # fmt: skip
+    return pool_windows(model, chain([first], batches), show)
 
 
 def diagnose_found(
@@ -259,25 +235,51 @@ def diagnose_found(
     batch: int = BATCH,
     portraits: list[Portrait] | None = None,
     show: Callable[[Stream, WindowPredictions], None] | None = None,
-) -> RecordingDiagnosis:
-    """The diagnosis of a recording with a second opinion; what is not given is the recording's, else the model's."""
-    stream = found.open() if portraits is None else watched(found.open(), portraits)
+    rule: AlarmRule | None = None,
+) -> Diagnosis:
+    """The diagnosis of a recording by model and physics; what is not given is the recording's, else the model's."""
+    seen = [] if portraits is None else portraits
+    stream, before = watched(found.open(), seen), len(seen)
     rpm, bearing = rpm or found.rpm, bearing or found.bearing
     own_rate = stream.rate or rate or model.preparation.rate
-    second = SecondOpinion(stream.origin, own_rate, rpm or model.rpm, bearing or model.bearing)
-    stream, note = at_rate_of(model, replace(stream, blocks=second.observe(stream.blocks)), rate)
-    diagnosis = diagnose_stream(model, stream, batch, None if show is None else partial(show, stream), rpm, bearing)
-    label, physical = model.classes[diagnosis.index], second.diagnosis()
-    doubts = [f"{stream.origin}: {text}" for text in (second.problem, contradiction(physical, label)) if text]
-    return RecordingDiagnosis(stream.origin, label, diagnosis, physical, (*([note] if note else []), *doubts))
+    witness = PhysicsWitness(stream.origin, own_rate, rpm or model.rpm, bearing or model.bearing)
+    stream, note = at_rate_of(model, replace(stream, blocks=witness.observe(stream.blocks)), rate)
+    pooled = pool_stream(model, stream, batch, None if show is None else partial(show, stream), rpm, bearing)
+    physics = witness.finish()
+    notes = [*filter(None, (note, witness.problem)), *(() if physics is None else physics.notes)]
+    quality = [doubt for each in seen[before:] for doubt in _doubts(each)]
+    action = model.decision.action
+    return Diagnosis.by_model(stream.origin, pooled, model.classes, action, rule, physics, notes, quality)
 
 
-def alarm_classes(classes: Sequence[str], named: Sequence[str] | None) -> set[str]:
-    """The classes that are an alarm: those named, else all but the healthy ones."""
-    for name in named or ():
-        if name not in classes:
-            raise InputError(f"--alarm: the model has no class '{name}'{suggest(name, classes)}")
-    return set(named) if named else {name for name in classes if name.lower() not in HEALTHY_NAMES}
+def _doubts(portrait: Portrait) -> Iterator[str]:
+    """What is wrong with a signal by itself."""
+    if portrait.value is not None:
+        yield "the signal is constant; check sensor and cable"
+    if portrait.clipped > CLIPPED:
+        yield f"{100 * portrait.clipped:.1f} % of the samples are clipped; record with less gain"
+
+
+def diagnose_physically(
+    found: FoundRecording,
+    rpm: float | None = None,
+    orders: Mapping[str, float] | None = None,
+    rate: float | None = None,
+    threads: int = 2,
+) -> Diagnosis:
+    """The diagnosis from physics alone; what is not given may stand in a manifest, the speed in its folder's name."""
+    stream = found.open()
+    own = orders or (None if found.bearing is None else found.bearing.orders())
+    analysis = PhysicsAnalysis(stream.origin, stream.rate or rate, rpm or found.rpm, own, threads)
+    for block in stream.blocks:
+        analysis.spectra.add(block)
+    return Diagnosis.by_physics(stream.origin, analysis.finish())
+
+
+def array_recording(signal: NDArray[Any], rate: float | None, origin: str) -> FoundRecording:
+    """A signal (time,) as a recording to diagnose."""
+    recording = Recording(signal=signal, rate=rate, domain="", origin=origin)
+    return FoundRecording(partial(Stream, origin, rate, iter([recording.signal])), origin)
 
 
 def cut_stream(blocks: Iterable[Floats], length: int, step: int, batch: int) -> Iterator[tuple[int, Floats]]:

@@ -1,5 +1,5 @@
-"""Diagnosis from physics alone: recording, speed and bearing → state and evidence, without training (docs/diagnose.md).
+"""From evidence to the diagnosis of a recording.
 
-spectra.py: envelope spectra by band and order; evidence.py: levels at fault orders; physical.py: the diagnosis by
-coefficients.json, its words, and whether it contradicts a model.
+spectra.py: envelope spectra by band and order; evidence.py: levels at fault lines; physics.py: what they say of the
+bearing, by coefficients.json (docs/diagnose.md); recording.py: the one diagnosis that everything prints.
 """

@@ -5,7 +5,7 @@ the stated one, and the best combination counts: its lines move together when th
 highest level fixes the speed; the others are read within SLIP of that.
 
 >>> evidence = find_evidence(spectra.average(), bearing.orders())
->>> evidence.faults["outer"].level, evidence.faults["outer"].scale, evidence.faults["outer"].lines
+>>> evidence.faults["outer race"].level, evidence.faults["outer race"].scale
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ OTHERS = 32  # orders tried that are those of no fault
 # reach, the least of its lines, its sidebands, and 1.
 FEATURES = ("excess", "least", "sidebands", "one")
 # A fault's name, the kinematic order it strikes at and how many times in each of its periods, and what modulates it.
-FAULTS = {"inner": ("BPFI", 1, "shaft"), "outer": ("BPFO", 1, None), "ball": ("BSF", 2, "FTF")}
+FAULTS = {"inner race": ("BPFI", 1, "shaft"), "outer race": ("BPFO", 1, None), "ball": ("BSF", 2, "FTF")}
+DECIBELS = 4.342944819  # of a natural logarithm of power
 
 
 @dataclass(frozen=True)

@@ -159,9 +159,9 @@ def _readable(results: Sequence[Result]) -> tuple[list[Result], list[Caveat]]:
 def _overview(results: Sequence[Result], missing: Sequence[Missing]) -> str:
     if not results:
         return f"No run is finished yet; {len(missing)} {'is' if len(missing) == 1 else 'are'} planned."
-    seconds = sum(result.seconds for result in results)
+    seconds = sum(result.record.run_seconds for result in results)
     took = f"{seconds / 3600:.1f} hours" if seconds >= 7200 else f"{seconds / 60:.1f} minutes"
-    devices = listed(sorted({str(result.record["device"]) for result in results}))
+    devices = listed(sorted({result.record.device for result in results}))
     return (
         f"{count(len(results), 'run')} of {len(results) + len(missing)} planned: {listed(ordered_methods(results))} on"
         f" {count(len(ordered_tasks(results)), 'task')} with"
@@ -206,10 +206,10 @@ def _tidy(result: Result) -> dict[str, Any]:
     row |= {"method": cell.method, "seed": cell.seed}
     for domain in ("target", "source"):
         for name in ("accuracy", "balanced_accuracy", "ece", "ece_uncalibrated", "recording_accuracy"):
-            value = (record["scores"][domain] or {}).get(name)
+            value = result.score(domain, name)
             row[f"{domain}_{name}"] = None if value is None else float(value)
-    row |= {"temperature": result.temperature, "failed": bool(record["failed"]), "collapsed": bool(record["collapsed"])}
-    row |= {"seconds": float(result.seconds), "device": record["device"], "identity": record["data"]["identity"]}
+    row |= {"temperature": record.temperature, "failed": record.failed, "collapsed": record.collapsed}
+    row |= {"seconds": record.run_seconds, "device": record.device, "identity": record.data.identity}
     return row
 
 
@@ -219,9 +219,11 @@ def _runs_section(results: Sequence[Result]) -> Section:
         cell = result.cell
         row = [*map(TableEntry, (cell.dataset, cell.input, cell.task, cell.method)), number_entry(cell.seed, "{}")]
         scores = [("target", "accuracy"), ("target", "ece"), ("target", "ece_uncalibrated"), ("source", "accuracy")]
-        notes = [word for word in ("failed", "collapsed") if result.record[word]] + ["T at bound"] * result.at_bound
+        record = result.record
+        troubles = {"failed": record.failed, "collapsed": record.collapsed, "T at bound": record.at_bound}
+        notes = [word for word, present in troubles.items() if present]
         row += [percent_entry(result.score(*score)) for score in scores]
-        row += [number_entry(result.temperature, "{:.2f}"), number_entry(result.seconds, "{:.1f}")]
+        row += [number_entry(record.temperature, "{:.2f}"), number_entry(record.run_seconds, "{:.1f}")]
         rows.append((*row, TableEntry(", ".join(notes))))
     header = ["dataset", "input", "task", "method", "seed"]
     header += ["target accuracy", "target ECE", "uncalibrated", "source accuracy", "T", "seconds", "notes"]

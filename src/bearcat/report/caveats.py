@@ -15,7 +15,7 @@ import numpy as np
 
 from bearcat.report.results import Missing, Result
 from bearcat.report.wording import count, flattened, made_with
-from bearcat.trust.verdict import FAR, recorded_range
+from bearcat.trust.estimates import FAR
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Caveat:
 
 # Kinds of trouble that one record shows: what it is called, whether a run has it, and what to say of those that do.
 TROUBLES: tuple[tuple[str, Callable[[Result], Any], str], ...] = (
-    ("Failed", lambda run: run.record["failed"],
+    ("Failed", lambda run: run.record.failed,
      "the loss turned NaN or infinite and training was stopped; the numbers mean nothing."),
-    ("Collapsed", lambda run: run.record["collapsed"], "every target window is given the same class."),
-    ("Temperature at its bound", lambda run: run.at_bound,
+    ("Collapsed", lambda run: run.record.collapsed, "every target window is given the same class."),
+    ("Temperature at its bound", lambda run: run.record.at_bound,
      "the temperature ended at its bound: the source gives calibration too little to go by, and the confidence on the"
      " target is not to be trusted."),
-    ("Classes never predicted", lambda run: not run.record["collapsed"] and run.record["never_predicted"],
+    ("Classes never predicted", lambda run: not run.record.collapsed and run.record.never_predicted,
      "some class is never predicted on the target."),
 )  # fmt: skip
 
@@ -65,7 +65,7 @@ def troubles(results: Sequence[Result]) -> list[Caveat]:
     found = []
     for kind, concerns, text in TROUBLES:
         runs = [result for result in results if concerns(result)]
-        details = [", ".join(run.record["never_predicted"]) if "predicted" in kind else "" for run in runs]
+        details = [", ".join(run.record.never_predicted) if "predicted" in kind else "" for run in runs]
         names = [f"{run.cell}{detail and ': '}{detail}" for run, detail in zip(runs, details, strict=True)]
         if runs:
             found.append(Caveat(kind, f"In {count(len(runs), 'run')} {text}", tuple(names)))
@@ -100,7 +100,7 @@ def estimates_off(results: Sequence[Result]) -> list[Caveat]:
     """Runs whose accuracy is far from the one that was expected without labels."""
     items = []
     for result in results:
-        truth, expected = result.score("target", "accuracy"), recorded_range(result.record)
+        truth, expected = result.score("target", "accuracy"), result.record.estimates.expected
         if truth is not None and expected is not None and abs(expected.value - truth) > FAR:
             items.append(f"{result.cell}: {100 * expected.value:.1f} expected, {100 * truth:.1f} % measured")
     text = (
@@ -108,27 +108,6 @@ def estimates_off(results: Sequence[Result]) -> list[Caveat]:
         " the measured one: without labels one would have been misled."
     )
     return [Caveat("Estimate off", text, tuple(items))] if items else []
-
-
-def doubtful_transfer(result: Result, others: Sequence[Result]) -> list[Caveat]:
-    """Runs that look worse than training on the source alone, by estimates without labels.
-
-    DEV decides: of the validators that do not warn of most runs it is the only one that noticed most of the serious
-    harm (docs/results.md).
-    """
-    mine = result.estimates["validators"]["dev"]
-    for plain in others:
-        alone = plain.estimates["validators"]["dev"]
-        comparable = result.adapts and not plain.adapts and plain.cell.task == result.cell.task
-        if comparable and mine is not None and alone is not None and mine < alone:
-            text = (
-                f"By DEV, the error rate of source windows weighted towards the target, {result.cell.method} looks"
-                f" worse than {plain.cell.method} ({-100 * mine:.1f} against {-100 * alone:.1f} %): adaptation may have"
-                " done harm. On public recordings one in seven of such runs was harmed, of the others one in eighteen."
-                " Compare the two on some windows by hand."
-            )
-            return [Caveat("Negative transfer possible", text)]
-    return []
 
 
 def different_versions(results: Sequence[Result]) -> list[Caveat]:

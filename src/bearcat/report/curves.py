@@ -75,10 +75,10 @@ def temperature_curves(results: Sequence[Result]) -> ReportFigure | None:
     kept = complete_cells([run for run in results if np.isfinite(run.curves.get("temperature", np.nan)).any()])
     if not kept:
         return None
-    found = by_method(kept, _column("temperature"))
+    found, bounded = by_method(kept, _column("temperature")), sum(run.record.at_bound for run in kept)
     caption = (
         f"Temperature that divides the teacher's logits: {averaged_over(kept)}. At the end: {_ends(found, '{:.2f}')};"
-        f" at a bound in {sum(run.at_bound for run in kept)} of {len(kept)}. Above 1 the confidence is lowered.{PHASES}"
+        f" at a bound in {bounded} of {len(kept)}. Above 1 the confidence is lowered.{PHASES}"
     )
     panels = [Panel(found, kept, "temperature")]
     return _line_figure("temperature", "Temperature over epochs", caption, panels, ordered_methods(results))
@@ -86,7 +86,7 @@ def temperature_curves(results: Sequence[Result]) -> ReportFigure | None:
 
 def threshold_curves(results: Sequence[Result]) -> ReportFigure | None:
     """Per-class thresholds over epochs, a panel for each method that has them."""
-    adaptive = [run for run in results if run.recipe["ingredients"].get("labels", {}).get("threshold") != "fixed"]
+    adaptive = [run for run in results if run.record.settings.adaptive_thresholds]
     kept = complete_cells([run for run in adaptive if any(name.startswith("threshold:") for name in run.curves)])
     columns = [name for run in kept for name in run.curves if name.startswith("threshold:")]
     classes = list(dict.fromkeys(name.removeprefix("threshold:") for name in columns))
@@ -167,7 +167,7 @@ def _draw_panel(axis: Any, panel: Panel, style_of: Mapping[str, Any], x: Floats 
     axis.set_xlabel("epochs trained")
     starts: dict[int, list[str]] = {}
     for sign in ("DA", "PL", "cal"):
-        found = {run.phases[sign] for run in panel.runs if sign in run.phases}
+        found = {phases[sign] for run in panel.runs if sign in (phases := run.record.settings.phases)}
         if len(found) == 1:
             starts.setdefault(found.pop(), []).append(f"$T_{{\\rm {sign}}}$")
     for start, signs in starts.items():

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bearcat.record import RecordedBins, Reliability
 from bearcat.report.drawing import (
     NARROW,
     PALETTE,
@@ -177,10 +178,10 @@ class Bins:
 @house_style()
 def reliability(results: Sequence[Result]) -> ReportFigure | None:
     """One method: source and target, before and after calibration, all its runs together."""
-    panels = _reliability_panels([result.record["reliability"] for result in results])
+    panels = _reliability_panels([result.record.reliability for result in results])
     if not panels:
         return None
-    method, calibrator = results[0].cell.method, results[0].calibrator
+    method, calibrator = results[0].cell.method, results[0].record.settings.calibrator
     errors = ", ".join(f"{title} {100 * bins.ece:.1f} %" for title, bins in panels)
     caption = (
         f"{method}{f' ({calibrator})' if calibrator else ''}: bars below the diagonal mean too much confidence."
@@ -191,18 +192,19 @@ def reliability(results: Sequence[Result]) -> ReportFigure | None:
 
 
 @house_style()
-def write_reliability(recorded: Mapping[str, Any], path: Path) -> None:
+def write_reliability(recorded: Reliability, path: Path) -> None:
     """The same figure of one run as a PNG, from its record's `reliability`."""
     figure = ReportFigure("reliability", "", "", _draw_reliability(_reliability_panels([recorded])))
     write_atomically(path, figure.render("png"))
 
 
-def _reliability_panels(recorded: Sequence[Mapping[str, Any]]) -> list[tuple[str, Bins]]:
+def _reliability_panels(recorded: Sequence[Reliability]) -> list[tuple[str, Bins]]:
     """Title and bins of each panel that the records have numbers for."""
     panels = []
     for domain in ("source", "target"):
         for when, title in (("uncalibrated", "before calibration"), ("calibrated", "after calibration")):
-            merged = merge_bins([bins for record in recorded if (bins := (record[domain] or {}).get(when))])
+            of_domain = [getattr(record, domain) for record in recorded]
+            merged = merge_bins([bins for found in of_domain if found and (bins := getattr(found, when))])
             if merged is not None:
                 panels.append((f"{domain}, {title}", merged))
     if any("after" in title for title, _ in panels):
@@ -210,12 +212,12 @@ def _reliability_panels(recorded: Sequence[Mapping[str, Any]]) -> list[tuple[str
     return [(title.partition(",")[0] + ", no calibration", bins) for title, bins in panels]
 
 
-def merge_bins(recorded: Sequence[Mapping[str, Sequence[float | None]]]) -> Bins | None:
+def merge_bins(recorded: Sequence[RecordedBins]) -> Bins | None:
     """Recorded reliability bins of several runs as if their windows were one set."""
     if not recorded:
         return None
     edges, mass, confidence, accuracy = (
-        np.array([bins[name] for bins in recorded], dtype=np.float64)
+        np.array([getattr(bins, name) for bins in recorded], dtype=np.float64)
         for name in ("edges", "mass", "confidence", "accuracy")
     )
     total = mass.sum(axis=0)
@@ -250,7 +252,7 @@ def _draw_reliability(panels: Sequence[tuple[str, Bins]]) -> Any:
 @house_style()
 def confusions(results: Sequence[Result]) -> ReportFigure | None:
     """Of each true class, where its windows went: a panel for each method, its runs added up, rows in percent."""
-    classes = list(dict.fromkeys(name for result in results for name in result.record["data"]["classes"]))
+    classes = list(dict.fromkeys(name for result in results for name in result.record.data.classes))
     unknown = {label for result in results for label in result.predictions.label if label} - set(classes)
     rows = [*classes, *sorted(unknown)]
     matrices: dict[str, Floats] = {}

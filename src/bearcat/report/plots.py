@@ -19,8 +19,8 @@ from bearcat.data.bearing import FAULT_LINES
 from bearcat.data.inputs import INPUTS, FaultOrders, Input, Physics, find_input
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.recording import Recording, Windows, cut, envelope_spectrum, spectrum
-from bearcat.diagnosis.evidence import FAULTS, MULTIPLES
-from bearcat.diagnosis.physical import DECIBELS, WORDS, PhysicalDiagnosis
+from bearcat.diagnosis.evidence import DECIBELS, FAULTS, MULTIPLES
+from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError
 from bearcat.report.drawing import PALETTE, WIDE, ReportFigure, empty_figure, house_style, shortened
 from bearcat.settings import to_text
@@ -182,18 +182,20 @@ def _same_scale(left: Axes, right: Axes) -> None:
 
 
 @house_style()
-def draw_evidence(diagnosis: PhysicalDiagnosis) -> ReportFigure:
+def draw_evidence(diagnosis: Diagnosis) -> ReportFigure:
     """Level over background by order; multiples of each fault's order dashed, sidebands of the likeliest dotted."""
-    drawing = empty_figure(WIDE, 2.9)
+    physics = diagnosis.physics
+    if physics is None or physics.evidence is None or physics.levels is None:
+        raise InputError(f"{diagnosis.recording}: there is no evidence of physics to draw; diagnose the file again")
+    evidence, drawing = physics.evidence, empty_figure(WIDE, 2.9)
     axis = drawing.subplots()
-    shown = diagnosis.evidence.faults[diagnosis.shown]
-    levels = DECIBELS * diagnosis.levels[shown.row]
-    orders = np.arange(levels.size) / diagnosis.turns
+    levels = DECIBELS * physics.levels[evidence.faults[physics.likeliest_fault].row]
+    orders = np.arange(levels.size) / physics.turns
     axis.plot(orders, levels, color="#444444", linewidth=0.7)
     highest = max(12.0, 1.35 * float(levels.max()))
-    for fault, found in diagnosis.evidence.faults.items():
+    for fault, found in evidence.faults.items():
         name, times, modulator = FAULTS[fault]
-        strong = fault == diagnosis.shown
+        strong = fault == physics.likeliest_fault
         for number, line in zip(MULTIPLES, found.lines, strict=True):
             place = number * found.order * found.scale
             axis.axvline(place, color=COLOURS[fault], linestyle=(0, (4, 2)), linewidth=0.9 if strong else 0.5, zorder=0)
@@ -204,16 +206,16 @@ def draw_evidence(diagnosis: PhysicalDiagnosis) -> ReportFigure:
                 backgroundcolor="#ffffffcc" if strong else "none",
             )  # fmt: skip
             if strong and modulator is not None:
-                side = 1.0 if modulator == "shaft" else diagnosis.evidence.cage
+                side = 1.0 if modulator == "shaft" else evidence.cage
                 for sign in (-1, 1):
                     at = (number * found.order + sign * side) * found.scale
                     axis.axvline(at, color=COLOURS[fault], linestyle=(0, (1, 1.5)), linewidth=0.7, zorder=0)
     axis.set(
         xlim=(0, orders[-1]), ylim=(min(-6.0, float(np.quantile(levels, 0.01))), highest),
-        xlabel=f"order (multiples of the shaft's {diagnosis.rpm / 60:.2f} Hz)", ylabel="level over background, dB",
+        xlabel=f"order (multiples of the shaft's {physics.rpm / 60:.2f} Hz)", ylabel="level above background, dB",
     )  # fmt: skip
-    low, high = diagnosis.band
-    title = f"{shortened(diagnosis.recording, 60)}: {diagnosis.answer}, {100 * diagnosis.confidence:.0f} %"
+    low, high = physics.band
+    title = f"{shortened(diagnosis.recording, 60)}: {physics.state}, {100 * physics.confidence:.0f} %"
     axis.set_title(f"{title}; envelope spectrum of {low / 1000:.3g}–{high / 1000:.3g} kHz", pad=12)
-    probabilities = ", ".join(f"{WORDS[state]} {100 * share:.0f} %" for state, share in diagnosis.probabilities.items())
-    return ReportFigure("evidence", title, f"{diagnosis.reason} ({probabilities})", drawing)
+    probabilities = ", ".join(f"{state} {100 * share:.0f} %" for state, share in physics.probabilities.items())
+    return ReportFigure("evidence", title, f"{physics.reason} ({probabilities})", drawing)

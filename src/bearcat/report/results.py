@@ -1,8 +1,7 @@
 """Finished runs for a report, read from their folders alone.
 
 A run's folder holds record.json, predictions.csv and curves.csv (docs/design.md); a report is made of many such
-folders, or of one. Nothing here needs torch: reports are made where nothing can be trained. The recipe in a
-record is read only here.
+folders, or of one. Nothing here needs torch: reports are made where nothing can be trained.
 
 >>> result = read_result(Path("bearcat-out"))
 >>> result.score("target", "accuracy")
@@ -14,7 +13,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -28,7 +27,7 @@ from bearcat.data.datasets.paderborn import CONDITIONS
 from bearcat.data.inputs import INPUTS
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Recipe
-from bearcat.storage import read_json
+from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
 
 Floats = NDArray[np.float64]
 BESIDE = "beside-"  # and a recipe's name: the folder of a run that `bearcat adapt` compares with
@@ -65,67 +64,30 @@ class Result:
     """One finished run."""
 
     cell: Cell
-    record: Mapping[str, Any]
+    record: Record
     folder: Path
 
     def score(self, domain: str, name: str) -> float | None:
         """A score of "source" or "target" as a fraction; None where there are no labels or no number."""
-        scores = self.record["scores"][domain]
-        return None if scores is None else scores[name]
-
-    @property
-    def estimates(self) -> Any:
-        return self.record["estimates"]
+        found: float | None = getattr(getattr(self.record.scores, domain), name, None)
+        return found
 
     @property
     def saved(self) -> Result:
         """The run whose model stands in this run's folder: itself, or the unadapted one beside it."""
-        place = (self.estimates.get("saved") or {}).get("folder", ".")
+        place = "." if self.record.saved is None else self.record.saved.folder
         return self if place == "." else read_result(self.folder / place)
 
     @cached_property
     def beside(self) -> list[Result]:
         """Finished runs in this run's folder that it is compared with, in the order of RECIPES."""
-        places = [place.parent for place in self.folder.glob(f"{BESIDE}*/record.json")]
+        places = [place.parent for place in self.folder.glob(f"{BESIDE}*/{RECORD}")]
         names = ordered_names(place.name.removeprefix(BESIDE) for place in places)
         return [read_result(self.folder / f"{BESIDE}{name}") for name in names]
 
     @property
-    def recipe(self) -> Any:
-        return self.record["settings"]["recipe"]
-
-    @property
     def adapts(self) -> bool:
-        """Whether the recipe uses the target at all; otherwise it is training on the source alone."""
-        parts = self.recipe["ingredients"]
-        return any(name != "standardise" or part["by"] == "domain" for name, part in parts.items())
-
-    @property
-    def calibrator(self) -> Any:
-        return self.recipe["calibration"]
-
-    @property
-    def temperature(self) -> float | None:
-        return (self.record["calibration"] or {}).get("temperature")
-
-    @property
-    def at_bound(self) -> bool:
-        """Whether calibration ended at the bound of its temperature."""
-        return bool((self.record["calibration"] or {}).get("at_bound"))
-
-    @property
-    def epochs(self) -> int:
-        return int(self.recipe["schedule"]["epochs"])
-
-    @property
-    def phases(self) -> dict[str, int]:
-        """When alignment (DA), pseudo-labels (PL) and calibration (cal) begin, as far as the recipe has them."""
-        found = {}
-        for sign, phase in (("DA", "alignment"), ("PL", "labels")):
-            parts = self.recipe["ingredients"].values()
-            if begins := [int(part["begins"]) for part in parts if part.get("phase") == phase]:
-                found[sign] = min(begins)
-        return found | ({"cal": int(self.recipe["schedule"]["calibrate_from"])} if self.calibrator else {})
+        return self.record.settings.adapts
 
     @cached_property
     def is_named_recipe(self) -> bool:
@@ -133,16 +95,12 @@ class Result:
         name = self.cell.method
         if name not in RECIPES or self.cell.input not in INPUTS:
             return False
-        return self.recipe in _recorded(name, RECIPES[name], self.cell.input, self.epochs)
-
-    @property
-    def seconds(self) -> float:
-        """What the run took: its share of the time of the runs that were trained together with it."""
-        return float(self.record["seconds"]) / int(self.record.get("stack", 1))
+        settings = self.record.settings
+        return settings.recipe in _recorded(name, RECIPES[name], self.cell.input, settings.epochs)
 
     @cached_property
     def predictions(self) -> Predictions:
-        with _rows(self.folder / "predictions.csv") as rows:
+        with _rows(self.folder / PREDICTIONS) as rows:
             recording, label, predicted = (tuple(row[n] for row in rows) for n in ("recording", "label", "predicted"))
             names = ("confidence", "confidence_uncalibrated")
             sure, plain = (np.array([float(row[name]) for row in rows]) for name in names)
@@ -152,7 +110,7 @@ class Result:
     @cached_property
     def curves(self) -> dict[str, Floats]:
         """Columns of curves.csv over epochs; nan where a number did not exist."""
-        with _rows(self.folder / "curves.csv") as rows:
+        with _rows(self.folder / CURVES) as rows:
             return {name: np.array([float(row[name] or "nan") for row in rows]) for name in (rows[0] if rows else ())}
 
 
@@ -174,23 +132,17 @@ class Missing:
 
 def read_result(folder: Path, method: str | None = None) -> Result:
     """The run in this folder; `method` is what the comparison calls it, else its recipe's name."""
-    path = folder / "record.json"
     try:
-        record = read_json(path)
-        settings = record["settings"]
-        task = f"{'+'.join(settings['source'])}→{settings['target']}"
-        task = task_words(task, settings.get("mix", {}).get("words", ""))
-        kind, method = settings["preparation"]["input"], method or settings["recipe"]["name"]
-        return Result(Cell(settings["data"]["name"], kind, task, method, record["seed"]), record, folder)
+        record = Record.read(folder)
     except FileNotFoundError as error:
-        raise InputError(f"{path}: does not exist; give the folder of a finished run") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: cannot be read as the record of a run ({type(error).__name__})") from error
-
-
-def task_words(task: str, mix: str) -> str:
-    """A task's name in tables, with what is special about its target's classes."""
-    return f"{task} ({mix})" if mix else task
+        raise InputError(f"{folder / RECORD}: does not exist; give the folder of a finished run") from error
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
+        raise InputError(f"{error}; train the run again") from error
+    settings = record.settings
+    cell = Cell(settings.dataset, settings.input, settings.task, method or settings.recipe_name, record.seed)
+    return Result(cell, record, folder)
 
 
 def ordered_methods(results: Sequence[Result]) -> tuple[str, ...]:

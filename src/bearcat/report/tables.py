@@ -94,12 +94,12 @@ def result_tables(results: Sequence[Result], missing: Sequence[Missing], decimal
 
 def _alarm_tables(group: _Group) -> list[Table]:
     """Balanced accuracy, false alarms and missed faults, where a class is called healthy."""
-    counted = [run for run in group.results if (run.record["scores"]["target"] or {}).get("false_alarms") is not None]
+    counted = [run for run in group.results if run.score("target", "false_alarms") is not None]
     if not counted:
         return []
 
     def mean(method: str, name: str) -> TableEntry:
-        scores = [run.record["scores"]["target"].get(name) for run in counted if run.cell.method == method]
+        scores = [run.score("target", name) for run in counted if run.cell.method == method]
         known = [score for score in scores if score is not None]
         return group.percent(sum(known) / len(known) if known else None)
 
@@ -154,7 +154,7 @@ class _Group:
             notes.append("Domains: " + ", ".join(f"{number} = {name}" for number, name in enumerate(CONDITIONS)) + ".")
         broken = [caveat for caveat in troubles(self.results) if caveat.kind in ("Failed", "Collapsed")]
         notes += [caveat.text for caveat in (*incomplete(self.results, self.missing), *broken)]
-        unlabelled = {run.cell for run in self.results if run.record["scores"]["target"] is None}
+        unlabelled = {run.cell for run in self.results if run.record.scores.target is None}
         if unlabelled:
             names = sorted({f"{cell.method} on {cell.task}" for cell in unlabelled})
             notes.append(f"Left out, since the target has no labels: {', '.join(names)}.")
@@ -304,11 +304,11 @@ def _published_tables(group: _Group, metric: str) -> list[Table]:
             ours.append([TableEntry(f"ours − {figures.label}"), *differences])
         rows += [[TableEntry(method), *row] for row in ours]
     runs = [run for run in runs if any(run.cell.method == method for method, _ in compared)]
-    splits = sorted({str(run.record["settings"]["split"]["scheme"]) for run in runs})
+    splits, epochs = (sorted({getattr(run.record.settings, name) for run in runs}) for name in ("split", "epochs"))
     note = (
         f"Ours: {_seeds_note(group, {key: cells[key] for key in compared}, group.tasks)} {'; '.join(cited)}.",
         "Averages are over the tasks that both have. No test compares the two: single runs are not published.",
-        f"Ours were trained for {', '.join(map(str, sorted({run.epochs for run in runs})))} epochs with the split"
+        f"Ours were trained for {', '.join(map(str, epochs))} epochs with the split"
         f" '{', '.join(splits)}'; published figures are of the split 'window' and 300 epochs.",
     )
     header = ("Method", "Figures", "Average", *(group.headings[task] for task in tasks))

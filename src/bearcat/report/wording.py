@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from bearcat.record import RunSettings
 from bearcat.report.drawing import file_name
 from bearcat.report.results import Result
 from bearcat.report.typeset import NOTHING, Table, TableEntry
@@ -26,21 +27,21 @@ def listed(names: Sequence[str]) -> str:
 def data_sentence(results: Sequence[Result]) -> str:
     """What the windows are; where runs differ, all there is."""
 
-    def every(value: Callable[[Mapping[str, Any]], object]) -> str:
-        return listed(list(dict.fromkeys(str(value(result.record["settings"])) for result in results)))
+    def every(value: Callable[[RunSettings], object]) -> str:
+        return listed(list(dict.fromkeys(str(value(result.record.settings)) for result in results)))
 
-    classes = list(dict.fromkeys(name for result in results for name in result.record["data"]["classes"]))
+    classes = list(dict.fromkeys(name for result in results for name in result.record.data.classes))
     return (
         f"Data: {results[0].cell.dataset}, {count(len(classes), 'class', 'classes')} ({', '.join(classes)}); windows of"
-        f" {every(lambda settings: settings['preparation']['length'])} samples as {results[0].cell.input} input, split"
-        f" by {every(lambda settings: settings['split']['scheme'])} with a test share of"
-        f" {every(lambda settings: format(settings['split']['test'], 'g'))}"
+        f" {every(lambda settings: settings.length)} samples as {results[0].cell.input} input, split"
+        f" by {every(lambda settings: settings.split)} with a test share of"
+        f" {every(lambda settings: format(settings.test_share, 'g'))}"
     )
 
 
 def windows_sentence(results: Sequence[Result]) -> str:
     def number(name: str) -> str:
-        numbers = [result.record["data"][name] for result in results]
+        numbers = [getattr(result.record.data, name) for result in results]
         return f"{min(numbers)}" if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
 
     return (
@@ -50,14 +51,14 @@ def windows_sentence(results: Sequence[Result]) -> str:
 
 
 def epochs_words(results: Sequence[Result]) -> str:
-    epochs = sorted({result.epochs for result in results})
+    epochs = sorted({result.record.settings.epochs for result in results})
     return f"{listed(list(map(str, epochs)))} {'epoch' if epochs == [1] else 'epochs'}"
 
 
 def settings_table(method: str, results: Sequence[Result]) -> Table:
     """Every setting of a method's runs, and what they were made with; where they differ, all the values."""
     mine = [result for result in results if result.cell.method == method]
-    settings = [flattened(result.record["settings"] | made_with(result)) for result in mine]
+    settings = [flattened(dict(result.record.settings.values) | made_with(result)) for result in mine]
     rows = []
     for name in dict.fromkeys(name for values in settings for name in values):
         values = dict.fromkeys(each.get(name, NOTHING) for each in settings)
@@ -67,8 +68,9 @@ def settings_table(method: str, results: Sequence[Result]) -> Table:
 
 def made_with(result: Result) -> dict[str, Any]:
     """Versions, device, precision and kernels of a run."""
-    hardware = {name: result.record[name] for name in ("device", "precision", "kernels") if name in result.record}
-    return {"versions": result.record["versions"]} | hardware
+    record = result.record
+    hardware = {"device": record.device, "precision": record.precision, "kernels": record.kernels}
+    return {"versions": record.versions} | {name: value for name, value in hardware.items() if value is not None}
 
 
 def flattened(settings: Mapping[str, Any], before: str = "") -> dict[str, str]:

@@ -1,171 +1,195 @@
-"""One adaptation from recordings to a folder of results: what `bearcat adapt` does.
+"""One adaptation from recordings to a folder of results: what `bearcat adapt` and `bearcat.adapt` do.
 
     OUT/
-      record.json, predictions.csv, curves.csv, run.json, reliability.png, model/      as in run.py
+      record.json, predictions.csv, curves.csv, run.json, reliability.png      as in run.py, of the recipe
+      model/                   the recommended model: the recipe's own, or its unadapted counterpart's
+      model-adapted/           the recipe's own model, where the unadapted one is recommended
       beside-RECIPE/           the same of recipes it is compared with; the unadapted counterpart always is
-      model-adapted/           the recipe's own model, where that of its unadapted counterpart is saved as model/
       report.html              all of it on one page
       checkpoint.safetensors   while training; an interrupted run goes on from it
 
->>> record = adapt(spec, Path("out"), torch.device("cpu"))
->>> record["estimates"]["saved"]["sentence"]
+record.json is written once, last, with the decision on the recommended model and its diagnoses of the target.
+
+>>> found = adapt(plan, Path("out"))
+>>> found.decision.action, found.recordings.summary
+('use', '14 recordings: 9 alarm, 5 ok.')
 """
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from bearcat.data import Catalogue, Entry, Task
-from bearcat.data.catalogue import find_domain
-from bearcat.data.datasets.folder import EMPTY, FolderEntry
-from bearcat.deploy.model import load_model, save_model
-from bearcat.diagnosis.physical import PhysicalDiagnosis, SecondOpinion, contradiction, state_of
-from bearcat.errors import InputError
-from bearcat.report.choices import choose_saved, compared
-from bearcat.report.results import BESIDE, read_result
-from bearcat.runs.record import amend_record, drawable
-from bearcat.runs.run import EXTRAS, run_stack
+from bearcat.data import Entry
+from bearcat.data.datasets.folder import FolderEntry
+from bearcat.data.recording import healthy_class
+from bearcat.deploy.model import Model, load_model, save_model
+from bearcat.diagnosis.physics import PhysicsEvidence, PhysicsWitness
+from bearcat.diagnosis.recording import Diagnoses
+from bearcat.record import RECORD, Record, SavedModel
+from bearcat.report.results import BESIDE
+from bearcat.runs.plan import Plan
+from bearcat.runs.record import claim, drawable
+from bearcat.runs.run import EXTRAS, FinishedRun, run_stack, train_stack, write_run
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.training.evaluate import EpochEnd
-
-# What `bearcat adapt` does without any option. The defects are small, so that there are mistakes to calibrate with.
-DEMONSTRATION = ["severities=0.15,0.5", "faults=inner,outer"]
-DEMONSTRATION_SENTENCE = "Simulated bearings (healthy; inner and outer race, defects of 0.15 and 0.5 mm), to see it."
-
-FEWEST_OPINIONS = 2  # recordings on which the bearing's orders speak, from which on they may outvote a model
-OUTVOTED = (
-    "Do not use this model: the bearing's orders name other faults on most of the target's recordings; diagnose those"
-    " from physics (bearcat diagnose)."
-)
+from bearcat.trust.decision import Decision, ModelEvidence, choose_model, decide
 
 Bar = Callable[[str, int], AbstractContextManager[Callable[[EpochEnd], None] | None]]  # of a recipe and its epochs
+CHECKPOINT = "checkpoint.safetensors"
 
 
-def choose_task(catalogue: Catalogue, source: Sequence[str], target: str | None) -> Task:
-    """The task between the named domains, or between the first two where no names are given."""
-    if len(catalogue.domains) < 2 and not (source and target):
-        raise InputError(f"adapting needs two domains, and there is {', '.join(catalogue.domains) or 'none'}")
-    sources = tuple(dict.fromkeys(_source(name, catalogue) for name in source)) or catalogue.domains[:1]
-    if target is not None:
-        return Task(sources, _domain(target, catalogue))
-    left = [domain for domain in catalogue.domains if domain not in sources]
-    if not left:
-        raise InputError("every domain is a source; leave one of them for the target")
-    return Task(sources, left[0])
+@dataclass(frozen=True, eq=False)
+class Adaptation:
+    """A finished adaptation: its folder, its record (docs/record.md), the runs beside it, and what to be warned of."""
+
+    folder: Path
+    record: Record
+    beside: Mapping[str, Record]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def model(self) -> Path:
+        """The recommended model's folder, for `diagnose`, `bearcat predict` and `bearcat serve`."""
+        return self.folder / "model"
+
+    @property
+    def decision(self) -> Decision:
+        """What to do with that model, and why."""
+        return self.record.decision
+
+    @property
+    def recordings(self) -> Diagnoses:
+        """The target's recordings, as that model and physics diagnose them."""
+        return Diagnoses(self.record.recordings)
+
+    @property
+    def runs(self) -> tuple[tuple[str, Record], ...]:
+        """All runs by recipe, the adaptation's own last."""
+        return (*self.beside.items(), (self.record.settings.recipe_name, self.record))
+
+    @property
+    def sentences(self) -> list[str]:
+        """Whether it adapted, and which model is in `model`."""
+        return [text for text in (self.record.adaptation_sentence, self.record.saved_sentence) if text]
+
+    def to_frame(self) -> Any:
+        """The target's recordings as a pandas data frame."""
+        return self.recordings.to_frame()
+
+    def __repr__(self) -> str:
+        settings = self.record.settings
+        title = f"{' and '.join(settings.sources)} → {settings.target} by {settings.recipe_name}"
+        lines = [repr(self.recordings), self.decision.sentence, *self.sentences, title]
+        lines += [f"warning: {warning}" for warning in self.warnings]
+        return "\n".join([*lines, f"model: {self.model}; page: {self.folder / 'report.html'}"])
 
 
-def _source(name: str, catalogue: Catalogue) -> str:
-    try:
-        return _domain(name, catalogue)
-    except InputError as error:
-        parts = [part.strip() for part in name.split(",") if part.strip()]
-        if len(parts) < 2:
-            raise
-        repeated = " ".join(f"--source {part}" for part in parts)
-        raise InputError(f"unknown domain '{name}'; for several sources repeat the option: {repeated}") from error
+def adapt(plan: Plan, out: Path, bar: Bar = lambda *_: nullcontext(), track: str | None = None) -> Adaptation:
+    """Trains, evaluates, decides and writes everything into OUT. What is finished is not run again.
 
-
-def _domain(name: str, catalogue: Catalogue) -> str:
-    if f"{name}: {EMPTY}" in catalogue.notes:
-        raise InputError(f"the domain '{name}' has no recordings; put some into its folder or choose another")
-    return find_domain(name, catalogue.domains)
-
-
-def adapt(
-    spec: RunSpec,
-    out: Path,
-    device: torch.device,
-    bar: Bar = lambda *_: nullcontext(),
-    beside: Sequence[RunSpec] = (),
-    track: str | None = None,
-    library: Library | None = None,
-) -> dict[str, Any]:
-    """Trains, evaluates and writes everything into OUT; returns the record. What is finished is not run again.
-
-    The recipe's unadapted counterpart is trained too, unless the recipe is that, or kept it; the model of one of the
-    two is saved (`choose_saved`). `beside` are further runs to compare with.
+    The recipe's unadapted counterpart is trained too, unless the recipe is that, or did not adapt; one of the two
+    models is recommended (trust/decision.py).
     """
-    library = library or Library()
+    spec = plan.library.identified(plan.spec)
     keep = EXTRAS if drawable() else ("model",)
-
-    def trained(run: RunSpec, folder: Path) -> dict[str, Any]:
-        checkpoint = folder / "checkpoint.safetensors"
-        with bar(run.recipe_name, run.recipe.schedule.epochs) as progress:
-            (record,) = run_stack(
-                [run], [folder], device, progress, checkpoint, keep=keep, library=library, track=track
-            )
-        checkpoint.unlink(missing_ok=True)
-        return record
-
-    record = trained(spec, out)
-    name, recipe = spec.recipe.unadapted()
-    others = {other.recipe_name: other for other in beside if other.recipe_name != spec.recipe_name}
-    finding = record["estimates"]["shares"].get("finding", {"adapted": True})
-    compares = spec.recipe.adapts and bool(finding["adapted"])
-    if compares or name in others:
-        others[name] = replace(spec, recipe_name=name, recipe=recipe)
-    for other in others.values():
-        trained(other, out / f"{BESIDE}{other.recipe_name}")
-
-    result = read_result(out)
-    saved = choose_saved(result, read_result(out / f"{BESIDE}{name}") if compares else None)
-    if saved["folder"] != ".":
-        _exchange_model(out, out / saved["folder"])
-    found: dict[str, Any] = {"beside": compared(result, result.beside)} if result.beside else {}
-    if record["estimates"].get("saved") == saved:
-        record = amend_record(out, found)
+    if (out / RECORD).exists():
+        claim(out, spec)
+        record = Record.read(out)
+        places = {place.parent for place in out.glob(f"{BESIDE}*/{RECORD}")}
+        beside = {place.name.removeprefix(BESIDE): Record.read(place) for place in places}
     else:
-        rows, opinion = second_opinion(spec, read_result(out / saved["folder"]).record["recordings"], library)
-        if opinion and opinion["contradicted"]:
-            refused = {}
-            if outvoted(opinion):
-                verdict = str(read_result(out / saved["folder"]).estimates["verdict"])
-                verdict = verdict.removeprefix(f"{OUTVOTED} ")  # of an adaptation that was interrupted here
-                refused = {"decision": "do not use", "verdict": f"{OUTVOTED} {verdict}"}
-                amend_record(out / saved["folder"], refused)
-            _annotate(out / "model", opinion["sentence"], refused.get("verdict"))
-            found |= refused
-        found |= {"saved": saved} | ({"second_opinion": opinion} if opinion else {})
-        record = amend_record(out, found, recordings=rows)
-    if drawable():
+        record, beside = _train(plan, spec, out, bar, track, keep)
+    named = {other: beside[other] for other in sorted(beside)}
+    if drawable() and not (out / "report.html").exists():
         from bearcat.report.run_page import write_run_page
 
         write_run_page(out)
-    return record
+    (out / CHECKPOINT).unlink(missing_ok=True)
+    warnings = (*plan.warnings, *(text for text in record.warnings if text not in plan.warnings))
+    return Adaptation(out, record, named, warnings)
 
 
-def _exchange_model(out: Path, folder: Path) -> None:
-    """Puts the model of the run in `folder` in the place of the recipe's own, which is kept under another name."""
-    model, own, half = out / "model", out / "model-adapted", out / ".model"
-    if not own.exists():
-        model.rename(own)
-    if not model.exists():
-        shutil.copytree(folder / "model", half, dirs_exist_ok=True)
-        half.rename(model)
+def _train(
+    plan: Plan, spec: RunSpec, out: Path, bar: Bar, track: str | None, keep: tuple[str, ...]
+) -> tuple[Record, dict[str, Record]]:
+    """Trains the run and those beside it, decides, and writes the folders; the run's own record last."""
+    library, physics = plan.library, dict[str, PhysicsEvidence | None]()
+    library.observe(spec, lambda recording: physics.setdefault(recording.origin, look(recording)))
+    with bar(spec.recipe_name, spec.recipe.schedule.epochs) as progress:
+        checkpoint = out / CHECKPOINT
+        (own,) = train_stack([spec], [out], plan.device, progress, checkpoint, library=library, track=track, keep=keep)
+    finding = own.record.adaptation
+    name, recipe = spec.recipe.unadapted()
+    others = {other.recipe_name: other for other in plan.beside}
+    compares = spec.recipe.adapts and (finding is None or bool(finding["adapted"]))
+    if compares or name in others:
+        others[name] = replace(spec, recipe_name=name, recipe=recipe)
+    beside = dict[str, Record]()
+    for other in others.values():
+        folder = out / f"{BESIDE}{other.recipe_name}"
+        with bar(other.recipe_name, other.recipe.schedule.epochs) as progress:
+            (beside[other.recipe_name],) = run_stack(
+                [other], [folder], plan.device, progress, folder / CHECKPOINT, keep=keep, library=library, track=track
+            )
+        (folder / CHECKPOINT).unlink(missing_ok=True)
+    supported = bool(finding["adapted"]) if finding is not None else None
+    unadapted = beside[name] if compares else None
+    if unadapted is None:
+        choice = choose_model(spec.recipe_name, own.record.evidence, None, supported)
+    else:
+        agreement = own.record.agreement, unadapted.agreement
+        choice = choose_model(spec.recipe_name, own.record.evidence, unadapted.evidence, supported, agreement)
+    unadapted = None if choice.adapted else unadapted
+    chosen, place = (own.record, ".") if unadapted is None else (unadapted, f"{BESIDE}{name}")
+    diagnoses = _with_physics(spec, Diagnoses(chosen.recordings), physics, library)
+    evidence = _with_diagnoses(chosen.evidence, diagnoses, own.record.data.classes)
+    decision = decide(evidence)
+    saved = SavedModel(chosen.settings.recipe_name, chosen.settings.adapts and choice.adapted, place, choice.reason)
+    record = replace(
+        own.record,
+        decision=decision,
+        evidence=evidence,
+        saved=saved,
+        recordings=tuple(each.decided(decision.action) for each in diagnoses),
+    )
+    model = own.model
+    if unadapted is not None and model is not None:
+        save_model(out / "model-adapted", model)
+        model = load_model(out / place / "model")
+    write_run(out, FinishedRun(record, model and decided_model(model, decision), own.predictions, own.curves), keep)
+    return record, beside
 
 
-def outvoted(opinion: dict[str, Any]) -> bool:
-    """Whether the bearing's orders name a fault that the model does not on most recordings on which they speak.
-
-    That they show no fault does not count: a fault may have no line.
-    """
-    named = [found for found in opinion["contradicted"] if found["physics"] != "healthy"]
-    return 2 * len(named) > int(opinion["recordings"]) >= FEWEST_OPINIONS
+def decided_model(model: Model, decision: Decision) -> Model:
+    """The model with this decision in what it says of itself."""
+    return replace(model, metadata={**model.metadata, "decision": decision.to_dict()})
 
 
-def _annotate(folder: Path, caution: str, refusal: str | None) -> None:
-    """Adds a sentence to what the saved model says of itself, and that it is not to be used where it is not."""
-    model = load_model(folder)
-    cautions = [*model.cautions, *([] if caution in model.cautions else [caution])]
-    metadata = {**model.metadata, "cautions": cautions, "refusal": refusal or model.refusal}
-    save_model(folder, replace(model, metadata=metadata))
+def _with_diagnoses(evidence: ModelEvidence, diagnoses: Diagnoses, classes: tuple[str, ...]) -> ModelEvidence:
+    """The evidence with what the target's recordings add to it."""
+    healthy = healthy_class(classes)
+    faulty = None if healthy is None else sum(each.label != healthy for each in diagnoses)
+    return replace(evidence, physics=diagnoses.physics_check, recordings=len(diagnoses), faulty=faulty)
+
+
+def _with_physics(
+    spec: RunSpec, diagnoses: Diagnoses, known: Mapping[str, PhysicsEvidence | None], library: Library
+) -> Diagnoses:
+    """The diagnoses with what physics says of each recording, of files that were not read for their windows too."""
+    entries = {
+        entry.origin: entry
+        for entry in library.catalogue(spec.dataset).entries
+        if entry.domain == spec.task.target and entry.origin not in known and _may_be_known(entry)
+    }
+    found = dict(known)
+    for each in diagnoses:
+        if each.recording in entries:
+            found[each.recording] = look(entries[each.recording].read())
+    return Diagnoses(replace(each, physics=found.get(each.recording)) for each in diagnoses)
 
 
 def _may_be_known(entry: Entry) -> bool:
@@ -173,49 +197,11 @@ def _may_be_known(entry: Entry) -> bool:
     return not isinstance(entry, FolderEntry) or (entry.row.bearing is not None and entry.row.rpm is not None)
 
 
-def second_opinion(
-    spec: RunSpec, rows: Sequence[dict[str, Any]], library: Library
-) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """The diagnosed recordings, each with the line in its envelope spectrum; and what the bearing's orders say of them.
-
-    `line` and `physics` are None where speed or bearing are not known; the opinion is None where no recording's are,
-    or no class is a state of a bearing.
-    """
-    entries = {
-        entry.origin: entry
-        for entry in library.catalogue(spec.dataset).entries
-        if entry.domain == spec.task.target and _may_be_known(entry)
-    }
-    found, compared, contradicted = [], 0, []
-    for row in rows:
-        physical = _physical(entries[row["recording"]]) if row["recording"] in entries else None
-        nearest = row["nearest"]
-        line, physics = (None, None) if physical is None else (physical.line(nearest), physical.answer)
-        doubt = contradiction(physical, nearest)
-        found.append(row | {"line": line, "physics": physics, "contradiction": doubt})
-        compared += physical is not None and physical.state is not None and state_of(nearest) is not None
-        if physical is not None and doubt:
-            reason = {"physics": physical.answer, "confidence": physical.confidence, "reason": physical.reason}
-            contradicted.append({"recording": row["recording"], "model": nearest, **reason})
-    if not compared:
-        return found, None
-    sentence = f"The bearing's orders agree with the model on all {compared} target recordings that they tell."
-    if contradicted:
-        first = contradicted[0]
-        said = "show no fault" if first["physics"] == "healthy" else f"say {first['physics']}"
-        sentence = (
-            f"The bearing's orders contradict the model on {len(contradicted)} of {compared} target recordings, such as"
-            f" {first['recording']}: the model says '{first['model']}', they {said}: {first['reason']}."
-        )
-    return found, {"recordings": compared, "contradicted": contradicted, "sentence": sentence}
-
-
-def _physical(entry: Entry) -> PhysicalDiagnosis | None:
-    """The diagnosis from physics; None where the speed varies, or anything it needs is not known."""
-    recording = entry.read()
+def look(recording: Any) -> PhysicsEvidence | None:
+    """What physics says of a recording; None where its speed varies, or anything it needs is not known."""
     if recording.speed is not None:
         return None
-    second = SecondOpinion(entry.origin, recording.rate, recording.rpm, recording.bearing)
-    for _ in second.observe([recording.signal]):
+    witness = PhysicsWitness(recording.origin, recording.rate, recording.rpm, recording.bearing)
+    for _ in witness.observe([recording.signal]):
         pass
-    return second.diagnosis()
+    return witness.finish()

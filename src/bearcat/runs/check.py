@@ -1,6 +1,6 @@
 """What labels of some target recordings say of a finished run: `bearcat check RUN --labels FILE`.
 
->>> check_run(Path("bearcat-out"), {"pump-B/07.wav": "healthy"})["verdict"]
+>>> check_run(Path("bearcat-out"), {"pump-B/07.wav": "healthy"}).decision.sentence
 """
 
 from __future__ import annotations
@@ -8,37 +8,26 @@ from __future__ import annotations
 import csv
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from bearcat.calibration import Calibration
-from bearcat.calibration.arrays import read
+from bearcat.calibration.evidence import read
 from bearcat.calibration.scaling import updated_temperature
-from bearcat.deploy.model import Model, load_model, save_model
+from bearcat.deploy.model import load_model, save_model
+from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError, suggest
+from bearcat.record import PREDICTIONS, LabelledRecordings, Record
 from bearcat.report.results import Predictions, read_result
-from bearcat.runs.record import (
-    PREDICTIONS,
-    amend_record,
-    drawable,
-    log_probabilities_text,
-    read_record,
-    write_predictions,
-    write_record,
-)
-from bearcat.trust.accuracy import LEVEL, Estimate
-from bearcat.trust.pooling import diagnose, tally
-from bearcat.trust.shares import binomial_interval
-from bearcat.trust.verdict import GOOD, SAFE, recorded_range
+from bearcat.runs.adapt import decided_model
+from bearcat.runs.record import drawable
+from bearcat.trust.decision import ENOUGH, LabelCheck, decide
 
 PRIOR_SPREAD = math.log(2)  # of the logarithm of the temperature, before there are labels
-ENOUGH = 3  # recordings, all of them right, that confirm an estimate
 
 
 def read_labels(path: Path) -> dict[str, str]:
@@ -53,147 +42,80 @@ def read_labels(path: Path) -> dict[str, str]:
     return {str(row["recording"]): str(row["label"]) for row in rows}
 
 
-def check_run(folder: Path, labels: Mapping[str, str]) -> dict[str, Any]:
-    """Compares the run with these labels, writes estimate, calibration, decision and verdict into its record and
-    model; returns the entry. `labels` are all that are known: those of an earlier check are forgotten.
+def check_run(folder: Path, labels: Mapping[str, str]) -> Record:
+    """Compares the recommended model with these labels; decides anew, and recalibrates the model and its diagnoses.
 
-    Of the two runs of `bearcat adapt` it is the one whose model was saved. The recordings need not be drawn at random:
-    those named by the verdict are the doubtful ones, so the interval is a cautious one for the others.
+    `labels` are all that are known: those of an earlier check are forgotten. The recordings need not be drawn at
+    random: those that the decision asks for are the uncertain ones, so the interval is a cautious one for the others.
+    Tables of the training run stay as they are.
     """
-    run, result = folder, read_result(folder).saved
-    folder, record = result.folder, read_record(result.folder)
-    classes, predictions = record["data"]["classes"], result.predictions
+    result = read_result(folder)
+    record, predictions = result.record, result.saved.predictions
     if not predictions.log_probabilities.shape[1]:
         raise InputError(f"{folder / PREDICTIONS}: has no log_probabilities to calibrate with; train the run again")
-    unlabelled = {"temperature_factor": 1.0, "before": record["estimates"]["decision"]}
-    checked = record["estimates"].get("labelled", unlabelled)
-    earlier, before = checked["temperature_factor"], checked["before"]
-    if earlier != 1:  # labels of an earlier check are to be counted once: back to what the run itself said
-        spread = _scaled(predictions.log_probabilities, 1 / earlier)
-        predictions = replace(predictions, log_probabilities=spread, confidence=np.exp(spread.max(axis=1)))
-    diagnosed: dict[str, Counter[str]] = {}
-    for name, predicted in zip(predictions.recording, predictions.predicted, strict=True):
-        diagnosed.setdefault(name, Counter())[predicted] += 1
+    found = {each.recording: each for each in record.recordings}
+    truth = _named(labels, list(found), record.data.classes)
+    right = sum(found[name].nearest == label for name, label in truth.items())
+    counted = LabelCheck(len(truth), right, len(set(truth.values())))
+    evidence = replace(record.evidence, labels=counted)
+    decision = decide(evidence)
+    earlier = 1.0 if record.labelled is None else record.labelled.temperature_factor
+    factor = _temperature_factor(predictions, truth, record.data.classes)
+    recordings = tuple(each.tempered(factor / earlier).decided(decision.action) for each in record.recordings)
+    labelled = LabelledRecordings(
+        len(truth), right, factor,
+        _mean_confidence(each.tempered(1 / earlier) for each in record.recordings if each.recording in truth),
+        _mean_confidence(each for each in recordings if each.recording in truth),
+    )  # fmt: skip
+    if (folder / "model").is_dir():
+        model = load_model(folder / "model")
+        change = factor / float(model.metadata.get("temperature_factor", 1.0))  # a check may have been interrupted here
+        before = model.calibration or Calibration.identity(1, len(model.classes))
+        after = replace(
+            before, scale=before.scale / change, bias=before.bias / change, at_bound=torch.zeros_like(before.at_bound)
+        )
+        metadata = {**model.metadata, "temperature_factor": factor}
+        model = replace(model, calibration=after, calibrator=model.calibrator or "Temperature", metadata=metadata)
+        save_model(folder / "model", decided_model(model, decision))
+    record = replace(record, evidence=evidence, decision=decision, recordings=recordings, labelled=labelled)
+    record.write(folder)
+    if drawable():
+        from bearcat.report.run_page import write_run_page
+
+        write_run_page(folder)
+    return record
+
+
+def _named(labels: Mapping[str, str], recordings: Sequence[str], classes: Sequence[str]) -> dict[str, str]:
+    """The labels by the recordings' full names."""
     truth = {}
     for name, label in labels.items():
         if label not in classes:
             raise InputError(f"{name}: label '{label}' is no class of the model{suggest(label, classes)}")
-        found = [recording for recording in diagnosed if recording == name or recording.endswith(f"/{name}")]
+        found = [recording for recording in recordings if recording == name or recording.endswith(f"/{name}")]
         if len(found) != 1:
-            problem = "has no windows in the run's predictions" if not found else "names several recordings"
-            raise InputError(f"{name}: {problem}{suggest(name, list(diagnosed))}")
+            problem = "is no recording of the run" if not found else "names several recordings"
+            raise InputError(f"{name}: {problem}{suggest(name, recordings)}")
         truth[found[0]] = label
-    right = [name for name, label in truth.items() if diagnosed[name].most_common(1)[0][0] == label]
-    low, high = binomial_interval(len(right), len(truth))
-    known = [number for number, name in enumerate(predictions.recording) if name in truth]
-    hits = [predictions.predicted[number] == truth[predictions.recording[number]] for number in known]
-    share, confidence = float(np.mean(hits)), float(np.mean(predictions.confidence[known]))
-    left = [name for name in record["estimates"]["doubtful_recordings"] if name not in truth]
-    found_rate = Estimate(len(right) / len(truth), low, high)
-    choice = _decision(found_rate, list(truth.values()), recorded_range(record), before)
-    factor = _temperature_factor(predictions, truth, classes)
-    rows_written, updated = _cooled(folder, predictions, factor, truth)
-    entry = {
-        "recordings": len(truth), "right": len(right), "low": low, "high": high, "windows_right": share,
-        "mean_confidence": confidence, "decision": choice, "temperature_factor": factor, "before": before,
-        "mean_confidence_updated": updated,
-    }  # fmt: skip
-    was = record["calibration"] or {"temperature": 1.0}
-    temperature = None if was["temperature"] is None else factor / earlier * was["temperature"]
-    record["calibration"] = {**was, "temperature": temperature, "at_bound": False, "labelled": len(truth)}
-    entry["verdict"] = _verdict(entry, left)
-    record["estimates"] |= {"labelled": entry, "decision": choice, "verdict": entry["verdict"]}
-    model = _updated_model(run / "model", record, predictions, factor)
-    write_predictions(folder / PREDICTIONS, rows_written)
-    write_record(folder, record)
-    if folder != run:  # whose record has the same diagnoses, with the lines that support them
-        sure = {row["recording"]: {"confidence": row["confidence"]} for row in record["recordings"]}
-        rows = [row | sure[row["recording"]] for row in read_record(run)["recordings"]]
-        amend_record(run, {"decision": choice, "verdict": entry["verdict"]}, recordings=rows)
-    if model is not None:
-        save_model(run / "model", model)
-    if drawable():
-        from bearcat.report.run_page import write_run_page
+    return truth
 
-        write_run_page(run)
-    return entry
+
+def _mean_confidence(diagnoses: Iterable[Diagnosis]) -> float:
+    return float(np.mean([each.confidence for each in diagnoses]))
 
 
 def _temperature_factor(predictions: Predictions, truth: Mapping[str, str], classes: Sequence[str]) -> float:
     """What the temperature is multiplied by, so that confidences on the labelled recordings are as good as they can be.
 
     The run's own calibration is the prior: a factor of two either way is as likely as not to be exceeded once in three
-    times. A recording counts once, however many windows it has: they are no independent evidence.
+    times. A recording counts once, however many windows it has: they are no independent evidence. A few labels, or
+    labels of one class, make nothing surer: that a fault was recognised says nothing of how sure "healthy" is.
     """
     windows = Counter(predictions.recording)
     labels = [classes.index(truth[name]) if name in truth else 0 for name in predictions.recording]
     weight = [1 / windows[name] if name in truth else 0.0 for name in predictions.recording]
+    if not any(weight):
+        return 1.0
     sample = read(predictions.log_probabilities, np.array(labels), np.array(weight))
-    return float(updated_temperature(sample, PRIOR_SPREAD)[0])
-
-
-def _cooled(
-    folder: Path, predictions: Predictions, factor: float, truth: Mapping[str, str]
-) -> tuple[list[dict[str, str]], float]:
-    """The rows of the predictions with another temperature, and the labelled windows' confidence with it."""
-    spread = _scaled(predictions.log_probabilities, factor)
-    confidence = np.exp(spread.max(axis=1))
-    with (folder / PREDICTIONS).open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    for row, sure, values in zip(rows, confidence, spread, strict=True):
-        row |= {"confidence": f"{sure:.6f}", "log_probabilities": log_probabilities_text(values)}
-    return rows, float(confidence[[name in truth for name in predictions.recording]].mean())
-
-
-def _scaled(log_probabilities: NDArray[Any], factor: float) -> NDArray[Any]:
-    values = log_probabilities / factor
-    return np.asarray(values - np.logaddexp.reduce(values, axis=1, keepdims=True))
-
-
-def _updated_model(folder: Path, record: dict[str, Any], predictions: Predictions, factor: float) -> Model | None:
-    """The saved model with what it now says of itself and its calibration; the record's diagnoses follow it.
-
-    The factor that its temperature has is kept in it, so that a check that was interrupted can be repeated.
-    """
-    if not folder.is_dir():
-        return None
-    model, estimates = load_model(folder), record["estimates"]
-    said = model.metadata.get("estimates", {})
-    metadata = {
-        **model.metadata,
-        "refusal": estimates["verdict"] if estimates["decision"] == "do not use" else None,
-        "estimates": {**said, "verdict": estimates["verdict"], "temperature_factor": factor},
-    }
-    before = model.calibration or Calibration.identity(1, len(model.classes))
-    change = factor / said.get("temperature_factor", 1.0)
-    after = replace(
-        before, scale=before.scale / change, bias=before.bias / change, at_bound=torch.zeros_like(before.at_bound)
-    )
-    spread, of = _scaled(predictions.log_probabilities, factor), np.array(predictions.recording)
-    for row in record.get("recordings", []):
-        if (members := of == row["recording"]).any():  # by its test windows: the others are not kept
-            row["confidence"] = diagnose(tally(spread[members]), model.pooled_temperature).confidence
-    return replace(model, calibration=after, calibrator=model.calibrator or "Temperature", metadata=metadata)
-
-
-def _decision(found: Estimate, labels: Sequence[str], earlier: Estimate | None, before: str) -> str:
-    """`before` is what the run itself said: a model that it forbids is not cleared by labels of one class."""
-    if found.high < SAFE or (before == "do not use" and (found.low < SAFE or len(set(labels)) < 2)):
-        return "do not use"
-    confirmed = found.value == 1 and len(labels) >= ENOUGH and earlier is not None and earlier.value >= GOOD
-    return "use" if found.low >= SAFE or confirmed else "check"
-
-
-def _verdict(entry: Mapping[str, Any], left: list[str]) -> str:
-    first = {
-        "use": "Use it.",
-        "check": f"Label more recordings{', such as ' + ', '.join(left) if left else ''}.",
-        "do not use": "Do not use it.",
-    }[entry["decision"]]
-    return (
-        f"{first} {entry['right']} of {entry['recordings']} labelled recordings are diagnosed rightly"
-        f" ({100 * entry['low']:.0f} to {100 * entry['high']:.0f} % of such recordings, exact {100 * LEVEL:.0f} %"
-        f" interval); {100 * entry['windows_right']:.0f} % of their windows are right, with a mean confidence of"
-        f" {100 * entry['mean_confidence']:.0f} % ({100 * entry['mean_confidence_updated']:.0f} % after the calibration"
-        " was updated with these labels)."
-    )
+    factor = float(updated_temperature(sample, PRIOR_SPREAD)[0])
+    return factor if len(truth) >= ENOUGH and len(set(truth.values())) > 1 else max(factor, 1.0)

@@ -33,8 +33,8 @@ from bearcat.data.tasks import TrainingData
 from bearcat.errors import InputError
 from bearcat.methods.recipe import Recipe
 from bearcat.models.encoders import ENCODERS, find_encoder
+from bearcat.record import CURVES, PREDICTIONS, RECORD, SPEC
 from bearcat.runs.execute import Execution, Listener, TimeUp, complete, disk_sentence, error_sentence, hand_out
-from bearcat.runs.record import CURVES, PREDICTIONS, RECORD, SPEC
 from bearcat.runs.spec import RunSpec
 from bearcat.runs.store import CHECKPOINT, Store, open_store
 from bearcat.settings import find_name

@@ -1,11 +1,9 @@
-"""The record of a run: what it says, how it is sealed, and how it is read back.
+"""The folder of a run: whose it is, the table of predictions, and the record of what was evaluated.
 
-record.json is written last and marks a run as finished. It carries checksums of itself and of the tables beside it, so
-that a damaged folder is noticed. run.json says which run a folder belongs to, so that another does not overwrite it.
+run.json says which run a folder belongs to, so that another does not overwrite it.
 
 >>> claim(folder, spec)
->>> write_record(folder, make_record(spec, split, evaluation, trained, device, seconds=12.5))
->>> read_record(folder)["scores"]["target"]["accuracy"]
+>>> make_record(spec, split, evaluation, trained, device, seconds=12.5).write(folder)
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import io
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,15 +25,27 @@ from numpy.typing import NDArray
 import bearcat
 from bearcat.calibration import Calibration
 from bearcat.data import SplitTask
-from bearcat.data.recording import healthy_class
 from bearcat.errors import InputError
+from bearcat.methods.ingredient import Finding
+from bearcat.record import (
+    RECORD,
+    SPEC,
+    CheckedEstimates,
+    DataSizes,
+    Estimates,
+    FittedCalibration,
+    Record,
+    Reliability,
+    RunSettings,
+    Scores,
+)
 from bearcat.report.results import BESIDE
 from bearcat.runs.spec import RunSpec
-from bearcat.storage import digest, read_json, write_atomically
+from bearcat.storage import read_json, write_atomically
 from bearcat.training.estimates import RunEstimates
 from bearcat.training.loop import RESULT_VERSION, Trained
+from bearcat.trust.decision import decide
 
-RECORD, PREDICTIONS, CURVES, SPEC = "record.json", "predictions.csv", "curves.csv", "run.json"
 OWN = (BESIDE, f".{SPEC}")  # may stand in a folder that no run has claimed: comparisons of `adapt`, interrupted claims
 COLUMNS = ("recording", "start", "label", "predicted", "confidence", "confidence_uncalibrated", "log_probabilities")
 
@@ -53,7 +63,8 @@ class Evaluation:
     scores: dict[str, dict[str, float | None] | None]  # of "source" and "target"; None without labels
     reliability: dict[str, dict[str, Any] | None]  # what a reliability diagram draws, likewise
     trust: RunEstimates
-    shares: dict[str, Any]  # of the target's classes, estimated, and whether adaptation was used
+    finding: Finding | None  # of the recipe in the recordings, before training
+    unknown: list[int]  # recordings of the target that were found to match no class of the source
 
 
 def claim(folder: Path, spec: RunSpec) -> None:
@@ -86,64 +97,59 @@ def _owner(note: Path) -> str | None:
 
 def make_record(
     spec: RunSpec, split: SplitTask, evaluation: Evaluation, trained: Trained, device: torch.device, seconds: float
-) -> dict[str, Any]:
-    """Everything that is known of a finished run, as plain values. `seconds` are those of the whole stack."""
+) -> Record:
+    """Everything that is known of a finished run. `seconds` are those of the whole stack."""
     training, calibration = split.training, evaluation.calibration
     predicted = np.bincount(evaluation.target.argmax(axis=1), minlength=len(training.classes))
     never = [name for name, windows in zip(training.classes, predicted.tolist(), strict=True) if windows == 0]
-    alone = training.classes[int(predicted.argmax())] if int((predicted > 0).sum()) == 1 else None
-    several = len(np.unique(split.held_back.target_test.recording)) > 1  # one faulty machine has one class
-    collapsed = alone is not None and alone != healthy_class(training.classes) and several
-    unseen = [] if alone is not None else never
-    warnings = [*spec.warnings, *(f"class '{name}' is never predicted on the target" for name in unseen)]
+    evidence, warnings = evaluation.trust.evidence, list(spec.warnings)
     if not evaluation.finite:
         warnings.append("the loss turned NaN or infinite; the run was stopped there and its numbers mean nothing")
-    if collapsed:
-        warnings.append("the predictions on the target collapsed to one class")
-    elif alone is not None:
-        warnings.append(f"every window of the target is called {alone}")
     fitted = None
     if calibration is not None:
         temperature, at_bound = float(calibration.temperature[0]), bool(calibration.at_bound[0])
-        fitted = {"temperature": temperature if np.isfinite(temperature) else None, "at_bound": at_bound}
-        if evaluation.source_temperature is not None:
-            fitted["source_temperature"] = evaluation.source_temperature
+        known = temperature if np.isfinite(temperature) else None
+        fitted = FittedCalibration(known, at_bound, evaluation.source_temperature)
         if at_bound:
             warnings.append(describe_bound(temperature))
-    return {
-        "scores": evaluation.scores,
-        "estimates": evaluation.trust.estimates | {"shares": evaluation.shares},
-        "estimates_checked": evaluation.trust.checked,
-        "calibration": fitted,
-        "reliability": evaluation.reliability,
-        "failed": not evaluation.finite,
-        "collapsed": collapsed,
-        "never_predicted": never,
-        "warnings": warnings,
-        "settings": spec.to_dict(),
-        **({"chosen": [asdict(choice) for choice in spec.chosen]} if spec.chosen else {}),
-        "seed": spec.seed,
-        "data": {
-            "classes": list(training.classes),
-            "source_train": len(training.source_train),
-            "source_test": len(training.source_test),
-            "target_train": len(training.target_train),
-            "target_test": len(split.held_back.target_test),
-            "identity": spec.identity,
-        },
-        "device": str(device) if device.type == "cpu" else torch.cuda.get_device_name(device),
-        "kernels": trained.kernels,
-        "precision": trained.precision,
-        "versions": {
+    checked, finding = evaluation.trust.checked, evaluation.finding
+    return Record(
+        scores=Scores.from_dict(evaluation.scores),
+        estimates=Estimates.from_dict(evaluation.trust.estimates),
+        evidence=evidence,
+        decision=decide(evidence),
+        estimates_checked=None if checked is None else CheckedEstimates(**checked),
+        calibration=fitted,
+        reliability=Reliability.from_dict(evaluation.reliability),
+        failed=not evaluation.finite,
+        collapsed=evidence.one_class is not None,
+        never_predicted=tuple(never),
+        warnings=tuple(warnings),
+        settings=RunSettings.from_dict(spec.to_dict()),
+        seed=spec.seed,
+        data=DataSizes(
+            training.classes,
+            len(training.source_train),
+            len(training.source_test),
+            len(training.target_train),
+            len(split.held_back.target_test),
+            spec.identity,
+        ),
+        device=str(device) if device.type == "cpu" else torch.cuda.get_device_name(device),
+        versions={
             "bearcat": bearcat.__version__,
             "result": str(RESULT_VERSION),
             "python": platform.python_version(),
             "torch": torch.__version__,
             "numpy": np.__version__,
         },
-        "seconds": round(seconds, 2),
-        "stack": len(trained.finite),  # runs that shared these seconds
-    }
+        seconds=round(seconds, 2),
+        stack=len(trained.finite),
+        kernels=trained.kernels,
+        precision=trained.precision,
+        chosen=spec.chosen,
+        adaptation=None if finding is None else finding.to_dict() | {"sentence": finding.sentence},
+    )
 
 
 def describe_bound(temperature: float) -> str:
@@ -170,50 +176,6 @@ def log_probabilities_text(values: NDArray[Any]) -> str:
     return " ".join(f"{value:.5g}" for value in values.tolist())
 
 
-def write_record(folder: Path, record: dict[str, Any]) -> None:
-    """Seals and writes the record; the tables beside it must be there already."""
-    plain = json.loads(_text(record))
-    checksums = {name: digest((folder / name).read_bytes()) for name in (PREDICTIONS, CURVES)}
-    sealed = plain | {"checksums": {RECORD: digest(_text(plain))} | checksums}
-    write_atomically(folder / RECORD, json.dumps(sealed, indent=1, ensure_ascii=False).encode())
-
-
-def read_record(folder: Path) -> dict[str, Any]:
-    """The record of a finished run, compared with its own checksum and those of the tables beside it.
-
-    ValueError says which file is damaged; FileNotFoundError, that there is no record.
-    """
-    try:
-        record: dict[str, Any] = read_json(folder / RECORD)
-        checksums = record.pop("checksums")
-        intact = checksums[RECORD] == digest(_text(record))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{folder / RECORD}: is damaged ({type(error).__name__})") from error
-    if not intact:
-        raise ValueError(f"{folder / RECORD}: is damaged (it does not match its checksum)")
-    for name in (PREDICTIONS, CURVES):
-        try:
-            content = (folder / name).read_bytes()
-        except FileNotFoundError as error:
-            raise ValueError(f"{folder / name}: is missing") from error
-        if digest(content) != checksums[name]:
-            raise ValueError(f"{folder / name}: is damaged (it does not match its checksum)")
-    return record
-
-
 def drawable() -> bool:
     """Whether there is what pictures and pages need, the extra `report`."""
     return all(find_spec(name) is not None for name in ("matplotlib", "jinja2"))
-
-
-def amend_record(folder: Path, estimates: Mapping[str, Any], **entries: Any) -> dict[str, Any]:
-    """Adds to a finished run's record and its estimates and seals it anew; returns it. Nothing new writes nothing."""
-    record = read_record(folder)
-    amended = record | entries | {"estimates": record["estimates"] | dict(estimates)}
-    if amended != record:
-        write_record(folder, amended)
-    return amended
-
-
-def _text(record: dict[str, Any]) -> bytes:
-    return json.dumps(record, sort_keys=True, allow_nan=False).encode()

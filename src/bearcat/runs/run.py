@@ -17,10 +17,11 @@ Only this module writes such a folder: `bearcat adapt` trains stacks of one, a b
 from __future__ import annotations
 
 import csv
+import io
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -34,32 +35,32 @@ from bearcat.data import SplitTask, Windows
 from bearcat.data.recording import healthy_class
 from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.deploy.model import Model, save_model
+from bearcat.diagnosis.recording import Diagnosis
 from bearcat.models.networks import select_run
+from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
 from bearcat.report.figures import write_reliability
-from bearcat.runs.record import (
-    CURVES,
-    PREDICTIONS,
-    RECORD,
-    Evaluation,
-    claim,
-    log_probabilities_text,
-    make_record,
-    read_record,
-    write_predictions,
-    write_record,
-)
+from bearcat.runs.record import Evaluation, claim, log_probabilities_text, make_record, write_predictions
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.runs.track import tracked
-from bearcat.storage import digest_json
+from bearcat.storage import digest_json, write_atomically
 from bearcat.training.batches import padded_stack
-from bearcat.training.estimates import RunEvidence, estimate_runs, run_evidence, unknown_recordings
+from bearcat.training.estimates import RunEvidence, estimate_runs, unknown_recordings
 from bearcat.training.evaluate import EpochEnd, predict, scores, watcher
 from bearcat.training.loop import Run, Trained, train
-from bearcat.trust.pooling import Tally, diagnose, pooled_temperature, tally
-from bearcat.trust.shares import all_healthy, shares_record
+from bearcat.trust.pooling import Tally, pool, pooled_temperature, tally
 
 EXTRAS = ("model", "picture")  # what a folder may also hold
 MOST_RECORDINGS, MOST_WINDOWS = 200, 200  # of the target, and of each, that a record diagnoses
+
+
+@dataclass(frozen=True, eq=False)
+class FinishedRun:
+    """A trained and evaluated run, as its folder holds it."""
+
+    record: Record
+    model: Model | None  # if wanted
+    predictions: Sequence[Mapping[str, Any]]  # a row for each target test window
+    curves: Mapping[str, Sequence[float]]  # columns over epochs; nan where a number did not exist
 
 
 def run_stack(
@@ -72,49 +73,90 @@ def run_stack(
     keep: Sequence[str] = (),
     library: Library | None = None,
     track: str | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Record]:
     """Trains these runs, whose stack keys must agree, together and writes a folder for each; returns their records.
 
     Folders that hold their record already are left alone, and where all do, nothing is trained. `keep` is a part of
     EXTRAS, `track` a name of track.TRACKERS, which then writes into FOLDER/track.
     """
+    found = train_stack(
+        specs, folders, device, progress, checkpoint, checkpoint_seconds, keep, library, track, finished=True
+    )
+    for folder, run in zip(folders, found, strict=True):
+        if not (folder / RECORD).exists():
+            write_run(folder, run, keep)
+    return [run.record for run in found]
+
+
+def train_stack(
+    specs: Sequence[RunSpec],
+    folders: Sequence[Path],
+    device: torch.device,
+    progress: Callable[[EpochEnd], None] | None = None,
+    checkpoint: Path | None = None,
+    checkpoint_seconds: float = 20.0,
+    keep: Sequence[str] = (),
+    library: Library | None = None,
+    track: str | None = None,
+    finished: bool = False,
+) -> list[FinishedRun]:
+    """The same without writing; the folders are claimed for the runs. `finished`: those with a record are read."""
     library = library or Library()
     specs = [library.identified(spec) for spec in specs]
-    unfinished = [number for number, folder in enumerate(folders) if not (folder / RECORD).exists()]
-    splits = [library.split(spec) for spec in specs] if unfinished else []  # data that do not do leave no folder
+    done = [finished and (folder / RECORD).exists() for folder in folders]
+    splits = [] if all(done) else [library.split(spec) for spec in specs]  # data that do not do leave no folder
     for folder, spec in zip(folders, specs, strict=True):
         claim(folder, spec)
-    if unfinished:
-        started = time.monotonic()
-        known = [run_evidence(split, spec.preparation.input) for spec, split in zip(specs, splits, strict=True)]
-        runs = [
-            Run(spec.recipe, split.training, spec.seed, evidence.train_checks)
-            for spec, split, evidence in zip(specs, splits, known, strict=True)
-        ]
-        edges = specs[0].recipe.ece_edges
-        watch = watcher([split.held_back for split in splits], device, edges)
-        with tracked(track, {number: folders[number] / "track" for number in unfinished}, progress) as show:
-            identity = digest_json([spec.identity for spec in specs])
-            trained = train(
-                runs, device, watch, show, checkpoint, checkpoint_seconds, specs[0].precision, identity=identity
-            )  # fmt: skip
-        evaluations = evaluate(trained, splits, device, known, edges)
-        seconds = time.monotonic() - started
-        for number in unfinished:
-            spec, split, folder, evaluation = specs[number], splits[number], folders[number], evaluations[number]
-            record = make_record(spec, split, evaluation, trained, device, seconds)
-            _write_predictions(folder / PREDICTIONS, split, evaluation)
-            _write_curves(folder / CURVES, trained, number, split.training.classes)
-            if "model" in keep:
-                model = _model(trained, number, spec, split, evaluation, record)
-                unknown = record["estimates"]["shares"].get("finding", {}).get("unknown", ())
-                found = diagnose_target(model, split.target, unknown) if evaluation.finite else (model, [])
-                model, record["recordings"] = found
-                save_model(folder / "model", model)
-            if "picture" in keep:
-                write_reliability(record["reliability"], folder / "reliability.png")
-            write_record(folder, record)
-    return [read_record(folder) for folder in folders]
+    read = {place: FinishedRun(Record.read(folders[place]), None, (), {}) for place in range(len(specs)) if done[place]}
+    if all(done):
+        return [read[place] for place in range(len(specs))]
+    started = time.monotonic()
+    known = [library.evidence(spec, split) for spec, split in zip(specs, splits, strict=True)]
+    runs = [
+        Run(spec.recipe, split.training, spec.seed, evidence.train_checks)
+        for spec, split, evidence in zip(specs, splits, known, strict=True)
+    ]
+    edges = specs[0].recipe.ece_edges
+    watch = watcher([split.held_back for split in splits], device, edges)
+    tracks = {place: folders[place] / "track" for place in range(len(specs)) if not done[place]}
+    with tracked(track, tracks, progress) as show:
+        identity = digest_json([spec.identity for spec in specs])
+        trained = train(
+            runs, device, watch, show, checkpoint, checkpoint_seconds, specs[0].precision, identity=identity
+        )  # fmt: skip
+    evaluations = evaluate(trained, splits, device, known, edges)
+    seconds, found = time.monotonic() - started, []
+    for place, (spec, split, evaluation) in enumerate(zip(specs, splits, evaluations, strict=True)):
+        if done[place]:
+            found.append(read[place])
+            continue
+        record = make_record(spec, split, evaluation, trained, device, seconds)
+        model = None
+        if "model" in keep:
+            model = _model(trained, place, spec, split, evaluation, record)
+            if evaluation.finite:
+                unknown = [split.target.recordings[number].origin for number in evaluation.unknown]
+                model, diagnoses = diagnose_target(model, split.target, unknown)
+                record = replace(record, recordings=tuple(diagnoses))
+        columns = _curves(trained, place, split.training.classes)
+        found.append(FinishedRun(record, model, _predictions(split, evaluation), columns))
+    return found
+
+
+def write_run(folder: Path, run: FinishedRun, keep: Sequence[str] = ()) -> None:
+    """Writes the folder of a run, its record last."""
+    write_predictions(folder / PREDICTIONS, run.predictions)
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(["epoch", *run.curves])
+    for epoch, cells in enumerate(zip_longest(*run.curves.values(), fillvalue=math.nan)):
+        writer.writerow([epoch, *("" if math.isnan(cell) else f"{cell:.6g}" for cell in cells)])
+    write_atomically(folder / CURVES, text.getvalue().encode())
+    if run.model is not None:
+        save_model(folder / "model", run.model)
+    if "picture" in keep:
+        write_reliability(run.record.reliability, folder / "reliability.png")
+    run.record.write(folder)
 
 
 def evaluate(
@@ -146,9 +188,6 @@ def evaluate(
     source = calibrated["source"].double().log_softmax(dim=-1).cpu().numpy()
     target, uncalibrated = (each["target"].softmax(dim=-1).cpu().numpy() for each in (calibrated, plain))
 
-    logits = predict(trained.network, trained.batches.target_train)[0]
-    adapted = (logits if stack is None else stack.apply(logits)).softmax(dim=-1).double().cpu().numpy()
-
     def of_run(number: int, split: SplitTask) -> Evaluation:
         windows = len(split.held_back.target_test)
         found: dict[str, dict[str, Any] | None] = {"source": None, "target": None}
@@ -175,32 +214,11 @@ def evaluate(
             scores=found,
             reliability=diagrams,
             trust=estimates[number],
-            shares=_class_shares(trained, number, split, source[number], adapted[number]),
+            finding=trained.findings[number],
+            unknown=unknown_recordings(trained.findings[number], split),
         )
 
     return [of_run(number, split) for number, split in enumerate(splits)]
-
-
-def _class_shares(
-    trained: Trained, number: int, split: SplitTask, source: np.ndarray, target: np.ndarray
-) -> dict[str, Any]:
-    """The target's estimated class shares, and what ingredients found before training."""
-    training, classes = split.training, split.classes
-    labels, predicted = training.source_test.labels, source[: len(training.source_test)].argmax(axis=1)
-    healthy = healthy_class(classes)
-    calm = UNKNOWN if healthy is None else classes.index(healthy)
-    recall = [
-        np.mean(predicted[labels == code] != calm) if (labels == code).any() else 0 for code in range(len(classes))
-    ]
-    prior = np.bincount(training.source_train.labels, minlength=len(classes)) / len(training.source_train)
-    windows = target[: len(training.target_train)]
-    shares = shares_record(windows, training.target_train.recording, prior, classes, np.array(recall))
-    finding = trained.findings[number]
-    if finding is None:
-        return shares
-    names = [split.target.recordings[index].origin for index in unknown_recordings(finding, split)]
-    found = finding.to_dict() | ({"unknown": names} if names else {})
-    return shares | {"finding": found, "adaptation": finding.sentence}
 
 
 def alarm_scores(probabilities: np.ndarray, held_back: HeldBack, classes: Sequence[str]) -> dict[str, Any]:
@@ -214,7 +232,7 @@ def alarm_scores(probabilities: np.ndarray, held_back: HeldBack, classes: Sequen
     for number in np.unique(windows[truth != UNKNOWN]):
         members = windows == number
         counted = tally(_log(probabilities[members]))
-        diagnosed.append(diagnose(counted).index)
+        diagnosed.append(pool(counted).index)
         right.append(truth[members][0])
     hits = np.equal(diagnosed, right)
     found: dict[str, Any] = {
@@ -256,7 +274,9 @@ def _number(value: Tensor) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def diagnose_target(model: Model, windows: Windows, unknown: Sequence[str] = ()) -> tuple[Model, list[dict[str, Any]]]:
+def diagnose_target(
+    model: Model, windows: Windows, unknown: Sequence[str] = ()
+) -> tuple[Model, list[Diagnosis]]:
     """The diagnosis of each recording of the target, of windows that are evenly spaced where there are many.
 
     The model that is returned with them is familiar with these recordings, but for those of an `unknown` class.
@@ -276,23 +296,19 @@ def diagnose_target(model: Model, windows: Windows, unknown: Sequence[str] = ())
         known = [counted for origin, counted in tallies.items() if origin not in unknown]
         shares = [(counted.unfamiliar or 0) / counted.windows for counted in known]
         model = replace(model, familiarity=model.familiarity.covering(shares))
-    rows = []
+    found = []
     for origin, counted in tallies.items():
-        found = diagnose(counted, model.pooled_temperature, model.familiarity)
-        found = replace(found, familiar=False) if origin in unknown else found
-        rows.append({
-            "recording": origin, "class": found.named(model.classes[found.index]), "confidence": found.confidence,
-            "agreement": found.agreement, "windows": found.windows, "unfamiliar": found.unfamiliar,
-            "familiar": found.familiar, "nearest": model.classes[found.index],
-        })  # fmt: skip
-    return model, rows
+        pooled = pool(counted, model.pooled_temperature, model.familiarity)
+        pooled = replace(pooled, familiar=False) if origin in unknown else pooled
+        found.append(Diagnosis.by_model(origin, pooled, model.classes, model.decision.action))
+    return model, found
 
 
 def _model(
-    trained: Trained, number: int, spec: RunSpec, split: SplitTask, evaluation: Evaluation, record: Mapping[str, Any]
+    trained: Trained, number: int, spec: RunSpec, split: SplitTask, evaluation: Evaluation, record: Record
 ) -> Model:
     """One run of the stack as a model of its own, with what its card says of the run."""
-    training, estimates, rate = split.training, record["estimates"], split.target.recordings[0].rate
+    training, rate = split.training, split.target.recordings[0].rate
     channels, points = split.target.values.shape[1:]
     network = select_run(trained.network, number, spec.recipe.encoder, channels, points)
     recordings = split.held_back.target_test.recording
@@ -304,13 +320,10 @@ def _model(
     card = {
         "channel": next(iter(names)) if len(names) == 1 else None, "bearing": bearing and asdict(bearing),
         "rpm": next(iter(speeds)) if len(speeds) == 1 else None,
-        "recipe": spec.recipe_name, "task": str(spec.task), "seed": spec.seed, "versions": record["versions"],
-        "data": {"name": spec.data} | {name: record["data"][name] for name in sizes},
-        "scores": {domain: found for domain, found in record["scores"].items() if found is not None},
-        "estimates": {name: estimates[name] for name in ("verdict", "accuracy") if estimates.get(name)},
-        "limits": list(record["warnings"]),
-        "refusal": estimates["verdict"] if estimates["decision"] == "do not use" else None,
-        "cautions": [] if record["failed"] else list(filter(None, [all_healthy(estimates["shares"])])),
+        "recipe": spec.recipe_name, "task": str(spec.task), "seed": spec.seed, "versions": dict(record.versions),
+        "data": {"name": spec.data} | {name: getattr(record.data, name) for name in sizes},
+        "scores": {domain: found for domain, found in evaluation.scores.items() if found is not None},
+        "limits": list(record.warnings), "decision": record.decision.to_dict(),
         "pooled_recordings": len(set(recordings.tolist())),
     }  # fmt: skip
     spread = _log(evaluation.target)
@@ -322,7 +335,8 @@ def _model(
     )  # fmt: skip
 
 
-def _write_predictions(path: Path, split: SplitTask, evaluation: Evaluation) -> None:
+def _predictions(split: SplitTask, evaluation: Evaluation) -> list[dict[str, Any]]:
+    """The rows of predictions.csv."""
     calibrated, plain, test = evaluation.target, evaluation.target_uncalibrated, split.held_back.target_test
     spread = _log(calibrated)
     rows = []
@@ -335,14 +349,10 @@ def _write_predictions(path: Path, split: SplitTask, evaluation: Evaluation) -> 
             "confidence_uncalibrated": f"{plain[row].max():.6f}",
             "log_probabilities": log_probabilities_text(spread[row]),
         })  # fmt: skip
-    write_predictions(path, rows)
+    return rows
 
 
-def _write_curves(path: Path, trained: Trained, number: int, classes: Sequence[str]) -> None:
+def _curves(trained: Trained, number: int, classes: Sequence[str]) -> dict[str, list[float]]:
+    """The columns of curves.csv but the epochs; thresholds by the names of classes."""
     names = {f"threshold_{code}": f"threshold:{label}" for code, label in enumerate(classes)}
-    columns = {names.get(name, name): values[:, number].tolist() for name, values in trained.history.items()}
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["epoch", *columns])
-        for epoch, cells in enumerate(zip_longest(*columns.values(), fillvalue=math.nan)):
-            writer.writerow([epoch, *("" if math.isnan(cell) else f"{cell:.6g}" for cell in cells)])
+    return {names.get(name, name): values[:, number].tolist() for name, values in trained.history.items()}

@@ -12,7 +12,7 @@ the folder of `bearcat adapt`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -22,14 +22,17 @@ from bearcat.data import Catalogue, Dataset, Preparation, Windows, cache_folder,
 from bearcat.data.cache import cached_windows, fingerprint, metadata
 from bearcat.data.choose import Choice, suited_input
 from bearcat.data.inputs import find_input
+from bearcat.data.recording import Recording
 from bearcat.data.tasks import Mix, Split, SplitTask, Task, mixed_task, split_task
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Recipe
 from bearcat.models.encoders import ENCODERS
-from bearcat.report.results import Cell, task_words
+from bearcat.record import task_words
+from bearcat.report.results import Cell
 from bearcat.settings import spell_out, to_plain
 from bearcat.storage import digest_json
 from bearcat.training.calibrate import check_calibrator
+from bearcat.training.estimates import RunEvidence, run_evidence
 from bearcat.training.loop import RESULT_VERSION
 
 
@@ -101,6 +104,11 @@ def make_recipe(name: str, kind: str, epochs: int | None = None, settings: Mappi
     return recipe if epochs is None else recipe.in_epochs(epochs)
 
 
+def _split_key(spec: RunSpec) -> Hashable:
+    """What runs share whose windows are split alike."""
+    return spec.dataset, spec.task, spec.preparation, spec.split, spec.seed, spec.mix
+
+
 class Library:
     """The data of runs: catalogues, prepared windows and splits, each made once for all runs that need them."""
 
@@ -113,6 +121,12 @@ class Library:
         self._catalogues = dict(catalogues or {})
         self._windows: dict[tuple[Dataset, str, Preparation], Windows] = {}
         self._splits: dict[Any, SplitTask] = {}
+        self._evidence: dict[Any, RunEvidence] = {}
+        self._observers: dict[tuple[Dataset, str], Callable[[Recording], object]] = {}
+
+    def observe(self, spec: RunSpec, look: Callable[[Recording], object]) -> None:
+        """Shows every recording of the run's target to `look` while it is decoded for its windows."""
+        self._observers[spec.dataset, spec.task.target] = look
 
     def catalogue(self, dataset: Dataset) -> Catalogue:
         if dataset not in self._catalogues:
@@ -126,13 +140,14 @@ class Library:
             key = (spec.dataset, domain, spec.preparation)
             if key not in self._windows:
                 part = self.catalogue(spec.dataset).only([domain])
-                self._windows[key] = cached_windows(part, spec.preparation, cache_folder())
+                observe = self._observers.get((spec.dataset, domain))
+                self._windows[key] = cached_windows(part, spec.preparation, cache_folder(), observe)
             found.append(self._windows[key])
         return found
 
     def split(self, spec: RunSpec) -> SplitTask:
         """The split of a run's windows. It is made once; each answer copies values for itself, when they are used."""
-        key = (spec.dataset, spec.task, spec.preparation, spec.split, spec.seed, spec.mix)
+        key = _split_key(spec)
         if key not in self._splits:
             *sources, target = self.windows(spec)
             source = sources[0] if len(sources) == 1 else join(sources)
@@ -140,6 +155,13 @@ class Library:
             mixed = spec.mix != Mix()
             self._splits[key] = mixed_task(*parts, spec.mix) if mixed else split_task(*parts, keep_unknown=True)
         return replace(self._splits[key])
+
+    def evidence(self, spec: RunSpec, split: SplitTask) -> RunEvidence:
+        """What is known of the split's windows without a network: check models are fitted once for all its runs."""
+        key = _split_key(spec)
+        if key not in self._evidence:
+            self._evidence[key] = run_evidence(split, spec.preparation.input)
+        return self._evidence[key]
 
     def identified(self, spec: RunSpec) -> RunSpec:
         """The run with the fingerprints of its data and the input that suits them, which complete its identity."""

@@ -29,12 +29,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import Any
 
 from bearcat.errors import InputError
+from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
 from bearcat.report.results import Missing, Result
 from bearcat.report.wording import count
-from bearcat.runs.record import CURVES, PREDICTIONS, RECORD, read_record
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.storage import digest_json, read_json, write_atomically
 from bearcat.training.loop import RESULT_VERSION
@@ -51,7 +50,7 @@ class RunState:
 
     kind: str
     detail: str = ""
-    record: Mapping[str, Any] | None = None
+    record: Record | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class Store:
         """`ours` says that this process has the run's lock."""
         folder = self.folder(run)
         try:
-            return RunState("done", record=read_record(folder))
+            return RunState("done", record=Record.read(folder))
         except FileNotFoundError:
             pass
         except (ValueError, OSError) as error:

@@ -22,7 +22,7 @@ from bearcat.training.batches import Batches, padded_stack
 from bearcat.training.evaluate import predict
 from bearcat.training.state import Checked, TrainingState
 from bearcat.trust.accuracy import Source, Target
-from bearcat.trust.verdict import expected_value
+from bearcat.trust.estimates import expected_value
 
 
 def check_calibrator(text: str | None) -> None:
@@ -76,10 +76,7 @@ class Fitting:
             "target_windows": lambda: batches.target_train,
             "network": lambda: partial(predict, network),
             "head": lambda: lambda features: network.head(features.to(logits.dtype)),
-            "estimates": lambda: {
-                "accuracy": self.expected_accuracy(),
-                "class_shares": _class_shares(self.target[0], batches.target_present),
-            },
+            "estimates": lambda: {"accuracy": self.expected_accuracy()},
             "seeds": lambda: torch.tensor(batches.seeds, device=logits.device),
         }
         weight = _equal_classes(labels, logits.shape[-1]) if self.balance else labels != UNKNOWN
@@ -113,12 +110,6 @@ def refill(earlier: Calibration | None, fitted: Calibration) -> Calibration:
     for name, value in fitted.state().items():
         earlier.state()[name].copy_(value)
     return earlier
-
-
-def _class_shares(logits: Tensor, present: Tensor) -> Tensor:
-    """The mean predicted probability of each class, (run, class)."""
-    likely = torch.where(present[..., None], logits.softmax(dim=-1), 0)
-    return likely.sum(dim=1) / present.sum(dim=1, keepdim=True)
 
 
 def _equal_classes(labels: Tensor, classes: int) -> Tensor:

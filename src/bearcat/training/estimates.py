@@ -15,17 +15,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bearcat.calibration import CPCS, Evidence
+from bearcat.calibration import Calibration
 from bearcat.data.recording import Windows, healthy_class
 from bearcat.data.tasks import UNKNOWN, SplitTask
 from bearcat.errors import InputError
 from bearcat.methods.ingredient import Finding
-from bearcat.training.evaluate import mixval, predict, validators
+from bearcat.training.evaluate import predict
 from bearcat.training.loop import Trained
-from bearcat.trust.accuracy import Source, Target, dev_risk
+from bearcat.trust.accuracy import Source, Target
 from bearcat.trust.checks import MOST_WINDOWS, check_predictions, representations, sample_of
+from bearcat.trust.decision import ModelEvidence
+from bearcat.trust.estimates import check_estimates, estimates
 from bearcat.trust.familiarity import KEPT_WINDOWS, Familiarity, familiarity_record, fit_familiarity
-from bearcat.trust.verdict import check_estimates, estimates
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +74,7 @@ class RunEstimates:
     """What is known of a run without target labels, and how true that is (None without labels)."""
 
     estimates: dict[str, Any]
+    evidence: ModelEvidence  # for the decision on the model
     checked: dict[str, Any] | None
     familiarity: Familiarity
 
@@ -92,51 +94,32 @@ def estimate_runs(
     probabilities by the source's calibration; confidences that users see are by that of the finished network.
     Of the training windows at most KEPT_WINDOWS are used, so that the end of a run stays short however long it was.
     """
-    network, batches, calibration = trained.network, trained.batches, trained.source_calibration
     final, finite = trained.calibration, trained.finite
-    unlabelled, present = batches.target_train[:, :KEPT_WINDOWS], batches.target_present[:, :KEPT_WINDOWS]
-    train_logits, train_features = predict(network, unlabelled)
-    evidence = Evidence(
-        source_logits=source[0],
-        source_labels=batches.source_test_labels,
-        source_weight=batches.source_test_labels != UNKNOWN,
-        source_features=source[1],
-        source_train_features=predict(network, batches.source_train[:, :KEPT_WINDOWS])[1],
-        source_train_weight=batches.source_present[:, :KEPT_WINDOWS],
-        target_features=train_features,
-        target_weight=present,
-        seeds=torch.tensor(batches.seeds, device=present.device),
-    )
 
-    def log_probabilities(logits: Tensor) -> Tensor:
+    def log_probabilities(logits: Tensor, calibration: Calibration | None = trained.source_calibration) -> Tensor:
         return (logits if calibration is None else calibration.apply(logits)).double().log_softmax(dim=-1)
 
-    validated = validators(log_probabilities(train_logits).exp(), present)
-    validated["mixval"] = mixval(network, unlabelled, train_logits.argmax(dim=-1), present).double()
     on_device = {
-        "validators": torch.stack(list(validated.values()), dim=1),
         "finite": finite,
         "calibrated": torch.zeros_like(finite) if final is None else ~final.at_bound,
-        "shown": (target[0] if final is None else final.apply(target[0])).double().log_softmax(dim=-1),
-        "log_weights": CPCS().log_weights(evidence),
-        "source_labels": batches.source_test_labels,
+        "shown": log_probabilities(target[0], final),
+        "source_labels": trained.batches.source_test_labels,
         "source": log_probabilities(source[0]),
         "target": log_probabilities(target[0]),
         "source_features": source[1],
         "target_features": target[1],
-        "train_features": train_features,
+        "train_features": predict(trained.network, trained.batches.target_train[:, :KEPT_WINDOWS])[1],
     }
-    on_host, names = {name: value.cpu().numpy() for name, value in on_device.items()}, tuple(validated)
+    on_host = {name: value.cpu().numpy() for name, value in on_device.items()}
     return [
-        _estimate_run({name: rows[run] for name, rows in on_host.items()}, names, split, shapes[run], finding)
+        _estimate_run({name: rows[run] for name, rows in on_host.items()}, split, shapes[run], finding)
         for run, (split, finding) in enumerate(zip(splits, trained.findings, strict=True))
     ]
 
 
 def _estimate_run(
-    rows: dict[str, np.ndarray], names: tuple[str, ...], split: SplitTask, shapes: RunEvidence,
-    finding: Finding | None,
-) -> RunEstimates:  # fmt: skip
+    rows: dict[str, np.ndarray], split: SplitTask, shapes: RunEvidence, finding: Finding | None
+) -> RunEstimates:
     """The estimates of one run from its own rows of the stack, which end in padding where other runs have more."""
     held, unknown = split.held_back, unknown_recordings(finding, split)
     windows, of_source = len(held.target_test), rows["source_labels"] != UNKNOWN
@@ -153,16 +136,13 @@ def _estimate_run(
     strangeness = familiarity.scores(features, shapes.target_test)
     source_unfamiliar = familiarity.unfamiliar(rows["source_features"][of_source], shapes.source_test)
     predicted = np.unique(target.log_probabilities.argmax(axis=1))
-    validated = dict(zip(names, rows["validators"].tolist(), strict=True))
-    errors = (~source.right).astype(np.float64)
-    validated["dev"] = 0.0 - dev_risk(errors, rows["log_weights"][of_source])
-    found = estimates(
+    alone = len(predicted) == 1 and predicted[0] != shapes.healthy and len(np.unique(target.recording)) > 1
+    found, evidence = estimates(
         source,
         target,
-        validated,
         familiarity_record(familiarity, strangeness[:, tested], target.recording[tested], source_unfamiliar),
-        failed=not bool(rows["finite"]),
-        collapsed=len(predicted) == 1 and predicted[0] != shapes.healthy and len(np.unique(target.recording)) > 1,
+        finite=bool(rows["finite"]),
+        one_class=split.classes[int(predicted[0])] if alone else None,
         calibrated=bool(rows["calibrated"]),
         names=[info.origin for info in held.target_test.recordings],
         shown=shown,
@@ -171,4 +151,4 @@ def _estimate_run(
     labelled = np.array([label is not None for label in held.target_test.labels], dtype=bool)
     unknown_class = (labels == UNKNOWN) & labelled
     checked = check_estimates(found, shown, labels, unknown_class, familiarity.beyond_limits(strangeness))
-    return RunEstimates(found, checked, familiarity)
+    return RunEstimates(found, evidence, checked, familiarity)

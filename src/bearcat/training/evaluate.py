@@ -1,11 +1,10 @@
-"""Predictions → scores and label-free validators, per run. Training does not depend on either.
+"""Predictions → scores, per run. Training does not depend on them.
 
 Besides training/estimates.py this is the only module that reads target labels.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -17,11 +16,9 @@ from torch.nn import functional
 from bearcat.calibration import Calibration, accuracy, brier, ece, nll
 from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.models.networks import Network
-from bearcat.training.batches import Batches, gather, padded_stack
+from bearcat.training.batches import Batches, padded_stack
 
 CHUNK = {"cpu": 1024, "cuda": 8192}  # windows of all runs together that go through a network at once
-VALIDATED_WINDOWS = 256  # target training windows that validators use after an epoch
-MIXED_SHARE = 0.55  # of the window whose class a mixture should keep (MixVal; Hu et al., 2023)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,43 +68,11 @@ def balanced_accuracy(probabilities: Tensor, labels: Tensor) -> Tensor:
     return ((member * right).sum(dim=1) / member.sum(dim=1)).nanmean(dim=1)  # 0/0, a class without windows, is nan
 
 
-def validators(probabilities: Tensor, present: Tensor) -> dict[str, Tensor]:
-    """How good predictions (run, window, class) look without labels, (run,) each; higher is better (docs/trust.md).
-
-    present (run, window) says where there is a window. `entropy` lies in −1 … 0 and `bnm` in 0 … 1; both are nan where
-    a run has no window or a probability that is not a number.
-    """
-    values = torch.where(present[..., None], probabilities.double(), 0.0)
-    windows, classes = present.sum(dim=1).double(), probabilities.shape[-1]
-    sound = values.isfinite().flatten(1).all(dim=1) & (windows > 0)
-    values = torch.where(sound[:, None, None], values, 0.0)
-    entropy = torch.special.entr(values).sum(dim=(1, 2)) / windows / math.log(classes)
-    # Singular values of a tall matrix from its small square: a nuclear norm needs no more digits than that leaves.
-    nuclear_norm = torch.linalg.eigvalsh(values.mT @ values).clamp(min=0).sqrt().sum(dim=1)
-    bnm = nuclear_norm / (windows * windows.clamp(max=classes)).sqrt()
-    return {"entropy": torch.where(sound, -entropy, math.nan), "bnm": torch.where(sound, bnm, math.nan)}
-
-
-def mixval(network: Network, values: Tensor, predicted: Tensor, present: Tensor) -> Tensor:
-    """How often a mixture of two windows keeps the class `predicted` of the larger part, (run,) in 0 … 1.
-
-    Each window of values (run, window, channel, time) is mixed with the next, the last with the first; pairs that were
-    predicted alike and pairs that were not have the same weight. A simple form of MixVal: one mixture, hard labels.
-    """
-    count = present.sum(dim=1, keepdim=True)
-    following = (torch.arange(values.shape[1], device=values.device) + 1) % count.clamp(min=1)
-    mixture = MIXED_SHARE * values + (1 - MIXED_SHARE) * gather(values, following)
-    kept = predict(network, mixture)[0].argmax(dim=-1) == predicted
-    alike = predicted == predicted.gather(1, following)
-    shares = [(kept & pair).sum(dim=1) / pair.sum(dim=1) for pair in (alike & present, ~alike & present)]
-    return torch.stack(shares).nanmean(dim=0)  # one kind of pair may be missing
-
-
 def watcher(
     held_back: Sequence[HeldBack], device: torch.device, edges: str = "upper"
 ) -> Callable[[EpochEnd], dict[str, Tensor]]:
-    """Returns what evaluates the networks after every epoch: source and target scores of student and teacher,
-    validators of both on target training windows, and the accuracy of pseudo-labels.
+    """Returns what evaluates the networks after every epoch: source and target scores of student and teacher, and the
+    accuracy of pseudo-labels.
     """
     target = padded_stack([np.asarray(held.target_test.values) for held in held_back], 0, device)
     target_labels = padded_stack([held.target_test_labels for held in held_back], UNKNOWN, device)
@@ -123,11 +88,6 @@ def watcher(
                 found = scores(predict(network, values)[0], calibration, labels, edges)
                 for score in ("accuracy", "ece", "ece_uncalibrated"):
                     measured[f"{domain}_{score}_{name}"] = found[score]
-            # Target training windows stand in random order, so the first are a sample.
-            logits = predict(network, end.batches.target_train[:, :VALIDATED_WINDOWS])[0]
-            logits = logits if calibration is None else calibration.apply(logits)
-            found = validators(logits.softmax(dim=-1), end.batches.target_present[:, :VALIDATED_WINDOWS])
-            measured |= {f"validator_{validator}_{name}": value for validator, value in found.items()}
         if end.pseudo_labels is not None:
             chosen = (end.pseudo_labels >= 0) & (train_labels != UNKNOWN)
             right = (end.pseudo_labels == train_labels) & chosen

@@ -1,11 +1,8 @@
 """Check models: cheap classifiers that share neither training nor representation with the network they check.
 
-Each is fitted in a moment and predicts the target's windows. Where unlike models agree with the network, it is probably
-right; where they do not, somebody is wrong. Agreement on the same mistake cannot be noticed.
-
-Some never adapt, and cannot follow a change that the network has followed. Others move the source's classes, each in
-its own way and by its own representation, and fail where the target lacks classes. So both kinds are asked. To add
-one, write a function of a `CheckSample` and add a row to MODELS.
+Where unlike models agree with the network, it is probably right; shared errors go undetected. Some never adapt, and
+cannot follow a change that the network has followed; others move the source's classes to the target's recordings, and
+fail where the target lacks classes. To add one, write a function of a `CheckSample` and a row of MODELS.
 
 >>> samples = {name: sample_of(source, labels, target, recording, asked) for name, … in …}
 >>> check_predictions(samples)["spectral shape, linear"]
@@ -24,6 +21,7 @@ from numpy.typing import NDArray
 from bearcat.data.inputs import Physics, Spectrum, Waveform, find_input
 from bearcat.data.recording import spectrum
 from bearcat.trust.accuracy import Floats, Integers
+from bearcat.trust.discriminants import discriminant_axes, nearest_centre
 
 NEIGHBOURS = 5
 MOST_WINDOWS = 2000  # of the source
@@ -56,8 +54,6 @@ def sample_of(
     source: NDArray[Any], labels: Integers, target: NDArray[Any], recording: Integers, asked: NDArray[Any]
 ) -> CheckSample | None:
     """From windows (window, …) in one representation; None where the source's are all alike."""
-    from sklearn.covariance import ledoit_wolf
-
     step = -(-len(labels) // MOST_WINDOWS)
     fitted = _fewer(source[::step])
     classes, places = np.unique(labels[::step], return_inverse=True)
@@ -71,13 +67,10 @@ def sample_of(
 
     scaled = scale(fitted)
     centres = np.array([scaled[places == place].mean(axis=0) for place in range(len(classes))])
-    spread, axes = np.linalg.eigh(ledoit_wolf(scaled - centres[places], assume_centered=True)[0])
-    whiten = axes / np.sqrt(np.maximum(spread, 1e-8))
-    middle = (centres @ whiten).mean(axis=0)
-    whiten = whiten @ principal(centres @ whiten - middle)[1][: len(classes) - 1].T
+    axes, middle = discriminant_axes(scaled, places, centres), centres.mean(axis=0)
 
     def axes_of(points: Floats) -> Floats:
-        return np.asarray((points - centres.mean(axis=0)) @ whiten)
+        return np.asarray((points - middle) @ axes)
 
     unlabelled, judged = (scale(_fewer(windows)) for windows in (target, asked))
     own = (judged - unlabelled.mean(axis=0)) / np.maximum(unlabelled.std(axis=0), 1e-6)
@@ -85,17 +78,6 @@ def sample_of(
         classes, places, recording, scaled, judged, axes_of(own), axes_of(unlabelled), axes_of(judged),
         axes_of(centres),
     )  # fmt: skip
-
-
-def principal(rows: Floats) -> tuple[Floats, Floats]:
-    """The variances (axis,) of rows (row, point) with mean 0, times their number, and the axes (axis, point); largest
-    first. By eigenvalues of the smaller product: LAPACK's singular values fail to converge on some recordings.
-    """
-    wide = rows.shape[0] < rows.shape[1]
-    values, vectors = np.linalg.eigh(rows @ rows.T if wide else rows.T @ rows)
-    kept = np.flatnonzero(values >= 1e-12 * values.max())[::-1]
-    values, axes = values[kept], vectors[:, kept].T
-    return values, axes @ rows / np.sqrt(np.maximum(values, np.finfo(np.float64).tiny))[:, None] if wide else axes
 
 
 def neighbours(sample: CheckSample) -> Integers:
@@ -162,11 +144,6 @@ def moved_centres(points: Floats, recording: Integers, centres: Floats, start: F
         if not own and np.allclose(earlier, offset):
             break
     return np.asarray(centres + offset + apart)
-
-
-def nearest_centre(points: Floats, centres: Floats) -> Integers:
-    """The place of the nearest of the centres, (window,)."""
-    return np.asarray(((points[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1))
 
 
 def representations(values: NDArray[Any], shapes: NDArray[Any], kind: str, span: int) -> dict[str, NDArray[Any]]:

@@ -5,7 +5,7 @@ were right. A new run's interval is that of the past runs whose evidence was nea
 other, however many runs it has. `python benchmarks/past_runs.py` makes the file anew, and `python benchmarks/trust.py`
 says how often intervals held in groups that were left out.
 
->>> expected_accuracy({"consensus": 1.0, "votes": 0.9, "agreement": 0.85, "unity": 0.99})
+>>> expected_accuracy({"consensus": 1.0, "votes": 0.9, "agreement": 0.85, "window_agreement": 0.99})
 Estimate(value=1.0, low=0.97, high=1.0)
 """
 
@@ -20,15 +20,13 @@ import numpy as np
 
 from bearcat.trust.accuracy import LEVEL, Estimate, Floats
 
-# Of a run: three rows of `trust.accuracy.ESTIMATORS` and its `unity`. Chosen by leaving groups and datasets out
-# (docs/results.md).
-EVIDENCE = ("consensus", "votes", "agreement", "unity")
+# Three rows of ESTIMATORS and the agreement of windows. Chosen by leaving groups and datasets out (docs/results.md).
+EVIDENCE = ("consensus", "votes", "agreement", "window_agreement")
 Past = Mapping[str, Sequence[Sequence[float]]]  # group → its runs: the EVIDENCE in this order, and the truth
 NEAR = 0.05  # distance of evidence at which a past run counts e^(−1/2) of one with the same evidence
 FEWEST = 30  # runs that are nearer than 1.5 times that distance; where there are fewer, it grows
 
 
-@cache
 def past_runs() -> Past:
     """Those that ship with the package."""
     text = files("bearcat.trust").joinpath("past_runs.json").read_text(encoding="utf-8")

@@ -6,15 +6,14 @@ would be right if windows were independent. They are not: what misleads one wind
 windows at 60 % would become certainty. `pooled_temperature` finds the place between the two from how far windows of a
 recording contradict each other (temperature 1 is the mean, 1/n the product of n windows).
 
->>> diagnosis = diagnose(tally(log_probabilities), temperature=1.0)      # (window, class)
->>> diagnosis.index, diagnosis.confidence, diagnosis.agreement, diagnosis.windows
+>>> pooled = pool(tally(log_probabilities), temperature=1.0)      # (window, class)
+>>> pooled.index, pooled.confidence, pooled.agreement, pooled.windows
 
 Where the model has a Familiarity, unfamiliar windows are counted too, and too many make the recording unfamiliar.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +24,6 @@ from bearcat.errors import InputError
 from bearcat.trust.accuracy import Booleans, Floats, Integers
 from bearcat.trust.familiarity import Familiarity
 
-UNKNOWN_CLASS = "unknown"  # the diagnosis of a recording that looks like nothing the model was adapted to
 # Between which a pooled temperature is searched for. Below 1 recordings would be surer than a typical window; on
 # simulated bearings that was too sure, estimates of accuracy being what they are (docs/trust.md).
 LEAST, MOST = 1.0, 100.0
@@ -59,8 +57,8 @@ class Tally:
 
 
 @dataclass(frozen=True, eq=False)
-class Diagnosis:
-    """Of one recording. `probabilities` (class,) sum to 1; `agreement`: the share of windows of the same class."""
+class Pooled:
+    """A recording by its windows. `probabilities` (class,) sum to 1; `agreement`: the share of windows of its class."""
 
     probabilities: Floats
     agreement: float
@@ -73,25 +71,9 @@ class Diagnosis:
         """The class it is most like, by its place."""
         return int(self.probabilities.argmax())
 
-    def named(self, nearest: str) -> str:
-        """The diagnosis in a word: that class, whose name is given, or UNKNOWN_CLASS if the recording is unfamiliar."""
-        return UNKNOWN_CLASS if self.familiar is False else nearest
-
     @property
     def confidence(self) -> float:
         return float(self.probabilities.max())
-
-    def is_alarm(
-        self,
-        classes: Sequence[str],
-        alarms: Collection[str],
-        min_confidence: float = 0.0,
-        unfamiliar_alarm: bool = True,
-    ) -> bool:
-        """The one rule for alarms: an unfamiliar recording, or a class among `alarms` with enough confidence."""
-        if unfamiliar_alarm and self.familiar is False:
-            return True
-        return classes[self.index] in alarms and self.confidence >= min_confidence
 
 
 def tally(log_probabilities: NDArray[Any], unfamiliar: Booleans | None = None) -> Tally:
@@ -107,8 +89,8 @@ def tally(log_probabilities: NDArray[Any], unfamiliar: Booleans | None = None) -
     return Tally(values.sum(axis=0), votes.astype(np.int64), None if unfamiliar is None else int(unfamiliar.sum()))
 
 
-def diagnose(counted: Tally, temperature: float = 1.0, familiarity: Familiarity | None = None) -> Diagnosis:
-    """The recording's diagnosis, softmax(mean log-probability / temperature), and whether it is familiar."""
+def pool(counted: Tally, temperature: float = 1.0, familiarity: Familiarity | None = None) -> Pooled:
+    """The recording by its windows, softmax(mean log-probability / temperature), and whether it is familiar."""
     if counted.windows == 0:
         raise InputError("a recording without a window has no diagnosis; it must be as long as one window at least")
     if not 0 < temperature < float("inf"):
@@ -116,10 +98,10 @@ def diagnose(counted: Tally, temperature: float = 1.0, familiarity: Familiarity 
     probabilities = _softmax(counted.sums / counted.windows / temperature)
     agreement = float(counted.votes[probabilities.argmax()] / counted.windows)
     if familiarity is None or counted.unfamiliar is None:
-        return Diagnosis(probabilities, agreement, counted.windows)
+        return Pooled(probabilities, agreement, counted.windows)
     share = counted.unfamiliar / counted.windows
     familiar = not familiarity.recording_is_unfamiliar(counted.unfamiliar, counted.windows)
-    return Diagnosis(probabilities, agreement, counted.windows, share, familiar)
+    return Pooled(probabilities, agreement, counted.windows, share, familiar)
 
 
 def pooled_temperature(log_probabilities: NDArray[Any], recording: Integers, accuracy: float) -> float:

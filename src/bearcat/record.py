@@ -1,0 +1,480 @@
+"""The record of a run: what a finished run says of itself, as values with types, and how it is written and read.
+
+record.json is written last and marks a run as finished. It carries checksums of itself and of the tables beside it, so
+that a damaged folder is noticed. docs/record.md lists its entries. Nothing here needs torch.
+
+>>> record = Record.read(Path("bearcat-out"))
+>>> record.scores.target.accuracy, record.settings.epochs
+(0.913, 60)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bearcat.data.choose import Choice
+from bearcat.diagnosis.recording import Diagnosis
+from bearcat.storage import digest, read_json, write_atomically
+from bearcat.trust.accuracy import Estimate
+from bearcat.trust.decision import Decision, ModelEvidence
+
+RECORD, PREDICTIONS, CURVES, SPEC = "record.json", "predictions.csv", "curves.csv", "run.json"
+Kind = TypeVar("Kind")
+# What JSON may have for a field of this type; other types are built by hand.
+ALLOWED: dict[str, tuple[type, ...]] = {
+    "float": (int, float), "int": (int,), "bool": (bool,), "str": (str,), "None": (type(None),),
+    "tuple": (list, tuple), "Mapping": (Mapping,),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DomainScores:
+    """Of the test windows of one domain; shares are fractions, and None stands for what could not be counted."""
+
+    accuracy: float | None
+    ece: float | None  # ten bins
+    ece_uncalibrated: float | None
+    ece15: float | None = None  # fifteen bins
+    ece15_uncalibrated: float | None = None
+    nll: float | None = None
+    brier: float | None = None
+    balanced_accuracy: float | None = None
+    ece_source_calibrated: float | None = None  # where the recipe ends with another calibrator than it trains with
+    ece15_source_calibrated: float | None = None
+    recordings: int | None = None  # with known labels; only of the target, as all below
+    recording_accuracy: float | None = None
+    false_alarms: float | None = None
+    missed_faults: float | None = None
+    recording_false_alarms: float | None = None
+    recording_missed_faults: float | None = None
+
+
+@dataclass(frozen=True)
+class Scores:
+    """None where a domain has no labels."""
+
+    source: DomainScores | None
+    target: DomainScores | None
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Scores:
+        return cls(**_domains(given, partial(_build, DomainScores)))
+
+
+@dataclass(frozen=True)
+class RecordedBins:
+    """A reliability diagram's numbers: edges (bin + 1); windows, mean confidence and accuracy (bin)."""
+
+    edges: tuple[float, ...]
+    mass: tuple[float, ...]
+    confidence: tuple[float | None, ...]
+    accuracy: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class DomainReliability:
+    uncalibrated: RecordedBins
+    calibrated: RecordedBins | None
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> DomainReliability:
+        after = given["calibrated"]
+        before = _build(RecordedBins, given["uncalibrated"])
+        return cls(before, None if after is None else _build(RecordedBins, after))
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """None where a domain has no labels."""
+
+    source: DomainReliability | None
+    target: DomainReliability | None
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Reliability:
+        return cls(**_domains(given, DomainReliability.from_dict))
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """Which model `bearcat adapt` recommends: its recipe, whether it is adapted, the folder of its run, and why."""
+
+    recipe: str
+    adapted: bool
+    folder: str  # relative to the run's: "." or that of the unadapted run beside it
+    reason: str
+
+
+@dataclass(frozen=True)
+class LabelledRecordings:
+    """What labels of some recordings said, and did to the recommended model (`bearcat check`)."""
+
+    recordings: int
+    right: int
+    temperature_factor: float
+    mean_confidence: float  # of these recordings, before and after
+    mean_confidence_after: float
+
+
+@dataclass(frozen=True)
+class FamiliarityEstimates:
+    """How many windows look unfamiliar; the rate that limits were set for, and shares beyond them."""
+
+    rate: float | None
+    false_alarms: float | None  # of held-out windows of the target
+    source_unfamiliar: float | None
+    distance_limit: float | None = None
+    shape_limit: float | None = None
+    recording_limit: float | None = None
+    recordings: int | None = None
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """What is known of the run without target labels."""
+
+    mean_confidence: float | None
+    accuracy: Mapping[str, Estimate | None]  # by estimator; None where it is not a number
+    expected: Estimate | None  # the accuracy to expect, from all of them
+    familiarity: FamiliarityEstimates
+    abstention: Mapping[str, Any] = field(default_factory=dict)
+    window_agreement: float | None = None  # share of windows whose class is that of most windows of their recording
+
+    def to_dict(self) -> dict[str, Any]:
+        found = asdict(self) | {"accuracy": {name: _estimate_dict(value) for name, value in self.accuracy.items()}}
+        found["expected"] = _estimate_dict(self.expected)
+        return {name: value for name, value in found.items() if value is not None or name == "mean_confidence"}
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Estimates:
+        accuracy = {name: _estimate(value) for name, value in given["accuracy"].items()}
+        familiarity = _build(FamiliarityEstimates, given["familiarity"])
+        return _build(cls, given, accuracy=accuracy, familiarity=familiarity, expected=_estimate(given["expected"]))
+
+
+@dataclass(frozen=True)
+class CheckedEstimates:
+    """The estimates against the target's labels."""
+
+    accuracy: float
+    too_high_by: Mapping[str, float] = field(default_factory=dict)
+    inside: Mapping[str, bool] = field(default_factory=dict)
+    familiarity: Mapping[str, float | None] = field(default_factory=dict)
+    abstention: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FittedCalibration:
+    temperature: float | None  # None where it is not a number
+    at_bound: bool
+    source_temperature: float | None = None  # what training used, where the finished network has another calibrator
+    labelled: int | None = None  # recordings whose labels have changed it (`bearcat check`)
+
+
+@dataclass(frozen=True)
+class DataSizes:
+    """Numbers of windows, and the hash that names the run."""
+
+    classes: tuple[str, ...]
+    source_train: int
+    source_test: int
+    target_train: int
+    target_test: int
+    identity: str
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Everything that determines a run but its seed, as plain values. What others need to know of it are properties."""
+
+    values: Mapping[str, Any]
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> RunSettings:
+        found = cls(given)
+        for name in ("dataset", "task", "input", "length", "split", "test_share", "adapts", "phases", "epochs"):
+            getattr(found, name)  # a setting that is missing is noticed here
+        return found
+
+    @property
+    def dataset(self) -> str:
+        return str(self.values["data"]["name"])
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return tuple(self.values["source"])
+
+    @property
+    def target(self) -> str:
+        return str(self.values["target"])
+
+    @property
+    def task(self) -> str:
+        """As tables name it."""
+        return task_words(f"{'+'.join(self.sources)}→{self.target}", self.values.get("mix", {}).get("words", ""))
+
+    @property
+    def input(self) -> str:
+        return str(self.values["preparation"]["input"])
+
+    @property
+    def length(self) -> int:
+        """Samples of a window."""
+        return int(self.values["preparation"]["length"])
+
+    @property
+    def split(self) -> str:
+        return str(self.values["split"]["scheme"])
+
+    @property
+    def test_share(self) -> float:
+        return float(self.values["split"]["test"])
+
+    @property
+    def recipe(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.values["recipe"]
+        return found
+
+    @property
+    def recipe_name(self) -> str:
+        return str(self.recipe["name"])
+
+    @property
+    def epochs(self) -> int:
+        return int(self.recipe["schedule"]["epochs"])
+
+    @property
+    def calibrator(self) -> str | None:
+        found: str | None = self.recipe["calibration"]
+        return found
+
+    @property
+    def adapts(self) -> bool:
+        """Whether the recipe uses the target at all; otherwise it is training on the source alone."""
+        parts = self.recipe["ingredients"]
+        return any(name != "standardise" or part["by"] == "domain" for name, part in parts.items())
+
+    @property
+    def adaptive_thresholds(self) -> bool:
+        """Whether pseudo-labels, where there are any, have thresholds that training moves."""
+        return bool(self.recipe["ingredients"].get("labels", {}).get("threshold") != "fixed")
+
+    @property
+    def phases(self) -> dict[str, int]:
+        """The epochs at which alignment (DA), pseudo-labels (PL) and calibration (cal) begin, where they do."""
+        schedule, parts, found = self.recipe["schedule"], self.recipe["ingredients"], dict[str, int]()
+        for part in parts.values():
+            if sign := {"alignment": "DA", "labels": "PL"}.get(part.get("phase", "")):
+                found[sign] = min(int(part["begins"]), found.get(sign, int(part["begins"])))
+        return found | ({"cal": int(schedule["calibrate_from"])} if self.calibrator else {})
+
+
+def task_words(task: str, mix: str) -> str:
+    """A task's name in tables, with what is special about its target's classes."""
+    return f"{task} ({mix})" if mix else task
+
+
+@dataclass(frozen=True)
+class Record:
+    """Everything that is known of a finished run."""
+
+    scores: Scores
+    estimates: Estimates
+    evidence: ModelEvidence  # for the decision; of `adapt`, of the recommended model, as decision and recordings
+    decision: Decision
+    estimates_checked: CheckedEstimates | None  # None where the target has no labels
+    calibration: FittedCalibration | None
+    reliability: Reliability
+    failed: bool  # the loss turned NaN or infinite
+    collapsed: bool  # one class for every window of several recordings
+    never_predicted: tuple[str, ...]
+    warnings: tuple[str, ...]
+    settings: RunSettings
+    seed: int
+    data: DataSizes
+    device: str
+    versions: Mapping[str, str]
+    seconds: float  # of the whole stack
+    stack: int = 1  # runs that shared these seconds
+    kernels: Mapping[str, Any] | str | None = None
+    precision: str | None = None
+    chosen: tuple[Choice, ...] = ()  # settings that were chosen from the recordings, with reasons
+    adaptation: Mapping[str, Any] | None = None  # what the recipe found in the recordings before training
+    saved: SavedModel | None = None
+    labelled: LabelledRecordings | None = None
+    recordings: tuple[Diagnosis, ...] = ()  # of the target; none where no model was kept
+
+    @property
+    def run_seconds(self) -> float:
+        """The run's share of the time of the runs that were trained together with it."""
+        return self.seconds / self.stack
+
+    @property
+    def temperature(self) -> float | None:
+        return None if self.calibration is None else self.calibration.temperature
+
+    @property
+    def at_bound(self) -> bool:
+        """Whether calibration ended at the bound of its temperature."""
+        return self.calibration is not None and self.calibration.at_bound
+
+    @property
+    def agreement(self) -> float | None:
+        """Of check models that never adapt with the run."""
+        found = self.estimates.accuracy.get("agreement")
+        return None if found is None else found.value
+
+    @property
+    def adaptation_sentence(self) -> str:
+        """Whether it adapted, and why, by recipes that decide it; empty for others."""
+        return "" if self.adaptation is None else str(self.adaptation["sentence"])
+
+    @property
+    def saved_sentence(self) -> str:
+        """Which model is recommended, and why; empty for runs of a benchmark."""
+        if self.saved is None:
+            return ""
+        other = "; the adapted model is in model-adapted/" if self.saved.folder != "." else ""
+        return f"Saved: the {'adapted' if self.saved.adapted else 'unadapted'} model ({self.saved.reason}){other}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """As record.json has it, without its checksums."""
+        checked, fitted = self.estimates_checked, self.calibration
+        own = {
+            "scores": asdict(self.scores),
+            "estimates": self.estimates.to_dict(),
+            "evidence": asdict(self.evidence),
+            "decision": self.decision.to_dict(),
+            "saved": None if self.saved is None else asdict(self.saved),
+            "labelled": None if self.labelled is None else asdict(self.labelled),
+            "recordings": [each.to_dict() for each in self.recordings] or None,
+            "estimates_checked": None if checked is None else asdict(checked),
+            "calibration": None if fitted is None else _given(asdict(fitted), keep=("temperature",)),
+            "reliability": asdict(self.reliability),
+            "settings": self.settings.values,
+            "data": asdict(self.data),
+            "chosen": [asdict(choice) for choice in self.chosen] or None,
+        }
+        found = {each.name: own.get(each.name, getattr(self, each.name)) for each in fields(self)}
+        plain: dict[str, Any] = json.loads(_text(_given(found, keep=("estimates_checked", "calibration"))))
+        return plain
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Record:
+        """ValueError says which entry is missing or no value that it may have."""
+        try:
+            return _build(
+                cls,
+                given,
+                scores=Scores.from_dict(given["scores"]),
+                reliability=Reliability.from_dict(given["reliability"]),
+                estimates=Estimates.from_dict(given["estimates"]),
+                evidence=ModelEvidence.from_dict(given["evidence"]),
+                decision=Decision.from_dict(given["decision"]),
+                saved=_optional(SavedModel, given.get("saved")),
+                labelled=_optional(LabelledRecordings, given.get("labelled")),
+                recordings=tuple(map(Diagnosis.from_dict, given.get("recordings", ()))),
+                estimates_checked=_optional(CheckedEstimates, given["estimates_checked"]),
+                calibration=_optional(FittedCalibration, given["calibration"]),
+                settings=RunSettings.from_dict(given["settings"]),
+                data=_build(DataSizes, given["data"]),
+                chosen=tuple(_build(Choice, choice) for choice in given.get("chosen", ())),
+            )
+        except KeyError as error:
+            raise ValueError(f"{error} is missing") from error
+        except (TypeError, AttributeError) as error:
+            raise ValueError(str(error)) from error
+
+    def write(self, folder: Path) -> None:
+        """Seals and writes the record; the tables beside it must be there already."""
+        plain = self.to_dict()
+        checksums = {name: digest((folder / name).read_bytes()) for name in (PREDICTIONS, CURVES)}
+        sealed = plain | {"checksums": {RECORD: digest(_text(plain))} | checksums}
+        write_atomically(folder / RECORD, json.dumps(sealed, indent=1, ensure_ascii=False).encode())
+
+    @classmethod
+    def read(cls, folder: Path) -> Record:
+        """The record of a finished run, compared with its own checksum and those of the tables beside it.
+
+        ValueError says which file is damaged, or no record; FileNotFoundError, that there is no record.
+        """
+        path = folder / RECORD
+        try:
+            found = read_json(path)
+            checksums = found.pop("checksums")
+            intact = checksums[RECORD] == digest(_text(found))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path}: is damaged ({type(error).__name__})") from error
+        if not intact:
+            raise ValueError(f"{path}: is damaged (it does not match its checksum)")
+        for name in (PREDICTIONS, CURVES):
+            try:
+                content = (folder / name).read_bytes()
+            except FileNotFoundError as error:
+                raise ValueError(f"{folder / name}: is missing") from error
+            if digest(content) != checksums.get(name):
+                raise ValueError(f"{folder / name}: is damaged (it does not match its checksum)")
+        try:
+            return cls.from_dict(found)
+        except ValueError as error:
+            raise ValueError(f"{path}: cannot be read as the record of a run ({error})") from error
+
+    def amend(self, folder: Path, **changes: Any) -> Record:
+        """The record with these fields changed, sealed and written anew where that changes anything."""
+        amended = replace(self, **changes)
+        if amended.to_dict() != self.to_dict():
+            amended.write(folder)
+        return amended
+
+
+def _build(kind: type[Kind], given: Any, **built: Any) -> Kind:
+    """A dataclass from a mapping, with some fields built already. Entries that it does not know are left out.
+
+    ValueError names an entry that is missing or of another type than the field's.
+    """
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{kind.__name__} is no mapping but {given!r:.40}")
+    values = dict(built)
+    for each in fields(kind):  # type: ignore[arg-type]
+        if each.name in values or (each.name not in given and _has_default(each)):
+            continue
+        value, types = given[each.name], [part.partition("[")[0] for part in str(each.type).split(" | ")]
+        known = [allowed for name in types for allowed in ALLOWED.get(name, ())]
+        if not isinstance(value, tuple(known)) or (isinstance(value, bool) and "bool" not in types):
+            raise ValueError(f"'{each.name}' is {value!r:.40}")
+        values[each.name] = tuple(value) if isinstance(value, list) else value
+    return kind(**values)
+
+
+def _optional(kind: type[Kind], given: Any) -> Kind | None:
+    return None if given is None else _build(kind, given)
+
+
+def _has_default(each: Any) -> bool:
+    return each.default is not MISSING or each.default_factory is not MISSING
+
+
+def _domains(given: Mapping[str, Any], read: Callable[[Any], Any]) -> dict[str, Any]:
+    return {domain: None if given[domain] is None else read(given[domain]) for domain in ("source", "target")}
+
+
+def _estimate(given: Mapping[str, Any]) -> Estimate | None:
+    return None if None in given.values() else _build(Estimate, given)
+
+
+def _estimate_dict(estimate: Estimate | None) -> dict[str, Any]:
+    return dict.fromkeys(("value", "low", "high")) if estimate is None else asdict(estimate)
+
+
+def _given(entries: Mapping[str, Any], keep: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The entries that are known."""
+    return {name: value for name, value in entries.items() if value is not None or name in keep}
+
+
+def _text(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record, sort_keys=True, allow_nan=False).encode()

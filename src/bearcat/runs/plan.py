@@ -1,0 +1,160 @@
+"""What a user wants adapted → the runs to train, with what was chosen and what to be warned of, as values.
+
+The command line and `bearcat.adapt` both plan here; nothing is printed and nothing is trained.
+
+>>> plan = make_plan(Wishes(data="my-recordings", source=("600rpm",), target="1200rpm"))
+>>> plan.spec.preparation, plan.choices, plan.warnings
+>>> adapt(plan, Path("out"))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bearcat.data import Catalogue, Task, dataset_label, open_dataset
+from bearcat.data.catalogue import find_domain
+from bearcat.data.choose import Choice, DataSettings, Requested, choose_settings, paper_settings
+from bearcat.data.datasets.folder import EMPTY
+from bearcat.data.tasks import Mix
+from bearcat.errors import InputError
+from bearcat.methods.before_training import MatchClusters
+from bearcat.methods.recipe import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, find_recipe
+from bearcat.runs.spec import Library, RunSpec, make_recipe
+from bearcat.training.loop import checked_precision, chosen_device
+
+# What `bearcat adapt` does without any option. The defects are small, so that there are mistakes to calibrate with.
+DEMONSTRATION = {"severities": "0.15,0.5", "faults": "inner,outer"}
+DEMONSTRATION_NOTE = "Simulated bearings: healthy, inner race, outer race; defects of 0.15 and 0.5 mm."
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a user asks for; what is None or empty is chosen, from the recordings where they are the user's own."""
+
+    data: str = "simulated"  # a dataset's name, or a path
+    root: Path | None = None
+    source: Sequence[str] = ()
+    target: str | None = None
+    input: str | None = None
+    recipe: str = DEFAULT_RECIPE
+    beside: Sequence[str] = ()  # recipes to train too
+    epochs: int | None = None
+    seed: int = 0
+    split: str | None = None
+    balance: bool | None = None
+    device: str = "auto"
+    precision: str | None = None
+    channel: str | None = None
+    rate: float | None = None
+    rpm: str | None = None
+    bearing: str | None = None
+    window: int | None = None
+    stride: int | None = None
+    mix: Mix = field(default_factory=Mix)
+    settings: Mapping[str, str] | None = None  # of the dataset
+    recipe_settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The run to train, those to train beside it, their data, and what to tell the user."""
+
+    spec: RunSpec
+    beside: tuple[RunSpec, ...]
+    library: Library
+    device: torch.device
+    notes: tuple[str, ...]
+    choices: tuple[Choice, ...]  # settings that were not asked for, with their reasons
+    warnings: tuple[str, ...]
+
+
+def make_plan(wishes: Wishes, reading: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> Plan:
+    """The plan for these wishes; `reading` passes on the recordings that are read for it, to show progress."""
+    notes: tuple[str, ...] = ()
+    settings = wishes.settings
+    if wishes.data == "simulated" and settings is None:
+        notes, settings = (DEMONSTRATION_NOTE,), DEMONSTRATION
+    name = find_recipe(wishes.recipe)
+    names = [other for other in dict.fromkeys(map(find_recipe, wishes.beside)) if other != name] + [name]
+    changed = RECIPES[name].with_settings(wishes.recipe_settings)
+    balance = changed.balance if "balance" in wishes.recipe_settings else wishes.balance
+    requested = Requested(
+        wishes.channel, wishes.rate, wishes.window, wishes.stride, wishes.split, wishes.input, balance, changed.input
+    )
+    paper_settings(requested)  # refuses impossible settings before anything is read
+    device, precision = chosen_device(wishes.device), checked_precision(wishes.precision)
+    given = {"channel": wishes.channel, "rpm": wishes.rpm, "bearing": wishes.bearing}
+    asked = dict(settings or {}) | {key: value for key, value in given.items() if value is not None}
+    dataset = open_dataset(wishes.data, wishes.root, asked)
+    catalogue = dataset.catalogue()
+    task = choose_task(catalogue, wishes.source, wishes.target)
+    chosen: dict[str, DataSettings] = {}  # by the input of recipes
+    for kind in dict.fromkeys([changed.input, *(RECIPES[other].input for other in names[:-1])]):
+        first = chosen.get(changed.input)  # whose split holds for the recipes beside it too
+        scheme = requested.split or (first.split.scheme if first else None)
+        wanted = replace(requested, default_input=kind, split=scheme)
+        opened, scanned, chosen[kind] = choose_settings(dataset, catalogue, task, wanted, reading)
+    specs = []
+    for other in names:
+        own_changes = wishes.recipe_settings if other == name else {}
+        own = chosen[changed.input if other == name else RECIPES[other].input]
+        usual = RECIPES[other].schedule.epochs
+        usual = min(usual, QUICK_EPOCHS) if wishes.data == "simulated" else usual
+        length = usual if wishes.epochs is None else wishes.epochs
+        recipe = make_recipe(other, own.preparation.input, length, {"balance": str(own.balance)} | dict(own_changes))
+        specs.append(RunSpec(
+            dataset_label(wishes.data), opened, task, other, recipe, own.preparation, own.split, wishes.seed, precision,
+            wishes.mix, chosen=own.choices, warnings=own.warnings,
+        ))  # fmt: skip
+    warnings = list(chosen[changed.input].warnings)
+    if wishes.mix.reference and changed.find(MatchClusters) is None:
+        warnings.insert(0, f"{name} does not use the reference recordings; {DEFAULT_RECIPE} does")
+    *beside, spec = specs
+    library = Library({opened: scanned})
+    return Plan(spec, tuple(beside), library, device, notes, chosen[changed.input].choices, tuple(warnings))
+
+
+def choose_task(catalogue: Catalogue, source: Sequence[str], target: str | None) -> Task:
+    """The task between the named domains, or between the first two where no names are given."""
+    if len(catalogue.domains) < 2 and not (source and target):
+        raise InputError(f"adapting needs two domains, and there is {', '.join(catalogue.domains) or 'none'}")
+    sources = tuple(dict.fromkeys(_source(name, catalogue) for name in source)) or catalogue.domains[:1]
+    if target is not None:
+        return Task(sources, _domain(target, catalogue))
+    left = [domain for domain in catalogue.domains if domain not in sources]
+    if not left:
+        raise InputError("every domain is a source; leave one of them for the target")
+    return Task(sources, left[0])
+
+
+def _source(name: str, catalogue: Catalogue) -> str:
+    try:
+        return _domain(name, catalogue)
+    except InputError as error:
+        parts = [part.strip() for part in name.split(",") if part.strip()]
+        if len(parts) < 2:
+            raise
+        repeated = " ".join(f"--source {part}" for part in parts)
+        raise InputError(f"unknown domain '{name}'; for several sources repeat the option: {repeated}") from error
+
+
+def _domain(name: str, catalogue: Catalogue) -> str:
+    if f"{name}: {EMPTY}" in catalogue.notes:
+        raise InputError(f"the domain '{name}' has no recordings; put some into its folder or choose another")
+    return find_domain(name, catalogue.domains)
+
+
+def target_mix(keep: Sequence[str], shares: Mapping[str, str], reference: str | None) -> Mix:
+    """Which classes a labelled target is to hold and in which shares, and recordings known to be of a class."""
+    found = []
+    for name, text in shares.items():
+        try:
+            found.append((name, float(text)))
+        except ValueError as error:
+            raise InputError(f"--target-share: '{text}' is not a number; write CLASS=SHARE, e.g. rest=0.05") from error
+    return Mix(keep=tuple(keep), share=tuple(found), reference=reference or "")

@@ -1,0 +1,282 @@
+"""The one decision: what to do with a model, and with a recording. No other module knows these thresholds.
+
+`decide` turns evidence into an action, the accuracy or confidence behind it, its interval and the reasons, most
+important first. Terminal, page, model card, server and Python print that and nothing else.
+
+>>> decide(ModelEvidence(expected=Estimate(0.97, 0.91, 1.0))).action
+'use'
+>>> decide(RecordingEvidence("healthy", 0.99, faulty=False, physics="outer race")).action
+'check'
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bearcat.trust.accuracy import Estimate, binomial_interval
+
+USE, CHECK, REFUSE = "use", "check", "do not use"  # of a model
+OK, ALARM = "ok", "alarm"  # of a recording, besides CHECK
+ACTIONS = (OK, CHECK, ALARM)
+HEALTHY, UNKNOWN_STATE, CANNOT_TELL, UNREADABLE = "healthy", "unknown", "cannot tell", "unreadable"
+
+# Expected accuracy and its lower end to use a model; below POOR it is not to be used (docs/results.md says how chosen).
+GOOD, SAFE, POOR = 0.95, 0.75, 0.6
+LEARNT = 0.2  # of the way from chance to certainty on the source, below which a model is called useless
+FEWEST_WINDOWS = 20  # of the source: fewer, all right, are no sign that nothing was learnt
+FEWEST_COMPARED = 2  # recordings that physics can diagnose, from which on it may outvote a model
+ENOUGH = 3  # labelled recordings, all of them right, that confirm an estimate
+SURE = 0.6  # confidence below which a recording is not called ok
+UNITED = 0.7  # share of a recording's windows that must agree before it is called ok
+SLACK = 0.02  # a window in fifty, by which check models may agree less with an adapted model
+MOST_REASONS = 2  # of a recording
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do: `use`, `check` or `do not use` of a model, `ok`, `check` or `alarm` of a recording.
+
+    `expected` is the accuracy to expect of the model, or the confidence of the recording's diagnosis.
+    """
+
+    action: str
+    expected: float | None = None
+    interval: tuple[float, float] | None = None
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The decision on a model in one line."""
+        parts = [f"Recommendation: {self.action}."]
+        if self.expected is not None:
+            low, high = self.interval or (self.expected, self.expected)
+            parts.append(f"Expected accuracy {100 * self.expected:.0f} % ({100 * low:.0f}–{100 * high:.0f} %).")
+        return " ".join([*parts, *(f"{reason[0].upper()}{reason[1:]}." for reason in self.reasons)])
+
+    def to_dict(self) -> dict[str, Any]:
+        interval = None if self.interval is None else list(self.interval)
+        return {"action": self.action, "expected": self.expected, "interval": interval, "reasons": list(self.reasons)}
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> Decision:
+        """Back from `to_dict`; ValueError, TypeError or KeyError where it cannot be one."""
+        interval = values["interval"]
+        if values["action"] not in (USE, CHECK, REFUSE, *ACTIONS):
+            raise ValueError("a decision has one of the known actions")
+        return Decision(
+            values["action"],
+            None if values["expected"] is None else float(values["expected"]),
+            None if interval is None else (float(interval[0]), float(interval[1])),
+            tuple(map(str, values["reasons"])),
+        )
+
+
+@dataclass(frozen=True)
+class PhysicsCheck:
+    """How many recordings both physics and the model can diagnose, and where they differ.
+
+    That physics shows no fault is less than a proof of health, so only a fault it names counts against the model.
+    """
+
+    compared: int
+    contradicted: int = 0
+    missed: tuple[str, ...] = ()  # recordings on which it names a fault that the model does not
+
+    @property
+    def outvotes(self) -> bool:
+        return 2 * len(self.missed) > self.compared >= FEWEST_COMPARED
+
+
+@dataclass(frozen=True)
+class LabelCheck:
+    """Labelled recordings of the target, how many are diagnosed correctly, and of how many classes they are."""
+
+    recordings: int
+    right: int
+    classes: int
+
+    @property
+    def rate(self) -> Estimate:
+        return Estimate(self.right / self.recordings, *binomial_interval(self.right, self.recordings))
+
+
+@dataclass(frozen=True)
+class ModelEvidence:
+    """All that is known of a trained model without target labels, and what some labels say where there are any."""
+
+    expected: Estimate | None  # accuracy on the target; None: its confidences are no numbers
+    finite: bool = True  # the loss never became NaN or infinite
+    source: Estimate | None = None  # balanced accuracy on held-out source windows, with its interval
+    source_windows: int = 0
+    classes: int = 0
+    one_class: str | None = None  # the only class predicted on several target recordings, if it is a fault
+    check_models: bool = True  # whether any could be fitted
+    calibrated: bool = True
+    uncertain: tuple[str, ...] = ()  # recordings whose labels would say most
+    recordings: int = 0  # of the target that were diagnosed
+    faulty: int | None = None  # how many of them show a fault; None: no class is called healthy
+    physics: PhysicsCheck | None = None
+    labels: LabelCheck | None = None
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> ModelEvidence:
+        """Back from `dataclasses.asdict`, as records hold it."""
+        kinds: dict[str, Any] = {"expected": Estimate, "source": Estimate, "physics": PhysicsCheck, "labels": LabelCheck}
+        built = {name: None if values[name] is None else kind(**values[name]) for name, kind in kinds.items()}
+        if built["physics"] is not None:
+            built["physics"] = replace(built["physics"], missed=tuple(built["physics"].missed))
+        return ModelEvidence(**(dict(values) | built | {"uncertain": tuple(values["uncertain"])}))
+
+
+@dataclass(frozen=True)
+class RecordingEvidence:
+    """What the witnesses say of one recording."""
+
+    state: str  # the diagnosis: a state, or a class of the model; UNKNOWN_STATE, CANNOT_TELL
+    confidence: float
+    faulty: bool  # the diagnosis is one to be alarmed about
+    min_confidence: float = 0.0  # for an alarm
+    agreement: float | None = None  # share of windows with the same class
+    familiar: bool | None = None
+    unfamiliar_alarm: bool = True
+    model: str | None = None  # what to do with the model, by its own decision; None: no model
+    physics: str | None = None  # the state that physics finds; None: it could not look, or cannot tell
+    line: str = ""  # the strongest fault line, in words
+    quality: tuple[str, ...] = ()  # what is wrong with the recording
+
+
+def decide(evidence: ModelEvidence | RecordingEvidence) -> Decision:
+    """What to do, and why."""
+    return _decide_model(evidence) if isinstance(evidence, ModelEvidence) else _decide_recording(evidence)
+
+
+def _decide_model(evidence: ModelEvidence) -> Decision:
+    expected, labels, physics = evidence.expected, evidence.labels, evidence.physics
+    if expected is not None and not math.isfinite(expected.value):
+        expected = None
+    refused = list(_refusals(evidence, expected))
+    if labels is not None:
+        rate = labels.rate
+        found = f"{labels.right} of {labels.recordings} labelled recordings are diagnosed correctly"
+        cleared = rate.low >= SAFE and labels.classes > 1
+        confirmed = rate.value == 1 and labels.recordings >= ENOUGH and expected is not None and expected.value >= GOOD
+        if rate.high < SAFE or (refused and not cleared):
+            action = REFUSE
+        else:
+            action = USE if rate.low >= SAFE or confirmed else CHECK
+        refused = [] if action != REFUSE else refused
+        expected, reasons = rate, [found, *refused]
+    elif refused or expected is None:
+        action, reasons = REFUSE, refused
+    else:
+        good = expected.value >= GOOD and expected.low >= SAFE
+        action, reasons = USE if good else CHECK, []
+    if action == CHECK:
+        names = ", ".join(evidence.uncertain)
+        reasons.append(f"label {'more' if labels else 'some'} recordings{f', such as {names}' * bool(names)}")
+    if action != REFUSE:
+        if physics is not None and physics.contradicted:
+            reasons.append(f"physics differs on {physics.contradicted} of {physics.compared} recordings")
+        if not evidence.check_models:
+            reasons.append("no check models could be fitted, so the estimate rests on confidence alone")
+        if not evidence.calibrated and labels is None:
+            reasons.append("confidence is not calibrated")
+        if evidence.recordings and evidence.faulty == 0:
+            _, high = binomial_interval(0, evidence.recordings)
+            reasons.append(
+                f"no fault was found in {evidence.recordings} recordings; up to {100 * high:.0f} % of such recordings"
+                " could be faulty all the same"
+            )
+    interval = None if expected is None else (expected.low, expected.high)
+    return Decision(action, None if expected is None else expected.value, interval, tuple(reasons))
+
+
+def _refusals(evidence: ModelEvidence, expected: Estimate | None) -> Sequence[str]:
+    """Why a model is not to be used; empty where nothing speaks against it."""
+    if not evidence.finite:
+        return ["training broke down: the loss became NaN or infinite"]
+    found = []
+    source, chance = evidence.source, 1 / max(evidence.classes, 1)
+    if source is not None and evidence.classes > 1:
+        beyond = source.low > chance or evidence.source_windows < FEWEST_WINDOWS
+        if not (source.value >= chance + LEARNT * (1 - chance) and beyond):
+            found.append(
+                f"it learnt nothing of use: {100 * source.value:.0f} % of held-out source windows are right, chance is"
+                f" {100 * chance:.0f} %; check labels, channel and rate of the source, or train for longer"
+            )
+    if evidence.one_class is not None:
+        found.append(f"every target window is called '{evidence.one_class}'")
+    if evidence.physics is not None and evidence.physics.outvotes:
+        missed = len(evidence.physics.missed)
+        found.append(
+            f"physics names another fault on {missed} of {evidence.physics.compared} recordings; diagnose these with"
+            " bearcat diagnose"
+        )
+    if expected is None:
+        found.append("its confidences are not numbers")
+    elif not expected.value >= POOR:
+        found.append("the expected accuracy is too low")
+    return found
+
+
+def _decide_recording(evidence: RecordingEvidence) -> Decision:
+    missed = evidence.physics not in (None, HEALTHY) and not evidence.faulty
+    refused = evidence.model == REFUSE
+    reasons = []
+    if evidence.familiar is False and evidence.model is not None:
+        reasons.append("unlike anything the model was adapted to")
+    if missed:
+        reasons.append(f"physics finds {evidence.physics}{f' ({evidence.line})' * bool(evidence.line)}")
+    if refused:
+        reasons.append("the model is not to be used")
+    reasons += evidence.quality
+    if evidence.state == CANNOT_TELL:
+        reasons.append("the evidence is not enough")
+    elif evidence.confidence < (evidence.min_confidence if evidence.faulty else SURE):
+        reasons.append(f"confidence is {100 * evidence.confidence:.0f} % only")
+    if not evidence.faulty and evidence.agreement is not None and evidence.agreement < UNITED:
+        reasons.append(f"windows disagree ({100 * evidence.agreement:.0f} % agree)")
+    strange = evidence.familiar is False and evidence.model is not None and evidence.unfamiliar_alarm
+    believed = not refused or evidence.physics not in (None, HEALTHY)
+    alarming = evidence.faulty and believed and evidence.confidence >= evidence.min_confidence
+    action = ALARM if strange or alarming else CHECK if reasons or evidence.faulty else OK
+    return Decision(action, evidence.confidence, None, tuple(reasons[:MOST_REASONS]))
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """Which of two models of one task is saved, the adapted or the unadapted one, and why."""
+
+    adapted: bool
+    reason: str
+
+
+def choose_model(
+    recipe: str,
+    adapted: ModelEvidence,
+    unadapted: ModelEvidence | None,
+    supported: bool | None = None,
+    agreement: tuple[float | None, float | None] = (None, None),
+) -> ModelChoice:
+    """The adapted model, unless it broke down or check models agree less with it than with the unadapted one.
+
+    A recipe that decides itself whether to adapt (`supported`) is believed: on public and simulated recordings it never
+    lost to the unadapted network. `unadapted` is None where there is but one model; `agreement` is that of check models
+    with both.
+    """
+    if unadapted is None:
+        return ModelChoice(bool(supported), f"{recipe} {'adapted itself' if supported else 'did not adapt'}")
+    broken, plain_broken = (not each.finite or each.one_class is not None for each in (adapted, unadapted))
+    if broken and not plain_broken:
+        why = "names one class only" if adapted.finite else "broke down"
+        return ModelChoice(False, f"{recipe} {why}")
+    if supported:
+        return ModelChoice(True, "the target's recordings support adapting")
+    mine, alone = agreement
+    if mine is None or alone is None or plain_broken:
+        return ModelChoice(True, "nothing speaks for the unadapted model")
+    shares = f"check models agree with the adapted model on {100 * mine:.0f} % of windows, with the unadapted on"
+    return ModelChoice(mine >= alone - SLACK, f"{shares} {100 * alone:.0f} %")

@@ -1,0 +1,93 @@
+"""The record of a run: what is written is read back, and what is damaged or foreign is refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from bearcat.methods.recipe import RECIPES
+from bearcat.record import Record, RunSettings
+from bearcat.report.results import Cell
+from bearcat.storage import digest
+from tests.made_records import made_result
+
+CELL = Cell("rig", "time", "a→b", "CAT*-Temperature", 3)
+
+
+def sealed(record: dict) -> str:
+    """With a checksum that fits, as only a foreign program could write it."""
+    rest = {name: value for name, value in record.items() if name != "checksums"}
+    own = digest(json.dumps(rest, sort_keys=True).encode())
+    return json.dumps(rest | {"checksums": record["checksums"] | {"record.json": own}})
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_record_is_read_as_it_was_written(tmp_path, labelled):
+    made = made_result(tmp_path / "run", CELL, labelled=labelled, recordings=[{"recording": "x", "class": "inner"}])
+    read = Record.read(tmp_path / "run")
+    assert read == made.record
+    assert (read.scores.target is None) == (not labelled)
+    assert read.seed == 3
+    written = json.loads((tmp_path / "run" / "record.json").read_text())
+    assert written["estimates"]["expected"]["value"] == read.decision.expected.value
+    assert Record.from_dict(written) == read
+
+
+def test_amending_writes_only_what_changes(tmp_path):
+    made = made_result(tmp_path / "run", CELL)
+    path = tmp_path / "run" / "record.json"
+    before = path.stat().st_mtime_ns, path.stat().st_ino
+    assert made.record.amend(made.folder, seed=3) == made.record
+    assert (path.stat().st_mtime_ns, path.stat().st_ino) == before
+    amended = made.record.amend(made.folder, decision=replace(made.record.decision, action="do not use"))
+    assert Record.read(made.folder) == amended != made.record
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [("seed", "three"), ("failed", 1), ("scores", {"source": None}), ("estimates", []), ("data", {"classes": "ab"}),
+     ("settings", {"recipe": {}}), ("never_predicted", None), ("calibration", {"temperature": True, "at_bound": True})],
+)  # fmt: skip
+def test_a_foreign_record_is_refused_though_its_checksum_fits(tmp_path, entry, value):
+    made_result(tmp_path / "run", CELL)
+    path = tmp_path / "run" / "record.json"
+    path.write_text(sealed(json.loads(path.read_text()) | {entry: value}))
+    with pytest.raises(ValueError, match="cannot be read as the record of a run") as error:
+        Record.read(tmp_path / "run")
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_record_that_was_cut_or_changed_is_damaged_and_one_that_is_missing_missing(tmp_path):
+    made_result(tmp_path / "run", CELL)
+    path = tmp_path / "run" / "record.json"
+    text = path.read_text()
+    for damaged in (text[:500], text.replace('"seed": 3', '"seed": 4'), "[]", "{}"):
+        path.write_text(damaged)
+        with pytest.raises(ValueError, match="is damaged"):
+            Record.read(tmp_path / "run")
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        Record.read(tmp_path / "run")
+
+
+def settings_of(name: str, **parts: dict) -> RunSettings:
+    recipe = RECIPES[name].in_epochs(60).to_dict()
+    recipe["ingredients"] = {key: part | parts.get(key, {}) for key, part in recipe["ingredients"].items()}
+    return RunSettings({"recipe": {"name": name} | recipe})
+
+
+@pytest.mark.parametrize(
+    ("name", "signs"),
+    [("source-only", set()), ("DANN", {"DA"}), ("AT", {"DA", "PL"}), ("CAT-Temperature", {"DA", "PL", "cal"}),
+     ("dense-source-only", set()), ("dense-moved", {"cal"})],
+)  # fmt: skip
+def test_a_recipe_has_the_phases_of_its_ingredients_and_no_others(name, signs):
+    assert settings_of(name).phases.keys() == signs
+
+
+def test_an_ingredient_says_itself_to_which_phase_it_belongs_and_when_it_begins():
+    own = settings_of("AT*", labels={"phase": "labels", "begins": 7}, alignment={"phase": "alignment", "begins": 5})
+    assert own.phases == {"PL": 7, "DA": 5}, "confusion and sharpness say nothing and have none"
