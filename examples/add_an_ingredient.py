@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from bearcat.cli import main
-from bearcat.methods.ingredient import Ingredient, View, per_run
+from bearcat.methods.ingredient import Loss, View, per_run
 from bearcat.methods.recipe import RECIPES, Recipe
 
 
@@ -21,7 +21,7 @@ def covariance(features: Tensor, present: Tensor | None) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Coral(Ingredient):
+class Coral(Loss):
     """‖C_s − C_t‖² / 4d²: the covariances of source and target features become alike."""
 
     name = "coral"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from scipy.special import softmax
 
 from bearcat.calibration import CALIBRATORS, Evidence, TransCal
 from bearcat.errors import InputError
-from bearcat.methods import losses, perturbations, selection
+from bearcat.methods import formulas
 from bearcat.methods.ingredient import View, stacked
 from bearcat.methods.losses import (
     ClassifierDiscrepancy,
@@ -21,13 +21,13 @@ from bearcat.methods.losses import (
     CovarianceMatching,
     JointMatching,
     KernelMatching,
-    TargetStatistics,
     Transport,
+    Triplet,
     Uniformity,
     Wasserstein,
 )
 from bearcat.methods.recipe import GROUPS, RECIPES
-from bearcat.methods.selftraining import SelfTraining, StrongView, Triplet, WeakView
+from bearcat.methods.selftraining import SelfTraining, StrongView, TargetStatistics, WeakView
 from bearcat.models.stacked import Randomness, StackedDense
 from bearcat.training.batches import stack_data
 from bearcat.training.loop import Run, new_state, train
@@ -113,7 +113,7 @@ def test_transport_costs_what_linear_programming_says(view):
 def test_a_transport_plan_keeps_both_margins():
     cost = torch.from_numpy(RANDOM.random((2, 5, 7)))
     rows, columns = (torch.from_numpy(RANDOM.dirichlet(np.ones(count), 2)) for count in (5, 7))
-    plan = losses.transport_plan(cost, rows, columns, 0.1, 100)
+    plan = formulas.transport_plan(cost, rows, columns, 0.1, 100)
     torch.testing.assert_close(plan.sum(dim=2), rows, rtol=1e-6, atol=1e-9)
     torch.testing.assert_close(plan.sum(dim=1), columns, rtol=1e-3, atol=1e-6)
 
@@ -177,7 +177,7 @@ def test_heads_part_on_the_target_and_the_encoder_joins_them(view):
         assert loss[run].item() == pytest.approx(-np.log(right).mean() - gap)
     (of_features,) = torch.autograd.grad(loss.sum(), features, retain_graph=True)
     plain = features.detach()[:, SIZE:].requires_grad_()
-    gap = losses.masked_mean(
+    gap = formulas.masked_mean(
         (view.head(plain).softmax(-1) - second(plain).softmax(-1)).abs().mean(-1), view.target_present
     )
     (towards,) = torch.autograd.grad(gap.sum(), plain)
@@ -206,7 +206,7 @@ class _Squeezed(torch.nn.Module):
 def test_the_gradient_penalty_teaches_the_critic():
     weight = torch.tensor([[3.0, 4.0]], dtype=torch.float64, requires_grad=True)
     values = torch.zeros(1, 2, 2, dtype=torch.float64, requires_grad=True)
-    penalty = losses.gradient_penalty(values, (values * weight).sum(-1), None)
+    penalty = formulas.gradient_penalty(values, (values * weight).sum(-1), None)
     assert penalty.item() == pytest.approx(16)
     (gradient,) = torch.autograd.grad(penalty.sum(), weight)
     torch.testing.assert_close(gradient, torch.tensor([[8 * 0.6, 8 * 0.8]], dtype=torch.float64))
@@ -307,22 +307,27 @@ def test_the_consistency_loss_is_the_squared_difference_of_probabilities(view):
 def test_a_share_of_each_class_is_the_twins():
     scores, labels = RANDOM.random((2, 30)), RANDOM.integers(0, 4, (2, 30))
     present = torch.arange(30) < torch.tensor([30, 19])[:, None]
-    found = selection.best_of_each_class(torch.from_numpy(scores), torch.from_numpy(labels), 0.4, 4, present)
+    found = formulas.best_of_each_class(torch.from_numpy(scores), torch.from_numpy(labels), 0.4, 4, present)
     for run, count in enumerate((30, 19)):
         assert found[run, :count].tolist() == reference.best_share(scores[run, :count], labels[run, :count], 0.4)
         assert (found[run, count:] == -1).all()
 
 
-def test_rules_look_at_confidence_centres_and_neighbours():
+def test_rules_look_at_confidence_and_at_centres():
     """Against the definitions, on the features of an untrained network."""
     data = toy(windows=20, target=24, dtype=np.float64)
     state = new_state(live(RECIPES["AT"]), stack_data([data], [0], 16, CPU), 3)
     logits, features = (each[0].numpy() for each in state.predict(state.student, state.batches.target_train))
-    source = state.predict(state.student, state.batches.source_train)[1][0].numpy()
     labels = logits.argmax(axis=1)
-    features, source = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (features, source))
+    features = features / np.linalg.norm(features, axis=1, keepdims=True)
     sure = softmax(logits, axis=1).max(axis=1)
-    assert selection.surest(state, 0.3)[0].tolist() == reference.best_share(sure, labels, 0.3)
+
+    def supported(rule: str) -> list[int]:
+        SelfTraining(select=rule, share=0.3).start_epoch(state)
+        assert state.supported is not None
+        return state.supported[0, :-1].tolist()  # the last place is padding
+
+    assert supported("share") == reference.best_share(sure, labels, 0.3)
     centres = {label: features[labels == label].sum(axis=0) for label in set(labels.tolist())}
     nearness = np.array(
         [
@@ -330,18 +335,16 @@ def test_rules_look_at_confidence_centres_and_neighbours():
             for feature, label in zip(features, labels, strict=True)
         ]
     )
-    assert selection.nearest_to_centre(state, 0.3)[0].tolist() == reference.best_share(nearness, labels, 0.3)
-    neighbours = [data.source_train.labels[np.argmin([reference.squared(x, y) for y in source])] for x in features]
-    assert selection.of_nearest_neighbour(state, 0.3)[0].tolist() == neighbours
+    assert supported("cluster") == reference.best_share(nearness, labels, 0.3)
 
 
-@pytest.mark.parametrize("rule", selection.RULES)
+@pytest.mark.parametrize("rule", ["share", "cluster"])
 def test_a_rule_selects_only_what_it_supports_and_trains(rule):
     recipe = replace(RECIPES["AT"].change("labels", select=rule, share=0.25), schedule=RAGGED)
     runs = [Run(recipe, toy(number, 41, target), number) for number, target in enumerate((25, 40))]
     together, alone = train(runs, CPU), train(runs[1:], CPU)
     shares = together.history["pseudo_label_share"][RAGGED.label_from :]
-    assert (shares <= (1.0 if rule == "neighbour" else 0.4)).all()
+    assert (shares <= 0.4).all()
     torch.testing.assert_close(shares[:, 1], alone.history["pseudo_label_share"][RAGGED.label_from :, 0])
     assert (together.history["threshold_0"][RAGGED.label_from :] == 0).all()
 
@@ -405,10 +408,10 @@ def test_perturbations_are_the_twins():
     randomness = draws()
     uniform = {layer: randomness.uniform(layer, 3).numpy() for layer in range(7)}
     assert all(0 <= value < 1 for values in uniform.values() for value in values.flat)
-    moved = perturbations.moved(windows, randomness, 0.02, 1.0)
-    stopped = perturbations.band_stopped(windows, randomness, 0.2)  # 4 of 21 lines
-    scaled = perturbations.scaled(windows, randomness, 0.2)
-    masked = perturbations.masked(windows, randomness, 0.25)
+    moved = formulas.resampled(windows, randomness, 0.02, 1.0)
+    stopped = formulas.band_stopped(windows, randomness, 0.2)  # 4 of 21 lines
+    scaled = formulas.scaled(windows, randomness, 0.2)
+    masked = formulas.masked(windows, randomness, 0.25)
     for run in range(2):
         for place in range(3):
             window = windows[run, place, 0].numpy()
@@ -424,9 +427,7 @@ def test_perturbations_are_the_twins():
 
 def test_noise_is_gaussian_of_the_wanted_power():
     windows = torch.from_numpy(RANDOM.standard_normal((2, 50, 1, 400))) * 3
-    noise = (perturbations.noisy(windows, draws(), 6.0) - windows) / windows.square().mean(
-        dim=(2, 3), keepdim=True
-    ).sqrt()
+    noise = (formulas.noisy(windows, draws(), 6.0) - windows) / windows.square().mean(dim=(2, 3), keepdim=True).sqrt()
     values = noise[0].flatten().numpy() * 10 ** (6 / 20)
     assert values.std() == pytest.approx(1, abs=0.03)
     assert abs(values.mean()) < 0.03
@@ -492,8 +493,3 @@ def test_transcal_of_a_stack_is_that_of_each_run(evidence):
         alone = TransCal().fit(Evidence(**{name: value[run : run + 1] for name, value in evidence.items()}))
         torch.testing.assert_close(alone.temperature[0], together.temperature[run])
     assert CALIBRATORS["TransCal"] is TransCal
-
-
-def test_every_rule_of_selection_can_be_chosen():
-    (known,) = (each.metadata["known"] for each in fields(SelfTraining) if each.name == "select")
-    assert set(known) == {"confidence", *selection.RULES}

@@ -35,7 +35,7 @@ def test_adapting_two_folders_returns_what_was_found(adapted, capsys):
     assert found.record.settings.sources == ("pump-A",)
     assert {row["recording"] for row in found.recordings} == {"pump-B/healthy.npz", "pump-B/inner-1.npz"}
     text = repr(found)
-    assert text.splitlines()[0] == "pump-A → pump-B by dense-moved"
+    assert text.splitlines()[0] == "pump-A → pump-B by match-clusters"
     for row in found.recordings:
         assert f"{row['recording']}" in text
         assert 0 < row["confidence"] <= 1

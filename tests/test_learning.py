@@ -111,13 +111,20 @@ def test_source_only_meets_a_real_shift(source_only):
 # Of the calibrators one is enough: tests of the loop and its twin compare the others.
 LEFT_OUT = {
     f"CAT{sign}-{kind}" for sign in ("", "*", "+MCC", "+SDAT") for kind in ("Vector", "Matrix", "CPCS", "TransCal")
-}
-# Estimated class shares follow the first predictions; on a balanced target they gain nothing (docs/plant.md).
-LEFT_OUT |= {"AT*-shares", "CAT*-shares"}
+} & RECIPES.keys()
+LEARNING = [name for name in RECIPES if name not in {"source-only", *PHYSICAL, *LEFT_OUT}]
+
+
+def test_every_recipe_on_raw_windows_learns_here_or_differs_from_one_that_does_by_its_calibrator_alone():
+    uncalibrated = [replace(RECIPES[name], calibration=None, final=None) for name in LEARNING]
+    for name in LEFT_OUT:
+        assert RECIPES[name].calibration not in (None, "Temperature"), name
+        assert replace(RECIPES[name], calibration=None, final=None) in uncalibrated, name
+    assert {*LEARNING, *LEFT_OUT} == RECIPES.keys() - {"source-only", *PHYSICAL}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in RECIPES if name not in {"source-only", *PHYSICAL, *LEFT_OUT}])
+@pytest.mark.parametrize("name", LEARNING)
 def test_every_adaptation_recipe_ends_clearly_above_source_only(name, split, source_only, trainer, tmp_path):
     trained = trained_as(name, split, trainer, tmp_path)
     assert (trained.calibration is None) == (RECIPES[name].calibration is None)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bearcat.methods import losses, selection
+from bearcat.methods import formulas
 from bearcat.methods.formulas import reverse_gradient
 from bearcat.methods.losses import Adversarial, Sharpness
 from bearcat.methods.recipe import Schedule
@@ -21,16 +21,16 @@ SELECTED = torch.rand(3, 12, generator=torch.Generator().manual_seed(2)) > 0.5
 
 def test_supervised_is_torchs_cross_entropy_of_each_run():
     expected = torch.stack([functional.cross_entropy(LOGITS[run], LABELS[run]) for run in range(3)])
-    torch.testing.assert_close(losses.supervised(LOGITS, LABELS), expected)
+    torch.testing.assert_close(formulas.supervised(LOGITS, LABELS), expected)
 
 
 @pytest.mark.parametrize("average", ["batch", "selected"])
 def test_pseudo_label_loss_is_the_twins(average):
-    result = losses.of_selected(losses.cross_entropy(LOGITS, LABELS), SELECTED, average)
+    result = formulas.of_selected(formulas.cross_entropy(LOGITS, LABELS), SELECTED, average)
     for run in range(3):
         expected = reference.pseudo_label_loss(LOGITS[run], LABELS[run], SELECTED[run], average)
         torch.testing.assert_close(result[run], expected)
-    nothing = losses.of_selected(losses.cross_entropy(LOGITS, LABELS), torch.zeros_like(SELECTED), average)
+    nothing = formulas.of_selected(formulas.cross_entropy(LOGITS, LABELS), torch.zeros_like(SELECTED), average)
     assert torch.equal(nothing, torch.zeros(3))
 
 
@@ -38,15 +38,15 @@ def test_pseudo_label_loss_of_everything_is_the_supervised_loss():
     everything = torch.ones_like(SELECTED)
     for average in ("batch", "selected"):
         torch.testing.assert_close(
-            losses.of_selected(losses.cross_entropy(LOGITS, LABELS), everything, average),
-            losses.supervised(LOGITS, LABELS),
+            formulas.of_selected(formulas.cross_entropy(LOGITS, LABELS), everything, average),
+            formulas.supervised(LOGITS, LABELS),
         )
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0, 5.0])
 def test_class_confusion_is_the_twins_and_so_is_its_gradient(temperature):
     logits = LOGITS.clone().requires_grad_()
-    result = losses.class_confusion(logits, temperature)
+    result = formulas.class_confusion(logits, temperature)
     result.sum().backward()
     for run in range(3):
         alone = LOGITS[run].clone().requires_grad_()
@@ -57,7 +57,7 @@ def test_class_confusion_is_the_twins_and_so_is_its_gradient(temperature):
 
 
 def test_class_confusion_of_certain_and_different_predictions_is_nothing():
-    assert losses.class_confusion(torch.eye(5)[None] * 200, 2.0).item() == pytest.approx(0, abs=1e-6)
+    assert formulas.class_confusion(torch.eye(5)[None] * 200, 2.0).item() == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize("sure", [100.0, 300.0, 1000.0])
@@ -67,7 +67,7 @@ def test_class_confusion_is_a_number_where_a_class_is_given_nothing_at_all(sure)
     assert torch.isfinite(reference.mcc_loss(wide.float())) == (sure < 200)
     expected, result = wide.clone().requires_grad_(), wide.float()[None].requires_grad_()
     reference.mcc_loss(expected).backward()
-    found = losses.class_confusion(result, 2.0)
+    found = formulas.class_confusion(result, 2.0)
     found.sum().backward()
     torch.testing.assert_close(found[0].detach().double(), reference.mcc_loss(wide), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(result.grad[0].double(), expected.grad, rtol=1e-3, atol=1e-6)
@@ -79,7 +79,7 @@ def test_domain_loss_is_binary_cross_entropy_over_both_batches():
         logits = torch.cat([source[run], target[run]])
         truth = torch.cat([torch.ones(12), torch.zeros(7)])
         expected = functional.binary_cross_entropy_with_logits(logits, truth)
-        torch.testing.assert_close(losses.domain(source, target)[run], expected)
+        torch.testing.assert_close(formulas.domain(source, target)[run], expected)
 
 
 def test_losses_of_a_padded_batch_are_those_of_its_windows():
@@ -87,15 +87,15 @@ def test_losses_of_a_padded_batch_are_those_of_its_windows():
     counts = [12, 7, 1]
     present = torch.arange(12) < torch.tensor(counts)[:, None]
     for name, loss in {
-        "supervised": lambda logits, mask, run: losses.supervised(logits, LABELS[run], mask),
-        "batch": lambda logits, mask, run: losses.of_selected(
-            losses.cross_entropy(logits, LABELS[run]), SELECTED[run], "batch", mask
+        "supervised": lambda logits, mask, run: formulas.supervised(logits, LABELS[run], mask),
+        "batch": lambda logits, mask, run: formulas.of_selected(
+            formulas.cross_entropy(logits, LABELS[run]), SELECTED[run], "batch", mask
         ),
-        "selected": lambda logits, mask, run: losses.of_selected(
-            losses.cross_entropy(logits, LABELS[run]), SELECTED[run], "selected", mask
+        "selected": lambda logits, mask, run: formulas.of_selected(
+            formulas.cross_entropy(logits, LABELS[run]), SELECTED[run], "selected", mask
         ),
-        "confusion": lambda logits, mask, _: losses.class_confusion(logits, 2.0, mask),
-        "domain": lambda logits, mask, _: losses.domain(
+        "confusion": lambda logits, mask, _: formulas.class_confusion(logits, 2.0, mask),
+        "domain": lambda logits, mask, _: formulas.domain(
             logits[..., 0], logits[..., 1], None if mask is None else torch.cat([mask, mask], dim=1)
         ),
     }.items():
@@ -112,16 +112,16 @@ def test_losses_of_a_padded_batch_are_those_of_its_windows():
 def test_windows_that_are_not_there_are_not_counted():
     probabilities, tau = (LOGITS * 2).softmax(dim=-1), torch.tensor([0.5, 0.5, 0.5])
     present = torch.arange(12) < torch.tensor([12, 7, 0])[:, None]
-    counts = selection.confident_counts(probabilities, tau, present)
-    assert torch.equal(counts[:1], selection.confident_counts(probabilities[:1], tau[:1]))
-    assert torch.equal(counts[1:2], selection.confident_counts(probabilities[1:2, :7], tau[1:2]))
+    counts = formulas.confident_counts(probabilities, tau, present)
+    assert torch.equal(counts[:1], formulas.confident_counts(probabilities[:1], tau[:1]))
+    assert torch.equal(counts[1:2], formulas.confident_counts(probabilities[1:2, :7], tau[1:2]))
     assert torch.equal(counts[2], torch.zeros(5))
 
 
 def test_per_class_thresholds_are_the_twins():
     probabilities = (LOGITS * 2).softmax(dim=-1)
     tau = torch.tensor([0.9, 0.5, 0.7])
-    result = selection.per_class(selection.confident_counts(probabilities, tau), tau)
+    result = formulas.per_class(formulas.confident_counts(probabilities, tau), tau)
     for run in range(3):
         expected = reference.class_thresholds(probabilities[run], float(tau[run]))
         torch.testing.assert_close(result[run], expected.to(torch.float32))
@@ -129,22 +129,22 @@ def test_per_class_thresholds_are_the_twins():
 
 def test_per_class_thresholds_by_hand():
     tau = torch.tensor([0.9])
-    result = selection.per_class(torch.tensor([[10.0, 5.0, 0.0]]), tau)
+    result = formulas.per_class(torch.tensor([[10.0, 5.0, 0.0]]), tau)
     torch.testing.assert_close(result, torch.tensor([[0.9, 0.9 * 0.5 / 1.5, 0.0]]))
-    assert torch.equal(selection.per_class(torch.zeros(1, 3), tau), torch.zeros(1, 3))
+    assert torch.equal(formulas.per_class(torch.zeros(1, 3), tau), torch.zeros(1, 3))
 
 
 def test_per_class_with_equal_counts_is_fixed():
     tau = torch.tensor([0.9, 0.6])
-    torch.testing.assert_close(selection.per_class(torch.full((2, 4), 7.0), tau), tau[:, None].expand(-1, 4))
+    torch.testing.assert_close(formulas.per_class(torch.full((2, 4), 7.0), tau), tau[:, None].expand(-1, 4))
 
 
 def test_a_label_is_selected_by_its_own_classs_threshold():
     probabilities = torch.tensor([[[0.6, 0.4], [0.4, 0.6]]])
-    label, selected = selection.select(probabilities, torch.tensor([[0.5, 0.7]]))
+    label, selected = formulas.select(probabilities, torch.tensor([[0.5, 0.7]]))
     assert label.tolist() == [[0, 1]]
     assert selected.tolist() == [[True, False]]
-    assert selection.select(probabilities, torch.tensor([[0.6, 0.0]]))[1].tolist() == [[True, True]]  # at least
+    assert formulas.select(probabilities, torch.tensor([[0.6, 0.0]]))[1].tolist() == [[True, True]]  # at least
 
 
 def test_the_gradient_is_reversed_and_scaled_for_each_run():

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
 from bearcat.errors import InputError
+from bearcat.methods.ingredient import Ingredient, Loss
 from bearcat.methods.losses import Adversarial, Confusion, Sharpness
 from bearcat.methods.recipe import GROUPS, RECIPES, Recipe, Schedule, find_recipe
 from bearcat.methods.selftraining import SelfTraining, Teacher
@@ -173,3 +174,38 @@ def test_the_unadapted_counterpart_is_the_recipe_of_that_name_with_the_own_calib
     assert plain == replace(RECIPES[counterpart], calibration=recipe.calibration, final=recipe.final,
                             ece_edges=recipe.ece_edges, calibrate=recipe.calibrate, precision=recipe.precision)  # fmt: skip
     assert recipe.adapts == (not name.endswith("source-only"))
+
+
+def test_a_record_says_when_each_ingredient_begins_and_nothing_of_those_without_a_phase():
+    recipe = RECIPES["CAT*-views"].for_input("frequency").in_epochs(30)
+    parts = recipe.to_dict()["ingredients"]
+    phases = {name: (part.get("phase"), part.get("begins")) for name, part in parts.items()}
+    assert phases == {
+        "weak": ("labels", 10), "labels": ("labels", 10), "strong": ("labels", 10), "alignment": ("alignment", 5),
+        "confusion": ("alignment", 5), "sharpness": (None, None),
+    }  # fmt: skip
+    assert not any("phase" in part for part in RECIPES["match-clusters"].to_dict()["ingredients"].values())
+
+    @dataclass(frozen=True)
+    class Late(Loss):
+        name = "late"
+
+        def start(self, schedule: Schedule) -> int:
+            return schedule.epochs - 1
+
+    assert Recipe((Late(),)).to_dict()["ingredients"]["late"]["begins"] == 299
+
+
+def test_the_old_name_of_the_default_is_refused_with_the_new_one():
+    for name in ("dense-moved", "Dense-Moved"):
+        with pytest.raises(InputError, match="match-clusters"):
+            find_recipe(name)
+
+
+def test_an_ingredient_of_no_kind_is_refused():
+    @dataclass(frozen=True)
+    class Idle(Ingredient):
+        name = "idle"
+
+    with pytest.raises(InputError, match=r"'idle'.*Loss"):
+        Recipe((Idle(),))

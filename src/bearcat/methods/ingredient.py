@@ -1,9 +1,9 @@
 """Ingredients of a method in their kinds, and what a training step offers to a loss.
 
 An ingredient is a frozen dataclass: its fields are its numbers, its methods act. A `Loss` is a term of the loss; a
-`Preparation` acts on the windows before training; `Teaching` acts between steps, on the teacher and on what is shown to
-it and to the student; `Perturbation` (SDAT) says at which weights a step's gradient is taken. The loop asks each kind for
-what it does and has no branch for any ingredient. docs/add-a-method.md adds one in a file of its own.
+`BeforeTraining` changes the windows before the first step; `Teaching` acts between steps, on the teacher and on what it
+and the student are shown; `Perturbation` (SDAT) says at which weights a step's gradient is taken. The loop asks each
+kind for what it does and has no branch for any ingredient. docs/add-a-method.md adds one in a file of its own.
 
 >>> @dataclass(frozen=True)
 ... class Entropy(Loss):
@@ -187,7 +187,7 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class Preparation(Ingredient):
+class BeforeTraining(Ingredient):
     """Something done to the prepared windows before training."""
 
     def prepare(self, data: TrainingData) -> Prepared:
@@ -226,6 +226,9 @@ class Perturbation(Ingredient):
         `gradients(scope)` are those of the supervised loss alone ("supervised") or with all that are climbed ("task").
         """
         raise NotImplementedError(f"{type(self).__name__} perturbs nothing")
+
+
+KINDS = (Loss, BeforeTraining, Teaching, Perturbation)
 
 
 def stack_key(ingredient: Ingredient) -> Hashable:

@@ -294,8 +294,8 @@ class Triplet(Loss):
 class Sharpness(Perturbation):
     """SDAT: the step's gradient is taken at w + radius·g/‖g‖, g the gradient of the losses in scope.
 
-    Sharpness-aware minimisation of the task loss (Rangwani et al. 2022, after Foret et al. 2021). Modules of losses (the
-    domain classifier) take plain steps.
+    Sharpness-aware minimisation of the task loss (Rangwani et al. 2022, after Foret et al. 2021). Modules of losses
+    (the domain classifier) take plain steps.
     """
 
     name = "sharpness"

@@ -2,9 +2,9 @@
 
 Windows are brought to the space in which the source's classes are farthest apart for their spread (regularised linear
 discriminants). There, a change of speed, load or machine shifts all classes by about the same offset. Recordings of the
-target that lie together form a cluster. Clusters are matched with classes, each to one, under the offset that fits best;
-the fit is the share of the classes' arrangement that the clusters repeat, the margin how much worse the next matching
-is. A few clusters cannot distinguish an offset from a fault, and no hypothesis is then preferred to the unadapted one
+target that lie together form a cluster. Clusters are matched with classes, each to one, under the best offset; the fit
+is the share of the classes' arrangement that the clusters repeat, the margin how much worse the next matching is. A few
+clusters cannot distinguish an offset from a fault, and no hypothesis is then preferred to the unadapted one
 (docs/plant.md has the measurements, with the alternatives that were dropped).
 """
 
@@ -161,8 +161,8 @@ def _strange(clusters: Floats, centres: Floats, matching: Matching) -> Integers:
 
 
 def _common_share(clusters: Floats, centres: Floats, offset: Floats) -> float:
-    """How much of the reference's offset the other classes share: all or nothing, by which the other clusters lie nearer
-    to classes; half where there are no other clusters.
+    """How much of the reference's offset the other classes share: all or nothing, by which the other clusters are
+    nearer to classes; half where there are no other clusters.
     """
     if not len(clusters):
         return 0.5
@@ -215,9 +215,9 @@ def discriminant_space(values: NDArray[Any], labels: Integers, classes: int) -> 
 def clustered(points: Floats, recording: Integers, classes: int, apart: float) -> tuple[Integers, Floats]:
     """Clusters of recordings, (window,), and their centres.
 
-    Two recordings are of one cluster if their centres are nearer than `apart` times the windows' distance from their own
-    centre (root mean square), or by way of others. Without recordings, windows are clustered into as many clusters as
-    there are classes.
+    Two recordings are of one cluster if their centres are nearer than `apart` times the windows' distance from their
+    own centre (root mean square), or by way of others. Without recordings, windows form as many clusters as there are
+    classes.
     """
     from scipy.cluster.hierarchy import fcluster, linkage
     from scipy.cluster.vq import kmeans2

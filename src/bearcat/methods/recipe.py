@@ -15,9 +15,9 @@ from typing import Any
 
 from bearcat.errors import InputError, suggest
 from bearcat.methods import losses
-from bearcat.methods.ingredient import Ingredient, check_choices, choice, stack_key
+from bearcat.methods.before_training import MatchClusters, Standardise
+from bearcat.methods.ingredient import KINDS, Ingredient, check_choices, choice, stack_key
 from bearcat.methods.losses import Adversarial, Confusion, Sharpness
-from bearcat.methods.preparation import MatchClusters, Standardise
 from bearcat.methods.selftraining import SelfTraining, StrongView, TargetStatistics, Teacher, WeakView
 from bearcat.settings import find_name, override, to_plain
 
@@ -87,6 +87,12 @@ class Recipe:
         check_choices(self, "")
         if self.doubled and self.passes != "separate":
             raise InputError("setting 'doubled' needs passes of its own for the source; add passes=separate")
+        for each in self.ingredients:
+            if not isinstance(each, KINDS):
+                kinds = ", ".join(kind.__name__ for kind in KINDS)
+                raise InputError(
+                    f"the ingredient '{each.name}' would do nothing; derive {type(each).__name__} from {kinds}"
+                )
         names = [ingredient.name for ingredient in self.ingredients]
         for name in names:
             if names.count(name) > 1:
@@ -141,9 +147,7 @@ class Recipe:
             phase = {} if each.phase is None else {"phase": each.phase, "begins": each.start(self.schedule)}
             return {"kind": type(each).__name__, **phase, **to_plain(each)}
 
-        plain = to_plain(self) | {
-            "ingredients": {each.name: described(each) for each in self.ingredients}
-        }
+        plain = to_plain(self) | {"ingredients": {each.name: described(each) for each in self.ingredients}}
         return {name: value for name, value in plain.items() if name != "final" or value}
 
     def stack_key(self) -> Hashable:

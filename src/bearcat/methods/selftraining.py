@@ -1,9 +1,9 @@
 """Teachers, and what they and the student are shown.
 
-Self-training: a teacher labels target windows, and the student learns from the labels that are sure enough. AdaBN (Li et
-al. 2016): the reported network is the student with statistics of the target. Views: the teacher labels the weak view,
-the student learns the strong one; one that stands before self-training changes what the teacher is shown, one behind it
-what the student and all losses read. Draws belong to the run (models.stacked.Randomness).
+Self-training: a teacher labels target windows, and the student learns from the labels that are sure enough. AdaBN (Li
+et al. 2016): the reported network is the student with statistics of the target. Views: the teacher labels a weak view
+of a window, the student learns a strong one. A view that stands before self-training changes what the teacher is shown,
+one behind it what the student and all losses read. Draws belong to the run (models.stacked.Randomness).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from bearcat.data.choose import Choice, DataSettings, Requested, choose_settings
 from bearcat.data.datasets.folder import EMPTY
 from bearcat.data.tasks import Mix
 from bearcat.errors import InputError
-from bearcat.methods.preparation import MatchClusters
+from bearcat.methods.before_training import MatchClusters
 from bearcat.methods.recipe import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, find_recipe
 from bearcat.runs.spec import Library, RunSpec, make_recipe
 from bearcat.training.loop import checked_precision, chosen_device

@@ -27,7 +27,7 @@ from bearcat.data.recording import Integers
 from bearcat.data.tasks import TrainingData
 from bearcat.errors import InputError, suggest
 from bearcat.methods import formulas
-from bearcat.methods.ingredient import Finding, Ingredient, Loss, Perturbation, Preparation, Teaching, View, stacked
+from bearcat.methods.ingredient import BeforeTraining, Finding, Ingredient, Loss, Perturbation, Teaching, View, stacked
 from bearcat.methods.recipe import Recipe
 from bearcat.models import networks
 from bearcat.models.networks import Network, build_network, fast_path, initialise, path_of, use_path
@@ -315,7 +315,7 @@ def prepare(runs: Sequence[Run]) -> tuple[list[TrainingData], Any, list[Finding 
     for run in runs:
         own, finding = run.data, None
         for ingredient in run.recipe.ingredients:
-            if isinstance(ingredient, Preparation):
+            if isinstance(ingredient, BeforeTraining):
                 prepared = ingredient.prepare(own)
                 own, finding = prepared.data, prepared.finding or finding
                 modules += [] if prepared.module is None else [prepared.module]

@@ -159,7 +159,10 @@ class TrainingState:
                 tensors |= {f"adam.{part}.{number}.{name}": value for name, value in moments.items()}
         tensors |= {f"history.{name}": torch.stack(values) for name, values in self.history.items()}
         tensors |= {"draw": self.randomness.draw, "finite": self.finite}
-        metadata = {"identity": identity, "epoch": self.epoch, "teacher": self.teacher is not None}
+        metadata = {
+            "identity": identity, "epoch": self.epoch, "teacher": self.teacher is not None,
+            "history": list(self.history),  # tensors come back in another order
+        }  # fmt: skip
         save_tensors(path, tensors, metadata)
 
     def resume(self, path: Path, identity: str) -> None:
@@ -182,8 +185,7 @@ class TrainingState:
                 optimiser.load_state_dict(optimiser.state_dict() | {"state": moments})
             self.randomness.draw.copy_(tensors["draw"])
             self.finite.copy_(tensors["finite"])
-            history = _with_prefix(tensors, "history.")
-            self.history.update({name: list(values.unbind(0)) for name, values in history.items()})
+            self.history = {name: list(tensors[f"history.{name}"].unbind(0)) for name in metadata["history"]}
             self.epoch = int(metadata["epoch"])
         except (KeyError, RuntimeError, ValueError) as error:
             raise InputError(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bearcat.errors import InputError
-from bearcat.methods.ingredient import Preparation, Prepared, choice
+from bearcat.methods.ingredient import BeforeTraining, Prepared, choice
 
 if TYPE_CHECKING:
     from bearcat.data.recording import Floats
@@ -24,7 +24,7 @@ QUARTILES = 1.349  # the distance between a normal distribution's quartiles, in 
 
 
 @dataclass(frozen=True)
-class Standardise(Preparation):
+class Standardise(BeforeTraining):
     """Shifts and scales the points of prepared windows; the model keeps how."""
 
     name = "standardise"
@@ -73,7 +73,7 @@ class Standardise(Preparation):
 
 
 @dataclass(frozen=True)
-class MatchClusters(Preparation):
+class MatchClusters(BeforeTraining):
     """Matches clusters of the target's recordings with the source's classes, and shifts each class to its cluster.
 
     Where the matching is not clear, nothing is shifted (methods/matching.py).
