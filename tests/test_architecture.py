@@ -19,7 +19,7 @@ LAYERS = [
     {"diagnosis"},
     {"methods", "training", "report"},  # ingredients act on the state of a training
     {"deploy"},
-    {"runs", "estimator_arrays", "estimator"},
+    {"runs", "estimator"},
     {"cli", "api"},
 ]
 # Inside data/: the same rule.
