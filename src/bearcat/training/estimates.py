@@ -24,7 +24,7 @@ from bearcat.errors import InputError
 from bearcat.training.evaluate import predict
 from bearcat.training.loop import Trained
 from bearcat.trust.accuracy import Source, Target
-from bearcat.trust.checks import MOST_WINDOWS, check_predictions, representations, sample_of
+from bearcat.trust.checks import MOST_WINDOWS, check_predictions, representations
 from bearcat.trust.familiarity import KEPT_WINDOWS, Familiarity, familiarity_record, fit_familiarity
 from bearcat.trust.verdict import check_estimates, estimates
 
@@ -53,12 +53,14 @@ def run_evidence(split: SplitTask, kind: str) -> RunEvidence:
     """Of the windows of a split, whose input is of this kind; computed once for all runs on the same split."""
     parts = split.source_train, split.source_test, split.target_train, split.target_test
     known = _KNOWN.setdefault(split.target, [])
+    evidence: RunEvidence
     for other, source, others, evidence in known:
         if other == kind and source() is split.source and all(map(operator.is_, parts, others)):
-            return evidence  # type: ignore[no-any-return]
-    known.append((kind, ref(split.source), parts, _run_evidence(split, kind)))
+            return evidence
+    evidence = _run_evidence(split, kind)
+    known.append((kind, ref(split.source), parts, evidence))
     del known[:-REMEMBERED]
-    return known[-1][-1]  # type: ignore[no-any-return]
+    return evidence
 
 
 def _run_evidence(split: SplitTask, kind: str) -> RunEvidence:
@@ -74,8 +76,11 @@ def _run_evidence(split: SplitTask, kind: str) -> RunEvidence:
     source, labels = represented(split.source, split.source_train), split.training.source_train.labels
     target, asked = (represented(split.target, part) for part in (unlabelled, both))
     recording = split.target.recording[unlabelled]
-    samples = {name: sample_of(source[name], labels, target[name], recording, asked[name]) for name in source}
-    checks = check_predictions(samples)
+    checks = {
+        f"{name}, {model}": said
+        for name in source
+        for model, said in check_predictions(source[name], labels, target[name], recording, asked[name]).items()
+    }
     kept, shapes = split.target_train[:KEPT_WINDOWS], split.target.shapes
     return RunEvidence(
         shapes[kept], split.target.recording[kept], shapes[split.target_test], split.source.shapes[split.source_test],
