@@ -160,7 +160,7 @@ def _accuracy_table(results: Sequence[Result]) -> Table:
         row = [TableEntry(result.cell.method), *(_interval_entry(accuracy.get(name)) for name in ESTIMATORS)]
         rows.append((*row, *([percent_entry(result.score("target", "accuracy"))] if measured else [])))
     note = "In percent, with 90 % intervals that allow for chance but not for bias; what each is: docs/trust.md."
-    header = ("method", *(estimator.title for estimator in ESTIMATORS.values()), *(("measured",) if measured else ()))
+    header = ("method", *ESTIMATORS.values(), *(("measured",) if measured else ()))
     return Table("expected", "Expected accuracy on the target", note, header, tuple(rows))
 
 
