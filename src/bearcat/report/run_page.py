@@ -64,9 +64,9 @@ def _first_sections(result: Result) -> list[Section]:
     if found:
         rows = found.worst_first.table()
         note = (
-            "Confidence is the recording's, pooled from its windows; agreement the share of windows with that diagnosis;"
-            " fault line: the strongest in the envelope spectrum, in dB above its background, where speed and bearing"
-            " are known."
+            "Confidence is the recording's, pooled from its windows; agreement: the share of windows with that"
+            " diagnosis; fault line: the strongest in the envelope spectrum, in dB above its background, where speed"
+            " and bearing are known."
         )
         cells = tuple(tuple(map(TableEntry, row.values())) for row in rows)
         table = Table("recordings", f"Recordings of {record.settings.target}", note, tuple(rows[0]), cells)
