@@ -31,7 +31,7 @@ from bearcat.diagnosis.physics import PhysicsEvidence, PhysicsWitness
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.record import RECORD, Record, SavedModel
 from bearcat.report.results import BESIDE
-from bearcat.runs.plan import Plan
+from bearcat.runs.plan import AdaptationPlan
 from bearcat.runs.record import claim, drawable
 from bearcat.runs.run import EXTRAS, FinishedRun, run_stack, train_stack, write_run
 from bearcat.runs.spec import Library, RunSpec
@@ -88,7 +88,7 @@ class Adaptation:
         return "\n".join([*lines, f"model: {self.model}; page: {self.folder / 'report.html'}"])
 
 
-def adapt(plan: Plan, out: Path, bar: Bar = lambda *_: nullcontext(), track: str | None = None) -> Adaptation:
+def adapt(plan: AdaptationPlan, out: Path, bar: Bar = lambda *_: nullcontext(), track: str | None = None) -> Adaptation:
     """Trains, evaluates, decides and writes everything into OUT. What is finished is not run again.
 
     The recipe's unadapted counterpart is trained too, unless the recipe is that, or did not adapt; one of the two
@@ -114,7 +114,7 @@ def adapt(plan: Plan, out: Path, bar: Bar = lambda *_: nullcontext(), track: str
 
 
 def _train(
-    plan: Plan, spec: RunSpec, out: Path, bar: Bar, track: str | None, keep: tuple[str, ...]
+    plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar, track: str | None, keep: tuple[str, ...]
 ) -> tuple[Record, dict[str, Record]]:
     """Trains the run and those beside it, decides, and writes the folders; the run's own record last."""
     library, physics = plan.library, dict[str, PhysicsEvidence | None]()

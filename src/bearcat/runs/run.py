@@ -274,9 +274,7 @@ def _number(value: Tensor) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def diagnose_target(
-    model: Model, windows: Windows, unknown: Sequence[str] = ()
-) -> tuple[Model, list[Diagnosis]]:
+def diagnose_target(model: Model, windows: Windows, unknown: Sequence[str] = ()) -> tuple[Model, list[Diagnosis]]:
     """The diagnosis of each recording of the target, of windows that are evenly spaced where there are many.
 
     The model that is returned with them is familiar with these recordings, but for those of an `unknown` class.
