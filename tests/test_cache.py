@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from bearcat.data import Folder, Preparation, Simulated, cached_windows, load, prepare
-from bearcat.data import cache as cache_module
+from bearcat.data import catalogue as catalogue_module
 from bearcat.data.recording import Windows
 
 
@@ -45,7 +46,7 @@ def forbid_preparing(monkeypatch) -> None:
     def refuse(*_):
         raise AssertionError("prepared again")
 
-    monkeypatch.setattr(cache_module, "prepare", refuse)
+    monkeypatch.setattr(sys.modules[Preparation.__module__], "prepare", refuse)
 
 
 @pytest.mark.parametrize("settings", [{}, {"input": "frequency"}, {"stride": 100}])
@@ -91,8 +92,10 @@ def test_an_unchanged_file_is_not_hashed_again(folder, tmp_path, monkeypatch):
     real = time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: real() + 10**10)  # the files are no longer fresh
     windows_of(folder, tmp_path / "cache")
-    monkeypatch.setattr(cache_module, "digest_file", lambda _: pytest.fail("read again"))
-    windows_of(folder, tmp_path / "cache")
+    catalogue = Folder(root=folder).catalogue()
+    catalogue_module._digests.clear()  # as in another process
+    monkeypatch.setattr(catalogue_module, "digest_file", lambda _: pytest.fail("read again"))
+    cached_windows(catalogue, Preparation(length=256), tmp_path / "cache")
 
 
 def test_a_moved_label_is_another_dataset(folder, tmp_path):

@@ -10,18 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bearcat.data.bearing import BEARINGS, FAULT_LINES
-from bearcat.data.datasets.simulate import Simulated
-from bearcat.data.datasets.simulate.settings import Condition, Settings
-from bearcat.data.datasets.simulate.vibration import Defect, simulate
+from bearcat.data.datasets.simulate import Condition, Defect, Simulated, simulate
 from bearcat.data.inputs import INPUTS, PARTS, Physics, find_input
 from bearcat.data.recording import RecordingInfo
-from bearcat.data.speed import doubtful_speeds
+from bearcat.data.survey import doubtful_speeds
 from bearcat.errors import InputError
 from tests.reference import inputs as twin
 
 RATE, BEARING = 8000.0, BEARINGS["6203"]
 ALL = f"physics:use={','.join(PARTS)}"
-QUIET = Settings(seconds=4.0, slip_jitter=0.0, speed_fluctuation=0.0, speed_spread=0.0)
+QUIET = Simulated(seconds=4.0, slip_jitter=0.0, speed_fluctuation=0.0, speed_spread=0.0)
 
 
 def impacts(length: int, rate: float, order: float, rpm: np.ndarray | float, seed: int = 0) -> np.ndarray:

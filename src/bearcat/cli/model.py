@@ -69,7 +69,7 @@ def predict(
     Alarms are of recordings, whatever is printed. A file that cannot be used is reported, and the others go on.
     """
     from bearcat.data.bearing import find_bearing
-    from bearcat.data.neighbours import Portrait, odd_recordings
+    from bearcat.data.survey import Portrait, odd_recordings
     from bearcat.deploy.predict import alarm_classes, diagnose_found, find_recordings, open_model
 
     _check_choice("--by", by, CSV_COLUMNS)

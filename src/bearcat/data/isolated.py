@@ -98,7 +98,7 @@ def read_signals(path: Path, origin: str | None = None) -> Signals:
     if not is_risky(path):
         return streams.read_signals(path, origin)
     metadata, channels = read_arrays(_signals, path, origin)
-    return Signals(origin, channels, metadata["rate"], rates=metadata["rates"])
+    return Signals(origin, channels, metadata["rates"])
 
 
 def read_arrays(function: Callable[..., Arrays], path: Path, origin: str, *arguments: str) -> Arrays:
@@ -122,7 +122,7 @@ def _own_readers(_: int) -> Readers:
 
 def _signals(path: str, origin: str) -> Arrays:
     found = streams.read_signals(Path(path), origin)
-    return {"rate": found.rate, "rates": dict(found.rates)}, found.channels
+    return {"rates": dict(found.rates)}, found.channels
 
 
 class Readers(AbstractContextManager["Readers"]):

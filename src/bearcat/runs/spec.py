@@ -19,9 +19,9 @@ from typing import Any
 
 from bearcat.calibration import find_calibrator
 from bearcat.data import Catalogue, Dataset, Preparation, Windows, cache_folder, join
-from bearcat.data.cache import cached_windows, fingerprint, metadata
 from bearcat.data.choose import Choice, suited_input
 from bearcat.data.inputs import find_input
+from bearcat.data.prepare import cached_windows, fingerprint, metadata
 from bearcat.data.tasks import Mix, Split, SplitTask, Task, mixed_task, split_task
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Recipe
