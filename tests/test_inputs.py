@@ -180,7 +180,7 @@ def test_physics_uses_what_the_metadata_allow():
     assert "speed" in why
     chosen, why = Physics().suited([both, replace(both, rpm=None, origin="b/2.wav")])
     assert chosen == Physics(PARTS[:3])
-    assert "the speed of b/2.wav is not known" in why
+    assert "b/2.wav" in why
     assert Physics().suited([both, known(rpm=900.0)])[0] == Physics(PARTS[:3])
     fast, _ = Physics().suited([known(rate=12000.0, rpm=3000.0)])
     assert fast == Physics(PARTS[:4], last=30.0)
