@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.calibration.metrics import ece
-from bearcat.data.across import BENCHES
 from bearcat.data.bearing import BEARINGS
+from bearcat.data.datasets.benches import BENCHES
 from bearcat.data.datasets.simulate import CONDITIONS, Simulated
 from bearcat.data.recording import Recording, resample
 from bearcat.diagnosis.evidence import FEATURES, LineEvidence, find_evidence, last_order

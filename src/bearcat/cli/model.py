@@ -64,7 +64,7 @@ def predict(
     Decisions are of recordings, whatever is printed. A file that cannot be used is to be checked, and the others go on.
     """
     from bearcat.data.bearing import find_bearing
-    from bearcat.data.neighbours import Portrait, odd_recordings
+    from bearcat.data.survey import Portrait, odd_recordings
     from bearcat.deploy.predict import diagnose_found, find_recordings, open_model
     from bearcat.diagnosis.recording import AlarmRule
 

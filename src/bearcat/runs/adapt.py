@@ -25,7 +25,7 @@ from typing import Any
 
 from bearcat.data import Entry
 from bearcat.data.datasets.folder import FolderEntry
-from bearcat.data.recording import healthy_class
+from bearcat.data.recording import Recording, healthy_class
 from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.diagnosis.physics import PhysicsEvidence, PhysicsWitness
 from bearcat.diagnosis.recording import Diagnoses
@@ -118,7 +118,11 @@ def _train(
 ) -> tuple[Record, dict[str, Record]]:
     """Trains the run and those beside it, decides, and writes the folders; the run's own record last."""
     library, physics = plan.library, dict[str, PhysicsEvidence | None]()
-    library.observe(spec, lambda recording: physics.setdefault(recording.origin, look(recording)))
+
+    def observe(recording: Recording) -> None:
+        physics[recording.origin] = look(recording)
+
+    library.observe(spec, observe)
     with bar(spec.recipe_name, spec.recipe.schedule.epochs) as progress:
         checkpoint = out / CHECKPOINT
         (own,) = train_stack([spec], [out], plan.device, progress, checkpoint, library=library, track=track, keep=keep)
@@ -197,7 +201,7 @@ def _may_be_known(entry: Entry) -> bool:
     return not isinstance(entry, FolderEntry) or (entry.row.bearing is not None and entry.row.rpm is not None)
 
 
-def look(recording: Any) -> PhysicsEvidence | None:
+def look(recording: Recording) -> PhysicsEvidence | None:
     """What physics says of a recording; None where its speed varies, or anything it needs is not known."""
     if recording.speed is not None:
         return None
