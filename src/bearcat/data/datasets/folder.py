@@ -359,10 +359,10 @@ def write_folder(catalogue: Catalogue, root: Path) -> int:
 
     rows = []
     for entry in catalogue.entries:
-        recording, path = entry.read(), Path(entry.domain) / f"{entry.origin.partition('/')[2].replace('/', '-')}.wav"
+        recording, path = entry.read(), Path(entry.domain) / f"{'-'.join(entry.origin.split('/')[2:])}.wav"
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         wavfile.write(root / path, round(recording.rate or 1), recording.signal)
-        bearing = recording.bearing and recording.bearing.text
+        bearing = "" if recording.bearing is None else str(recording.bearing)
         rows.append((path.as_posix(), entry.domain, entry.label, recording.rpm, bearing))
     with (root / MANIFEST).open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("path", "domain", "label", "rpm", "bearing"), *rows])
