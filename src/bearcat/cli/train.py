@@ -95,8 +95,8 @@ def adapt(
     from bearcat.methods.recipe import QUICK_EPOCHS, RECIPES, find_recipe
     from bearcat.report.results import read_result
     from bearcat.runs import adapt as adapting
+    from bearcat.runs.record import require_tracker
     from bearcat.runs.spec import Library, RunSpec, make_recipe
-    from bearcat.runs.track import require_tracker
     from bearcat.settings import pairs
     from bearcat.training.loop import checked_precision, chosen_device
 

@@ -37,9 +37,8 @@ from bearcat.deploy.model import Model, save_model
 from bearcat.models.networks import select_run
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
 from bearcat.report.figures import write_reliability
-from bearcat.runs.record import Evaluation, claim, log_probabilities_text, make_record, write_predictions
+from bearcat.runs.record import Evaluation, claim, log_probabilities_text, make_record, tracked, write_predictions
 from bearcat.runs.spec import Library, RunSpec
-from bearcat.runs.track import tracked
 from bearcat.storage import digest_json
 from bearcat.training.batches import padded_stack
 from bearcat.training.estimates import RunEvidence, estimate_runs, run_evidence, unknown_recordings
@@ -66,7 +65,7 @@ def run_stack(
     """Trains these runs, whose stack keys must agree, together and writes a folder for each; returns their records.
 
     Folders that hold their record already are left alone, and where all do, nothing is trained. `keep` is a part of
-    EXTRAS, `track` a name of track.TRACKERS, which then writes into FOLDER/track.
+    EXTRAS, `track` a name of TRACKERS, which then writes into FOLDER/track.
     """
     library = library or Library()
     specs = [library.identified(spec) for spec in specs]
