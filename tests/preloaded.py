@@ -36,8 +36,7 @@ import bearcat.deploy.predict
 import bearcat.deploy.serve.run
 import bearcat.diagnosis.physical
 import bearcat.methods.selection
-import bearcat.report.bench_page
-import bearcat.report.run_page
+import bearcat.report.pages
 import bearcat.runs.adapt
 import bearcat.runs.executors
 from bearcat.deploy.export import OPSET

@@ -94,7 +94,7 @@ def bench_report(
     decimals: Annotated[int, Option(min=0, max=4, help="Of percentages in tables; the paper prints two.")] = 1,
 ) -> None:
     """Tables, statistics and figures of what is done, on one page."""
-    from bearcat.report.bench_page import write_bench_report
+    from bearcat.report.pages import write_bench_report
     from bearcat.runs.grid import read_grid
     from bearcat.runs.store import results
 

@@ -306,8 +306,8 @@ def _put_physical() -> Iterator[Put]:
 
 def _draw(diagnosis: PhysicalDiagnosis, folder: Path, drawn: Counter[str]) -> None:
     """A picture called after the file; later ones of the same name get a number."""
-    from bearcat.report.drawing import file_name
     from bearcat.report.plots import draw_evidence
+    from bearcat.report.typeset import file_name
     from bearcat.storage import write_atomically
 
     name = file_name(Path(diagnosis.recording).stem)

@@ -138,7 +138,7 @@ def adapt(
         decision = replace(decision, saved=saved, second_opinion=opinion)
         record = record.amend(out, estimates=estimates, decision=decision, recordings=tuple(rows))
     if drawable():
-        from bearcat.report.run_page import write_run_page
+        from bearcat.report.pages import write_run_page
 
         write_run_page(out)
     return record

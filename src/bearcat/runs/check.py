@@ -111,7 +111,7 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> dict[str, Any]:
     if model is not None:
         save_model(run / "model", model)
     if drawable():
-        from bearcat.report.run_page import write_run_page
+        from bearcat.report.pages import write_run_page
 
         write_run_page(run)
     return entry

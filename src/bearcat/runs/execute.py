@@ -22,7 +22,7 @@ from typing import Protocol
 import torch
 
 from bearcat.errors import InputError
-from bearcat.report.wording import count
+from bearcat.report.typeset import count
 from bearcat.runs.run import run_stack
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.runs.store import CHECKPOINT, FAILURE, Store, outdated
