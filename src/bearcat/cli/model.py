@@ -315,8 +315,8 @@ def diagnose(
 
 def _draw(diagnosis: Diagnosis, folder: Path, drawn: Counter[str]) -> None:
     """A picture called after the file; later ones of the same name get a number."""
-    from bearcat.report.drawing import file_name
     from bearcat.report.plots import draw_evidence
+    from bearcat.report.typeset import file_name
     from bearcat.storage import write_atomically
 
     name = file_name(Path(diagnosis.recording).stem)

@@ -105,7 +105,7 @@ def adapt(plan: Plan, out: Path, bar: Bar = lambda *_: nullcontext(), track: str
         record, beside = _train(plan, spec, out, bar, track, keep)
     named = {other: beside[other] for other in sorted(beside)}
     if drawable() and not (out / "report.html").exists():
-        from bearcat.report.run_page import write_run_page
+        from bearcat.report.pages import write_run_page
 
         write_run_page(out)
     (out / CHECKPOINT).unlink(missing_ok=True)

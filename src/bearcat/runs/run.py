@@ -39,9 +39,8 @@ from bearcat.diagnosis.recording import Diagnosis
 from bearcat.models.networks import select_run
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
 from bearcat.report.figures import write_reliability
-from bearcat.runs.record import Evaluation, claim, log_probabilities_text, make_record, write_predictions
+from bearcat.runs.record import Evaluation, claim, log_probabilities_text, make_record, tracked, write_predictions
 from bearcat.runs.spec import Library, RunSpec
-from bearcat.runs.track import tracked
 from bearcat.storage import digest_json, write_atomically
 from bearcat.training.batches import padded_stack
 from bearcat.training.estimates import RunEvidence, estimate_runs, unknown_recordings
@@ -274,9 +273,7 @@ def _number(value: Tensor) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def diagnose_target(
-    model: Model, windows: Windows, unknown: Sequence[str] = ()
-) -> tuple[Model, list[Diagnosis]]:
+def diagnose_target(model: Model, windows: Windows, unknown: Sequence[str] = ()) -> tuple[Model, list[Diagnosis]]:
     """The diagnosis of each recording of the target, of windows that are evenly spaced where there are many.
 
     The model that is returned with them is familiar with these recordings, but for those of an `unknown` class.
