@@ -33,8 +33,8 @@ import bearcat.cli.data
 import bearcat.cli.model
 import bearcat.cli.train
 import bearcat.deploy.predict
-import bearcat.deploy.serve.run
-import bearcat.diagnosis.physical
+import bearcat.deploy.serve
+import bearcat.diagnosis.physics
 import bearcat.methods.selection
 import bearcat.report.bench_page
 import bearcat.report.run_page

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from bearcat.data.recording import HEALTHY_NAMES
-from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence, state_of
+from bearcat.diagnosis.evidence import FAULTS
+from bearcat.diagnosis.physics import PhysicsEvidence, state_of
 from bearcat.errors import InputError, suggest
 from bearcat.trust.decision import (
     ACTIONS,
