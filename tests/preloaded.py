@@ -33,7 +33,7 @@ import bearcat.cli.data
 import bearcat.cli.model
 import bearcat.cli.train
 import bearcat.deploy.predict
-import bearcat.deploy.serve.run
+import bearcat.deploy.serve
 import bearcat.diagnosis.physics
 import bearcat.methods.formulas
 import bearcat.report.pages
