@@ -119,7 +119,7 @@ def test_predicting_a_file_opens_that_file_and_no_neighbour(mine, whole, tmp_pat
     for file in files:
         (folder / file.name).write_bytes(file.read_bytes())
     (folder / "manifest.csv").write_text(
-        "path,rate,rpm,bearing\n" + "".join(f"{file.name},16000,900,6203\n" for file in files)
+        "path,domain,rate,rpm,bearing\n" + "".join(f"{file.name},new,16000,900,6203\n" for file in files)
     )
     with openings(folder) as opened:
         status, _, errors = command("predict", whole / "model", folder / files[0].name)

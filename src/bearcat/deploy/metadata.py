@@ -120,9 +120,12 @@ def _bearing(value: Any) -> bool:
 
 def _decision(value: Any) -> bool:
     try:
-        return Decision.from_dict(value).action in (USE, CHECK, REFUSE) and _sentences(value["reasons"])
+        found = Decision.from_dict(value)
     except (TypeError, KeyError, ValueError, IndexError, AttributeError):
         return False
+    low, high = found.interval or (0, 1)
+    shares = 0 <= low <= high <= 1 and 0 <= (found.expected or 0) <= 1
+    return shares and found.action in (USE, CHECK, REFUSE) and _sentences(value["reasons"])
 
 
 def _is(kind: type) -> Callable[[Any], bool]:

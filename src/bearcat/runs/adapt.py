@@ -25,7 +25,7 @@ from typing import Any
 
 from bearcat.data import Entry
 from bearcat.data.datasets.folder import FolderEntry
-from bearcat.data.recording import healthy_class
+from bearcat.data.recording import Recording, healthy_class
 from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.diagnosis.physics import PhysicsEvidence, PhysicsWitness
 from bearcat.diagnosis.recording import Diagnoses
@@ -105,7 +105,7 @@ def adapt(plan: AdaptationPlan, out: Path, bar: Bar = lambda *_: nullcontext(), 
         record, beside = _train(plan, spec, out, bar, track, keep)
     named = {other: beside[other] for other in sorted(beside)}
     if drawable() and not (out / "report.html").exists():
-        from bearcat.report.run_page import write_run_page
+        from bearcat.report.pages import write_run_page
 
         write_run_page(out)
     (out / CHECKPOINT).unlink(missing_ok=True)
@@ -118,7 +118,11 @@ def _train(
 ) -> tuple[Record, dict[str, Record]]:
     """Trains the run and those beside it, decides, and writes the folders; the run's own record last."""
     library, physics = plan.library, dict[str, PhysicsEvidence | None]()
-    library.observe(spec, lambda recording: physics.setdefault(recording.origin, look(recording)))
+
+    def observe(recording: Recording) -> None:
+        physics[recording.origin] = look(recording, spec.preparation.rate)
+
+    library.observe(spec, observe)
     with bar(spec.recipe_name, spec.recipe.schedule.epochs) as progress:
         checkpoint = out / CHECKPOINT
         (own,) = train_stack([spec], [out], plan.device, progress, checkpoint, library=library, track=track, keep=keep)
@@ -188,7 +192,7 @@ def _with_physics(
     found = dict(known)
     for each in diagnoses:
         if each.recording in entries:
-            found[each.recording] = look(entries[each.recording].read())
+            found[each.recording] = look(entries[each.recording].read(), spec.preparation.rate)
     return Diagnoses(replace(each, physics=found.get(each.recording)) for each in diagnoses)
 
 
@@ -197,11 +201,14 @@ def _may_be_known(entry: Entry) -> bool:
     return not isinstance(entry, FolderEntry) or (entry.row.bearing is not None and entry.row.rpm is not None)
 
 
-def look(recording: Any) -> PhysicsEvidence | None:
-    """What physics says of a recording; None where its speed varies, or anything it needs is not known."""
+def look(recording: Recording, rate: float | None) -> PhysicsEvidence | None:
+    """What physics says of a recording; None where its speed varies, or anything it needs is not known.
+
+    `rate` is of recordings that do not say theirs, as for the model's windows.
+    """
     if recording.speed is not None:
         return None
-    witness = PhysicsWitness(recording.origin, recording.rate, recording.rpm, recording.bearing)
+    witness = PhysicsWitness(recording.origin, recording.rate or rate, recording.rpm, recording.bearing)
     for _ in witness.observe([recording.signal]):
         pass
     return witness.finish()

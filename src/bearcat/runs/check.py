@@ -80,7 +80,7 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> Record:
     record = replace(record, evidence=evidence, decision=decision, recordings=recordings, labelled=labelled)
     record.write(folder)
     if drawable():
-        from bearcat.report.run_page import write_run_page
+        from bearcat.report.pages import write_run_page
 
         write_run_page(folder)
     return record

@@ -39,9 +39,8 @@ from bearcat.diagnosis.recording import Diagnosis
 from bearcat.models.networks import select_run
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
 from bearcat.report.figures import write_reliability
-from bearcat.runs.record import Evaluation, claim, log_probabilities_text, make_record, write_predictions
+from bearcat.runs.record import Evaluation, claim, log_probabilities_text, make_record, tracked, write_predictions
 from bearcat.runs.spec import Library, RunSpec
-from bearcat.runs.track import tracked
 from bearcat.storage import digest_json, write_atomically
 from bearcat.training.batches import padded_stack
 from bearcat.training.estimates import RunEvidence, estimate_runs, unknown_recordings
