@@ -106,7 +106,7 @@ def test_adapting_reads_fits_and_writes_everything_once(mine, tmp_path, monkeypa
     assert len(found.runs) == 2
     assert all(each.physics is not None for each in found.recordings)
     assert fitted == {"check models": 1}
-    assert written == {"out": 1, "beside-dense": 1}
+    assert written == {"out": 1, "beside-dense-source-only": 1}
     assert read == {}
     files = [path.relative_to(mine).as_posix() for path in mine.rglob("*.npy")]
     assert opened == dict.fromkeys(files, 2)  # once to hash it, once to decode it
