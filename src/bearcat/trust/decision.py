@@ -12,9 +12,8 @@ important first. Terminal, page, model card, server and Python print that and no
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from bearcat.trust.accuracy import Estimate, binomial_interval
 
@@ -47,6 +46,10 @@ class Decision:
     interval: tuple[float, float] | None = None
     reasons: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.action not in (USE, REFUSE, *ACTIONS):
+            raise ValueError(f"a decision cannot be {self.action!r:.40}")
+
     @property
     def sentence(self) -> str:
         """The decision on a model in one line."""
@@ -55,23 +58,6 @@ class Decision:
             low, high = self.interval or (self.expected, self.expected)
             parts.append(f"Expected accuracy {100 * self.expected:.0f} % ({100 * low:.0f}–{100 * high:.0f} %).")
         return " ".join([*parts, *(f"{reason[0].upper()}{reason[1:]}." for reason in self.reasons)])
-
-    def to_dict(self) -> dict[str, Any]:
-        interval = None if self.interval is None else list(self.interval)
-        return {"action": self.action, "expected": self.expected, "interval": interval, "reasons": list(self.reasons)}
-
-    @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> Decision:
-        """Back from `to_dict`; ValueError, TypeError or KeyError where it cannot be one."""
-        interval = values["interval"]
-        if values["action"] not in (USE, CHECK, REFUSE, *ACTIONS):
-            raise ValueError("a decision has one of the known actions")
-        return Decision(
-            values["action"],
-            None if values["expected"] is None else float(values["expected"]),
-            None if interval is None else (float(interval[0]), float(interval[1])),
-            tuple(map(str, values["reasons"])),
-        )
 
 
 @dataclass(frozen=True)
@@ -120,16 +106,6 @@ class ModelEvidence:
     faulty: int | None = None  # how many of them show a fault; None: no class is called healthy
     physics: PhysicsCheck | None = None
     labels: LabelCheck | None = None
-
-    @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> ModelEvidence:
-        """Back from `dataclasses.asdict`, as records hold it."""
-        kinds: dict[str, Any] = {"physics": PhysicsCheck, "labels": LabelCheck}
-        kinds |= {"expected": Estimate, "source": Estimate}
-        built = {name: None if values[name] is None else kind(**values[name]) for name, kind in kinds.items()}
-        if built["physics"] is not None:
-            built["physics"] = replace(built["physics"], missed=tuple(built["physics"].missed))
-        return ModelEvidence(**(dict(values) | built | {"uncertain": tuple(values["uncertain"])}))
 
 
 @dataclass(frozen=True)
