@@ -179,7 +179,7 @@ def _accuracy_table(results: Sequence[Result]) -> Table:
         row = [TableEntry(result.cell.method), *map(_interval_entry, estimates)]
         rows.append((*row, *([percent_entry(result.score("target", "accuracy"))] if measured else [])))
     note = "In percent, with 90 % intervals that allow for chance but not for bias; what each is: docs/trust.md."
-    titles = (estimator.title for estimator in ESTIMATORS.values())
+    titles = ESTIMATORS.values()
     header = ("method", "expected", *titles, *(("measured",) if measured else ()))
     return Table("expected", "Expected accuracy on the target", note, header, tuple(rows))
 
