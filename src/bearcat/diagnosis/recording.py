@@ -188,9 +188,9 @@ class Diagnosis:
         return {
             "recording": self.recording, "decision": self.decision.action, "diagnosis": self.label or self.state,
             "confidence": "" if self.state == UNREADABLE else percent(self.confidence),
-            "agreement": percent(self.agreement), "unfamiliar": percent(self.unfamiliar),
             "fault line": "" if evidence else self.line or "",
             "reason": "; ".join([*self.decision.reasons, *evidence]),
+            "agreement": percent(self.agreement), "unfamiliar": percent(self.unfamiliar),
         }  # fmt: skip
 
 

@@ -139,13 +139,15 @@ def _decide_model(evidence: ModelEvidence) -> Decision:
         rate = labels.rate
         found = f"{labels.right} of {labels.recordings} labelled recordings are diagnosed correctly"
         cleared = rate.low >= SAFE and labels.classes > 1
-        confirmed = rate.value == 1 and labels.recordings >= ENOUGH and expected is not None and expected.value >= GOOD
+        hopeful = expected is not None and expected.value >= GOOD and (labels.recordings >= ENOUGH or expected.low >= SAFE)
+        confirmed = rate.value == 1 and hopeful
         if rate.high < SAFE or (refused and not cleared):
             action = REFUSE
         else:
             action = USE if rate.low >= SAFE or confirmed else CHECK
         refused = [] if action != REFUSE else refused
-        expected, reasons = rate, [found, *refused]
+        few = confirmed and labels.recordings < ENOUGH  # too few, all of them right, to say more than was known before
+        expected, reasons = expected if few else rate, [found, *refused]
     elif refused or expected is None:
         action, reasons = REFUSE, refused
     else:
