@@ -73,8 +73,8 @@ def write_run_page(folder: Path) -> Path:
     settings = tuple(settings_table(run.cell.method, [run]) for run in reversed(together))
     page = ReportPage(
         title=f"Diagnosis of {record.settings.target}",
-        subtitle=f"{cell.method} on {cell.task}; {cell.dataset}, {cell.input.partition(':')[0]} input, seed {cell.seed},"
-        f" {epochs_words([result])}",
+        subtitle=f"{cell.method} on {cell.task}; {cell.dataset}, {cell.input.partition(':')[0]} input, seed"
+        f" {cell.seed}, {epochs_words([result])}",
         numbers=_headline(record),
         sections=(
             *_first_sections(record),

@@ -139,8 +139,8 @@ def _decide_model(evidence: ModelEvidence) -> Decision:
         rate = labels.rate
         found = f"{labels.right} of {labels.recordings} labelled recordings are diagnosed correctly"
         cleared = rate.low >= SAFE and labels.classes > 1
-        hopeful = expected is not None and expected.value >= GOOD and (labels.recordings >= ENOUGH or expected.low >= SAFE)
-        confirmed = rate.value == 1 and hopeful
+        several = labels.recordings >= ENOUGH or (expected is not None and expected.low >= SAFE)
+        confirmed = rate.value == 1 and several and expected is not None and expected.value >= GOOD
         if rate.high < SAFE or (refused and not cleared):
             action = REFUSE
         else:
