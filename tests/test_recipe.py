@@ -60,7 +60,7 @@ def test_a_shorter_course_keeps_every_phases_share_and_the_teachers_memory():
     )
     assert quick.find(SelfTraining).teacher.momentum == pytest.approx(0.999**10)
     assert RECIPES["AT"].in_epochs(300) == RECIPES["AT"]
-    with pytest.raises(InputError, match="epochs must be at least 1"):
+    with pytest.raises(InputError, match="epochs.*1"):
         RECIPES["DANN"].in_epochs(0)
 
 
