@@ -34,7 +34,7 @@ from bearcat.training.estimates import estimate_runs, run_evidence
 from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, stack_key, train
 from bearcat.trust import past
-from bearcat.trust.accuracy import ESTIMATORS, Source, Target, window_agreement
+from bearcat.trust.accuracy import Source, Target, expected_hits, window_agreement
 from bearcat.trust.checks import MODELS
 
 CELL = ("dataset", "input", "mix", "target", "task", "seed", "method")
@@ -211,8 +211,7 @@ def evidence_of(run: dict[str, Any]) -> dict[str, float]:
     likely = np.log(np.eye(predicted.max() + 1)[predicted] + 1e-9)
     checks = {name: np.array(codes(said)) for name, said in run["checks"].items() if name.partition(", ")[2] in MODELS}
     target = Target(likely, np.array(codes(run["recording"])), checks)
-    none = Source(likely[:0], predicted[:0])
-    found = {name: float(ESTIMATORS[name].expected_hits(none, target).mean()) for name in past.EVIDENCE[:-1]}
+    found = {name: float(hits.mean()) for name, hits in expected_hits(Source(likely, predicted), target).items()}
     return {name: (found | {"window_agreement": window_agreement(target)})[name] for name in past.EVIDENCE}
 
 

@@ -20,7 +20,7 @@ LAYERS = [
     {"record"},
     {"methods", "training", "report"},  # ingredients act on the state of a training
     {"deploy"},
-    {"runs", "estimator_arrays", "estimator"},
+    {"runs", "estimator"},
     {"cli", "api"},
 ]
 # Inside data/: the same rule.

@@ -27,7 +27,7 @@ from bearcat.trust.accuracy import (
     recording_votes,
     window_agreement,
 )
-from bearcat.trust.checks import MODELS, check_predictions, moved_centres, representations, sample_of
+from bearcat.trust.checks import MODELS, check_predictions, moved_centres, representations
 from tests.made_records import made_result
 from tests.reference import checks as reference
 from tests.test_artefact import made_model
@@ -41,20 +41,16 @@ def points(offset: float, seed: int, windows: int = 60):
 
 def test_check_models_are_what_they_are_called():
     (source, labels), (target, truth) = points(0.0, 0), points(0.2, 1)
-    constant, recording = np.ones((60, 1)), truth
-    samples = {
-        name: sample_of(known, labels, asked, recording, asked)
-        for name, known, asked in (("a", source, target), ("still", constant, constant))
-    }
-    found = check_predictions(samples)
-    assert set(found) == {f"a, {name}" for name in MODELS}  # points that never change say nothing
+    assert check_predictions(np.ones((60, 1)), labels, np.ones((60, 1)), truth, np.ones((60, 1))) == {}
+    found = check_predictions(source, labels, target, truth, target)
+    assert set(found) == set(MODELS)
     flat, asked = source[:, 0], target[:, 0]
     mean, deviation = flat.mean(axis=0), flat.std(axis=0)
     flat, asked = (flat - mean) / deviation, (asked - mean) / deviation
-    for window, said in zip(asked, found["a, neighbours"], strict=True):
+    for window, said in zip(asked, found["neighbours"], strict=True):
         nearest = np.argsort(((flat - window) ** 2).sum(axis=1))[:5]
         assert np.bincount(labels[nearest], minlength=3)[said] == np.bincount(labels[nearest], minlength=3).max()
-    assert (found["a, linear"] == truth).mean() > 0.9
+    assert (found["linear"] == truth).mean() > 0.9
 
 
 def test_classes_move_as_the_slow_twin_moves_them():
@@ -70,8 +66,8 @@ def test_classes_move_as_the_slow_twin_moves_them():
 def test_a_shift_of_all_windows_is_followed_by_check_models_that_adapt_and_by_no_other():
     (source, labels), (target, truth) = points(0.0, 0), points(0.0, 1)
     target = target + np.array([6.0, 0.0, 0.0])
-    found = check_predictions({"a": sample_of(source, labels, target, truth, target)})
-    right = {name.partition(", ")[2]: (said == truth).mean() for name, said in found.items()}
+    found = check_predictions(source, labels, target, truth, target)
+    right = {name: (said == truth).mean() for name, said in found.items()}
     assert all(right[name] < 0.5 for name in STEADY)
     assert right["centred"] > 0.9
     assert right["standardised"] > 0.9
@@ -80,8 +76,8 @@ def test_a_shift_of_all_windows_is_followed_by_check_models_that_adapt_and_by_no
 def test_a_target_of_one_class_is_spread_over_the_others_by_centring_and_not_by_moving():
     (source, labels), (target, truth) = points(0.0, 0, 240), points(0.3, 1, 240)
     target = target[truth == 1]
-    found = check_predictions({"a": sample_of(source, labels, target, np.zeros(len(target)), target)})
-    right = {name.partition(", ")[2]: (said == 1).mean() for name, said in found.items()}
+    found = check_predictions(source, labels, target, np.zeros(len(target)), target)
+    right = {name: (said == 1).mean() for name, said in found.items()}
     assert right["centred"] < 0.6 < 0.9 < min(right["linear"], right["moved together"], right["moved apart"])
 
 

@@ -26,7 +26,7 @@ from bearcat.report.caveats import caveats
 from bearcat.report.page import PageFigure
 from bearcat.report.results import Cell
 from bearcat.report.run_page import write_run_page
-from bearcat.runs.run import evaluate
+from bearcat.runs.run import evaluate, run_stack
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.training import estimates as label_free
 from bearcat.training.estimates import run_evidence
@@ -301,17 +301,6 @@ def test_what_to_expect_is_the_lower_estimate_with_all_that_either_interval_hold
     assert verdict.expected_range({"confidence": near}) == near
 
 
-def test_a_new_estimator_is_one_function_and_one_row(monkeypatch, tmp_path):
-    def half_right(source, target):
-        return np.full(len(target.recording), 0.5)
-
-    monkeypatch.setitem(accuracy.ESTIMATORS, "half", accuracy.AccuracyEstimator("half of them", half_right))
-    result = made_result(tmp_path / "run", Cell("rig", "time", "a→b", "DANN", 0), 0.9)
-    assert result.record.estimates.accuracy["half"].value == 0.5
-    assert result.record.estimates_checked.too_high_by["half"] == pytest.approx(-0.4)
-    assert "half of them" in write_run_page(tmp_path / "run").read_text(encoding="utf-8")
-
-
 @pytest.fixture(scope="module")
 def trained():
     """Two short trainings of unequal size, as one stack."""
@@ -407,24 +396,30 @@ def test_a_run_has_the_same_estimates_alone_and_in_a_stack(trained):
     assert mine["familiarity"]["false_alarms"] == pytest.approx(together["familiarity"]["false_alarms"], abs=few)
 
 
-def test_check_models_are_fitted_once_a_split(trained, monkeypatch):
-    """Answers of a library are copies of one split; other windows, parts or inputs are other evidence."""
-    split, fitted = trained[1][0], []
-    known = run_evidence(split, "time")
-    fit = label_free.check_predictions
-    monkeypatch.setattr(label_free, "check_predictions", lambda samples: fitted.append(1) or fit(samples))
-    assert run_evidence(replace(split), "time") is known
-    assert not fitted
+def test_check_models_are_fitted_once_a_split(tmp_path, monkeypatch):
+    """The adapted and the unadapted run of a task share them; other windows, parts or inputs are other evidence."""
+    fitted, fit = [], label_free._run_evidence
+    monkeypatch.setattr(label_free, "_run_evidence", lambda *words: fitted.append(words) or fit(*words))
+    dataset = open_dataset("simulated", None, {"severities": "4", "faults": "inner,outer", "seconds": "1"})
+    preparation, library = Preparation(input="frequency", length=256), Library()
+    task = Task("N15_M07_F10", "N09_M07_F10")
+    for name in ("CAT*-Temperature", "source-only"):
+        recipe = replace(RECIPES[name], schedule=RECIPE.schedule)
+        spec = RunSpec("simulated", dataset, task, name, recipe, preparation, Split(), seed=0)
+        run_stack([spec], [tmp_path / name], CPU, library=library)
+    assert len(fitted) == 1
+    split = library.split(spec)
     for other, kind in (
-        (split, "frequency"), (replace(split, target_test=split.target_test[:-1]), "time"), (relabelled(split, lambda *_: None), "time"),
-    ):  # fmt: skip
-        assert run_evidence(other, kind) is not known
-    assert len(fitted) == 3
+        (split, "log-spectrum"),
+        (replace(split, target_test=split.target_test[:-1]), "frequency"),
+        (relabelled(split, lambda *_: None), "frequency"),
+    ):
+        run_evidence(other, kind)
+    assert len(fitted) == 4
     monkeypatch.setattr(label_free, "REMEMBERED", 2)
-    run_evidence(replace(split, source_test=split.source_test[1:]), "time")
-    assert len(label_free._KNOWN[split.target]) == 2
-    run_evidence(split, "time")
-    assert len(fitted) == 5, "the oldest was forgotten"
+    for start in (1, 2):
+        run_evidence(replace(split, source_test=split.source_test[start:]), "frequency")
+    assert len(label_free._KNOWN[split.target]) == 2, "the oldest are forgotten"
 
 
 def test_trust_needs_no_torch():

@@ -13,14 +13,19 @@ scikit-learn's, and target labels are never read, masked or not.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 import bearcat
 from bearcat.calibration import Calibration, Evidence, Temperature
@@ -31,7 +36,6 @@ from bearcat.data.recording import Floats, Integers, Recording, RecordingInfo
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 from bearcat.deploy.model import Model, save_model
 from bearcat.errors import InputError, suggest
-from bearcat.estimator_arrays import coded, flattened, held_out, seed_of, source_labels, source_rows
 from bearcat.methods.recipe import RECIPES, Recipe, find_recipe
 from bearcat.models.encoders import find_encoder
 from bearcat.models.networks import Network, select_run
@@ -40,27 +44,16 @@ from bearcat.training.evaluate import EpochEnd, predict
 from bearcat.training.loop import Run, Trained, chosen_device, train
 from bearcat.trust.pooling import pooled_temperature, tally
 
-try:
-    from sklearn.base import BaseEstimator, ClassifierMixin
-    from sklearn.utils import check_consistent_length, column_or_1d
-    from sklearn.utils.validation import check_is_fitted, validate_data
-except ImportError as error:
-    raise InputError("the classifiers need an extra; pip install 'bearcat[estimator]'") from error
-
 SPLIT = 30  # a stream of randomness, besides those of the loop
+MASKED = ("-1", "-1.0", "nan")  # skada's labels of windows that have none, as text
+UNLABELLED = "no_validation"  # what scikit-learn takes for y where there is none
 
 
-@dataclass(frozen=True, eq=False)
-class _Prepared:
+class _Prepared(NamedTuple):
     """Prepared windows (window, channel, time), and which row of X each was cut from."""
 
     values: Floats
     row: Integers
-
-    def only(self, rows: np.ndarray) -> _Prepared:
-        """The windows of the rows marked True; rows keep their numbers."""
-        chosen = rows[self.row]
-        return _Prepared(self.values[chosen], self.row[chosen])
 
 
 @dataclass(eq=False, repr=False)
@@ -80,9 +73,8 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     device : "auto", "cpu" or "cuda".
     rate : samples per second, for inputs that use it, and of the saved model.
     rpm, bearing : speed of the shaft, and bearing (as `--bearing` reads it), for inputs that use them.
+    rpm_target, bearing_target : the target's, and of rows to predict without `sample_domain`; None: the source's.
     progress : True prints a line now and then while it trains, to standard error.
-    rpm_target, bearing_target : the target's, and of what is predicted; None where they are the source's. Rows whose
-        `sample_domain` is given have their own domain's.
 
     Attributes
     ----------
@@ -91,8 +83,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     recipe_name_, recipe_ : what was trained; "source-only" where fit was given no target.
     seed_, windows_ : the seed it was trained with, and how many windows of each kind.
     source_accuracy_ : of the source windows that were held out.
-    verdict_ : a sentence for people: how far to trust it, from what fit could see. `help(AdaptedClassifier.fit)` says
-        how to give source and target.
+    verdict_ : a sentence for people: how far to trust it, from what fit could see.
     input_ : the input as it was used, with what the metadata allow of "physics".
     network_, calibration_ : what predicts, a stack of one.
     pooled_temperature_, pooled_recordings_ : of recordings' confidence (1 for windows), and how many it was fitted on.
@@ -147,21 +138,24 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check_settings()
         name, recipe = self._named_recipe()
         if sample_domain is None:
-            source, labels = self._read_labelled(X, y)
-            target = None if X_target is None else self._read_target(X_target)
+            source, labels = self._read(X, False, y, first=True)
+            target = None if X_target is None else self._read(X_target, True, name="X_target")[0]
         else:
             is_source = source_rows(sample_domain, len(X))
-            everything = self._read(X, ~is_source, first=True)
-            labels = source_labels(y, is_source)
-            source, target = everything.only(is_source), everything.only(~is_source)
-            target = target if len(target.values) else None
-        classes, codes = coded(labels)
+            (values, row), _ = self._read(X, ~is_source, first=True)
+            labels, of_source = source_labels(y, is_source), is_source[row]
+            source = _Prepared(values[of_source], row[of_source])
+            target = None if of_source.all() else _Prepared(values[~of_source], row[~of_source])
+        check_classification_targets(labels)
+        classes, codes = np.unique(labels, return_inverse=True)
+        if len(classes) < 2:
+            raise InputError(f"the source has one class only, '{classes[0]}'; a classifier needs at least two")
         if target is None:
             name, recipe = "source-only", replace(RECIPES["source-only"], schedule=recipe.schedule)
         seed = seed_of(self.random_state)
         random = np.random.default_rng([seed, SPLIT])
         held = held_out(codes, source.row, self.test_share, random)
-        windows, window_codes = source.values, codes[source.row]
+        windows, window_codes = source.values, codes.astype(np.int64)[source.row]
         unlabelled = windows[~held] if target is None else target.values
         data = TrainingData(
             classes=tuple(map(str, classes)),
@@ -206,13 +200,11 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         that standardise each domain by itself it expects windows of the target.
         """
         likely = self.predict_log_proba(X, sample_domain, allow_source)
-        labels: np.ndarray = self.classes_[likely.argmax(axis=1)]
-        return labels
+        return np.asarray(self.classes_[likely.argmax(axis=1)])
 
     def predict_proba(self, X: Any, sample_domain: Any = None, allow_source: bool = False) -> np.ndarray:  # noqa: N803
         """Calibrated probabilities (row, class), in the order of `classes_`."""
-        likely: np.ndarray = np.exp(self.predict_log_proba(X, sample_domain, allow_source))
-        return likely
+        return np.asarray(np.exp(self.predict_log_proba(X, sample_domain, allow_source)))
 
     def predict_log_proba(
         self, X: Any, sample_domain: Any = None, allow_source: bool = False  # noqa: ARG002, N803
@@ -220,19 +212,17 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Their logarithms. A recording's are its windows' mean over the pooled temperature, made to sum to 1 again."""
         check_is_fitted(self)
         target = True if sample_domain is None else ~source_rows(sample_domain, len(X))
-        prepared = self._read(X, target, first=False)
+        prepared, _ = self._read(X, target)
         likely = self._log_probabilities(prepared.values)
-        if self.window is None:
-            return _normal(likely)
-        counted = [tally(likely[prepared.row == row]) for row in range(len(X))]
-        return _normal(np.stack([row.sums / row.windows / self.pooled_temperature_ for row in counted]))
+        if self.window is not None:
+            counted = [tally(likely[prepared.row == row]) for row in range(len(X))]
+            likely = np.stack([row.sums / row.windows / self.pooled_temperature_ for row in counted])
+        return np.asarray(likely - np.logaddexp.reduce(likely, axis=1, keepdims=True))
 
     def score(
         self, X: Any, y: Any, sample_weight: Any = None, sample_domain: Any = None, allow_source: bool = False  # noqa: N803
     ) -> float:  # fmt: skip
         """The share of rows whose class is right."""
-        from sklearn.metrics import accuracy_score
-
         found = self.predict(X, sample_domain, allow_source)
         return float(accuracy_score(y, found, sample_weight=sample_weight))
 
@@ -242,10 +232,10 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if rate is not None and self.rate not in (None, rate):
             raise InputError(f"the classifier was made for {self.rate:g} Hz, not {rate:g}; leave rate out")
         _, samples = self.window_shape_
-        if samples != self._points(samples):
+        if samples < (least := self._points(samples)):
             raise InputError(
-                f"windows of {samples} samples are shorter than the {self._points(samples)} the network needs and were"
-                " padded, which a model folder cannot tell; use longer windows"
+                f"windows of {samples} samples are shorter than the {least} the network needs and were padded, which a"
+                " model folder cannot tell; use longer windows"
             )
         folder = Path(folder)
         try:
@@ -257,17 +247,13 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "pooled_recordings": self.pooled_recordings_, "scores": {"source": {"accuracy": self.source_accuracy_}},
             "versions": {"bearcat": bearcat.__version__, "torch": torch.__version__},
         }  # fmt: skip
-        preparation = Preparation(input=self.input_, length=samples, stride=self.stride)
-        classes = tuple(map(str, self.classes_))
-        save_model(
-            folder,
-            Model(
-                network=self.network_, calibration=self.calibration_, classes=classes, preparation=preparation,
-                rate=rate or self.rate, metadata=metadata, encoder=self.recipe_.encoder,
-                calibrator=self.recipe_.final or self.recipe_.calibration or "Temperature",
-                channels=self.window_shape_[0], pooled_temperature=self.pooled_temperature_,
-            ),
-        )  # fmt: skip
+        save_model(folder, Model(
+            network=self.network_, calibration=self.calibration_, classes=tuple(map(str, self.classes_)),
+            preparation=Preparation(input=self.input_, length=samples, stride=self.stride), rate=rate or self.rate,
+            metadata=metadata, encoder=self.recipe_.encoder, channels=self.window_shape_[0],
+            calibrator=self.recipe_.final or self.recipe_.calibration or "Temperature",
+            pooled_temperature=self.pooled_temperature_,
+        ))  # fmt: skip
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -277,17 +263,15 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _log_probabilities(self, values: Floats) -> np.ndarray:
         """Calibrated log-probabilities (window, class) of prepared windows."""
         logits, _ = predict(self.network_, torch.from_numpy(values)[None])
-        likely: np.ndarray = self.calibration_.apply(logits).double().log_softmax(dim=-1)[0].numpy()
-        return likely
+        return np.asarray(self.calibration_.apply(logits).double().log_softmax(dim=-1)[0].numpy())
 
     def _check_settings(self) -> None:
         wanted = str(self.input or self._named_recipe()[1].input)
-        asked = find_input(wanted)  # which refuses what there is not
         known = [
             RecordingInfo(domain="", origin=name, rate=self.rate, rpm=self._about(target)[0])
             for name, target in (("the source", False), ("the target", True))
         ]
-        chosen, reason = asked.suited(known)
+        chosen, reason = find_input(wanted).suited(known)
         self.input_ = to_text(chosen, INPUTS) if reason else wanted
         for name in ("window", "stride", "epochs", "batch_size"):
             value = getattr(self, name)
@@ -300,64 +284,48 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.window is None and self.stride is not None:
             raise InputError("stride is for cutting recordings; set window too, or leave stride out")
 
-    def _read_labelled(self, X: Any, y: Any) -> tuple[_Prepared, np.ndarray]:  # noqa: N803
-        """Windows and labels, y checked as scikit-learn does."""
-        if self.window is None:
-            flat, shape = flattened(X)
-            with np.errstate(over="ignore", invalid="ignore"):  # what is too large for float32 is refused as infinite
-                values, labels = validate_data(self, flat, y, dtype=np.float32)
-            return self._windows(values, shape, False, first=True), labels
-        labels = column_or_1d(y, warn=True)
-        check_consistent_length(X, labels)
-        return self._read(X, False, first=True), labels
+    def _read(
+        self, X: Any, target: bool | np.ndarray, y: Any = UNLABELLED, *, first: bool = False, name: str = "X"  # noqa: N803
+    ) -> tuple[_Prepared, Any]:  # fmt: skip
+        """Prepared windows of X, and y where given, checked as scikit-learn does. `target`: of all or each row (row,).
 
-    def _read(self, X: Any, target: bool | np.ndarray, *, first: bool) -> _Prepared:  # noqa: N803
-        """Checks X and prepares its windows. The `first` time is remembered; others must look like it.
-
-        `target` says whether it, or each row (row,), is of the target.
+        The `first` time is remembered; others must look like it.
         """
-        if self.window is None:
-            flat, shape = flattened(X)
-            with np.errstate(over="ignore", invalid="ignore"):
-                values = validate_data(self, flat, dtype=np.float32, reset=first)
-            return self._windows(values, shape, target, first)
-        if first:
-            self.n_features_in_, self.window_shape_ = self.window, (1, self.window)
-        return self._cut(X, target)
-
-    def _windows(
-        self, values: Floats, shape: tuple[int, int] | None, target: bool | np.ndarray, first: bool
-    ) -> _Prepared:
-        """What the network is given of checked values (window, channel × samples). Short windows get zeros behind."""
+        labelled = y is not UNLABELLED
+        if self.window is not None:
+            if labelled:
+                y = column_or_1d(y, warn=True)
+                check_consistent_length(X, y)
+            if first:
+                self.n_features_in_, self.window_shape_ = self.window, (1, self.window)
+            return self._cut(X, self.window, target, name), y
+        flat, shape = flattened(X)
+        if name != "X" and np.shape(flat)[:1] == (0,):
+            raise InputError(f"{name} is empty; leave it out to learn from the source alone")
+        if name != "X" and np.ndim(flat) == 2 and (found := shape or (1, np.shape(flat)[1])) != self.window_shape_:
+            both = f"{found}, but the source's have {self.window_shape_}"
+            raise InputError(f"{name} has windows of shape {both}; cut both to the same length")
+        with np.errstate(over="ignore", invalid="ignore"):  # what is too large for float32 is refused as infinite
+            checked = validate_data(self, flat, y, dtype=np.float32, reset=first)
+        values, y = checked if labelled else (checked, y)
         shape = shape or (1, values.shape[1])
         if first:
             self.window_shape_ = shape
         elif shape != self.window_shape_:
             raise InputError(f"windows of shape {shape} were given, but those of fit had {self.window_shape_}")
-        values, samples = values.reshape(-1, *shape), shape[1]
-        if samples < self._points(samples):
-            values = np.pad(values, ((0, 0), (0, 0), (0, self._points(samples) - samples)))
+        return self._windows(values.reshape(-1, *shape), target), y
+
+    def _windows(self, values: Floats, target: bool | np.ndarray) -> _Prepared:
+        """What the network is given of windows (window, channel, sample). Short ones get zeros behind."""
+        samples = values.shape[-1]
+        if (least := self._points(samples)) > samples:
+            values = np.pad(values, ((0, 0), (0, 0), (0, least - samples)))
         chosen, of_target = find_input(self.input_), np.broadcast_to(target, len(values))
         inputs = np.empty((*values.shape[:2], chosen.points(values.shape[-1])), dtype=np.float32)
         for kind in np.unique(of_target):
             rows = of_target == kind
             inputs[rows] = chosen.transform(values[rows], self.rate, *self._about(bool(kind)))
         return _Prepared(inputs, np.arange(len(inputs)))
-
-    def _read_target(self, X: Any) -> _Prepared:  # noqa: N803
-        """The windows of X_target, which must look like the source's."""
-        if self.window is not None:
-            return self._cut(X, True, "X_target")
-        flat, shape = flattened(X)
-        if np.shape(flat)[:1] == (0,):
-            raise InputError("X_target is empty; leave it out to learn from the source alone")
-        found = shape or (1, *np.shape(flat)[1:])
-        if np.ndim(flat) == 2 and found != self.window_shape_:
-            raise InputError(
-                f"X_target has windows of shape {found}, but the source's have {self.window_shape_};"
-                " cut both to the same length"
-            )
-        return self._read(X, True, first=False)
 
     def _points(self, samples: int) -> int:
         """How long a window must be before it is transformed: as it is, or padded to the encoder's shortest."""
@@ -372,21 +340,19 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         bearing = self.bearing_target if target and self.bearing_target is not None else self.bearing
         return rpm, None if bearing is None else find_bearing(bearing)
 
-    def _cut(self, X: Any, target: bool | np.ndarray, name: str = "X") -> _Prepared:  # noqa: N803
+    def _cut(self, X: Any, window: int, target: bool | np.ndarray, name: str) -> _Prepared:  # noqa: N803
         """The prepared windows of whole recordings."""
-        if self.window is None or len(X) == 0:
-            raise InputError(f"{name} holds no recordings; give a list of signals, each with one axis")
-        if all(np.ndim(signal) == 0 for signal in X):
-            raise InputError(f"{name} is one signal, or no signals at all; give a list of signals, each with one axis")
-        about = {kind: self._about(kind) for kind in (False, True)}
-        recordings = [
-            Recording(
-                signal=signal, domain="", rate=self.rate, channel="", origin=f"recording {number} of {name}",
-                rpm=about[kind][0], bearing=about[kind][1],
+        if len(X) == 0 or all(np.ndim(signal) == 0 for signal in X):
+            what = "is one signal, or no signals at all" if len(X) else "holds no recordings"
+            raise InputError(f"{name} {what}; give a list of signals, each with one axis")
+        about, recordings = {kind: self._about(kind) for kind in (False, True)}, []
+        for number, (signal, kind) in enumerate(zip(X, np.broadcast_to(target, len(X)).tolist(), strict=True)):
+            (rpm, bearing), origin = about[kind], f"recording {number} of {name}"
+            known = Recording(
+                signal=signal, domain="", channel="", rate=self.rate, origin=origin, rpm=rpm, bearing=bearing
             )
-            for number, (signal, kind) in enumerate(zip(X, np.broadcast_to(target, len(X)).tolist(), strict=True))
-        ]  # fmt: skip
-        windows = prepare(recordings, Preparation(input=self.input_, length=self.window, stride=self.stride))
+            recordings.append(known)
+        windows = prepare(recordings, Preparation(input=self.input_, length=window, stride=self.stride))
         return _Prepared(windows.values, windows.recording)
 
 
@@ -424,19 +390,16 @@ def _progress(epochs: int) -> Callable[[EpochEnd], None]:
 
 def _verdict(recipe: str, classes: np.ndarray, source_accuracy: float, target: np.ndarray | None) -> str:
     """What fit can say without labels of the target: (window,) the codes of the classes it was given."""
-    chance, sentences = 1 / len(classes), []
+    chance, text = 1 / len(classes), f"{recipe}: {100 * source_accuracy:.0f} % of the held-out source windows right."
     if source_accuracy < chance + 0.25 * (1 - chance):
-        sentences.append(f"It learnt next to nothing, as chance is {100 * chance:.0f} %; do not use it.")
+        text += f" It learnt next to nothing, as chance is {100 * chance:.0f} %; do not use it."
     if target is None:
-        sentences.append("It was given no target and knows the source alone.")
-    else:
-        shares = np.bincount(target, minlength=len(classes)) / len(target)
-        given = ", ".join(f"{name} {100 * share:.0f} %" for name, share in zip(classes, shares, strict=True))
-        if (shares > 0).sum() == 1:
-            sentences.append("Every target window was given one class; where the target holds several, do not use it.")
-        sentences.append(f"Of the target's windows: {given}.")
-        sentences.append("How many of them are right cannot be known here; bearcat adapt estimates it.")
-    return f"{recipe}: {100 * source_accuracy:.0f} % of the held-out source windows right. " + " ".join(sentences)
+        return f"{text} It was given no target and knows the source alone."
+    shares = np.bincount(target, minlength=len(classes)) / len(target)
+    if (shares > 0).sum() == 1:
+        text += " Every target window was given one class; where the target holds several, do not use it."
+    given = ", ".join(f"{name} {100 * share:.0f} %" for name, share in zip(classes, shares, strict=True))
+    return f"{text} Of the target's windows: {given}. How many are right is not known; bearcat adapt estimates it."
 
 
 def _on_cpu(trained: Trained, data: TrainingData, encoder: str) -> tuple[Network, Calibration]:
@@ -450,7 +413,76 @@ def _on_cpu(trained: Trained, data: TrainingData, encoder: str) -> tuple[Network
     return network, Calibration.from_state({name: value.cpu() for name, value in calibration.state().items()})
 
 
-def _normal(likely: np.ndarray) -> np.ndarray:
-    """Log-probabilities (row, class) whose exponentials sum to 1."""
-    normal: np.ndarray = likely - np.logaddexp.reduce(likely, axis=1, keepdims=True)
-    return normal
+def flattened(X: Any) -> tuple[Any, tuple[int, int] | None]:  # noqa: N803
+    """Windows with a channel axis as (window, channel × samples) and their shape; anything else as it is."""
+    try:
+        axes = np.ndim(X) if isinstance(X, Sequence) else getattr(X, "ndim", 2)
+    except ValueError as error:
+        raise InputError("the rows of X have different lengths; to cut recordings into windows set window") from error
+    if axes != 3:
+        return X, None
+    values = np.asarray(X)
+    rows, channels, samples = values.shape
+    if channels > samples:
+        raise InputError(
+            f"X has the shape {values.shape}, which is {channels} channels of {samples} samples; the axes are (window,"
+            " channel, sample), so give X.transpose(0, 2, 1)"
+        )
+    return values.reshape(rows, channels * samples), (channels, samples)
+
+
+def source_rows(sample_domain: Any, rows: int) -> np.ndarray:
+    """(row,) bool: source where the domain's number is not negative, as skada has it."""
+    domain = np.asarray(sample_domain)
+    if domain.ndim > 1:
+        raise InputError(
+            f"the third argument is sample_domain, a number for each row, and not windows of shape {domain.shape};"
+            " give the target's windows by name: fit(Xs, ys, X_target=Xt)"
+        )
+    if domain.shape != (rows,):
+        raise InputError(f"sample_domain must hold one whole number for each of {rows} rows, not {domain.shape}")
+    if not np.issubdtype(domain.dtype, np.number) or (domain != np.round(domain)).any():
+        raise InputError("sample_domain must hold whole numbers: source domains from 0 on, target domains below 0")
+    return np.asarray(domain >= 0)
+
+
+def source_labels(y: Any, is_source: np.ndarray) -> np.ndarray:
+    """Labels (row,) of the source; the target's are replaced by one of the source's before anybody looks at them."""
+    labels = column_or_1d(y, warn=True)
+    check_consistent_length(labels, is_source)
+    if not is_source.any():
+        raise InputError("sample_domain names no source; source domains are numbered from 0 on, target domains below 0")
+    of_source = labels[is_source]
+    masked = np.array([str(label) in MASKED for label in of_source])
+    if masked.any():
+        row = int(np.flatnonzero(is_source)[masked.argmax()])
+        raise InputError(f"row {row} of X is source but its label is masked ({labels[row]}); label it or leave it out")
+    return np.asarray(np.where(is_source, labels, of_source[0]))
+
+
+def held_out(codes: Integers, row: Integers, share: float, random: np.random.Generator) -> np.ndarray:
+    """(window,) bool: a share of every class, to calibrate on; `codes` (row of X,), `row` (window,).
+
+    Whole recordings where every class has two or more, since windows of one recording are much alike; else windows.
+    """
+    there = np.unique(row)
+    alone = np.bincount(codes[there])[np.unique(codes[there])].min() < 2
+    units = np.arange(len(row)) if alone else row
+    of_unit = dict(zip(units.tolist(), codes[row].tolist(), strict=True))
+    members, kinds = np.array(list(of_unit)), np.array(list(of_unit.values()))
+    chosen: list[int] = []
+    for code in np.unique(kinds):
+        mine = random.permutation(members[kinds == code])
+        chosen += mine[: min(max(1, round(share * len(mine))), len(mine) - 1)].tolist()
+    if not chosen:
+        raise InputError(f"{len(members)} samples, one of each class, leave none to calibrate on; give more windows")
+    return np.isin(units, chosen)
+
+
+def seed_of(random_state: int | np.random.RandomState | None) -> int:
+    """A whole number is the seed itself, so that it means the same as elsewhere in bearcat."""
+    if isinstance(random_state, int | np.integer):
+        if random_state < 0:
+            raise InputError(f"random_state is a whole number from 0 on, not {random_state}")
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))

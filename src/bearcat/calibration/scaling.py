@@ -45,9 +45,7 @@ class Bounded:
 
     def __post_init__(self) -> None:
         if self.bounds is not None and (len(self.bounds) != 2 or not 0 < self.bounds[0] < self.bounds[1] < math.inf):
-            raise InputError(
-                f"bounds must be two positive temperatures, the lower one first, or none, not {self.bounds}"
-            )
+            raise InputError(f"bounds must be two positive temperatures, the lower first, or none, not {self.bounds}")
 
 
 @dataclass(frozen=True)
@@ -304,15 +302,14 @@ def _softmax_regression(
 
 
 def minimise(
-    start: Tensor,
-    objective: Callable[[Tensor], Tensor],
-    derivatives: Callable[[Tensor], tuple[Tensor, Tensor]],
+    start: Tensor, objective: Callable[[Tensor], Tensor], derivatives: Callable[[Tensor], tuple[Tensor, Tensor]]
 ) -> Tensor:
-    """The minimum (run, parameter) of objective: (run, parameter) → (run,), convex in every run.
+    """The minimum (run, parameter) of objective: (run, parameter) → (run,), convex in every run, by Newton's method.
 
     derivatives: (run, parameter) → gradient (run, parameter), Hessian (run, parameter, parameter).
     Each round takes the Newton direction and the first of the step lengths 1, 0.3, 0.09 … that lowers the objective
-    enough (Armijo).
+    enough (Armijo). A run that has converged no longer changes. The check waits for a GPU after each trial: 5 to 10
+    short waits cost less than 60 rounds of 14 trials that change nothing.
     """
     point, value = start, objective(start)
     finished = torch.zeros_like(value, dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""Calibrators that look at the unlabelled target, with which a temperature from the source alone cannot reckon.
+"""Calibrators that look at the unlabelled target.
 
 CPCS (Park et al., AISTATS 2020): a logistic regression on features separates the domains, its odds weight the labelled
 source windows, and the temperature with the lowest weighted Brier score is chosen.
@@ -73,7 +73,7 @@ class CPCS(Bounded):
         target = read_features(evidence.target_features, evidence.target_weight, "target_features")
         if not inputs.shape[::2] == source[0].shape[::2] == target[0].shape[::2]:
             raise InputError("source_features, source_train_features and target_features must agree in runs and width")
-        seeds = read_seeds(evidence, len(inputs), inputs.device)
+        seeds = read_seeds(evidence, inputs)
         source_kept, target_kept = DRAWS[self.resampling](source[1], target[1], seeds)
         weights = _domain_regression(source[0], source_kept, target[0], target_kept, self.ridge)
         return (inputs * weights[:, None, :-1]).sum(-1) + weights[:, -1:]
@@ -122,7 +122,9 @@ class TargetConfidence(Bounded):
 
     def fit(self, evidence: Evidence) -> Calibration:
         source, target = Temperature(self.bounds).fit(evidence), evidence.target()
-        wanted = expected_accuracy(evidence, target)
+        if evidence.estimates is None or "accuracy" not in evidence.estimates:
+            raise InputError("estimates['accuracy'] is missing from the evidence; give the accuracy to expect")
+        wanted = per_run(evidence.estimates["accuracy"], "estimates['accuracy']", target.scores).double()
         found = matching_temperature(target, wanted[:, None], self.bounds)[0][:, 0]
         # Of runs without a target window or an estimate nothing is known but the source.
         unknown = wanted.isnan() | scaling.says_nothing(centred(target), target.shares())
@@ -159,12 +161,11 @@ class PseudoCal(Bounded):
         features, weight = read_features(evidence.target_features, evidence.target_weight, "target_features")
         if evidence.head is None:
             raise InputError("head is missing from the evidence; PseudoCal mixes features and classifies them anew")
-        other = partners(weight, read_seeds(evidence, len(weight), weight.device))
+        other = partners(weight, read_seeds(evidence, weight))
         mixed = self.share * features + (1 - self.share) * features.gather(1, other[..., None].expand_as(features))
         labels = target.scores.argmax(dim=-1)
-        unlike = labels != labels.gather(1, other)
-        logits = evidence.head(mixed)
-        return Sample(torch.where((weight > 0)[..., None], logits.double(), 0.0), labels, weight * unlike)
+        logits = torch.where((weight > 0)[..., None], evidence.head(mixed).double(), 0.0)
+        return Sample(logits, labels, weight * (labels != labels.gather(1, other)))
 
 
 @dataclass(frozen=True)
@@ -182,8 +183,8 @@ class RecordingConfidence(Bounded):
 
     def fit(self, evidence: Evidence) -> Calibration:
         target = evidence.target()
-        united = {"accuracy": window_agreement(target, evidence.target_recording)}
-        fitted = TargetConfidence(self.bounds).fit(replace(evidence, estimates=united))
+        agreement = {"accuracy": window_agreement(target, evidence.target_recording)}
+        fitted = TargetConfidence(self.bounds).fit(replace(evidence, estimates=agreement))
         if not self.mixtures:
             return fitted
         other = PseudoCal(bounds=self.bounds).fit(evidence).temperature
@@ -230,13 +231,11 @@ def oversampled(source_weight: Tensor, target_weight: Tensor, seeds: Tensor) -> 
 DRAWS = {"under": balanced, "over": oversampled}
 
 
-def expected_accuracy(evidence: Evidence, target: Sample) -> Tensor:
-    """The estimate, (run,)."""
-    if evidence.estimates is None or "accuracy" not in evidence.estimates:
-        raise InputError("estimates['accuracy'] is missing from the evidence; give the accuracy expected on the target")
-    found = as_tensor(evidence.estimates["accuracy"]).to(target.scores.device).double().reshape(-1)
-    if len(found) != len(target.scores):
-        raise InputError(f"estimates['accuracy'] must hold one number per run, {len(target.scores)}, not {len(found)}")
+def per_run(values: AnyArray, name: str, beside: Tensor) -> Tensor:
+    """Values of which there must be one per run, (run,), on the device of a tensor (run, …)."""
+    found = as_tensor(values).to(beside.device).reshape(-1)
+    if len(found) != len(beside):
+        raise InputError(f"{name} must hold one number per run, {len(beside)}, not {len(found)}")
     return found
 
 
@@ -263,13 +262,10 @@ def partners(weight: Tensor, seeds: Tensor) -> Tensor:
     return order.gather(1, (rank + 1) % count)
 
 
-def read_seeds(evidence: Evidence, runs: int, device: torch.device) -> Tensor:
-    if evidence.seeds is None:
-        return torch.zeros(runs, dtype=torch.int64, device=device)
-    seeds = as_tensor(evidence.seeds).to(device).long().reshape(-1)
-    if len(seeds) != runs:
-        raise InputError(f"seeds must hold one whole number per run, {runs}, not {len(seeds)}")
-    return seeds
+def read_seeds(evidence: Evidence, beside: Tensor) -> Tensor:
+    """The seed of each run of a tensor (run, …), 0 where none is given."""
+    zeros = torch.zeros(len(beside), dtype=torch.int64, device=beside.device)
+    return zeros if evidence.seeds is None else per_run(evidence.seeds, "seeds", beside).long()
 
 
 def random_integers(seeds: Tensor, count: int) -> Tensor:

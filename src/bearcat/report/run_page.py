@@ -64,9 +64,9 @@ def _first_sections(result: Result) -> list[Section]:
     if found:
         rows = found.worst_first.table()
         note = (
-            "Confidence is the recording's, pooled from its windows; agreement the share of windows with that diagnosis;"
-            " fault line: the strongest in the envelope spectrum, in dB above its background, where speed and bearing"
-            " are known."
+            "Confidence is the recording's, pooled from its windows; agreement: the share of windows with that"
+            " diagnosis; fault line: the strongest in the envelope spectrum, in dB above its background, where speed"
+            " and bearing are known."
         )
         cells = tuple(tuple(map(TableEntry, row.values())) for row in rows)
         table = Table("recordings", f"Recordings of {record.settings.target}", note, tuple(rows[0]), cells)
@@ -160,7 +160,7 @@ def _accuracy_table(results: Sequence[Result]) -> Table:
         row = [TableEntry(result.cell.method), *(_interval_entry(accuracy.get(name)) for name in ESTIMATORS)]
         rows.append((*row, *([percent_entry(result.score("target", "accuracy"))] if measured else [])))
     note = "In percent, with 90 % intervals that allow for chance but not for bias; what each is: docs/trust.md."
-    header = ("method", *(estimator.title for estimator in ESTIMATORS.values()), *(("measured",) if measured else ()))
+    header = ("method", *ESTIMATORS.values(), *(("measured",) if measured else ()))
     return Table("expected", "Expected accuracy on the target", note, header, tuple(rows))
 
 

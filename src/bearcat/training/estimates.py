@@ -23,7 +23,7 @@ from bearcat.methods.ingredient import Finding
 from bearcat.training.evaluate import predict
 from bearcat.training.loop import Trained
 from bearcat.trust.accuracy import Source, Target
-from bearcat.trust.checks import MOST_WINDOWS, check_predictions, representations, sample_of
+from bearcat.trust.checks import MOST_WINDOWS, check_predictions, representations
 from bearcat.trust.decision import ModelEvidence
 from bearcat.trust.estimates import check_estimates, estimates
 from bearcat.trust.familiarity import KEPT_WINDOWS, Familiarity, familiarity_record, fit_familiarity
@@ -58,8 +58,11 @@ def run_evidence(split: SplitTask, kind: str) -> RunEvidence:
     source, labels = represented(split.source, split.source_train), split.training.source_train.labels
     target, asked = (represented(split.target, part) for part in (unlabelled, both))
     recording = split.target.recording[unlabelled]
-    samples = {name: sample_of(source[name], labels, target[name], recording, asked[name]) for name in source}
-    checks = check_predictions(samples)
+    checks = {
+        f"{name}, {model}": said
+        for name in source
+        for model, said in check_predictions(source[name], labels, target[name], recording, asked[name]).items()
+    }
     kept, shapes = split.target_train[:KEPT_WINDOWS], split.target.shapes
     return RunEvidence(
         shapes[kept], split.target.recording[kept], shapes[split.target_test], split.source.shapes[split.source_test],

@@ -1,8 +1,7 @@
 """How many predictions on the target are right, estimated without its labels.
 
-Each estimator is a function of the labelled source test windows and the unlabelled target windows that returns, for
-every target window, how right its prediction is expected to be; the mean over windows is the expected accuracy. A row
-of ESTIMATORS each.
+From the labelled source test windows and the unlabelled target windows, each estimator says of every target window how
+right its prediction is expected to be; the mean over windows is the expected accuracy.
 
 >>> expected_accuracy(source, target)["confidence"]
 Estimate(value=0.84, low=0.78, high=0.9)
@@ -11,7 +10,7 @@ Estimate(value=0.84, low=0.78, high=0.9)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +23,15 @@ Booleans = NDArray[np.bool_]
 
 LEVEL = 0.9  # of intervals
 STEADY = ("linear", "neighbours")  # check models that never adapt, by the end of their names
+# Names in records, and headings of columns.
+ESTIMATORS = {
+    "confidence": "confidence",
+    "atc_confidence": "thresholded confidence (ATC)",
+    "agreement": "check models, windows",
+    "votes": "check models, recordings",
+    "consensus": "check models, majority",
+}
+FROM_CHECKS = ("agreement", "votes", "consensus")  # those that need check models
 DRAWS = 500  # of the bootstrap
 FEWEST_RECORDINGS = 5  # with fewer, windows are drawn instead, and the interval is too narrow
 
@@ -67,17 +75,6 @@ def confidence(log_probabilities: Floats) -> Floats:
     return np.asarray(np.exp(log_probabilities.max(axis=1)))
 
 
-def by_confidence(_: Source, target: Target) -> Floats:
-    """A prediction is right with the probability its confidence says."""
-    return confidence(target.log_probabilities)
-
-
-def by_atc(source: Source, target: Target) -> Floats:
-    """Average thresholded confidence (ATC; Garg et al., 2022): right is what reaches a threshold."""
-    threshold = atc_threshold(confidence(source.log_probabilities), source.right)
-    return (confidence(target.log_probabilities) >= threshold).astype(np.float64)
-
-
 def atc_threshold(scores: Floats, right: Booleans) -> float:
     """The score that as many of these windows lie below as are wrong."""
     wrong = int((~right).sum())
@@ -94,50 +91,33 @@ def recording_votes(target: Target) -> Floats:
     return np.asarray((sums / np.bincount(number)[:, None])[number])
 
 
-def by_agreement(_: Source, target: Target) -> Floats:
-    """A prediction is as right as check models that never adapt agree with it."""
-    steady = [said for name, said in target.checks.items() if name.endswith(STEADY)]
-    return np.asarray(np.mean([said == target.predicted for said in steady], axis=0))
-
-
-def by_votes(_: Source, target: Target) -> Floats:
-    """A prediction is right with the share of check models that say its class of the recording."""
+def by_votes(target: Target) -> Floats:
+    """The share of check models that say, of a window's recording, the class predicted for the window, (window,)."""
     return np.asarray(recording_votes(target)[np.arange(len(target.predicted)), target.predicted])
 
 
-def by_consensus(_: Source, target: Target) -> Floats:
-    """A prediction is right if it is what most check models say of the recording."""
-    return np.asarray(recording_votes(target).argmax(axis=1) == target.predicted, dtype=np.float64)
+def expected_hits(source: Source, target: Target) -> dict[str, Floats]:
+    """How right every window's prediction (window,) is expected to be, by all ESTIMATORS with evidence.
 
-
-@dataclass(frozen=True)
-class AccuracyEstimator:
-    """A way to estimate accuracy: the heading of its column, and (source, target) → expected hits (window,)."""
-
-    title: str
-    expected_hits: Callable[[Source, Target], Floats]
-
-
-ESTIMATORS = {
-    "confidence": AccuracyEstimator("confidence", by_confidence),
-    "atc_confidence": AccuracyEstimator("thresholded confidence (ATC)", by_atc),
-    "agreement": AccuracyEstimator("check models, windows", by_agreement),
-    "votes": AccuracyEstimator("check models, recordings", by_votes),
-    "consensus": AccuracyEstimator("check models, majority", by_consensus),
-}
-FROM_CHECKS = ("agreement", "votes", "consensus")  # those that need check models
+    A prediction is right with the probability its confidence says; if its confidence reaches a threshold (average
+    thresholded confidence; Garg et al., 2022); as often as check models that never adapt agree with it, as check models
+    say its class of the recording, or if that is what most of them say.
+    """
+    sure = confidence(target.log_probabilities)
+    threshold = atc_threshold(confidence(source.log_probabilities), source.right)
+    found = {"confidence": sure, "atc_confidence": (sure >= threshold).astype(np.float64)}
+    if target.checks:
+        steady = [said for name, said in target.checks.items() if name.endswith(STEADY)]
+        found["agreement"] = np.asarray(np.mean([said == target.predicted for said in steady], axis=0))
+        found["votes"] = by_votes(target)
+        found["consensus"] = (recording_votes(target).argmax(axis=1) == target.predicted).astype(np.float64)
+    return found
 
 
 def expected_accuracy(source: Source, target: Target, seed: int = 0) -> dict[str, Estimate]:
     """The expected share of right predictions on the target by every estimator, with bootstrap intervals."""
     hits = expected_hits(source, target)
     return dict(zip(hits, bootstrap(np.stack(list(hits.values())), target.recording, seed), strict=True))
-
-
-def expected_hits(source: Source, target: Target) -> dict[str, Floats]:
-    """How right every window's prediction (window,) is expected to be, by every estimator that can say so."""
-    names = [name for name in ESTIMATORS if target.checks or name not in FROM_CHECKS]
-    return {name: ESTIMATORS[name].expected_hits(source, target) for name in names}
 
 
 def bootstrap(expected_hits: Floats, recording: Integers, seed: int = 0, draws: int = DRAWS) -> list[Estimate]:

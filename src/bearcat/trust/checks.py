@@ -2,17 +2,13 @@
 
 Where unlike models agree with the network, it is probably right; shared errors go undetected. Some never adapt, and
 cannot follow a change that the network has followed; others move the source's classes to the target's recordings, and
-fail where the target lacks classes. To add one, write a function of a `CheckSample` and a row of MODELS.
+fail where the target lacks classes.
 
->>> samples = {name: sample_of(source, labels, target, recording, asked) for name, … in …}
->>> check_predictions(samples)["spectral shape, linear"]
+>>> check_predictions(source, labels, target, recording, asked)["linear"]
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +19,13 @@ from bearcat.data.recording import spectrum
 from bearcat.trust.accuracy import Floats, Integers
 from bearcat.trust.discriminants import discriminant_axes, nearest_centre
 
+# Linear discriminants and nearest neighbours that are not adapted; discriminants with the target's mean put where the
+# source's is, or every point of the target standardised by the target; and moved to the target's recordings, all
+# classes together or each apart, from where they are or from the target's mean.
+MODELS = (
+    "linear", "neighbours", "centred", "standardised", "moved together", "moved together from the mean", "moved apart",
+    "moved apart from the mean",
+)  # fmt: skip
 NEIGHBOURS = 5
 MOST_WINDOWS = 2000  # of the source
 MOST_POINTS = 256  # of a representation: a check model is a simple one, and its space costs the cube of them
@@ -30,93 +33,43 @@ ROUNDS = 30  # of EM at most
 LEAST_SHARE = 1e-6  # of a class in EM
 
 
-@dataclass(frozen=True, eq=False)
-class CheckSample:
-    """A run's windows in one representation: labelled source, unlabelled target, and the windows asked about.
-
-    `source`, `asked` (window, point) are standardised by the source. Names that end in `_axes` are windows in the
-    source's discriminant space (window, axis), where classes have unit spread, and `centres` (class, axis) are the
-    classes there. labels (source window,) are places in `classes`; recording (target window,).
-    """
-
-    classes: Integers
-    labels: Integers
-    recording: Integers
-    source: Floats
-    asked: Floats
-    standardised_axes: Floats  # those asked about, standardised by the target instead
-    target_axes: Floats
-    asked_axes: Floats
-    centres: Floats
-
-
-def sample_of(
+def check_predictions(
     source: NDArray[Any], labels: Integers, target: NDArray[Any], recording: Integers, asked: NDArray[Any]
-) -> CheckSample | None:
-    """From windows (window, …) in one representation; None where the source's are all alike."""
+) -> dict[str, Integers]:
+    """What every one of MODELS says of the windows asked about; nothing where the source's windows are all alike.
+
+    Windows (window, …) in one representation: the labelled source, the target with its recordings, those asked about.
+    """
+    from sklearn.neighbors import KNeighborsClassifier
+
     step = -(-len(labels) // MOST_WINDOWS)
     fitted = _fewer(source[::step])
     classes, places = np.unique(labels[::step], return_inverse=True)
     mean, deviation = fitted.mean(axis=0), fitted.std(axis=0)
     varies = deviation > 1e-6 * np.abs(mean)
     if not varies.any() or len(classes) < 2:
-        return None
+        return {}
 
     def scale(points: Floats) -> Floats:
         return np.asarray((points[:, varies] - mean[varies]) / deviation[varies])
 
-    scaled = scale(fitted)
-    centres = np.array([scaled[places == place].mean(axis=0) for place in range(len(classes))])
-    axes, middle = discriminant_axes(scaled, places, centres), centres.mean(axis=0)
-
-    def axes_of(points: Floats) -> Floats:
-        return np.asarray((points - middle) @ axes)
-
-    unlabelled, judged = (scale(_fewer(windows)) for windows in (target, asked))
+    scaled, unlabelled, judged = scale(fitted), scale(_fewer(target)), scale(_fewer(asked))
+    of_class = np.array([scaled[places == place].mean(axis=0) for place in range(len(classes))])
+    axes, middle = discriminant_axes(scaled, places, of_class), of_class.mean(axis=0)
     own = (judged - unlabelled.mean(axis=0)) / np.maximum(unlabelled.std(axis=0), 1e-6)
-    return CheckSample(
-        classes, places, recording, scaled, judged, axes_of(own), axes_of(unlabelled), axes_of(judged),
-        axes_of(centres),
+    centres, points, target_points, own = ((each - middle) @ axes for each in (of_class, judged, unlabelled, own))
+    offset = target_points.mean(axis=0) - centres.mean(axis=0)
+    nearest = KNeighborsClassifier(min(NEIGHBOURS, len(scaled))).fit(scaled, places)
+    moved = [
+        nearest_centre(points, moved_centres(target_points, recording, centres, start, apart))
+        for apart in (False, True)
+        for start in (np.zeros_like(offset), offset)
+    ]
+    found = (
+        nearest_centre(points, centres), nearest.predict(judged), nearest_centre(points, centres + offset),
+        nearest_centre(own, centres), *moved,
     )  # fmt: skip
-
-
-def neighbours(sample: CheckSample) -> Integers:
-    """The class of most of the nearest source windows."""
-    from sklearn.neighbors import KNeighborsClassifier
-
-    model = KNeighborsClassifier(min(NEIGHBOURS, len(sample.source)))
-    return np.asarray(model.fit(sample.source, sample.labels).predict(sample.asked))
-
-
-def moved(sample: CheckSample, from_mean: bool, own: bool) -> Integers:
-    """Linear discriminants moved to the target's recordings by self-training (`moved_centres`)."""
-    start = _mean_offset(sample) if from_mean else np.zeros(sample.centres.shape[1])
-    found = moved_centres(sample.target_axes, sample.recording, sample.centres, start, own)
-    return nearest_centre(sample.asked_axes, found)
-
-
-# All but the neighbours are linear discriminants with a covariance shrunk as its data ask for (Ledoit and Wolf): not
-# adapted; the target's mean put where the source's is; every point of the target standardised by the target; moved.
-MODELS: dict[str, Callable[[CheckSample], Integers]] = {
-    "linear": lambda sample: nearest_centre(sample.asked_axes, sample.centres),
-    "neighbours": neighbours,
-    "centred": lambda sample: nearest_centre(sample.asked_axes, sample.centres + _mean_offset(sample)),
-    "standardised": lambda sample: nearest_centre(sample.standardised_axes, sample.centres),
-    "moved together": partial(moved, from_mean=False, own=False),
-    "moved together from the mean": partial(moved, from_mean=True, own=False),
-    "moved apart": partial(moved, from_mean=False, own=True),
-    "moved apart from the mean": partial(moved, from_mean=True, own=True),
-}
-
-
-def check_predictions(samples: Mapping[str, CheckSample | None]) -> dict[str, Integers]:
-    """What every model says of the windows asked about, for each representation."""
-    return {
-        f"{name}, {kind}": sample.classes[model(sample)]
-        for name, sample in samples.items()
-        if sample is not None
-        for kind, model in MODELS.items()
-    }
+    return {name: classes[place] for name, place in zip(MODELS, found, strict=True)}
 
 
 def moved_centres(points: Floats, recording: Integers, centres: Floats, start: Floats, own: bool) -> Floats:
@@ -163,10 +116,6 @@ def representations(values: NDArray[Any], shapes: NDArray[Any], kind: str, span:
         names = [type(member).__name__ for member in chosen.members]
         found |= {name: part for name, part in zip(names, parts, strict=True) if name != "OctaveSpectrum"}
     return found
-
-
-def _mean_offset(sample: CheckSample) -> Floats:
-    return np.asarray(sample.target_axes.mean(axis=0) - sample.centres.mean(axis=0))
 
 
 def _fewer(values: NDArray[Any]) -> Floats:

@@ -124,7 +124,8 @@ class ModelEvidence:
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> ModelEvidence:
         """Back from `dataclasses.asdict`, as records hold it."""
-        kinds: dict[str, Any] = {"expected": Estimate, "source": Estimate, "physics": PhysicsCheck, "labels": LabelCheck}
+        kinds: dict[str, Any] = {"physics": PhysicsCheck, "labels": LabelCheck}
+        kinds |= {"expected": Estimate, "source": Estimate}
         built = {name: None if values[name] is None else kind(**values[name]) for name, kind in kinds.items()}
         if built["physics"] is not None:
             built["physics"] = replace(built["physics"], missed=tuple(built["physics"].missed))

@@ -89,7 +89,7 @@ def uncertain_recordings(target: Target) -> list[int]:
     """Up to UNCERTAIN recordings whose labels would tell most: those on whose windows check models agree least."""
     if not target.checks:
         return []
-    agreed = by_votes(Source(target.log_probabilities[:0], target.recording[:0]), target)
+    agreed = by_votes(target)
     numbers = np.unique(target.recording)
     shares = np.array([agreed[target.recording == number].mean() for number in numbers])
     return [int(number) for number in numbers[np.argsort(shares, kind="stable")][:UNCERTAIN]]

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import bdtrc
 
 from bearcat.errors import InputError
 from bearcat.trust.accuracy import Booleans, Floats, Integers
@@ -47,7 +48,7 @@ class Familiarity:
     scale: NDArray[Any]  # (channel · band,) the spread of each band within the target's recordings
 
     def scores(self, features: NDArray[Any], shapes: NDArray[Any]) -> Floats:
-        """Distance and shape (score, window), from features (window, feature) and spectral shapes of the windows."""
+        """Distance and shape (score, window), from features (window, feature) and spectral shapes (window, band)."""
         distance, _ = nearest(self.features, unit(features), self.neighbours)
         # The bands' numbers are few and large: float64 keeps small differences of large squares.
         shape, neighbours = nearest(self.shapes.astype(np.float64), shapes / self.scale, self.neighbours)
@@ -69,8 +70,6 @@ class Familiarity:
         Its share of unfamiliar windows must exceed what recordings of the target have shown, and their number must be
         improbable at the false-alarm rate: one strange window of two is not enough.
         """
-        from scipy.special import bdtrc
-
         if unfamiliar == 0 or unfamiliar / windows <= self.recording_limit:
             return False
         return bool(bdtrc(unfamiliar - 1, windows, self.rate) <= self.rate)
@@ -111,23 +110,16 @@ class Familiarity:
 
 
 def fit_familiarity(
-    train_features: NDArray[Any],
-    train_shapes: NDArray[Any],
-    train_recording: Integers,
-    features: NDArray[Any],
-    shapes: NDArray[Any],
-    recording: Integers,
-    rate: float = FALSE_ALARMS,
-) -> Familiarity:
+    train_features: NDArray[Any], train_shapes: NDArray[Any], train_recording: Integers,
+    features: NDArray[Any], shapes: NDArray[Any], recording: Integers, rate: float = FALSE_ALARMS,
+) -> Familiarity:  # fmt: skip
     """From the target's training windows, and held-out target windows that set the limits."""
     if not 0 < rate < 1:
         raise InputError(f"the rate of false alarms must lie between 0 and 1, not {rate:g}")
     # Training windows stand in random order, so the first are a sample. They are rounded as they will be read back.
     scale = band_spread(train_shapes[:KEPT_WINDOWS], train_recording[:KEPT_WINDOWS])
-    kept, kept_shapes = (
-        rows[:KEPT_WINDOWS].astype(np.float16).astype(np.float32)
-        for rows in (unit(train_features), train_shapes / scale)
-    )
+    both = (rows[:KEPT_WINDOWS] for rows in (unit(train_features), train_shapes / scale))
+    kept, kept_shapes = (rows.astype(np.float16).astype(np.float32) for rows in both)
     neighbours = min(NEIGHBOURS, len(kept))
     # Each window is its own nearest, hence one neighbour more.
     spreads = nearest(kept_shapes, kept_shapes, min(neighbours + 1, len(kept)))[0].astype(np.float32)
@@ -150,9 +142,8 @@ def band_spread(shapes: NDArray[Any], recording: Integers) -> NDArray[np.float32
 def familiarity_record(fitted: Familiarity, scores: Floats, recording: Integers, source: Booleans) -> dict[str, Any]:
     """The entry of a record about a familiarity: limits, measured false alarms, and how strange the source looks.
 
-    scores (score, window) are those of the held-out target windows: every second window sets limits for the others.
-    source (window,) says which *source* windows look unfamiliar; their share says whether a change as large as that
-    between the domains would be noticed. Neither needs a label.
+    scores (score, window) are of the held-out target windows: every second window sets limits for the others.
+    source (window,): which source windows look unfamiliar; would a change as large as that of domains be noticed?
     """
     order = np.argsort(recording, kind="stable")  # every recording on both sides
     wrong, windows = 0, 0
@@ -161,14 +152,11 @@ def familiarity_record(fitted: Familiarity, scores: Floats, recording: Integers,
             half = _with_limits(fitted, scores[:, setting], recording[setting])
             wrong, windows = wrong + int(half.beyond_limits(scores[:, judged]).sum()), windows + len(judged)
     return {
-        "rate": fitted.rate,
-        "false_alarms": wrong / windows if windows else None,
-        "source_unfamiliar": float(source.mean()) if len(source) else None,
-        "distance_limit": fitted.distance_limit,
-        "shape_limit": fitted.shape_limit,
-        "recording_limit": fitted.recording_limit,
+        "rate": fitted.rate, "false_alarms": wrong / windows if windows else None,
+        "source_unfamiliar": float(source.mean()) if len(source) else None, "distance_limit": fitted.distance_limit,
+        "shape_limit": fitted.shape_limit, "recording_limit": fitted.recording_limit,
         "recordings": len(np.unique(recording)),
-    }
+    }  # fmt: skip
 
 
 def unit(features: NDArray[Any]) -> NDArray[np.float32]:
