@@ -209,3 +209,9 @@ def test_an_ingredient_of_no_kind_is_refused():
 
     with pytest.raises(InputError, match=r"'idle'.*Loss"):
         Recipe((Idle(),))
+
+
+def test_a_record_says_whether_the_recipe_adapts():
+    plain = [name for name, recipe in RECIPES.items() if not recipe.to_dict()["adapts"]]
+    assert plain == ["source-only", "dense-source-only", "linear-source-only"]
+    assert not Recipe((Sharpness(),)).adapts
