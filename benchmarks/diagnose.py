@@ -24,15 +24,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bearcat.diagnosis.physical import CANNOT_TELL, COEFFICIENTS, STATES, Classifier, state_of
 from numpy.typing import NDArray
 
 from bearcat.calibration.metrics import ece
-from bearcat.data.across import BENCHES
 from bearcat.data.bearing import BEARINGS
+from bearcat.data.datasets.benches import BENCHES
 from bearcat.data.datasets.simulate import CONDITIONS, Simulated
 from bearcat.data.recording import Recording, resample
 from bearcat.diagnosis.evidence import FEATURES, LineEvidence, find_evidence, last_order
-from bearcat.diagnosis.physical import CANNOT_TELL, COEFFICIENTS, STATES, Classifier, state_of
 from bearcat.diagnosis.spectra import TURNS, Plan, Spectra, window_length
 from bearcat.errors import InputError
 
