@@ -5,11 +5,13 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 .PHONY: demo test check bench browser fuzz docs clean
 
-# Simulated bearings: adapts to another operating condition, with two methods of the paper beside it, and draws the shift.
+# Simulated bearings: diagnoses recordings from physics, then adapts to another operating condition, with the paper's
+# method on the same input beside it. Status 1 of diagnose says that there are alarms.
 demo: .venv/demo
-	$(BIN)/bearcat data show simulated --domain N15_M07_F10 --domain N09_M07_F10 --out demo/shift.png
-	$(BIN)/bearcat adapt --beside source-only --beside 'CAT*-Temperature' --out demo/adapt
-	@echo "Open demo/adapt/report.html in a browser; demo/shift.png shows what changed between the two conditions."
+	@$(BIN)/bearcat data fetch simulated --domain N09_M07_F10 --set severities=0.15,0.5 --set faults=inner,outer --root demo/recordings > /dev/null
+	$(BIN)/bearcat diagnose demo/recordings || test $$? -eq 1
+	$(BIN)/bearcat adapt --beside 'dense-CAT*-Temperature' --out demo/adapt
+	@echo "Open demo/adapt/report.html in a browser."
 
 test: check browser
 	$(BIN)/python -m pytest --durations=5

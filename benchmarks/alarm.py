@@ -50,7 +50,7 @@ from bearcat.data import (
 from bearcat.deploy.predict import alarm_classes
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Recipe, find_recipe
-from bearcat.report.wording import count
+from bearcat.report.typeset import count
 from bearcat.runs.executors import stack_size
 from bearcat.training.batches import padded_stack
 from bearcat.training.evaluate import predict

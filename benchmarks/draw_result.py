@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from bearcat.report.drawing import PALETTE, empty_figure, house_style
+from bearcat.report.typeset import PALETTE, empty_figure, house_style
 
 ROOT = Path(__file__).parent.parent
 

@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from bearcat.report.choices import SLACK
 from plant import remember_spaces
 
 from bearcat.data.tasks import UNKNOWN, Mix
-from bearcat.report.choices import SLACK
 from bearcat.runs.grid import only_methods, plan, read_grid
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.training.batches import padded_stack

@@ -71,15 +71,15 @@ def python(
 
 def start(
     *words: object, folder: Path | None = None, output: Path | str = os.devnull, errors: Path | str = os.devnull,
-    largest_file: int = -1, pictures: bool = True, forks: bool = False, script: str | None = None,
+    largest_file: int = -1, pictures: bool = True, script: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> multiprocessing.context.ForkServerProcess:  # fmt: skip
     """The command, or `python SCRIPT WORDS`, running in a process group of its own; files may grow to `largest_file`
-    bytes. What it `forks` itself, the executor `Local` for one, is forked from it, too. `environment` is added to ours."""
+    bytes. `environment` is added to ours."""
     variables = os.environ | (environment or {})
     process = SERVER.Process(
         target=_command,
-        args=([*map(str, words)], str(folder or Path.cwd()), variables, str(output), str(errors), largest_file, pictures, forks, script),
+        args=([*map(str, words)], str(folder or Path.cwd()), variables, str(output), str(errors), largest_file, pictures, script),
     )  # fmt: skip
     process.start()
     return process
@@ -110,11 +110,6 @@ def start_server() -> None:
     known._forkserver_address, known._forkserver_alive_fd, known._forkserver_pid = address, theirs[1], process
 
 
-def server() -> int:
-    """The process that commands, and workers of the executor `Local`, are forked from."""
-    return int(forkserver._forkserver._forkserver_pid)
-
-
 def ended(target: Callable[..., None], *words: object) -> int | None:
     """The exit status of a function in a process of its own."""
     process = SERVER.Process(target=target, args=words)
@@ -125,7 +120,7 @@ def ended(target: Callable[..., None], *words: object) -> int | None:
 
 def _command(
     words: list[str], folder: str, environment: dict[str, str], output: str, errors: str, largest_file: int,
-    pictures: bool, forks: bool, script: str | None,
+    pictures: bool, script: str | None,
 ) -> None:  # fmt: skip
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -142,8 +137,6 @@ def _command(
     os.chdir(folder)
     if not pictures:
         sys.modules["matplotlib"] = None  # type: ignore[assignment]
-    if forks:
-        start_server()
     sys.argv = [script or "bearcat", *words]
     if script:
         sys.path.insert(0, str(Path(script).parent.absolute()))

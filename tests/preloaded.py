@@ -33,11 +33,10 @@ import bearcat.cli.data
 import bearcat.cli.model
 import bearcat.cli.train
 import bearcat.deploy.predict
-import bearcat.deploy.serve.run
-import bearcat.diagnosis.physical
+import bearcat.deploy.serve
+import bearcat.diagnosis.physics
 import bearcat.methods.formulas
-import bearcat.report.bench_page
-import bearcat.report.run_page
+import bearcat.report.pages
 import bearcat.runs.adapt
 import bearcat.runs.executors
 from bearcat.deploy.export import OPSET

@@ -25,13 +25,11 @@ LAYERS = [
 ]
 # Inside data/: the same rule.
 DATA_LAYERS = [
-    {"bearing", "recording", "torch_forms", "files", "signals"},
-    {"arrays", "tables", "archives"},
-    {"instruments"},
-    {"inputs", "neighbours", "speed"},
-    {"catalogue", "prepare", "stream"},
-    {"datasets", "cache", "survey", "tasks", "fetch", "isolated"},
-    {"choose", "across"},
+    {"bearing", "recording", "torch_forms", "signals"},
+    {"formats", "archives", "inputs", "catalogue"},
+    {"prepare", "stream"},
+    {"datasets", "survey", "tasks", "fetch", "isolated"},
+    {"choose"},
     {"__init__"},
 ]
 

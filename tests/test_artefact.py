@@ -14,13 +14,17 @@ import torch
 from bearcat.calibration import Calibration
 from bearcat.data import Preparation
 from bearcat.data.recording import spectral_shape, spectrum, standardise
+from bearcat.deploy.metadata import check_metadata
 from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.errors import InputError
 from bearcat.models.networks import build_network, initialise
 from bearcat.training.evaluate import predict
+from bearcat.trust.decision import Decision
 from bearcat.trust.familiarity import Familiarity, fit_familiarity
 
 CLASSES = ("healthy", "inner", "outer")
+USE = Decision("use", 0.97, (0.9, 1.0)).to_dict()
+REFUSED = Decision("do not use", 0.4, (0.2, 0.6), ("training broke down",)).to_dict()
 
 
 def calibration_of(kind: str | None, classes: int, seed: int = 0) -> Calibration | None:
@@ -56,6 +60,7 @@ def made_model(
             network(torch.randn(1, 32, channels, preparation.points, generator=drawn), batch_statistics=True)
         network.head.weight.mul_(sharp)
     fitted = calibration_of(calibration, len(classes), seed)
+    metadata = {"decision": USE} | metadata
     return Model(network, fitted, classes, preparation, rate, metadata, channels=channels, encoder=encoder)
 
 
@@ -122,21 +127,28 @@ def test_what_a_model_is_familiar_with_is_saved_in_few_bytes_and_comes_back(tmp_
     assert np.array_equal(again.unfamiliar(features, shapes), expected)
     sizes = [(tmp_path / name / "weights.safetensors").stat().st_size for name in ("plain", "model")]
     assert sizes[1] - sizes[0] < 600_000, "1024 windows of 256 + 32 numbers at two bytes, however many there were"
-    assert "keeps 1024 windows' features" in (tmp_path / "model" / "README.md").read_text()
-    assert "cannot tell whether a recording is unfamiliar" in (tmp_path / "plain" / "README.md").read_text()
+    assert "1024 windows" in (tmp_path / "model" / "README.md").read_text()
+    assert "cannot notice" in (tmp_path / "plain" / "README.md").read_text()
 
 
-def test_a_model_that_its_run_refused_says_so(tmp_path):
+def test_a_model_and_its_card_say_the_decision_of_the_run(tmp_path):
     folder, _ = saved(tmp_path)
-    assert load_model(folder).refusal is None
+    assert load_model(folder).decision.action == "use"
     assert "Do not use" not in (folder / "README.md").read_text()
-    sentence = "Do not use this model: its training broke down."
-    save_model(tmp_path / "bad", made_model(refusal=sentence))
-    assert load_model(tmp_path / "bad").refusal == sentence
-    assert (tmp_path / "bad" / "README.md").read_text().splitlines()[2] == f"**{sentence}**"
-    save_model(tmp_path / "careful", made_model(cautions=["The target may be all healthy."]))
-    assert load_model(tmp_path / "careful").cautions == ("The target may be all healthy.",)
-    assert "**The target may be all healthy.**" in (tmp_path / "careful" / "README.md").read_text()
+    save_model(tmp_path / "bad", made_model(decision=REFUSED))
+    decision = load_model(tmp_path / "bad").decision
+    assert decision == Decision.from_dict(REFUSED)
+    assert (tmp_path / "bad" / "README.md").read_text().splitlines()[2] == f"**{decision.sentence}**"
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [None, "use", {}, USE | {"action": "alarm"}, USE | {"action": 3}, USE | {"interval": [1]}, USE | {"reasons": 3},
+     USE | {"reasons": ["x" * 20_000]}, USE | {"expected": "much"}, USE | {"expected": float("nan")}],
+)  # fmt: skip
+def test_a_decision_of_another_form_is_damaged_metadata(decision):
+    with pytest.raises(InputError, match="'decision'"):
+        check_metadata({"decision": decision}, "model", ["decision"])
 
 
 def test_a_changed_word_a_foreign_weight_and_a_newer_format_are_refused(tmp_path):
@@ -186,7 +198,7 @@ def test_metadata_cannot_replace_what_the_folder_says_of_itself(tmp_path):
     assert load_model(tmp_path / "model").metadata["recipe"] == "CAT"
 
 
-def test_the_card_has_data_recipe_scores_estimates_limits_and_versions(tmp_path):
+def test_the_card_has_decision_data_recipe_scores_limits_and_versions(tmp_path):
     metadata = {
         "recipe": "CAT*-CPCS", "task": "600rpm→900rpm", "data": {"name": "pump", "target windows": 120},
         "scores": {"target": None, "source": {"accuracy": 0.98765}}, "estimates": {"accuracy": 0.81},
@@ -195,18 +207,24 @@ def test_the_card_has_data_recipe_scores_estimates_limits_and_versions(tmp_path)
     save_model(tmp_path / "model", made_model(**metadata))
     card = (tmp_path / "model" / "README.md").read_text()
     for words in (
-        "CAT*-CPCS", "600rpm→900rpm", "target windows: 120", "accuracy: 0.9877", "accuracy: 0.81", "Not for gears.",
+        "Expected accuracy 97 %", "CAT*-CPCS", "600rpm→900rpm", "target windows: 120", "accuracy: 0.9877", "Not for gears.",
         "torch: 2.13.0", "healthy, inner, outer", "12000 Hz", "target: none",
     ):  # fmt: skip
         assert words in card
-    assert "is calibrated on held-out windows of the source." in card
-    save_model(tmp_path / "shift", replace(made_model(), calibrator="CPCS"))
-    assert "windows of the target without their labels" in (tmp_path / "shift" / "README.md").read_text()
-    at_bound = made_model()
-    at_bound = replace(at_bound, calibration=replace(at_bound.calibration, at_bound=torch.ones(1, dtype=torch.bool)))
-    save_model(tmp_path / "bound", at_bound)
-    assert "NOT calibrated: that was tried, but ended at a bound" in (tmp_path / "bound" / "README.md").read_text()
-    save_model(tmp_path / "bare", made_model(calibration=None))
-    bare = (tmp_path / "bare" / "README.md").read_text()
-    assert "NOT calibrated: its recipe has no calibrator" in bare
-    assert "recipe unknown" in bare
+    assert "0.81" not in card, "one estimate: that of the decision"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({}, ("is calibrated", "source")),
+        ({"calibrator": "CPCS"}, ("is calibrated", "target")),
+        ({"calibration": None}, ("NOT calibrated", "no calibrator")),
+        ({"calibration": replace(Calibration.identity(1, 3), at_bound=torch.ones(1, dtype=torch.bool))}, ("NOT calibrated", "bound")),
+    ],
+)  # fmt: skip
+def test_the_card_says_whether_confidence_is_calibrated(tmp_path, change, words):
+    save_model(tmp_path, replace(made_model(), **change))
+    (line,) = [line for line in (tmp_path / "README.md").read_text().splitlines() if "calibrated" in line]
+    assert all(word in line for word in words)
+    assert ("target" in line.partition("calibrated")[2].partition(".")[0]) == ("calibrator" in change)

@@ -7,7 +7,6 @@ import json
 import multiprocessing
 import os
 import re
-import resource
 import shutil
 import signal
 import socket
@@ -15,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from bearcat.errors import InputError
 from bearcat.runs import execute as executing
 from bearcat.runs import executors
 from bearcat.runs.execute import Execution, Listener, execute
-from bearcat.runs.executors import Cluster, Local, Stack, bytes_of_run, stack_size
+from bearcat.runs.executors import Cluster, Stack, bytes_of_run, stack_size
 from bearcat.runs.grid import plan, read_grid
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.runs.store import CHECKPOINT, Store, identify, open_store, results
@@ -254,10 +253,9 @@ def test_results_carry_the_grid_s_names_and_what_is_missing_its_reason(make, who
 # The same, whoever runs it.
 
 
-@pytest.mark.parametrize("executor", [Stack(CPU), Local(CPU, 2)], ids=["stack", "local"])
-def test_a_tracker_follows_every_run(make, executor):
+def test_a_tracker_follows_every_run(make):
     site = make(HEAD.replace("epochs = 4", "epochs = 2") + SOURCE_ONLY)
-    assert site.execute(executor, track="tensorboard")
+    assert site.execute(track="tensorboard")
     for number, spec in enumerate(site.specs):
         folder = site.store.folder(spec.identity)
         rows, events = rows_of(folder / "curves.csv"), read_events(folder / "track")
@@ -270,7 +268,7 @@ def test_impossible_tracking_is_reported_before_anything_is_run(make, command):
     site = make()
     for words, sentence in (
         (["--track", "tensorbord"], "did you mean 'tensorboard'"),
-        (["--track", "tensorboard", "--executor", "ray"], "--track is for the executor stack and local, not for ray"),
+        (["--track", "tensorboard", "--executor", "ray"], "--track is for the executor stack"),
     ):
         status, _, errors = command(*site.words(*words))
         assert (status, sentence in errors) == (2, True), errors
@@ -282,24 +280,6 @@ def test_a_stack_and_runs_alone_agree(make, whole):
     assert alone.execute(Stack(CPU, size=1))
     assert alone.record(0)["stack"] == 1
     agree(whole, alone, TOLERANCE)
-
-
-def test_processes_agree_with_the_stack_and_a_dead_one_is_replaced(make, whole):
-    site = make()
-    before = set(children_of(commands.server()))
-    listener, killed = site.listener(), []
-
-    def kill(runs, done, epochs):
-        if not killed and (workers := set(children_of(commands.server())) - before):
-            killed.append(max(workers))
-            os.kill(killed[0], signal.SIGKILL)
-
-    site.listener = lambda: replace(listener, epoch=kill)
-    assert site.execute(Local(CPU, 2))
-    assert killed
-    assert "a worker was lost (SIGKILL); its run is tried again" in " ".join(site.messages)
-    assert site.kinds() == ["done"] * 4
-    agree(whole, site, TOLERANCE)
 
 
 def children_of(pid: int) -> list[int]:
@@ -427,20 +407,12 @@ def test_killed_in_mid_grid_it_keeps_what_is_finished_and_goes_on_from_the_check
     agree(whole, site, 0)
 
 
-@pytest.mark.parametrize(
-    ("executor", "text"),
-    [
-        (Stack(CPU), GRID),
-        (Local(CPU, 1), HEAD.replace("seeds = 2", "seeds = 1").replace("= 4", "= 2") + CAT),
-    ],
-    ids=["stack", "local"],
-)
-def test_a_time_limit_stops_at_a_checkpoint_and_nothing_is_trained_twice(make, executor, text):
-    site, begun, rounds = make(text), [], 0
-    assert not site.execute(executor, limit_seconds=0)
+def test_a_time_limit_stops_at_a_checkpoint_and_nothing_is_trained_twice(make):
+    site, begun, rounds = make(), [], 0
+    assert not site.execute(limit_seconds=0)
     assert {*site.kinds()} == {"missing"}
     site.listener = lambda: Listener(epoch=lambda runs, done, _: begun.append((runs[0], done)) or time.sleep(0.1))
-    while not site.execute(executor, limit_seconds=0.1, checkpoint_seconds=0):
+    while not site.execute(limit_seconds=0.1, checkpoint_seconds=0):
         rounds += 1
         assert rounds < 30
     assert rounds > 0
@@ -504,17 +476,15 @@ def test_two_processes_on_one_store_train_each_run_once(make, whole):
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_processes_cleanly_and_says_how_to_go_on(make):
+def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(make):
     site = make(GRID.replace("epochs = 4", "epochs = 200"))
-    command = start(site, "--executor", "local", "--jobs", "1", "--device", "cpu", forks=True)
+    command = start(site, "--device", "cpu")
     command.wait_for_checkpoint(site)
-    workers = descendants(command.process.pid)
-    os.killpg(command.process.pid, signal.SIGINT)  # as a terminal does: to all of them
+    os.killpg(command.process.pid, signal.SIGINT)  # as a terminal does
     status, _, errors = command.finish(60)
     assert status == 130
-    assert "bearcat: interrupted; run the same command again to go on" in errors
+    assert "interrupted" in errors
     assert "Traceback" not in errors
-    wait_until(lambda: not any(command_line(pid) for pid in workers), 10)
     assert site.kinds() == ["missing"] * 4
 
 
@@ -623,20 +593,6 @@ def test_a_full_disk_is_one_sentence_and_the_store_stays_whole(make, whole, monk
             site.execute()
     assert site.kinds() == ["done", "done", "missing", "missing"]
     assert not list(folder.iterdir()), "a draft was left behind"
-    assert site.execute()
-    agree(whole, site, 0)
-
-
-def test_a_file_that_may_not_grow_stops_a_process_the_same_way(make, whole):
-    site, server = make(), commands.server()
-    before = resource.prlimit(server, resource.RLIMIT_FSIZE)
-    resource.prlimit(server, resource.RLIMIT_FSIZE, (5_000, before[1]))  # of the processes that it will start
-    try:
-        with pytest.raises(InputError, match=f"{site.store.path}: the disk is full"):
-            site.execute(Local(CPU, 1))
-    finally:
-        resource.prlimit(server, resource.RLIMIT_FSIZE, before)
-    assert site.kinds() == ["missing"] * 4
     assert site.execute()
     agree(whole, site, 0)
 

@@ -5,15 +5,24 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
+import sys
 import time
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.io import savemat, wavfile
 
-from bearcat.data import Folder, Preparation, Simulated, cached_windows, load, prepare
-from bearcat.data import cache as cache_module
+from bearcat.data import CWRU, Folder, Preparation, Recording, Simulated, Task, cached_windows, load, prepare
+from bearcat.data import catalogue as catalogue_module
+from bearcat.data.choose import Requested, choose_settings
+from bearcat.data.datasets import folder as folder_module
+from bearcat.data.datasets import simulate as simulate_module
+from bearcat.data.prepare import fingerprint
 from bearcat.data.recording import Windows
+from bearcat.deploy.predict import find_recordings
 
 
 @pytest.fixture
@@ -45,7 +54,7 @@ def forbid_preparing(monkeypatch) -> None:
     def refuse(*_):
         raise AssertionError("prepared again")
 
-    monkeypatch.setattr(cache_module, "prepare", refuse)
+    monkeypatch.setattr(sys.modules[Preparation.__module__], "prepare", refuse)
 
 
 @pytest.mark.parametrize("settings", [{}, {"input": "frequency"}, {"stride": 100}])
@@ -91,8 +100,10 @@ def test_an_unchanged_file_is_not_hashed_again(folder, tmp_path, monkeypatch):
     real = time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: real() + 10**10)  # the files are no longer fresh
     windows_of(folder, tmp_path / "cache")
-    monkeypatch.setattr(cache_module, "digest_file", lambda _: pytest.fail("read again"))
-    windows_of(folder, tmp_path / "cache")
+    catalogue = Folder(root=folder).catalogue()
+    catalogue_module._digests.clear()  # as in another process
+    monkeypatch.setattr(catalogue_module, "digest_file", lambda _: pytest.fail("read again"))
+    cached_windows(catalogue, Preparation(length=256), tmp_path / "cache")
 
 
 def test_a_moved_label_is_another_dataset(folder, tmp_path):
@@ -158,3 +169,102 @@ def test_two_processes_share_one_cache(folder, tmp_path):
 def test_loading_and_preparing_by_hand_gives_the_same(folder, tmp_path):
     catalogue = Folder(root=folder).catalogue()
     assert same(windows_of(folder, tmp_path / "cache"), prepare(load(catalogue), Preparation(length=256)))
+
+
+def plant(root: Path) -> tuple[Path, Counter[str]]:
+    """Six files of own recordings (csv and wav of two channels each) with a manifest; and how often each is wanted."""
+    rows = ["path,domain,label,rpm,bearing"]
+    for number, (domain, label) in enumerate([("a", "healthy"), ("a", "inner"), ("b", ""), ("b", "")]):
+        random = np.random.default_rng(number)
+        values = random.standard_normal((20_000, 2)) * [1, 0.1] + [0, 3]
+        values[::500, 0] += 20  # impacts, so that the first channel is chosen
+        wavfile.write(root / f"{number}.wav", 12_000, (values / 50).astype(np.float32))
+        times = np.arange(len(values)) / 12_000
+        table = np.column_stack([times, values])
+        np.savetxt(root / f"{number}.csv", table, delimiter=",", header="time,1,2", comments="", fmt="%.8f")
+        rows += [f"{number}.{kind},{domain},{label},900,6205" for kind in ("csv", "wav")]
+    (root / "manifest.csv").write_text("\n".join(rows))
+    return root, Counter({f"{number}.{kind}": 1 for number in range(4) for kind in ("csv", "wav")})
+
+
+def counted(monkeypatch, module, name: str) -> Counter[str]:
+    """How often a function of a module that takes a path first is called with each file, from now on."""
+    calls: Counter[str] = Counter()
+    original = getattr(module, name)
+
+    def call(path: Path, *others):
+        calls[path.name] += 1
+        return original(path, *others)
+
+    monkeypatch.setattr(module, name, call)
+    return calls
+
+
+def test_measuring_preparing_and_observing_hash_and_decode_every_file_once(tmp_path, monkeypatch):
+    root, once = plant(tmp_path)
+    time.sleep(2 * catalogue_module.GRAIN / 1e9)
+    hashed = counted(monkeypatch, catalogue_module, "digest_file")
+    decoded = counted(monkeypatch, folder_module, "read_signals")
+    folder, task, observed = Folder(root=root), Task("a", "b"), list[Recording]()
+    _, catalogue, settings = choose_settings(folder, folder.catalogue(), task, Requested(default_input="physics"))
+    assert "envelope-orders" in settings.preparation.input, "the check of the speeds has read them, too"
+    for domain in ("a", "b"):
+        part = catalogue.only([domain])
+        fingerprint(part, tmp_path / "cache")
+        windows = cached_windows(part, settings.preparation, tmp_path / "cache", observed.append)
+        assert [recording.info() for recording in observed[-4:]] == list(windows.recordings)
+    assert hashed == once
+    assert decoded == once
+    assert all(recording.signal.size == 20_000 for recording in observed)
+    again = cached_windows(part, settings.preparation, tmp_path / "cache", lambda _: pytest.fail("decoded again"))
+    assert same(windows, again)
+    assert decoded == once
+
+
+def test_recordings_read_for_their_metadata_are_not_computed_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("BEARCAT_CACHE", str(tmp_path))
+    made: Counter[str] = Counter()
+    original = simulate_module.simulate
+
+    def count(settings, condition, defects, origin):
+        made[origin] += 1
+        return original(settings, condition, defects, origin)
+
+    monkeypatch.setattr(simulate_module, "simulate", count)
+    dataset = Simulated(seconds=2.0, severities=(1.5,), faults=("inner",))
+    task = Task("N15_M07_F10", "N09_M07_F10")
+    _, catalogue, settings = choose_settings(dataset, dataset.catalogue(), task, Requested(default_input="physics"))
+    cached_windows(catalogue.only([task.target]), settings.preparation, tmp_path)
+    assert set(made.values()) == {1}
+    assert len(made) == 4
+
+
+def test_a_kept_recording_whose_file_has_changed_is_read_again(tmp_path):
+    path = tmp_path / "97.mat"
+    savemat(path, {"X097_DE_time": np.arange(4000.0)})
+    catalogue = replace(CWRU(root=tmp_path).catalogue(), problems=())
+    load(catalogue, keep=True)
+    savemat(path, {"X097_DE_time": np.arange(4000.0, 0, -1)})
+    os.utime(path, (0, 0))
+    assert load(catalogue)[0].signal[0] == 4000
+
+
+def test_listing_one_file_of_a_manifest_touches_no_other(tmp_path, monkeypatch):
+    root, _ = plant(tmp_path)
+    hashed = counted(monkeypatch, catalogue_module, "digest_file")
+    decoded = counted(monkeypatch, folder_module, "read_signals")
+    read = folder_module._read_row
+    rows: Counter[str] = Counter()
+    monkeypatch.setattr(
+        folder_module, "_read_row", lambda root, texts: (rows.update([texts["path"]]), read(root, texts))[1]
+    )
+    catalogue = Folder(root=root).catalogue(only={(root / "1.wav").resolve()})
+    (entry,) = catalogue.entries
+    assert (entry.origin, entry.label, entry.row.rpm) == ("1.wav", "inner", 900)
+    assert entry.signals().channels.keys() == {"1", "2"}
+    (found,) = find_recordings([root / "2.csv"])
+    assert (found.rpm, str(found.bearing)) == (900, "6205")
+    assert hashed == {}
+    assert decoded == {"1.wav": 1}
+    assert rows == {"1.wav": 1, "2.csv": 1}
+    assert Folder(root=root).catalogue(only=()).entries == ()

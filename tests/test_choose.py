@@ -170,9 +170,7 @@ def test_one_rate_is_left_as_it_is_and_unknown_ones_stay_unknown():
 
 def test_rates_known_and_unknown_do_not_mix_unless_one_is_requested():
     measured = [made("a", "healthy"), made("a", "inner", rate=48_000.0), made("b", None, rate=None)]
-    with pytest.raises(
-        InputError, match=r"b/None/1\.csv: does not say its sampling rate, while others do \(12000, 480"
-    ):
+    with pytest.raises(InputError, match=r"b/None/1\.csv: .*sampling rate.*12000, 480"):
         choose(measured, TASK, Requested())
     assert choose(measured, TASK, Requested(rate=12_000.0)).preparation.rate == 12_000.0
 
@@ -182,7 +180,7 @@ def test_a_rate_too_low_for_bearings_and_one_that_invents_are_warned_of():
         "nothing above 1000 Hz" in warning for warning in choose(ordinary(rate=2_000.0), TASK, Requested()).warnings
     )
     up = choose(ordinary(), TASK, Requested(rate=48_000.0)).warnings
-    assert any("brought up to 48000 Hz, which adds no content" in warning for warning in up)
+    assert any("48000 Hz" in warning for warning in up)
 
 
 # --- channels ---------------------------------------------------------------------------------------------------------
@@ -196,13 +194,13 @@ def test_the_only_common_channel_is_taken():
     ]
     chosen = choose(measured, TASK, Requested())
     assert chosen.channel == "x"
-    assert "the only one that all recordings have" in reason(chosen, "channel").reason
+    assert "only one" in reason(chosen, "channel").reason
 
 
 def test_channels_that_differ_are_refused_with_both_lists():
     measured = [made("a", "healthy", x=ChannelMeasurement(9, 3), y=ChannelMeasurement(9, 3)), made("a", "inner", x=ChannelMeasurement(9, 3)),
              made("b", None, z=ChannelMeasurement(9, 3))]  # fmt: skip
-    with pytest.raises(InputError, match=r"no channel is in all recordings \(a/healthy/1.csv: x, y; b/None/1.csv: z\)"):
+    with pytest.raises(InputError, match=r"no channel .*a/healthy/1.csv: x, y; b/None/1.csv: z"):
         choose(measured, TASK, Requested())
 
 
@@ -241,9 +239,7 @@ def test_the_most_impulsive_vibration_is_chosen_and_the_others_are_named(tmp_pat
 
 def test_where_no_channel_stands_out_all_are_listed_and_none_is_chosen(tmp_path):
     measured = several(tmp_path, {"left": 0.0, "right": 0.0})
-    with pytest.raises(
-        InputError, match=r"2 channels \(left, right\) and none stands out .* say which one with --chann"
-    ):
+    with pytest.raises(InputError, match=r"\(left, right\).*--channel"):
         choose(measured, TASK, Requested())
     assert choose(measured, TASK, Requested(channel="right")).channel == "right"
 
@@ -260,7 +256,7 @@ def test_slow_shafts_get_a_window_of_about_a_turn_up_to_a_limit():
         chosen = choose(ordinary(samples=2_000_000, rate=rate, rpm=rpm), TASK, Requested())
         assert chosen.preparation.length == length
     assert (
-        "at 60 rpm a turn of the shaft takes 25600 samples"
+        "takes 25600 samples"
         in reason(choose(ordinary(samples=2_000_000, rate=25_600.0, rpm=60.0), TASK, Requested()), "window").reason
     )
 
@@ -320,7 +316,7 @@ def test_uneven_classes_are_balanced_and_even_ones_are_not():
     measured = [made("a", "healthy", 1_000_000), made("a", "inner", 250_000), made("b", None)]
     chosen = choose(measured, TASK, Requested())
     assert chosen.balance
-    assert "'healthy' has 4.0 times the windows of 'inner'" in reason(chosen, "balance").reason
+    assert "4.0 times" in reason(chosen, "balance").reason
     assert not choose(measured, TASK, Requested(balance=False)).balance
     assert not choose([measured[0], made("a", "inner", 400_000), measured[2]], TASK, Requested()).balance
 
@@ -340,12 +336,12 @@ def test_classes_that_the_source_does_not_teach_are_warned_of():
 @pytest.mark.parametrize(
     ("measured", "requested", "sentence"),
     [
-        ([made("a", "healthy"), made("b", None)], Requested(), "the source has only the class 'healthy'"),
-        ([made("a", None), made("b", None)], Requested(), r"a/None/1\.csv: a source recording needs a label"),
-        (ordinary()[:2], Requested(), "the domain 'b' has no recordings"),
-        ([*ordinary()[:1], made("a", "inner", 700), made("b", None)], Requested(), "class 'inner' of the source has 7 windows"),
-        ([*ordinary(), made("b", None, 100)], Requested(), r"100 samples are fewer than one window of 256"),
-        ([*ordinary(), made("b", None, 700)], Requested(window=1024), r"700 samples are fewer than one window of 1024"),
+        ([made("a", "healthy"), made("b", None)], Requested(), "only the class 'healthy'"),
+        ([made("a", None), made("b", None)], Requested(), r"a/None/1\.csv: .*label"),
+        (ordinary()[:2], Requested(), "'b' has no recordings"),
+        ([*ordinary()[:1], made("a", "inner", 700), made("b", None)], Requested(), "'inner' .*7 windows"),
+        ([*ordinary(), made("b", None, 100)], Requested(), r"100 samples .*256"),
+        ([*ordinary(), made("b", None, 700)], Requested(window=1024), r"700 samples .*1024"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_a_task_is_refused(measured, requested, sentence):
@@ -412,11 +408,9 @@ def test_domains_are_named_once_and_an_empty_domain_is_reported(tmp_path):
     catalogue = open_dataset(str(tmp_path)).catalogue()
     assert choose_task(catalogue, ["a", "a", "0"], "b") == Task(("a",), "b")
     assert "c: a folder without recordings" in catalogue.notes
-    with pytest.raises(InputError, match="the domain 'c' has no recordings; put some into its folder"):
+    with pytest.raises(InputError, match="'c' has no recordings"):
         choose_task(catalogue, ["a"], "c")
-    with pytest.raises(
-        InputError, match="unknown domain 'a, b'; for several sources repeat the option: --source a --source b$"
-    ):
+    with pytest.raises(InputError, match="unknown domain 'a, b'.*--source a --source b$"):
         choose_task(catalogue, ["a, b"], None)
     with pytest.raises(InputError, match="every domain is a source"):
         choose_task(catalogue, ["a", "b"], None)
@@ -445,14 +439,14 @@ def plant(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--source", "one-class", "--target", "plain"], "the source has only the class 'healthy'"),
-        (["--source", "few", "--target", "plain"], "class 'inner' of the source has 4 windows (256 samples every 64)"),
-        (["--source", "good", "--target", "good"], "the target 'good' is a source too; choose two different domains"),
-        (["--source", "good", "--target", "empty"], "the domain 'empty' has no recordings"),
-        (["--source", "good", "--target", "silent"], "silent/1.csv: does not say its sampling rate, while others do"),
-        (["--source", "good", "--target", "short"], "short/1.csv: 90 samples are fewer than one window of 256"),
-        (["--source", "good", "--target", "stereo"], "no channel is in all recordings (good/healthy/1.csv: x; stereo"),
-        (["--source", "plain", "--target", "good"], "plain/1.csv: a source recording needs a label"),
+        (["--source", "one-class", "--target", "plain"], "only the class 'healthy'"),
+        (["--source", "few", "--target", "plain"], "'inner' of the source has 4"),
+        (["--source", "good", "--target", "good"], "'good' is a source too"),
+        (["--source", "good", "--target", "empty"], "'empty' has no recordings"),
+        (["--source", "good", "--target", "silent"], "silent/1.csv: does not say"),
+        (["--source", "good", "--target", "short"], "short/1.csv: 90 samples"),
+        (["--source", "good", "--target", "stereo"], "(good/healthy/1.csv: x; stereo"),
+        (["--source", "plain", "--target", "good"], "plain/1.csv: a source recording"),
         (["--source", "good", "--target", "plain", "--channel", "y"], "has no channel 'y'"),
         (["--source", "good", "--target", "plain", "--split", "recording"], "has a single recording"),
     ],

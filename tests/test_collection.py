@@ -63,8 +63,8 @@ def test_domains_and_labels_are_columns_and_samples_are_where_the_table_says(jnu
 
 def test_the_user_sees_the_mapping_and_may_choose_another(jnu):
     notes = "\n".join(open_dataset(str(jnu)).catalogue().notes)  # which `data check` prints
-    assert "domain = the column speed_rpm: 600 (4), 800 (4), 1000 (4)" in notes
-    assert "label = the column fault_type: normal (3)" in notes
+    assert "speed_rpm: 600 (4), 800 (4), 1000 (4)" in notes
+    assert "fault_type: normal (3)" in notes
     assert "left out: motor" in notes
     other = open_dataset(str(jnu), None, {"domain": "native_label", "label": "speed_rpm"}).catalogue()
     assert other.domains == ("n", "ib", "ob", "tb")

@@ -11,15 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.io import wavfile
-
-import bearcat as library
-from bearcat.data.bearing import BEARINGS
-from bearcat.data.datasets.simulate import Simulated
-from bearcat.data.recording import Recording, resample
-from bearcat.data.stream import Stream
 from bearcat.deploy.diagnose import COLUMNS, known_orders
-from bearcat.diagnosis.evidence import FEATURES, SCALES, find_evidence, levels_over_background, other_orders
 from bearcat.diagnosis.physical import (
     STATES,
     Classifier,
@@ -29,6 +21,14 @@ from bearcat.diagnosis.physical import (
     diagnose_physically,
     state_of,
 )
+from scipy.io import wavfile
+
+import bearcat as library
+from bearcat.data.bearing import BEARINGS
+from bearcat.data.datasets.simulate import Simulated
+from bearcat.data.recording import Recording, resample
+from bearcat.data.stream import Stream
+from bearcat.diagnosis.evidence import FEATURES, SCALES, find_evidence, levels_over_background, other_orders
 from bearcat.diagnosis.spectra import EnvelopeSpectra, Plan, Spectra, bands
 from bearcat.errors import InputError
 from tests.reference import diagnosis as slow

@@ -152,9 +152,7 @@ def test_a_body_cut_short_every_time_says_how_much_arrived_and_the_next_run_resu
 ) -> None:
     monkeypatch.setattr(module, "ATTEMPTS", 2)
     site.behaviour.cut = [100_000, 100_000]
-    with pytest.raises(
-        InputError, match=r"only 200000 of 700000 bytes of http.*200000 bytes are kept.*again"
-    ) as caught:
+    with pytest.raises(InputError, match=r"200000 of 700000 bytes .*200000 bytes are kept") as caught:
         fetch([site.download()], tmp_path)
     assert "\n" not in str(caught.value)
     assert names(tmp_path) == {"a.mat.part", "a.mat.part.json"}
@@ -278,7 +276,7 @@ def test_a_second_download_must_equal_the_recorded_one(site: Site, tmp_path: Pat
     assert fetch([site.download()], tmp_path)[0].read_bytes() == BODY
     path.unlink()
     site.behaviour.body = b"another"
-    with pytest.raises(InputError, match=r"set aside as .*a\.mat\.bad: .*remove its entry from downloads.json"):
+    with pytest.raises(InputError, match=r"a\.mat\.bad: .*downloads.json"):
         fetch([site.download()], tmp_path)
     assert not path.exists()
     assert ledger(tmp_path)["files"]["a.mat"]["sha256"] == sha(BODY)
@@ -291,7 +289,7 @@ def test_a_file_that_is_there_is_verified_and_not_downloaded_again(site: Site, t
     assert len(site.behaviour.requests) == 1
     assert (tmp_path / "downloads.json").read_bytes() == before
     path.write_bytes(b"changed")
-    with pytest.raises(InputError, match=r"a\.mat has the SHA-256 .*move it away"):
+    with pytest.raises(InputError, match=r"a\.mat .*SHA-256 .*move"):
         fetch([site.download()], tmp_path)
     assert path.read_bytes() == b"changed"
 
@@ -322,7 +320,7 @@ def test_trouble_of_the_server_is_waited_out(site: Site, tmp_path: Path) -> None
     site.behaviour.statuses = [500, 503]
     assert fetch([site.download()], tmp_path)[0].read_bytes() == BODY
     site.behaviour.statuses = [500] * 3
-    with pytest.raises(InputError, match=r"b.mat has trouble \(500\).*run the command again"):
+    with pytest.raises(InputError, match=r"b.mat .*\(500\).*again"):
         fetch([site.download("b.mat")], tmp_path)
     assert not site.behaviour.statuses
 
@@ -388,7 +386,7 @@ def test_a_refused_connection_a_silent_server_and_an_unknown_host_are_named(
 
 def test_a_file_past_the_limit_is_refused_before_it_is_written(site: Site, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(module, "LIMIT_BYTES", 699_999)
-    with pytest.raises(InputError, match="has 700000 bytes, past the limit of 699999"):
+    with pytest.raises(InputError, match="700000 bytes, .*limit of 699999"):
         fetch([site.download()], tmp_path)
     assert names(tmp_path) == set()
 
@@ -403,7 +401,7 @@ def test_a_name_outside_the_folder_is_refused_before_any_request(site: Site, tmp
 
 @pytest.mark.parametrize("address", ["file:///etc/passwd", "ftp://example.org/a", "http:///a", "http://a/ b", "a.mat"])
 def test_an_address_outside_the_web_is_refused(tmp_path: Path, address: str) -> None:
-    with pytest.raises(InputError, match="is not an http or https address"):
+    with pytest.raises(InputError, match="not an http"):
         fetch([Download(address, "a")], tmp_path)
 
 
@@ -469,7 +467,7 @@ def test_an_archive_is_unpacked_beside_itself_once(site: Site, tmp_path: Path, m
 def test_an_archive_that_arrives_torn_is_set_aside_and_not_recorded(site: Site, tmp_path: Path) -> None:
     whole = zipped({"1.mat": b"one" * 1000})
     site.behaviour.body = whole[:2000]
-    with pytest.raises(InputError, match=r"cannot be read as an archive.* set aside as .*KA04\.zip\.bad"):
+    with pytest.raises(InputError, match=r"cannot be read .*KA04\.zip\.bad"):
         fetch([site.download("KA04.zip")], tmp_path)
     site.behaviour.body, site.behaviour.etag = whole, '"two"'
     fetch([site.download("KA04.zip")], tmp_path)
@@ -479,7 +477,7 @@ def test_an_archive_that_arrives_torn_is_set_aside_and_not_recorded(site: Site, 
 def test_a_checksum_recorded_of_a_damaged_archive_does_not_refuse_a_good_one(site: Site, tmp_path: Path) -> None:
     whole = zipped({"1.mat": b"one" * 1000})
     site.behaviour.body = whole.replace(b"oneone", b"onetwo", 1)  # it can be listed, but not unpacked
-    with pytest.raises(InputError, match=r"KA04\.zip: cannot be read as an archive"):
+    with pytest.raises(InputError, match=r"KA04\.zip: cannot be read"):
         fetch([site.download("KA04.zip")], tmp_path)
     assert names(tmp_path) == {"KA04.zip.bad", "downloads.json"}
     site.behaviour.body = whole

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from bearcat.errors import InputError
-from bearcat.methods.recipe import RECIPES
+from bearcat.methods.recipe import DEFAULT_RECIPE, RECIPES
 from bearcat.record import RecordedBins
 from bearcat.report import curves, figures
-from bearcat.report.drawing import complete_cells, file_name, mean_and_spread, styles
+from bearcat.report.curves import complete_cells, mean_and_spread
 from bearcat.report.results import Cell, ordered_tasks
 from bearcat.report.stats import compare
+from bearcat.report.typeset import file_name, styles
 from tests.made_records import made_result
 
 METHODS = ("source-only", "DANN", "AT*", "CAT*-Temperature", "CAT*-Vector")
@@ -133,8 +134,10 @@ def test_phases_are_marked_where_the_schedule_has_them_and_only_for_ingredients_
         if line.get_color() == "#777777"
     }
     assert lines == {schedule.align_from, schedule.label_from, schedule.calibrate_from}
-    plain = made(tmp_path / "plain", methods=("source-only",))
-    assert not [line for line in curves.score_curves(plain).drawing.axes[0].lines if line.get_color() == "#777777"]
+    for number, (method, phases) in enumerate({"source-only": 0, "dense-source-only": 0, DEFAULT_RECIPE: 1}.items()):
+        alone = made(tmp_path / str(number), methods=(method,))  # the default calibrates, and has no other phase
+        marked = [line for line in curves.score_curves(alone).drawing.axes[0].lines if line.get_color() == "#777777"]
+        assert len(marked) == phases, method
 
 
 def test_every_figure_is_a_png_and_an_svg_of_the_same_bytes_every_time(tmp_path: Path):

@@ -52,8 +52,8 @@ def test_three_csv_files_in_folders_are_a_dataset(tmp_path):
         ("600rpm", "inner", 2),
         ("1200rpm", UNLABELLED, 2),
     ]
-    assert "domain '1200rpm' has no labels: it can be a target, not a source" in found.notes
-    assert any("do not say their sampling rate" in note for note in found.notes)
+    assert any("'1200rpm' has no labels" in note for note in found.notes)
+    assert any("sampling rate" in note for note in found.notes)
     assert load(catalogue, ["1200rpm"])[0].label is None
 
 
@@ -165,10 +165,10 @@ def test_the_speed_may_be_a_channel_of_the_same_file(tmp_path):
 @pytest.mark.parametrize(
     ("values", "rpm", "word"),
     [
-        (np.zeros(50), "n", "positive number of rpm.*sample 0.*start and stop"),
+        (np.zeros(50), "n", "positive .*sample 0"),
         (np.r_[np.ones(49), -1], "n", "sample 49"),
         (np.r_[np.nan, np.ones(49)], "n", "positive"),
-        (np.ones(50), "m", "neither a number nor a channel.*vibration, n"),
+        (np.ones(50), "m", "'m' .*vibration, n"),
     ],
 )
 def test_a_speed_signal_that_is_none_is_refused_by_name(tmp_path, values, rpm, word):
@@ -233,7 +233,7 @@ def test_a_file_that_changed_since_it_was_measured_is_decoded_again(tmp_path):
         ("../secret.csv,a", "row 2: '../secret.csv' leads outside"),
         ("/etc/hostname,a", "row 2: '/etc/hostname' leads outside"),
         ("link.csv,a", "row 2: 'link.csv' leads outside"),
-        ("gone.csv,a", "row 2: there is no file 'gone.csv'"),
+        ("gone.csv,a", "row 2: .*'gone.csv'"),
         (",a", "row 2: path"),
         ("x.csv,", "row 2: path and domain"),
         ("x.csv,a,,fast", "row 2: 'rate' .*'fast'"),
@@ -243,9 +243,9 @@ def test_a_file_that_changed_since_it_was_measured_is_decoded_again(tmp_path):
         ("x.csv,a,,,,,,0", "row 2: 'rpm' must be above 0"),
         ("x.csv,a,,,,,,-900", "row 2: 'rpm' .*negative"),
         ("x.csv,a,,,,,,,nonsense", "row 2: bearing 'nonsense'"),
-        ("x.csv,a\nx.csv,b", r"x\.csv: holds the same samples as x\.csv; keep one"),
-        ("x.csv,a,l,,,0,100\nx.csv,a,m,,,50,150", r"x\.csv\[50:150\]: holds the same samples as x\.csv\[0:100\]"),
-        ("x.csv,a\ny.csv,b", r"y\.csv: holds the same samples as x\.csv"),
+        ("x.csv,a\nx.csv,b", r"x\.csv: .*same samples as x\.csv;"),
+        ("x.csv,a,l,,,0,100\nx.csv,a,m,,,50,150", r"x\.csv\[50:150\]: .*same samples as x\.csv\[0:100\]"),
+        ("x.csv,a\ny.csv,b", r"y\.csv: .*same samples as x\.csv"),
     ],
 )
 def test_a_bad_row_of_a_manifest_is_one_problem(tmp_path, row, sentence):
@@ -264,7 +264,7 @@ def test_a_bad_row_of_a_manifest_is_one_problem(tmp_path, row, sentence):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("path,domain,lable\nx.csv,a,b\n", "unknown column 'lable'; did you mean 'label'"),
+        ("path,domain,lable\nx.csv,a,b\n", ".*'lable'; .*'label'"),
         ("path,label\nx.csv,a\n", "the column 'domain' is missing"),
         ("", "the column 'path' is missing"),
     ],
@@ -283,7 +283,7 @@ def test_a_manifest_in_another_encoding_is_named(tmp_path):
 
 def test_start_and_stop_beyond_the_end_are_named(tmp_path):
     put(tmp_path / "x.csv", samples=100)
-    with pytest.raises(InputError, match=r"x\.csv\[0:500\]: start 0, stop 500 do not fit its 100 samples"):
+    with pytest.raises(InputError, match=r"x\.csv\[0:500\]: .*stop 500 .*100 samples"):
         load(Folder(root=manifest(tmp_path, "path,domain,stop\nx.csv,a,500\n")).catalogue())
 
 
@@ -316,7 +316,7 @@ def test_files_out_of_place_are_named_and_other_formats_left_out(tmp_path):
 
 
 def test_an_empty_folder_says_what_to_put_where(tmp_path):
-    with pytest.raises(InputError, match=r"holds no recordings; put files into .*<domain>/<label>/"):
+    with pytest.raises(InputError, match=r"no recordings; .*<domain>/<label>/"):
         Folder(root=tmp_path).catalogue()
 
 
@@ -324,8 +324,8 @@ def test_class_sets_are_compared(tmp_path):
     for number, place in enumerate(("a/inner", "a/outer", "b/inner", "b/cage")):
         put(tmp_path / place / "1.csv", number)
     notes = survey(Folder(root=tmp_path).catalogue(), Preparation()).notes
-    assert "source 'a' cannot teach these classes of target 'b': cage" in notes
-    assert "source 'b' cannot teach these classes of target 'a': outer" in notes
+    assert [note for note in notes if "'a'" in note and "'b'" in note and note.endswith(": cage")]
+    assert [note for note in notes if "'a'" in note and "'b'" in note and note.endswith(": outer")]
 
 
 def test_different_rates_across_domains_are_a_problem_that_offers_rate(tmp_path):

@@ -92,8 +92,7 @@ def test_files_that_crash_their_parser_are_a_sentence_on_the_command_line(models
 
 def test_every_dataset_reads_risky_files_in_a_child(tmp_path):
     """As the published ones lie on disk: a file that crashes is named."""
-    from bearcat.data.datasets.cwru import CWRU
-    from bearcat.data.datasets.hit_sm import HITSM
+    from bearcat.data.datasets.benches import CWRU, HITSM
     from bearcat.data.datasets.paderborn import Paderborn
 
     (tmp_path / "mfs").mkdir()

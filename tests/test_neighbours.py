@@ -10,9 +10,8 @@ from scipy.signal import lfilter
 
 from bearcat.data import Folder, Preparation, Task
 from bearcat.data.choose import Requested, choose_settings
-from bearcat.data.neighbours import odd_recordings, portrait
 from bearcat.data.recording import Recording
-from bearcat.data.survey import survey
+from bearcat.data.survey import odd_recordings, portrait, survey
 from tests.test_artefact import made_model, save_model
 from tests.test_cli import bearcat
 

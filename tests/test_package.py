@@ -138,7 +138,9 @@ def test_core_alone_checks_a_folder_and_names_the_extra_it_lacks(wheel, tmp_path
 def test_core_alone_adapts_predicts_and_diagnoses(wheel, tmp_path):
     from bearcat.data import open_dataset
 
-    variables = environment(tmp_path / "core", wheel, required(Requirement(text).name for text in PROJECT["dependencies"]))
+    variables = environment(
+        tmp_path / "core", wheel, required(Requirement(text).name for text in PROJECT["dependencies"])
+    )
     settings = {"severities": "4", "faults": "outer", "seconds": "2"}
     for entry in open_dataset("simulated", None, settings).catalogue().only(["0", "1"]).entries:
         place = tmp_path / "mine" / entry.domain / str(entry.label)

@@ -16,14 +16,12 @@ from pathlib import Path
 import pytest
 
 from bearcat.errors import InputError
-from bearcat.report.bench_page import write_bench_report
 from bearcat.report.caveats import caveats
-from bearcat.report.drawing import ReportFigure
-from bearcat.report.page import ReportPage, Section, templates, write_page
+from bearcat.report.pages import write_bench_report, write_run_page
 from bearcat.report.results import Cell, Missing, read_result
-from bearcat.report.run_page import write_run_page
 from bearcat.report.tables import result_tables
-from bearcat.report.typeset import Table, TableEntry
+from bearcat.report.typeset import ReportFigure, ReportPage, Section, Table, TableEntry, templates, write_page
+from bearcat.trust.accuracy import ESTIMATORS
 from tests import opened
 from tests.conftest import BLANK
 from tests.made_records import made_result
@@ -329,7 +327,7 @@ def test_the_page_of_a_run_shows_its_settings_and_the_run_beside_it(browser, tmp
         text = plain(opened.page.locator("body").inner_text())
         assert opened.errors == []
         assert opened.page.locator("h1").inner_text() == "CAT*-Temperature on N15→N09"
-        for part in ("90.0 %", "10.0 % before calibration", "simulated, frequency input, seed 4", "healthy, inner, outer",
+        for part in ("90.0", "simulated, frequency input, seed 4", "healthy, inner, outer",
                      "Negative transfer", "CAT*-Temperature on N15→N09: 90.0 against 95.0 % (1 seed)"):  # fmt: skip
             assert part in text, part
         opened.page.eval_on_selector_all("details", "all => all.forEach(details => details.open = true)")
@@ -339,6 +337,30 @@ def test_the_page_of_a_run_shows_its_settings_and_the_run_beside_it(browser, tmp
         widths = opened.page.eval_on_selector_all("img", "all => all.map(image => image.naturalWidth)")
         assert len(widths) == 8
         assert min(widths) > 100
+
+
+@pytest.mark.usefixtures("blank_figures")
+def test_a_run_s_page_has_the_decision_then_recordings_then_what_to_do_and_research_last(tmp_path: Path):
+    row = {"class": "inner", "confidence": 0.9, "agreement": 0.6, "unfamiliar": 0.2, "familiar": True, "line": None}
+    names = ["b/0.wav", "b/1.wav"]
+    result = made_result(
+        tmp_path / "run", Cell("rig", "time", "a→b", "CAT*-Temperature", 0), 0.9, recordings=[row | {"recording": name} for name in names],
+    )  # fmt: skip
+    page = plain(html.unescape(write_run_page(result.folder).read_text(encoding="utf-8")))
+    places = [page.index(part) for part in (
+        result.record.decision.sentence, *(f"<td>{name}</td>" for name in names), "<h2>What to do</h2>",
+        "<h2>For researchers</h2>", "<h2>What was run</h2>",
+    )]  # fmt: skip
+    assert places == sorted(places)
+    header, body = page[page.index("<header>") : page.index("<nav")], page[page.index("<main>") : places[-2]]
+    first, research = header + body, page[places[-2] :]
+    assert f"{100 * result.record.decision.expected.value:.0f} %" in first, "the one estimate of accuracy"
+    for name, estimator in ESTIMATORS.items():
+        shown = result.record.estimates.accuracy.get(name)
+        assert estimator.title not in first
+        assert shown is None or f"{100 * shown.value:.1f} (" in research
+    for word in ("Temperature</t", "ECE", "DEV", "verdict"):
+        assert word not in first.replace("CAT*-Temperature", "")
 
 
 @pytest.mark.usefixtures("blank_figures")
@@ -352,12 +374,11 @@ def test_the_page_of_a_run_without_target_labels_says_so_and_shows_the_confidenc
     result.record.write(tmp_path / "run")
     text = plain(write_run_page(tmp_path / "run").read_text())
     assert "The target has no labels" in text
-    assert f"{100 * result.record.estimates.mean_confidence:.1f} %" in text
-    assert "Target accuracy</dt>" not in text
+    assert f">{100 * result.record.estimates.mean_confidence:.1f}<" in text
     assert "target accuracy</th>" not in text
     assert "Confusion matrices" not in text
-    verdict = text.index(html.escape(result.record.decision.sentence, quote=False))
-    assert verdict < text.index("<h2>Scores</h2>") < text.index("<h2>Figures</h2>"), "the verdict first"
+    decision = text.index(html.escape(result.record.decision.sentence, quote=False))
+    assert decision < text.index("<h2>For researchers</h2>"), "the decision first"
 
 
 @pytest.mark.usefixtures("blank_figures")
@@ -433,7 +454,7 @@ def test_pages_are_made_without_torch():
         [
             sys.executable,
             "-c",
-            "import sys, bearcat.report.bench_page, bearcat.report.run_page; assert 'torch' not in sys.modules",
+            "import sys, bearcat.report.pages, bearcat.report.pages; assert 'torch' not in sys.modules",
         ],
         check=True,
     )

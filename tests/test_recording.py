@@ -47,7 +47,7 @@ def test_cut_makes_as_many_windows_as_fit(samples, length, stride):
 
 
 def test_a_recording_shorter_than_a_window_is_named():
-    with pytest.raises(InputError, match=r"a/inner/0\.npy: 100 samples are fewer than one window of 1024"):
+    with pytest.raises(InputError, match=r"a/inner/0\.npy: 100 samples .*1024"):
         cut(make_recording(samples=100), 1024)
 
 

@@ -11,9 +11,8 @@ import pytest
 from scipy import signal as processing
 
 from bearcat.data.catalogue import load
-from bearcat.data.datasets.simulate import CONDITIONS, Simulated, vibration
-from bearcat.data.datasets.simulate.settings import REFERENCE, Condition
-from bearcat.data.datasets.simulate.vibration import Defect, random_stream
+from bearcat.data.datasets import simulate as vibration
+from bearcat.data.datasets.simulate import CONDITIONS, REFERENCE, Condition, Defect, Simulated, random_stream
 from bearcat.data.recording import Recording, envelope_spectrum
 from bearcat.errors import InputError
 from tests.reference import simulate as twin

@@ -119,7 +119,7 @@ def test_a_recording_split_never_divides_a_recording():
 
 
 def test_a_recording_split_of_single_recordings_is_refused_by_name():
-    with pytest.raises(InputError, match=r"class 'inner' of domain 'a' has a single recording \(a/inner/0\.npy\)"):
+    with pytest.raises(InputError, match=r"'inner' of domain 'a' .*\(a/inner/0\.npy\)"):
         split_task(TASK, windows_of("a", 1), windows_of("b", 5), Split("recording"), seed=0)
 
 
@@ -221,7 +221,7 @@ def test_the_outline_of_a_split_has_the_shapes_of_its_training_data_and_no_value
 
 def test_a_class_the_source_lacks_is_named_with_its_file_or_kept_as_unknown():
     source, target = windows_of("a"), windows_of("b", classes=("inner", "outer", "cage"))
-    with pytest.raises(InputError, match=r"b/cage/0\.npy: class 'cage' is in the target 'b' but not in the source 'a'"):
+    with pytest.raises(InputError, match=r"b/cage/0\.npy: class 'cage' .*source 'a'"):
         split_task(TASK, source, target, Split(), seed=0)
     split = split_task(TASK, source, target, Split(), seed=0, keep_unknown=True)
     assert split.training.classes == ("inner", "outer", "ball")

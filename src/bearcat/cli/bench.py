@@ -32,11 +32,9 @@ def bench_run(
     grid: GridFile,
     store: StoreFolder = Path("bench-store"),
     root: Root = None,
-    executor: Annotated[
-        str, Option(help="stack (runs trained together), local (processes) or ray (a cluster).")
-    ] = "stack",
+    executor: Annotated[str, Option(help="stack (runs trained together) or ray (a cluster).")] = "stack",
     jobs: Annotated[
-        int | None, Option(min=1, help="Processes at once, for local and ray.  \\[default: one a core]")
+        int | None, Option(min=1, help="Processes of a local Ray cluster.  \\[default: one a core]")
     ] = None,
     stack: Annotated[
         int | None, Option(min=1, help="Runs trained together.  \\[default: what the memory allows]")
@@ -96,7 +94,7 @@ def bench_report(
     decimals: Annotated[int, Option(min=0, max=4, help="Of percentages in tables; the paper prints two.")] = 1,
 ) -> None:
     """Tables, statistics and figures of what is done, on one page."""
-    from bearcat.report.bench_page import write_bench_report
+    from bearcat.report.pages import write_bench_report
     from bearcat.runs.grid import read_grid
     from bearcat.runs.store import results
 
@@ -143,30 +141,25 @@ def _opened(
 def _executor(
     name: str, jobs: int | None, stack: int | None, address: str | None, device: str, track: str | None
 ) -> Executor:
-    import os
-
-    from bearcat.runs.executors import Cluster, Local, Stack
-    from bearcat.runs.track import require_tracker
+    from bearcat.runs.executors import Cluster, Stack
+    from bearcat.runs.record import require_tracker
     from bearcat.training.loop import chosen_device
 
-    known = ("stack", "local", "ray")
+    known = ("stack", "ray")
     if name not in known:
         raise InputError(f"unknown executor '{name}'{suggest(name, known)}")
-    for option, value, fits in (
-        ("jobs", jobs, ("local", "ray")),
-        ("stack", stack, ("stack",)),
-        ("address", address, ("ray",)),
-        ("track", track, ("stack", "local")),
-    ):
-        if value is not None and name not in fits:
-            raise InputError(f"--{option} is for the executor {' and '.join(fits)}, not for {name}; leave it out")
+    of_executor = {
+        "jobs": ("ray", jobs),
+        "stack": ("stack", stack),
+        "address": ("ray", address),
+        "track": ("stack", track),
+    }
+    for option, (fits, value) in of_executor.items():
+        if value is not None and name != fits:
+            raise InputError(f"--{option} is for the executor {fits}, not for {name}; leave it out")
     if track is not None:
         require_tracker(track)
-    if name == "stack":
-        return Stack(chosen_device(device), stack)
-    if name == "local":
-        return Local(chosen_device(device), jobs or os.cpu_count() or 1)
-    return Cluster(device, jobs, address)
+    return Stack(chosen_device(device), stack) if name == "stack" else Cluster(device, jobs, address)
 
 
 @contextmanager

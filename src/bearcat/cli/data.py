@@ -48,9 +48,13 @@ def fetch(
     accept_licence: Annotated[
         bool, Option("--accept-licence", help="You have read the licence and accept it.")
     ] = False,
+    domains: Domains = None,
     settings: options.Set = None,
 ) -> None:
-    """Download a dataset from its official address; an interrupted download goes on where it stopped."""
+    """Download a dataset from its official address; an interrupted download goes on where it stopped.
+
+    Simulated recordings are computed and written as wav files with a manifest.
+    """
     from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
     from bearcat.data import default_root
@@ -58,6 +62,14 @@ def fetch(
     from bearcat.data.fetch import require_licence
 
     dataset = dataset_named(name, root, None, settings)
+    if name == "simulated":
+        from bearcat.data.datasets.folder import write_folder
+
+        if root is None:
+            raise InputError("--root: is missing; name the folder to write the simulated recordings into")
+        found = write_folder(dataset.catalogue().only(domains or None), root)
+        print(f"{found} recordings are in {root}; diagnose them with: bearcat diagnose {root}")
+        return
     downloads = dataset.downloads()
     if not downloads:
         raise InputError(f"there is nothing to fetch for '{name}'")

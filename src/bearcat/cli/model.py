@@ -6,7 +6,7 @@ import os
 import sys
 from collections import Counter
 from contextlib import contextmanager
-from math import exp, inf
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,7 +64,7 @@ def predict(
     Decisions are of recordings, whatever is printed. A file that cannot be used is to be checked, and the others go on.
     """
     from bearcat.data.bearing import find_bearing
-    from bearcat.data.neighbours import Portrait, odd_recordings
+    from bearcat.data.survey import Portrait, odd_recordings
     from bearcat.deploy.predict import diagnose_found, find_recordings, open_model
     from bearcat.diagnosis.recording import AlarmRule
 
@@ -94,14 +94,8 @@ def predict(
         return diagnose_found(opened, found, rate, rpm, geometry, batch, portraits, show, rule)
 
     def put_windows(stream: Stream, windows: WindowPredictions) -> None:
-        for number, start in enumerate(windows.starts.tolist()):
-            best = int(windows.log_probabilities[number].argmax())
-            put_window({
-                "recording": stream.origin, "start": start,
-                "seconds": None if stream.rate is None else start / stream.rate,
-                "class": names[best], "confidence": min(exp(windows.log_probabilities[number, best]), 1.0),
-                "familiar": None if windows.unfamiliar is None else not bool(windows.unfamiliar[number]),
-            })  # fmt: skip
+        for row in windows.rows(names, stream.rate):
+            put_window({"recording": stream.origin} | row)
 
     recordings = find_recordings(files, opened, channel)
     if by == "window":
@@ -262,8 +256,8 @@ def serve(
     alarm: Alarm = None,
 ) -> None:
     """Answer to HTTP on this machine, and show a page to drop recordings on (docs/serve.md). Stop it with Ctrl-C."""
-    from bearcat.deploy.serve.run import Address, Limits
-    from bearcat.deploy.serve.run import serve as run
+    from bearcat.deploy.serve import Address, Limits
+    from bearcat.deploy.serve import serve as run
 
     if token is None and "BEARCAT_TOKEN" in os.environ:  # empty, as a secret that was not found often is
         raise InputError("BEARCAT_TOKEN: is set, but empty; give it a token, or unset it to serve without")
@@ -315,8 +309,8 @@ def diagnose(
 
 def _draw(diagnosis: Diagnosis, folder: Path, drawn: Counter[str]) -> None:
     """A picture called after the file; later ones of the same name get a number."""
-    from bearcat.report.drawing import file_name
     from bearcat.report.plots import draw_evidence
+    from bearcat.report.typeset import file_name
     from bearcat.storage import write_atomically
 
     name = file_name(Path(diagnosis.recording).stem)

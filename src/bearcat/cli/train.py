@@ -89,7 +89,7 @@ def adapt(
 
     from bearcat.runs.adapt import adapt as run
     from bearcat.runs.plan import Wishes, make_plan, target_mix
-    from bearcat.runs.track import require_tracker
+    from bearcat.runs.record import require_tracker
     from bearcat.settings import pairs
 
     if track is not None:

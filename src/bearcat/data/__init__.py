@@ -14,17 +14,14 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from bearcat.data.across import AcrossMachines
 from bearcat.data.bearing import BEARINGS, Bearing, find_bearing
-from bearcat.data.cache import cached_windows
 from bearcat.data.catalogue import About, Catalogue, Dataset, Download, Entry, Problem, load
+from bearcat.data.datasets.benches import CWRU, HITSM, AcrossMachines
 from bearcat.data.datasets.collection import SIGNALS, TABLE, Collection
-from bearcat.data.datasets.cwru import CWRU
 from bearcat.data.datasets.folder import MANIFEST, Folder
-from bearcat.data.datasets.hit_sm import HITSM
 from bearcat.data.datasets.paderborn import Paderborn
 from bearcat.data.datasets.simulate import Simulated
-from bearcat.data.prepare import Preparation, prepare
+from bearcat.data.prepare import Preparation, cached_windows, prepare
 from bearcat.data.recording import Recording, RecordingInfo, Windows, join, resample
 from bearcat.data.tasks import Split, SplitTask, Task, split_task
 from bearcat.errors import InputError, suggest

@@ -1,21 +1,30 @@
-"""What a dataset holds, before any of it is read.
+"""What a dataset holds, before any of it is read; and how its files are found in a folder.
 
 A dataset's `catalogue()` lists the recordings that are there and those that are missing. An `Entry` can be read on its
 own, so that checking, loading and caching share one list and one reader.
 
->>> catalogue = CWRU(root=Path("data/cwru")).catalogue()
->>> recordings = load(catalogue, domains=["load0", "load3"])
+>>> recordings = load(CWRU(root=Path("data/cwru")).catalogue(), domains=["load0", "load3"])
 """
 
 from __future__ import annotations
 
+import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 from bearcat.data.recording import Recording
 from bearcat.errors import InputError, suggest
+from bearcat.storage import digest_file
+
+Item = TypeVar("Item")
+Key = TypeVar("Key")
+Observer = Callable[[Recording], None]  # is shown each recording as it is decoded
+KEPT_BYTES = 2**29  # of decoded recordings or files that wait to be read again
+GRAIN = 50_000_000  # ns after a change in which a file may change again without another time of change
 
 
 @dataclass(frozen=True)
@@ -118,8 +127,79 @@ def find_domain(name: str, domains: Sequence[str]) -> str:
     raise InputError(f"unknown domain '{name}'{suggest(name, domains)}")
 
 
-def load(catalogue: Catalogue, domains: Iterable[str] | None = None) -> list[Recording]:
-    """All recordings of these domains, read now; the first file that is missing or unreadable stops it by name."""
+def load(
+    catalogue: Catalogue, domains: Iterable[str] | None = None, observe: Observer | None = None, keep: bool = False
+) -> list[Recording]:
+    """All recordings of these domains, read now; the first file that is missing or unreadable stops it by name.
+
+    `keep`: they will be loaded once more, for which they stay in memory as far as there is room.
+    """
     catalogue = catalogue.only(domains)
     catalogue.check()
-    return [entry.read() for entry in catalogue.entries]
+    recordings = []
+    for entry in catalogue.entries:
+        before, kept = _kept.pop(entry, (None, None))
+        state = file_state(entry.file) if entry.file is not None and entry.file.is_file() else []
+        recording = kept if kept is not None and before == state else entry.read()
+        if keep and sum(other.signal.nbytes for _, other in _kept.values()) + recording.signal.nbytes <= KEPT_BYTES:
+            _kept[entry] = state, recording
+        if observe is not None:
+            observe(recording)
+        recordings.append(recording)
+    return recordings
+
+
+_kept: WeakKeyDictionary[Entry, tuple[list[int], Recording]] = WeakKeyDictionary()  # with the state of their files
+_digests: dict[Path, tuple[list[int], str]] = {}  # of files that this process has hashed, likewise
+
+
+def file_state(path: Path) -> list[int]:
+    """Size, times and inode: what changes with the content of a file."""
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
+def settled(state: Sequence[int], nanoseconds: int) -> bool:
+    """Whether the last change is so long ago that another one would have another time."""
+    return time.time_ns() - max(state[1:3]) > nanoseconds
+
+
+def content_digest(path: Path) -> str:
+    """SHA-256 of a file's content, computed once by a process as long as the file's state stays the same."""
+    state = file_state(path)
+    if path not in _digests or _digests[path][0] != state:
+        lasting = settled(state, GRAIN)
+        _digests[path] = state if lasting else [], digest_file(path)
+    return _digests[path][1]
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """The items with each key, in their order."""
+    groups: dict[Key, list[Item]] = defaultdict(list)
+    for item in items:
+        groups[key(item)].append(item)
+    return dict(groups)
+
+
+def checked_root(root: Path, name: str | None = None) -> Path:
+    """The dataset's folder, or a sentence that it is not there; `name` is of a dataset that can be fetched."""
+    try:
+        if root.is_dir():
+            next(root.iterdir(), None)
+            return root
+    except PermissionError as error:
+        raise InputError(f"{root}: permission denied; make the folder readable for your user") from error
+    what = "is a file, not a folder" if root.exists() else "there is no such folder"
+    fetch = f"fetch it with: bearcat data fetch {name} --root {root}, or " if name else ""
+    raise InputError(f"{root}: {what}; {fetch}check the path given with --root or --data")
+
+
+def found_files(root: Path, pattern: str, name: str | None = None) -> dict[str, list[Path]]:
+    """The files below a folder that match, by name, each with all the places it stands in."""
+    paths = sorted(checked_root(root, name).rglob(pattern))
+    return grouped((path for path in paths if path.is_file() and not path.name.startswith(".")), lambda path: path.name)
+
+
+def inside(root: Path, path: Path) -> bool:
+    """Whether a path, links followed, stays inside a folder."""
+    return path.resolve().is_relative_to(root.resolve())

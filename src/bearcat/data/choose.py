@@ -1,11 +1,9 @@
 """Settings for a user's own recordings: chosen from the recordings, with a reason for every choice.
 
-An engineer's folder seldom looks like the paper's data: rates differ, files hold several channels, recordings are short
-or few. `choose` takes measurements of all recordings of a task and chooses channel, rate, window, stride, split, input
-and whether to balance classes. A setting that was requested is not chosen; what cannot work is refused in one sentence.
+`choose` takes measurements of all recordings of a task and chooses channel, rate, window, stride, split, input and
+whether to balance classes. A setting that was requested is not chosen; what cannot work is refused in one sentence.
 Labels of the target are not used. docs/add-your-data.md has the rules in words.
 
->>> folder, task = Folder(root=Path("my-recordings")), Task("600rpm", "1200rpm")
 >>> folder, catalogue, settings = choose_settings(folder, folder.catalogue(), task, Requested(input="time"))
 >>> [f"{choice.setting}: {choice.value}, because {choice.reason}" for choice in settings.choices]
 """
@@ -20,14 +18,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from bearcat.data.cache import metadata
 from bearcat.data.catalogue import Catalogue, Dataset
 from bearcat.data.datasets.folder import Folder, FolderEntry, folder_entries, with_channel
 from bearcat.data.inputs import INPUTS, PhysicalInput, find_input
-from bearcat.data.neighbours import Portrait, odd_rates, odd_recordings, portrait
-from bearcat.data.prepare import Preparation
+from bearcat.data.prepare import Preparation, metadata
 from bearcat.data.recording import Floats, Recording, RecordingInfo, count_windows
-from bearcat.data.speed import SAMPLES, doubtful_speeds
+from bearcat.data.survey import SPEED_SAMPLES, Portrait, doubtful_speeds, odd_rates, odd_recordings, portrait
 from bearcat.data.tasks import Split, Task, classes_of
 from bearcat.errors import InputError
 from bearcat.settings import cache_folder, to_text
@@ -143,7 +139,7 @@ def _beginnings(part: Catalogue) -> Iterator[Recording]:
         channel, samples = signals.pick(None)
         info = replace(entry.row.metadata(signals), channel=channel)
         if signals.speed is None:
-            yield Recording(signal=np.asarray(samples[:SAMPLES]), **vars(info))
+            yield Recording(signal=np.asarray(samples[:SPEED_SAMPLES]), **vars(info))
 
 
 def measure(entry: FolderEntry) -> Measurement:
@@ -193,9 +189,10 @@ def choose(measurements: Sequence[Measurement], task: Task, requested: Requested
     classes = classes_of((recording.origin, recording.label) for recording in source)
     chooser = _Chooser(source, target, requested)
     channel, rate = chooser.channel(), chooser.rate()
-    portraits = [_chosen(recording, channel).portrait for recording in chooser.recordings]
-    chooser.warnings += odd_recordings([found for found in portraits if found is not None])
-    samples = {recording.origin: _samples(recording, channel, rate) for recording in chooser.recordings}
+    measured = {one.origin: one.channels.get(channel or "") or next(iter(one.channels.values())) for one in chooser.all}
+    portraits = [channel.portrait for channel in measured.values() if channel.portrait is not None]
+    chooser.warnings += odd_recordings(portraits)
+    samples = {one.origin: _resampled(measured[one.origin].samples, one.rate, rate) for one in chooser.all}
     preparation = chooser.window(samples, rate, chooser.input(rate))
     counts = _counts(samples, preparation.length, preparation.step)
     split, balance = chooser.split(counts, preparation), chooser.balance(counts)
@@ -224,14 +221,9 @@ def _physical_window(rate: float | None, rpm: float | None) -> tuple[int, str]:
     return length, reason if rpm is None else f"{reason}, and this is {length / turn:.1f} of them"
 
 
-def _chosen(recording: Measurement, channel: str | None) -> ChannelMeasurement:
-    return recording.channels.get(channel or "") or next(iter(recording.channels.values()))
-
-
-def _samples(recording: Measurement, channel: str | None, rate: float | None) -> int:
-    """How many samples a recording has at the chosen rate."""
-    ratio = Fraction(rate / recording.rate).limit_denominator(1000) if rate and recording.rate else Fraction(1)
-    return math.ceil(_chosen(recording, channel).samples * ratio)
+def _resampled(samples: int, rate: float | None, wanted: float | None) -> int:
+    """How many samples a recording has at the rate that is wanted."""
+    return math.ceil(samples * (Fraction(wanted / rate).limit_denominator(1000) if wanted and rate else Fraction(1)))
 
 
 def _counts(samples: Mapping[str, int], length: int, stride: int) -> dict[str, int]:
@@ -250,7 +242,7 @@ class _Chooser:
     warnings: list[str] = field(default_factory=list)
 
     @property
-    def recordings(self) -> list[Measurement]:
+    def all(self) -> list[Measurement]:
         return [*self.source, *self.target]
 
     def choose(self, setting: str, value: str, reason: str) -> None:
@@ -260,8 +252,8 @@ class _Chooser:
         """The channel to read of all files; None where each has but one (or the manifest says which)."""
         if self.requested.channel is not None:
             return self.requested.channel
-        first, *others = self.recordings
-        if all(len(recording.channels) == 1 for recording in self.recordings):
+        first, *others = self.all
+        if all(len(recording.channels) == 1 for recording in self.all):
             self.choose("channel", "the only one", "each recording has one")
             return None
         common = [name for name in first.channels if all(name in recording.channels for recording in others)]
@@ -281,7 +273,7 @@ class _Chooser:
         impulsive: dict[str, float] = {}
         left_out = ""
         for name in common:
-            measured = [recording.channels[name] for recording in self.recordings]
+            measured = [recording.channels[name] for recording in self.all]
             if unlike := [channel.unlike for channel in measured if channel.unlike]:
                 left_out += f"; '{name}' {unlike[0]}"
             else:  # many recordings may be of healthy bearings, so the upper quartile is taken and not the median
@@ -300,11 +292,11 @@ class _Chooser:
 
     def rate(self) -> float | None:
         """The rate of the windows: the lowest where recordings differ, for resampling up adds nothing."""
-        silent = [recording.origin for recording in self.recordings if recording.rate is None]
-        rates = sorted({recording.rate for recording in self.recordings if recording.rate is not None})
+        silent = [recording.origin for recording in self.all if recording.rate is None]
+        rates = sorted({recording.rate for recording in self.all if recording.rate is not None})
         listed = ", ".join(f"{rate:g}" for rate in rates)
-        odd = list(odd_rates(self.recordings))  # of which none decides for all
-        usual = Counter(recording.rate for recording in self.recordings).most_common(1)[0][0]
+        odd = list(odd_rates(self.all))  # of which none decides for all
+        usual = Counter(recording.rate for recording in self.all).most_common(1)[0][0]
         rate = self.requested.rate or (usual if odd else rates[0] if rates else None)
         if rate is None:
             self.choose("rate", "as recorded", "no file says its rate; windows are counted in samples; --rate sets it")
@@ -321,10 +313,10 @@ class _Chooser:
         elif len(rates) == 1:
             self.choose("rate", f"as recorded, {rate:g} Hz", "all recordings have it")
         elif odd:
-            reason = f"all but {len(odd)} of {len(self.recordings)} recordings have it"
+            reason = f"all but {len(odd)} of {len(self.all)} recordings have it"
             self.choose("rate", f"{rate:g} Hz", f"{reason}, and the others are brought to it")
         else:
-            lowest = " and ".join(sorted({recording.domain for recording in self.recordings if recording.rate == rate}))
+            lowest = " and ".join(sorted({recording.domain for recording in self.all if recording.rate == rate}))
             lost = f"content above {rate / 2:g} Hz of the faster recordings is lost"
             reason = f"it is the lowest of {listed} (in {lowest}), and resampling up adds no content; {lost}"
             self.choose("rate", f"{rate:g} Hz", reason)
@@ -338,7 +330,7 @@ class _Chooser:
     def window(self, samples: Mapping[str, int], rate: float | None, kind: str) -> Preparation:
         """The longest sensible window, and as little overlap as gives enough windows."""
         chosen = find_input(kind)
-        slowest = min((recording.rpm for recording in self.recordings if recording.rpm), default=None)
+        slowest = min((recording.rpm for recording in self.all if recording.rpm), default=None)
         wanted, reason = USUAL, "the paper's; shaft speeds, which might ask for more, are not known"
         least, enough = SHORTEST, ENOUGH_TARGET
         if isinstance(chosen, PhysicalInput):
@@ -379,7 +371,7 @@ class _Chooser:
             overlap = f"{stride} samples, {100 * (length - stride) // length} % overlap"
             windows = f"{few} windows of the rarest class '{rare}' and {self._of_target(counts)} of the target"
             self.choose("stride", "no overlap" if stride == length else overlap, f"it gives {windows}")
-        one_rate = self.requested.rate is None and len({recording.rate for recording in self.recordings}) == 1
+        one_rate = self.requested.rate is None and len({recording.rate for recording in self.all}) == 1
         return Preparation(kind, length, None if stride == length else stride, None if one_rate else rate)
 
     def _with_enough(self, lengths: Sequence[int], samples: Mapping[str, int], target: int) -> tuple[int, int]:
@@ -425,7 +417,7 @@ class _Chooser:
 
     def input(self, rate: float | None) -> str:
         """The input for recordings at this rate, to which they are brought."""
-        recordings = [replace(recording, rate=rate or recording.rate) for recording in self.recordings]
+        recordings = [replace(recording, rate=rate or recording.rate) for recording in self.all]
         chosen, choice = suited_input(self.requested.kind, recordings)
         if self.requested.input is None or choice.reason:
             self.choices.append(replace(choice, reason=choice.reason or "the recipe is made for it"))

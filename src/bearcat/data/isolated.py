@@ -19,22 +19,21 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
+import io
 import json
 import math
 import os
 import queue
+import select
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +57,6 @@ MARGIN = 2**26  # bytes that reading may take beyond twice the samples
 GRACE = 5.0  # seconds after its time in which a reader must have ended a process
 DAY = 86_400.0  # seconds; the time for a file of the user's own, whose blocks may be used slowly
 CPU_SECONDS = 600.0  # of computing for one file, whoever asks
-AHEAD = 4  # messages sent without being asked for: more than there are of a short recording
 START = (
     "import sys; sys.path[:] = sys.argv[5:]; from bearcat.data.isolated import work;"
     " work(*map(int, sys.argv[1:4]), sys.argv[4])"
@@ -68,7 +66,7 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system",
 }  # fmt: skip
 # What a message begins with: four bytes, so that the samples after them are aligned.
-HEAD, DATA, DONE, FAIL, GONE, NEXT, STOP = b"head", b"data", b"done", b"fail", b"gone", b"next", b"stop"
+HEAD, DATA, DONE, FAIL, GONE, STOP = b"head", b"data", b"done", b"fail", b"gone", b"stop"
 
 
 def is_risky(path: Path) -> bool:
@@ -98,7 +96,7 @@ def read_signals(path: Path, origin: str | None = None) -> Signals:
     if not is_risky(path):
         return streams.read_signals(path, origin)
     metadata, channels = read_arrays(_signals, path, origin)
-    return Signals(origin, channels, metadata["rate"], rates=metadata["rates"])
+    return Signals(origin, channels, metadata["rates"])
 
 
 def read_arrays(function: Callable[..., Arrays], path: Path, origin: str, *arguments: str) -> Arrays:
@@ -122,7 +120,7 @@ def _own_readers(_: int) -> Readers:
 
 def _signals(path: str, origin: str) -> Arrays:
     found = streams.read_signals(Path(path), origin)
-    return {"rate": found.rate, "rates": dict(found.rates)}, found.channels
+    return {"rates": dict(found.rates)}, found.channels
 
 
 class Readers(AbstractContextManager["Readers"]):
@@ -178,7 +176,7 @@ class Readers(AbstractContextManager["Readers"]):
             for array in arrays.values():
                 left = array.reshape(-1).view(np.uint8)
                 while left.size:
-                    part = np.frombuffer(reader.ask(NEXT), dtype=np.uint8, offset=4)[: left.size]
+                    part = np.frombuffer(reader.reply(), dtype=np.uint8, offset=4)[: left.size]
                     left[: part.size] = part
                     left = left[part.size :]
             return head["metadata"], arrays
@@ -203,7 +201,7 @@ class Readers(AbstractContextManager["Readers"]):
 
     def _blocks(self, reader: _Reader, origin: str) -> Iterator[Floats]:
         size = 0
-        while (reply := reader.ask(NEXT)) != DONE:
+        while (reply := reader.reply()) != DONE:
             block = np.frombuffer(reply, dtype=np.float32, offset=4)
             size += block.nbytes
             self._check_size(size, origin)
@@ -223,16 +221,14 @@ class _Reader:
         self.memory, self.forks, self.folder = memory, forks, folder
         self.process: subprocess.Popen[bytes] | None = None
         self.origin, self.until = "", 0.0  # of the file being read
-        self.replies = 0  # that were given out
-        self.waiting: list[bytes] = []  # replies that have come, the next one last
         self.reading = self.ending = False  # a file; and its last message has come, but not yet that it is gone
 
     def start(self) -> None:
         if sys.platform == "win32":  # neither fork nor limits of memory
             raise InputError(f"{self.origin}: cannot be read safely on Windows; convert it to wav, or use WSL")
         self.end()
-        self.connection, theirs = Pipe()
-        self.socket = socket.socket(fileno=os.dup(self.connection.fileno()))
+        self.socket, theirs = socket.socketpair()
+        self.stream = self.socket.makefile("rwb")
         words = [str(theirs.fileno()), str(self.memory), str(int(self.forks)), str(self.folder or ""), *sys.path]
         with theirs:
             self.process = subprocess.Popen(  # noqa: S603 (our own interpreter, code and path)
@@ -247,18 +243,16 @@ class _Reader:
         self._finish()
         if self.process is None or self.process.poll() is not None:
             self.start()
-        self.reading, self.replies = True, 0
-        self._wait_at_most(until - time.monotonic() + GRACE)
-        order |= {"origin": origin, "seconds": max(until - time.monotonic(), 0.001)}
-        return json.loads(self.ask(json.dumps(order).encode())[4:])
+        self.reading, left = True, until - time.monotonic()
+        self.socket.settimeout(min(max(left + GRACE, 1), DAY))  # it covers a process that ends inside a message
+        with suppress(OSError):  # `reply` will say what happened
+            _send(self.stream, json.dumps(order | {"origin": origin, "seconds": max(left, 0.001)}).encode(), True)
+        return json.loads(self.reply()[4:])
 
-    def ask(self, message: bytes) -> bytes:
-        """The next reply to a message; InputError where the file is refused or its process died of it."""
+    def reply(self) -> bytes:
+        """The next one; InputError where the file is refused or its process died of it."""
         try:
-            if message != NEXT or self.replies >= AHEAD - 1:
-                self.connection.send_bytes(message)
-            reply = self._receive()
-            self.replies += 1
+            reply = _receive(self.stream)
         except (EOFError, OSError):
             self.end()
             reply = GONE
@@ -277,40 +271,27 @@ class _Reader:
         """Stops reading; whoever opens the next file waits until this one's process has ended."""
         if self.reading and not self.ending:
             with suppress(OSError):
-                self.connection.send_bytes(STOP)
+                _send(self.stream, STOP, True)
             self._finish()
 
     def _finish(self) -> None:
         if self.reading:
             try:
-                self._wait_at_most(GRACE)
-                while self._receive() != GONE:
+                self.socket.settimeout(GRACE)
+                while _receive(self.stream) != GONE:
                     pass
                 self.reading = False
             except (EOFError, OSError):
                 self.end()
 
-    def _receive(self) -> bytes:
-        if not self.waiting:
-            content, place = self.connection.recv_bytes(8 * BLOCK), 0
-            while place < len(content):
-                size = int.from_bytes(content[place : place + 4], "little")
-                self.waiting.insert(0, content[place + 4 : place + 4 + size])
-                place += 4 + size
-        return self.waiting.pop()
-
-    def _wait_at_most(self, seconds: float) -> None:
-        """For any bytes; an OSError follows. It covers a process that ends inside a message."""
-        whole = math.ceil(min(max(seconds, 1), DAY))
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", whole, 0))
-
     def end(self) -> None:
-        self.reading, self.waiting = False, []
+        self.reading = False
         if self.process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)  # with the process of a file
             self.process.wait()
-            self.connection.close()
+            with suppress(OSError):  # what was not sent
+                self.stream.close()
             self.socket.close()
             self.process = None
 
@@ -319,29 +300,46 @@ def _broken(origin: str) -> InputError:
     return InputError(f"{origin}: cannot be read (its reader broke down); the file is damaged or hostile")
 
 
+def _send(stream: io.BufferedRWPair, message: bytes, now: bool = False) -> None:
+    """A message and its length; short ones wait for the next, as each that is sent wakes its receiver."""
+    stream.write(len(message).to_bytes(4, "little") + message)
+    if now or len(message) > BLOCK:
+        stream.flush()
+
+
+def _receive(stream: io.BufferedRWPair) -> bytes:
+    head = stream.read(4)
+    size = int.from_bytes(head, "little")
+    message = stream.read(min(size, 8 * BLOCK))
+    if len(head) < 4 or len(message) < size:
+        raise EOFError("the other side is gone")
+    return message
+
+
 def work(descriptor: int, memory: int, forks: int, folder: str) -> None:
     """What a reader does until its parent is gone: it reads files, or forks a process for each."""
-    connection = Connection(descriptor)
+    connection = socket.socket(fileno=descriptor)
+    stream = connection.makefile("rwb")
     if forks:
         gc.disable()  # a process ends with its file; searching for cycles would copy the memory that it shares
     else:
         _limit(memory)
     with suppress(EOFError, OSError):
         while True:
-            message = connection.recv_bytes()
-            if message in (NEXT, STOP):  # for a file that has just ended
+            message = _receive(stream)
+            if message == STOP:  # for a file that has just ended
                 continue
             order = json.loads(message)
             if forks:
-                _fork(connection, order, memory)
+                _fork(connection, stream, order, memory)
             else:
-                _read(connection, order)
-            _send(connection, [GONE])
+                _read(connection, stream, order)
+            _send(stream, GONE, True)
     if folder:  # the parent was killed, for one that ends as it should kills us
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fork(connection: Connection[Any, Any], order: dict[str, Any], memory: int) -> None:
+def _fork(connection: socket.socket, stream: io.BufferedRWPair, order: dict[str, Any], memory: int) -> None:
     for library in RISKY.get(Path(order["path"]).suffix.lower(), ()):  # once, and not by each process
         with suppress(ImportError):
             importlib.import_module(library)
@@ -349,29 +347,21 @@ def _fork(connection: Connection[Any, Any], order: dict[str, Any], memory: int) 
     if child == 0:
         with suppress(BaseException):
             _limit(memory)
-            _read(connection, order)
+            _read(connection, stream, order)
         os._exit(0)
     os.waitpid(child, 0)
 
 
-def _read(connection: Connection[Any, Any], order: dict[str, Any]) -> None:
+def _read(connection: socket.socket, stream: io.BufferedRWPair, order: dict[str, Any]) -> None:
+    """Sends what is read until the parent says STOP or is gone."""
     signal.setitimer(signal.ITIMER_REAL, order["seconds"])  # SIGALRM ends the process
     signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
-    ahead, unsent = AHEAD, list[bytes]()  # a short recording is sent at once, for each message wakes its receiver
     for reply in _replies(order):
-        unsent.append(reply)
-        ahead -= 1
-        ends = reply.startswith((DONE, FAIL))
-        if ends or ahead <= 0 or len(reply) > BLOCK:
-            _send(connection, unsent)
-            unsent.clear()
-        if ends or (ahead <= 0 and connection.recv_bytes() == STOP):
+        _send(stream, reply)
+        if select.select([connection], [], [], 0)[0]:
             break
+    stream.flush()
     signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def _send(connection: Connection[Any, Any], replies: Sequence[bytes]) -> None:
-    connection.send_bytes(b"".join(len(reply).to_bytes(4, "little") + reply for reply in replies))
 
 
 def _replies(order: dict[str, Any]) -> Iterator[bytes]:

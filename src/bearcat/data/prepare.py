@@ -1,25 +1,43 @@
-"""Recordings → the windows a network is given.
+"""Recordings → the windows a network is given; kept on disk, memory-mapped, so that a dataset is prepared once.
+
+A cache entry is named by a hash of the content of its files and of every setting that shapes the windows: a changed
+file or setting never meets an old entry. Entries appear by renaming a finished folder, so any number of processes can
+share a cache; one that does not match its checksum is built again. The folder can be deleted at any time.
 
 >>> windows = prepare(recordings, Preparation(input="frequency"))
+>>> windows = cached_windows(catalogue.only(["load0"]), Preparation(), cache_folder())
 """
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import tempfile
+import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from bearcat.data.catalogue import Catalogue, Observer, content_digest, file_state, grouped, load, settled
 from bearcat.data.inputs import INPUTS, find_input
 from bearcat.data.recording import Floats, Recording, RecordingInfo, Windows, cut, cut_samples, resample, spectral_shape
+from bearcat.data.signals import reading
 from bearcat.errors import InputError
 from bearcat.settings import spell_out
+from bearcat.storage import digest, digest_json, write_atomically
 
 # Windows worked on at once: about a recording of the paper; smaller chunks make the threads wait for each other. And
 # samples, which bound the memory where windows are long.
 CHUNK, CHUNK_SAMPLES = 256, 1 << 20
+VERSION = 3  # of the cache's layout and of what `prepare` computes: raise it when either changes
+ARRAYS = ("windows", "shapes")  # prepared values, and the spectral shapes of the samples
+FRESH = 2_000_000_000  # ns after a change in which a digest is not written down: some disks' times are so coarse
 
 
 @dataclass(frozen=True)
@@ -81,23 +99,18 @@ def prepare(recordings: Sequence[Recording], preparation: Preparation) -> Window
 
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(work, range(workers)))
-    return assemble(values, shapes, counts, preparation, [recording.info() for recording in recordings])
+    return _assemble(values, shapes, counts, preparation, [recording.info() for recording in recordings])
 
 
-def assemble(
+def _assemble(
     values: Floats, shapes: Floats, counts: Sequence[int], preparation: Preparation, recordings: Sequence[RecordingInfo]
 ) -> Windows:
     """Windows out of prepared values that stand in the order of their recordings, so many of each."""
     counted = np.asarray(counts, dtype=np.int64)
     first = np.repeat(np.cumsum(counted) - counted, counted)
-    return Windows(
-        values=values,
-        recording=np.repeat(np.arange(len(counted), dtype=np.int64), counted),
-        start=(np.arange(len(values), dtype=np.int64) - first) * preparation.step,
-        span=preparation.length,
-        recordings=tuple(recordings),
-        shapes=shapes,
-    )
+    recording = np.repeat(np.arange(len(counted), dtype=np.int64), counted)
+    start = (np.arange(len(values), dtype=np.int64) - first) * preparation.step
+    return Windows(values, recording, start, preparation.length, tuple(recordings), shapes)
 
 
 def different_rates(rates: Mapping[float | None, str]) -> str | None:
@@ -107,3 +120,125 @@ def different_rates(rates: Mapping[float | None, str]) -> str | None:
     listed = ", ".join(f"{who}: {'unknown' if rate is None else f'{rate:g} Hz'}" for rate, who in rates.items())
     lowest = min(rate for rate in rates if rate is not None)
     return f"the recordings have different sampling rates ({listed}); bring them to one with --rate {lowest:g}"
+
+
+def cached_windows(
+    catalogue: Catalogue, preparation: Preparation, cache: Path | None, observe: Observer | None = None
+) -> Windows:
+    """The prepared windows of everything in this catalogue; computed and stored if they are not there yet.
+
+    Where the cache cannot be written (a full disk, a read-only folder) the windows are still returned. `observe` is
+    called with every recording that is decoded for the windows, and so not where they are in the cache.
+    """
+    if cache is None or catalogue.problems:
+        return prepare(load(catalogue, observe=observe), preparation)  # which names the first problem
+    version = find_input(preparation.input).version
+    key = digest_json([VERSION, version, asdict(preparation), fingerprint(catalogue, cache)])
+    place = cache / "windows" / key
+    if (found := _open(place, preparation)) is not None:
+        return found
+    windows = prepare(load(catalogue, observe=observe), preparation)
+    try:
+        _store(place, windows, preparation)
+    except OSError:
+        return windows
+    return _open(place, preparation) or windows
+
+
+def metadata(catalogue: Catalogue, cache: Path) -> list[tuple[RecordingInfo, int]]:
+    """What is known of every recording in this catalogue, with the number of its samples; kept, so it is read once."""
+    place = cache / "metadata" / digest_json([VERSION, fingerprint(catalogue, cache)])
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return [(RecordingInfo.from_dict(info), int(samples)) for info, samples in json.loads(place.read_bytes())]
+    found = [(recording.info(), recording.signal.size) for recording in load(catalogue, keep=True)]
+    with suppress(OSError):
+        write_atomically(place, json.dumps([[info.to_dict(), samples] for info, samples in found]).encode())
+    return found
+
+
+def fingerprint(catalogue: Catalogue, cache: Path) -> str:
+    """SHA-256 of everything that determines the recordings: labels, how they are read, and the files' content.
+
+    A file that is missing counts too: when it comes, the data are different.
+    """
+    content = _contents(catalogue, cache)
+    entries = [
+        [entry.domain, entry.label, entry.origin, entry.identity, content.get(entry.file)]
+        for entry in catalogue.entries
+    ]
+    return digest_json([entries, [problem.origin for problem in catalogue.problems]])
+
+
+def _contents(catalogue: Catalogue, cache: Path) -> dict[Path | None, str]:
+    """SHA-256 of each entry's file. Remembered on disk, per folder, as long as the state of a file stays the same."""
+    found: dict[Path | None, str] = {}
+    every = {entry.file: entry.origin for entry in catalogue.entries if entry.file is not None}
+    for folder, files in grouped(every, lambda file: os.path.realpath(file.parent)).items():
+        memory = cache / "digests" / digest(folder.encode())
+        known: dict[str, Any] = {}
+        with suppress(OSError, ValueError):
+            known = dict(json.loads(memory.read_bytes()))
+        news = {}
+        for path in files:
+            with reading(every[path], "a file"):
+                state, remembered = file_state(path), known.get(path.name)
+                if isinstance(remembered, list) and remembered[:-1] == state:
+                    found[path] = str(remembered[-1])
+                    continue
+                lasting = settled(state, FRESH)
+                found[path] = content_digest(path)
+            if lasting:
+                news[path.name] = [*state, found[path]]
+        if news:
+            with suppress(OSError):
+                write_atomically(memory, json.dumps(known | news).encode())
+    return found
+
+
+def _checksum(values: Floats) -> int:
+    """Of every bit and of the order of windows: a CRC of the sums of each window's words. Runs at memory speed."""
+    rows = np.asarray(values).reshape(len(values), -1)
+    words = rows.view(np.uint64 if rows.shape[1] % 2 == 0 else np.uint32)
+    return zlib.crc32(words.sum(axis=1, dtype=np.uint64).data)
+
+
+def _open(place: Path, preparation: Preparation) -> Windows | None:
+    """The entry at this place, or None if there is none that is whole."""
+    try:
+        index = json.loads((place / "index.json").read_bytes())
+        content: dict[str, Any] = index["content"]
+        arrays = {name: np.load(place / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ARRAYS}
+        checksums = {name: _checksum(array) for name, array in arrays.items()}
+        if zlib.crc32(_text(content)) != index["checksum"] or checksums != content["checksums"]:
+            return None
+        recordings = [RecordingInfo.from_dict(recording) for recording in content["recordings"]]
+        return _assemble(arrays["windows"], arrays["shapes"], content["counts"], preparation, recordings)
+    except (OSError, EOFError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _store(place: Path, windows: Windows, preparation: Preparation) -> None:
+    """Writes an entry beside its place and renames it into it; an existing entry stays, unless it is damaged."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=place.parent))
+    try:
+        arrays = {"windows": np.ascontiguousarray(windows.values), "shapes": np.ascontiguousarray(windows.shapes)}
+        for name, array in arrays.items():
+            np.save(draft / f"{name}.npy", array, allow_pickle=False)
+        content = {
+            "checksums": {name: _checksum(array) for name, array in arrays.items()},
+            "counts": np.bincount(windows.recording, minlength=len(windows.recordings)).tolist(),
+            "recordings": [recording.to_dict() for recording in windows.recordings],
+        }
+        (draft / "index.json").write_text(json.dumps({"checksum": zlib.crc32(_text(content)), "content": content}))
+        if place.exists() and _open(place, preparation) is None:
+            place.rename(tempfile.mkdtemp(prefix=".aside-", dir=place.parent) + "/old")
+        with suppress(OSError):  # another process was first
+            draft.rename(place)
+    finally:
+        for leftover in (draft, *place.parent.glob(".aside-*")):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _text(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, sort_keys=True).encode()

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import importlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -18,6 +19,7 @@ from bearcat.errors import InputError, suggest
 
 Samples = NDArray[Any]
 Part = dict[str, Samples]  # the next samples of some channels, by name
+Rates = Mapping[str, float | None]  # of each channel; None: the file does not say
 
 BLOCK = 2**18  # samples read at once
 SOME_NAMES = 30  # of channels, listed in a sentence
@@ -45,52 +47,81 @@ def reading(origin: str, kind: str, damaged: type[InputError] = InputError) -> I
     except MemoryError as error:
         raise TooLargeError(f"{origin}: needs more memory than there is; cut it into shorter recordings") from error
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"{origin}: is not UTF-8 text (byte 0x{error.object[error.start]:02x});"
-            " save it again with the encoding UTF-8"
-        ) from error
+        byte = f"byte 0x{error.object[error.start]:02x}"
+        raise InputError(f"{origin}: is not UTF-8 text ({byte}); save it again with the encoding UTF-8") from error
     except Exception as error:
         reason = str(error).strip().split("\n")[0][:200].rstrip(".") or type(error).__name__
-        raise damaged(
-            f"{origin}: cannot be read as {kind} ({reason}); the file is damaged, cut short or of another format"
-        ) from error
+        advice = "the file is damaged, cut short or of another format"
+        raise damaged(f"{origin}: cannot be read as {kind} ({reason}); {advice}") from error
+
+
+def library(name: str, extra: str, origin: str) -> Any:
+    """A module that reads a format, or the command that installs it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise InputError(f"{origin}: reading it needs an extra; pip install 'bearcat[{extra}]'") from error
 
 
 @dataclass(frozen=True, eq=False)
 class SignalFile:
-    """An open file: its channels with the bytes their samples take (0 where it does not say), and its sampling rate.
+    """An open file: its channels with the bytes their samples take (0 where it does not say), and their rates.
 
     `read` may be called once, with the names of the channels wanted; each part holds the next samples of some of them.
     """
 
     origin: str
     channels: Mapping[str, int]
-    rate: float | None
+    rates: Rates
     read: Callable[[Sequence[str]], Iterator[Part]]
-    rates: Mapping[str, float | None] = field(default_factory=dict)  # of channels with rates of their own
+    names: Collection[str] = ()  # of everything in the file, for the sentence that there is no signal
 
-    def rate_of(self, channel: str) -> float | None:
-        return self.rates.get(channel, self.rate)
+    def __post_init__(self) -> None:
+        if (count := max(len(self.channels), len(self.names))) > MOST_CHANNELS:
+            raise InputError(
+                f"{self.origin}: has {count} columns; a row for each sample and a column for each channel are wanted,"
+                f" at most {MOST_CHANNELS}; transpose the table, or write each signal into a file of its own"
+            )
+        if not self.channels:
+            raise InputError(f"{self.origin}: holds no numeric signal; it has {_some(self.names)}")
+        for rate in self.rates.values():
+            if rate is not None and not (np.isfinite(rate) and rate > 0):
+                wrong = f"the sampling rate must be a positive number of hertz, not {rate:g}"
+                raise InputError(f"{self.origin}: {wrong}")
+
+
+def one_by_one(
+    origin: str, sizes: Mapping[str, int], rates: Rates, blocks: Callable[[str], Iterator[Samples]],
+    names: Collection[str] = (),
+) -> SignalFile:  # fmt: skip
+    """A file whose channels are read one after the other."""
+
+    def read(wanted: Sequence[str]) -> Iterator[Part]:
+        return ({name: block} for name in wanted for block in blocks(name))
+
+    return SignalFile(origin, sizes, rates, read, names)
 
 
 @dataclass(frozen=True, eq=False)
 class Signals:
-    """The channels of one file, by name, with its sampling rate if the file says it."""
+    """The channels of one file, by name, and their sampling rates."""
 
     origin: str
     channels: Mapping[str, Samples]
-    rate: float | None
+    rates: Rates
     speed: Samples | None = None  # in rpm, where a channel holds it
-    rates: Mapping[str, float | None] = field(default_factory=dict)  # of channels with rates of their own
+
+    @property
+    def rate(self) -> float | None:
+        """That of the longest channel."""
+        longest = max(self.channels, key=lambda name: len(self.channels[name]), default="")
+        return self.rates.get(longest)
 
     def of_one_rate(self, channel: str | None = None) -> Signals:
-        """This channel alone, with its rate; without a name, the channels at the rate of the longest one."""
-        rates = {name: self.rates.get(name, self.rate) for name in self.channels}
-        if channel is None and not rates:
-            return self
-        chosen = max(rates, key=lambda name: len(self.channels[name])) if channel is None else self.pick(channel)[0]
-        same = [name for name in rates if rates[name] == rates[chosen]] if channel is None else [chosen]
-        return replace(self, channels={name: self.channels[name] for name in same}, rate=rates[chosen], rates={})
+        """This channel alone; without a name, the channels at the rate of the longest one."""
+        same = [name for name in self.channels if self.rates[name] == self.rate]
+        chosen = same if channel is None else [self.pick(channel)[0]]
+        return replace(self, channels={name: self.channels[name] for name in chosen})
 
     def pick(self, channel: str | None) -> tuple[str, Samples]:
         """The channel of this name; without a name, the only one there is."""
@@ -103,24 +134,16 @@ def chosen_channel(origin: str, channels: Mapping[str, Any], channel: str | None
     if channel is None and len(channels) == 1:
         return next(iter(channels))
     if channel is None:
-        raise InputError(f"{origin}: holds {len(channels)} channels ({some_of(channels)}); choose one", "channel")
+        raise InputError(f"{origin}: holds {len(channels)} channels ({_some(channels)}); choose one", "channel")
     if channel not in channels:
         known = list(islice(channels, SOME_NAMES))
         raise InputError(f"{origin}: has no channel '{channel}'{suggest(channel, known)}", "channel")
     return channel
 
 
-def some_of(names: Iterable[str]) -> str:
+def _some(names: Iterable[str]) -> str:
     listed = list(islice(names, SOME_NAMES + 1))
     return ", ".join(listed[:SOME_NAMES] + ["…"] * (len(listed) > SOME_NAMES))[:400] or "nothing"
-
-
-def check_count(origin: str, channels: int) -> None:
-    if channels > MOST_CHANNELS:
-        raise InputError(
-            f"{origin}: has {channels} columns; a row for each sample and a column for each channel are wanted, at most"
-            f" {MOST_CHANNELS}; transpose the table, or write each signal into a file of its own"
-        )
 
 
 def rate_of(origin: str, name: str, times: Samples) -> float:

@@ -35,6 +35,7 @@ from bearcat.data.recording import Speed
 from bearcat.deploy.metadata import FOLDER, Predictor, check_metadata
 from bearcat.errors import InputError
 from bearcat.models.networks import Network, restore
+from bearcat.settings import from_plain
 from bearcat.storage import (
     digest,
     digest_file,
@@ -207,34 +208,33 @@ def load_model(folder: Path) -> Model:
 
 def model_card(metadata: Mapping[str, Any]) -> str:
     """The card as Markdown, of what model.json holds; what is missing there is called unknown."""
-    preparation, count = metadata["preparation"], len(metadata["classes"])
-    recipe = {name: metadata[name] for name in ("recipe", "task", "seed") if name in metadata}
-    rate = "unknown" if metadata["rate"] is None else f"{metadata['rate']:g} Hz"
+    preparation, recipe = metadata["preparation"], {name: metadata.get(name) for name in ("recipe", "task", "seed")}
+    rate = "unknown rate" if metadata["rate"] is None else f"{metadata['rate']:g} Hz"
     needs = find_input(preparation["input"]).needs
+    fitted = f", fitted on {metadata['pooled_recordings']} recordings" if metadata.get("pooled_recordings") else ""
     needed = " and ".join(what for name, what in WHAT.items() if name != "rate" and name in needs)
+    limits = [
+        "It knows the classes above. A fault of another kind is unknown where it looks unfamiliar, and is given one of"
+        " these names where it does not.",
+        "Confidence was fitted without labels of the machine it is used on; on another machine, speed, load or mounting"
+        " it may be too high.",
+        "Recordings at another sampling rate are resampled; nothing above half the lower rate is left then.",
+        *metadata.get("limits", ()),
+    ]
     parts = [
-        f"# A bearing diagnosis model: {recipe.get('recipe', 'recipe unknown')}, {recipe.get('task', 'task unknown')}",
-        f"**{Decision.from_dict(metadata['decision']).sentence}**",
-        "Written by bearcat; the numbers are those of the run that made the model. Use it with `bearcat predict`,"
-        " or export it with `bearcat export`.",
+        f"# A bearing diagnosis model: {recipe['recipe'] or 'recipe unknown'}, {recipe['task'] or 'task unknown'}",
+        f"**{from_plain(Decision, metadata['decision']).sentence}**",
+        "Written by bearcat. Use it with `bearcat predict`, or export it with `bearcat export`.",
         f"## What it does\nTakes windows of {preparation['length']} samples of {metadata['channels']} channel(s) at"
-        f" {rate} ({preparation['input']} input, {metadata['encoder']} encoder) and distinguishes {count} classes:"
-        f" {', '.join(metadata['classes'])}.{f' It needs {needed} of each recording.' if needed else ''}"
-        f" {_calibration_sentence(metadata)}"
-        f" A recording's confidence is pooled from its windows with temperature {metadata['pooled_temperature']:.4g}"
-        f"{_pooling_phrase(metadata.get('pooled_recordings'))}."
-        f" {_familiarity_sentence(metadata.get('familiarity'))}",
+        f" {rate} ({preparation['input']} input, {metadata['encoder']} encoder) and distinguishes"
+        f" {len(metadata['classes'])} classes: {', '.join(metadata['classes'])}."
+        f"{f' It needs {needed} of each recording.' if needed else ''}\n\n{_calibration_sentence(metadata)}"
+        f" The confidences of windows are pooled with temperature {metadata['pooled_temperature']:.4g}{fitted}.\n\n"
+        f"{_familiarity_sentence(metadata.get('familiarity'))}",
         f"## Data\n{_listed(metadata.get('data'), 'Unknown.')}",
         f"## Recipe\n{_listed(recipe, 'Unknown.')}",
         f"## Scores (measured with labels)\n{_listed(metadata.get('scores'), 'None: no labels, or unknown.')}",
-        f"## Estimates (without target labels)\n{_listed(metadata.get('estimates'), 'None were made.')}",
-        "## Limits\n"
-        "- It knows the classes above and no others: a fault of another kind is unknown where it looks unfamiliar, and"
-        " is given one of these names where it does not.\n"
-        "- Confidence was fitted without labels of the machine it is used on; on another machine, speed, load or"
-        " mounting it may be too high.\n"
-        "- Recordings at another sampling rate are resampled first; nothing above half the lower rate is left then."
-        + "".join(f"\n- {limit}" for limit in metadata.get("limits", ())),
+        "## Limits\n" + "\n".join(f"- {limit}" for limit in limits),
         f"## Versions\n{_listed({'bearcat (saved by)': __version__} | dict(metadata.get('versions') or {}), '')}",
     ]
     return "\n\n".join(parts) + "\n"
@@ -242,52 +242,42 @@ def model_card(metadata: Mapping[str, Any]) -> str:
 
 def _calibration_sentence(metadata: Mapping[str, Any]) -> str:
     if not metadata["calibrated"]:
-        return "Its confidence is NOT calibrated: its recipe has no calibrator, or training ended before that began."
+        return "Its confidence is NOT calibrated: its recipe has no calibrator, or training ended before it was fitted."
     if metadata["calibration_at_bound"]:
         return (
-            "Its confidence is NOT calibrated: that was tried, but ended at a bound, as it does where the model is less"
-            " sure than it is right on the source (it makes no mistakes there, or was trained for a short time)."
+            "Its confidence is NOT calibrated: the fit ended at a bound, as it does where the model makes no mistakes"
+            " on the source, or was trained for a short time."
         )
     needs = () if metadata["calibrator"] is None else find_calibrator(metadata["calibrator"]).needs
     target = any(name.startswith(("target", "estimates")) for name in needs)
-    also = ", and on windows of the target without their labels" if target else ""
+    also = " and on windows of the target without their labels" if target else ""
     return f"Its confidence is calibrated on held-out windows of the source{also}."
-
-
-def _pooling_phrase(recordings: int | None) -> str:
-    if recordings is None:
-        return ", which was not fitted"
-    return f", at which {recordings} recordings expect as many of their windows to be right as these say themselves"
 
 
 def _familiarity_sentence(familiarity: Mapping[str, Any] | None) -> str:
     if familiarity is None:
-        return "It cannot tell whether a recording is unfamiliar."
+        return "It cannot notice unfamiliar recordings."
     return (
-        "It says whether a recording looks like those it was adapted to, of which it keeps"
-        f" {familiarity['windows']} windows' features: about {100 * familiarity['false_alarms']:.0f} % of windows like"
-        " them are called unfamiliar by chance, and a recording where they are more than"
-        f" {100 * familiarity['recording_limit']:.0f} % and more than chance makes. A fault that was among those"
-        " recordings already is familiar."
+        f"It compares recordings with {familiarity['windows']} windows of those it was adapted to. About"
+        f" {100 * familiarity['false_alarms']:.0f} % of windows like them are called unfamiliar by chance; a recording"
+        f" is, where more than {100 * familiarity['recording_limit']:.0f} % of its windows are, and more than chance"
+        " makes. A fault that was among those recordings is familiar."
     )
 
 
 def _listed(values: Any, nothing: str, indent: str = "") -> str:
     """Nested values as a Markdown list."""
-    if not values:
-        return nothing
-    if not isinstance(values, Mapping):
-        return f"{indent}- {values}"
     lines = []
-    for name, value in values.items():
+    for name, value in (values if isinstance(values, Mapping) else {}).items():
         if isinstance(value, Mapping) and value:
             lines.append(f"{indent}- {name}:\n{_listed(value, nothing, indent + '  ')}")
-        elif isinstance(value, list | tuple):
-            lines.append(f"{indent}- {name}: {', '.join(map(str, value))}")
         else:
-            shown = "none" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-            lines.append(f"{indent}- {name}: {shown}")
-    return "\n".join(lines)
+            parts = value if isinstance(value, list | tuple) else [value]
+            words = (
+                "none" if part is None else f"{part:.4g}" if isinstance(part, float) else f"{part}" for part in parts
+            )
+            lines.append(f"{indent}- {name}: {', '.join(words)}")
+    return "\n".join(lines) or nothing
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from bearcat.data.bearing import Bearing
 from bearcat.data.datasets.folder import MANIFEST, Folder, FolderEntry, folder_entries, speed_in_name
 from bearcat.data.isolated import open_stream as open_stream  # so that all one needs to predict comes from here
-from bearcat.data.neighbours import CLIPPED, MEASURED, Portrait, portrait
 from bearcat.data.recording import Floats, Integers, Recording, RecordingInfo, rate_ratio, spectral_shape
 from bearcat.data.signals import BLOCK
 from bearcat.data.stream import FORMATS, Stream
+from bearcat.data.survey import CLIPPED, MEASURED, Portrait, portrait
 from bearcat.deploy.metadata import Predictor
 from bearcat.diagnosis.physics import PhysicsAnalysis, PhysicsWitness
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis
@@ -48,6 +48,20 @@ class WindowPredictions:
     starts: Integers  # (window,) the sample at which each begins
     log_probabilities: NDArray[Any]  # (window, class) calibrated
     unfamiliar: Booleans | None  # (window,) unlike anything the model was adapted to; None: the model does not know
+
+    @property
+    def confidence(self) -> NDArray[np.float64]:
+        """(window,) of the likeliest class."""
+        return np.asarray(np.minimum(np.exp(self.log_probabilities.max(axis=1).astype(np.float64)), 1.0))
+
+    def rows(self, classes: Sequence[str], rate: float | None) -> Iterator[dict[str, Any]]:
+        """A line for each window in plain values; `rate` is the model's."""
+        best, unfamiliar = self.log_probabilities.argmax(axis=1), self.unfamiliar
+        for number, (start, confidence) in enumerate(zip(self.starts.tolist(), self.confidence.tolist(), strict=True)):
+            yield {
+                "start": start, "seconds": None if rate is None else start / rate, "class": classes[best[number]],
+                "confidence": confidence, "familiar": None if unfamiliar is None else not bool(unfamiliar[number]),
+            }  # fmt: skip
 
 
 def open_model(path: Path) -> Predictor:
@@ -102,8 +116,8 @@ def find_recordings(
     usual = None if model is None else model.channel
 
     @cache
-    def listed(root: Path) -> list[FolderEntry]:
-        return folder_entries(Folder(root).catalogue()) if (root / MANIFEST).is_file() else []
+    def listed(root: Path, only: frozenset[Path] | None = None) -> list[FolderEntry]:
+        return folder_entries(Folder(root).catalogue(only)) if (root / MANIFEST).is_file() else []
 
     def as_listed(entry: FolderEntry) -> FoundRecording:
         return FoundRecording(partial(_read, entry, channel or usual), entry.origin, entry.row.rpm, entry.row.bearing)
@@ -112,9 +126,10 @@ def find_recordings(
         if entries := listed(path.parent if path.name == MANIFEST else path):
             yield from map(as_listed, entries)
             continue
-        for file in find_files([path]):
-            place = file.resolve()
-            above = [entry for folder in place.parents[:MANIFEST_ABOVE] for entry in listed(folder)]
+        places = {file: file.resolve() for file in find_files([path])}
+        for file, place in places.items():
+            only = frozenset(places.values())
+            above = [entry for folder in place.parents[:MANIFEST_ABOVE] for entry in listed(folder, only)]
             if entries := [entry for entry in above if entry.row.path.resolve() == place]:
                 yield from map(as_listed, entries)
             else:  # a domain may be called after its speed

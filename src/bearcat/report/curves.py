@@ -1,6 +1,8 @@
 """Figures of lines: scores, pseudo-labels, temperature and thresholds over epochs, accuracy against coverage.
 
-Each function takes results and returns a figure, or None where the runs have nothing for it to draw.
+Each function takes results and returns a figure, or None where the runs have nothing for it to draw. Averages over
+tasks take the task × seed cells that every method finished, so that no method is shown on easier tasks than another;
+bands are one standard deviation over seeds.
 
 >>> score_curves(results).write(Path("figures"))
 """
@@ -8,6 +10,7 @@ Each function takes results and returns a figure, or None where the runs have no
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +18,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.report import drawing
-from bearcat.report.drawing import NARROW, WIDE, MeanCurve, ReportFigure, averaged_over, by_method, complete_cells
 from bearcat.report.results import Floats, Result, ordered_methods, ordered_tasks
+from bearcat.report.typeset import (
+    NARROW,
+    WIDE,
+    ReportFigure,
+    empty_figure,
+    house_style,
+    legend_columns,
+    shortened,
+    styles,
+)
 
 SCORES = {"accuracy": "accuracy", "ece": "ECE"}
 PHASES = " Dotted lines: where alignment (T_DA), pseudo-labels (T_PL) and calibration (T_cal) begin."
@@ -94,7 +105,7 @@ def threshold_curves(results: Sequence[Result]) -> ReportFigure | None:
     for method in ordered_methods(kept):
         runs = [run for run in kept if run.cell.method == method]
         values = {name: [run.curves.get(f"threshold:{name}", np.array([])) for run in runs] for name in classes}
-        curves = {name: drawing.mean_and_spread(several) for name, several in values.items()}
+        curves = {name: mean_and_spread(several) for name, several in values.items()}
         panels.append(Panel(curves, runs, "" if panels else "threshold", method))
     caption = (
         "How confident the teacher must be for its label to count, class by class,"
@@ -123,22 +134,22 @@ def coverage_curves(results: Sequence[Result]) -> ReportFigure | None:
     return figure
 
 
-@drawing.house_style()
+@house_style()
 def _line_figure(
     name: str, title: str, caption: str, panels: Sequence[Panel], lines: Sequence[str], x: Floats | None = None
 ) -> ReportFigure | None:
     """The panels, three in a row at most, and a legend; `lines` are all names that may occur, in their order."""
     from matplotlib.lines import Line2D
 
-    style_of = drawing.styles(lines)
+    style_of = styles(lines)
     drawn = [line for line in style_of if any(line in panel.curves for panel in panels)]
     if not drawn:
         return None
     rows, columns = math.ceil(len(panels) / 3), min(3, len(panels))
     width, height = NARROW + 1 if columns == 1 else WIDE, 2.4 if columns < 3 else 1.75
-    names = [drawing.shortened(line, 40) for line in drawn]
-    fitting = drawing.legend_columns(names, width)
-    figure = drawing.empty_figure(width, rows * height + 0.25 + 0.14 * math.ceil(len(drawn) / fitting))
+    names = [shortened(line, 40) for line in drawn]
+    fitting = legend_columns(names, width)
+    figure = empty_figure(width, rows * height + 0.25 + 0.14 * math.ceil(len(drawn) / fitting))
     axes = figure.subplots(rows, columns, squeeze=False, sharey=bool(panels[0].title)).flat
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
@@ -182,6 +193,63 @@ def _draw_panel(axis: Any, panel: Panel, style_of: Mapping[str, Any], x: Floats 
     elif panel.label == "temperature" and axis.get_ylim()[1] > 20:
         axis.set_yscale("log")
         axis.yaxis.set_major_formatter("{x:g}")
+
+
+@dataclass(frozen=True, eq=False)
+class MeanCurve:
+    """Mean over tasks and seeds, and the standard deviation over seeds (nan for one)."""
+
+    mean: Floats
+    spread: Floats
+
+    @property
+    def last(self) -> float:
+        """The last finite value of the mean."""
+        return float(self.mean[np.isfinite(self.mean)][-1])
+
+
+def complete_cells(results: Sequence[Result]) -> list[Result]:
+    """The runs of those task × seed cells that every method finished; all runs where there is no such cell."""
+    methods = {result.cell.method for result in results}
+    finished: dict[tuple[str, int], set[str]] = {}
+    for result in results:
+        finished.setdefault((result.cell.task, result.cell.seed), set()).add(result.cell.method)
+    return [result for result in results if finished[result.cell.task, result.cell.seed] == methods] or list(results)
+
+
+def by_method(results: Sequence[Result], values_of: Callable[[Result], Floats | None]) -> dict[str, MeanCurve]:
+    """For each method the curve of its runs: the mean over tasks for each seed, then mean and spread over seeds."""
+    found: dict[str, MeanCurve] = {}
+    for method in ordered_methods(results):
+        seeds: dict[int, list[Floats]] = {}
+        for result in results:
+            values = values_of(result) if result.cell.method == method else None
+            if values is not None and np.isfinite(values).any():
+                seeds.setdefault(result.cell.seed, []).append(values)
+        if seeds:
+            found[method] = mean_and_spread([mean_and_spread(tasks).mean for tasks in seeds.values()])
+    return found
+
+
+def mean_and_spread(curves: Sequence[Floats]) -> MeanCurve:
+    """Mean and standard deviation (n − 1) of curves, which may end early or have holes."""
+    stack = np.full((len(curves), max((curve.size for curve in curves), default=0)), np.nan)
+    for row, curve in zip(stack, curves, strict=True):
+        row[: curve.size] = np.where(np.isfinite(curve), curve, np.nan)
+    with warnings.catch_warnings():  # of columns with no or one number, which are nan
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return MeanCurve(np.nanmean(stack, axis=0), np.nanstd(stack, axis=0, ddof=1))
+
+
+def averaged_over(results: Sequence[Result]) -> str:
+    """What a mean curve is a mean of."""
+    tasks, seeds = ordered_tasks(results), {result.cell.seed for result in results}
+    over = f"average of {len(tasks)} tasks" if len(tasks) > 1 else f"task {tasks[0]}"
+    spread = f"mean ± standard deviation over {len(seeds)} seeds" if len(seeds) > 1 else "one seed"
+    cells = {(result.cell.task, result.cell.seed) for result in results}
+    uneven = len({result.cell for result in results}) < len(ordered_methods(results)) * len(cells)
+    remark = "; methods differ in the tasks and seeds they finished, so lines do not compare" if uneven else ""
+    return f"{over}, {spread}{remark}"
 
 
 def accuracy_at_coverage(confidence: Floats, right: NDArray[np.bool_], share: Floats) -> Floats:

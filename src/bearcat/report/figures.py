@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bearcat.record import RecordedBins, Reliability
-from bearcat.report.drawing import (
+from bearcat.report.results import Floats, Result, ordered_methods, ordered_names, ordered_tasks
+from bearcat.report.stats import ALPHA, Comparison, target_scores
+from bearcat.report.typeset import (
     NARROW,
     PALETTE,
     WIDE,
     ReportFigure,
+    count,
     empty_figure,
     house_style,
     legend_columns,
     shortened,
     styles,
 )
-from bearcat.report.results import Floats, Result, ordered_methods, ordered_names, ordered_tasks
-from bearcat.report.stats import ALPHA, Comparison, target_scores
-from bearcat.report.wording import count
 from bearcat.storage import write_atomically
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from bearcat.data.recording import Recording, Windows, cut, envelope_spectrum, s
 from bearcat.diagnosis.evidence import DECIBELS, FAULTS, MULTIPLES
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError
-from bearcat.report.drawing import PALETTE, WIDE, ReportFigure, empty_figure, house_style, shortened
+from bearcat.report.typeset import PALETTE, WIDE, ReportFigure, empty_figure, house_style, shortened
 from bearcat.settings import to_text
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from scipy import stats
 
 from bearcat.errors import InputError, suggest
 from bearcat.report.results import Floats, Result
-from bearcat.report.wording import count
+from bearcat.report.typeset import count
 
 ALPHA = 0.05
 # Scores are fractions computed in float32; two that differ by less than this differ by rounding alone. Without it
@@ -162,6 +162,11 @@ def compare(results: Sequence[Result], metric: str, over: str = "cells") -> Comp
         best=best,
         equivalent=tuple(name for name in ordered[1:] if best and frozenset((best, name)) not in different),
     )
+
+
+def comparisons(results: Sequence[Result]) -> dict[str, Comparison]:
+    """By every score; nothing where there are no results."""
+    return {metric: compare(results, metric) for metric in HIGHER_IS_BETTER} if results else {}
 
 
 def target_scores(results: Sequence[Result], metric: str) -> dict[tuple[str, str, int], float]:

@@ -34,8 +34,7 @@ from bearcat.report import stats
 from bearcat.report.caveats import incomplete, troubles
 from bearcat.report.results import Missing, Result, numbered, ordered_methods, ordered_tasks
 from bearcat.report.stats import ALPHA, Comparison, Spread
-from bearcat.report.typeset import NOTHING, Table, TableEntry, number_entry, percent_entry
-from bearcat.report.wording import count
+from bearcat.report.typeset import NOTHING, Table, TableEntry, count, number_entry, percent_entry
 
 TITLES = {
     "accuracy": "Accuracy on the target",
@@ -73,14 +72,18 @@ SOURCES: tuple[tuple[str, str, Mapping[str, str], str], ...] = (
 )
 
 
-def result_tables(results: Sequence[Result], missing: Sequence[Missing], decimals: int = 1) -> list[Table]:
+def result_tables(
+    results: Sequence[Result], missing: Sequence[Missing], decimals: int = 1,
+    compared: Mapping[str, Comparison] | None = None,
+) -> list[Table]:  # fmt: skip
     """Scores per task, rankings and tests, ablations and published figures; of one dataset and input.
 
-    Percentages have so many decimals; the paper prints two.
+    Percentages have so many decimals; the paper prints two. `compared` are the results' statistics, if known already.
     """
     if not results:
         return []
-    group, tables = _Group(tuple(results), tuple(missing), decimals), []
+    group = _Group(tuple(results), tuple(missing), compared or stats.comparisons(results), decimals)
+    tables = []
     for metric, comparison in group.comparisons.items():
         if comparison.methods or metric == "accuracy":
             tables.append(_score_table(group, comparison))
@@ -117,7 +120,8 @@ class _Group:
 
     results: tuple[Result, ...]
     missing: tuple[Missing, ...]
-    decimals: int = 1
+    comparisons: Mapping[str, Comparison]
+    decimals: int
 
     def percent(self, fraction: float | None, sign: str = "") -> TableEntry:
         return percent_entry(fraction, f"{{:{sign}.{self.decimals}f}}")
@@ -135,10 +139,6 @@ class _Group:
     @cached_property
     def tasks(self) -> tuple[str, ...]:
         return ordered_tasks((*self.results, *self.missing))
-
-    @cached_property
-    def comparisons(self) -> dict[str, Comparison]:
-        return {metric: stats.compare(self.results, metric) for metric in stats.HIGHER_IS_BETTER}
 
     @cached_property
     def headings(self) -> dict[str, str]:

@@ -1,4 +1,9 @@
-"""Tables as Markdown, LaTeX (booktabs) and CSV. Other modules decide what a table says.
+"""How a report looks: tables as Markdown, LaTeX (booktabs) and CSV, the style of figures, and a page of HTML.
+
+Other modules decide what is said. A page is one file: style, script and figures are inside, it can be read without its
+script, and whatever comes from users' data (names of classes, domains, methods) goes through the template's escaping.
+Colours are Okabe and Ito's; dashes and markers repeat them for grey print. Text is at least seven points at the sizes
+of a journal's column (3.5 inches) or page (7).
 
 >>> row = (TableEntry("DANN"), TableEntry("81.2", 81.23))
 >>> print(markdown(Table("scores", "Scores", "One run.", ("Method", "Score"), (row,))))
@@ -6,17 +11,49 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
 import math
 import re
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from bearcat.errors import InputError
 from bearcat.storage import write_atomically
 
+DRAWN_AS_VECTORS = 60_000  # bytes of SVG; a larger figure goes into the page as a PNG of few colours, which is smaller
+COLOURS_KEPT = 96
+WIDE, NARROW = 7.0, 3.5  # inches: a page and a column in print
+RESOLUTION = 200  # dots an inch of the PNG
+
+# Okabe and Ito's colours; black as a grey on which hatches show, yellow darkened for white paper. Seven dashes against
+# eight colours repeat after 56 names.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666", "#B8A800")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)), (0, (8, 2)), (0, (3, 2)), "-")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
+# Fonts that know Chinese, Japanese and Korean signs: people name classes in their own language.
+WIDER_FONTS = (
+    "Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "Microsoft YaHei", "SimHei", "PingFang SC",
+    "Hiragino Sans GB", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei", "Arial Unicode MS",
+)  # fmt: skip
+SETTINGS: dict[Any, Any] = {
+    "font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7,
+    "legend.fontsize": 7, "legend.frameon": False, "legend.handlelength": 2.8, "axes.titlelocation": "left",
+    "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.7, "axes.edgecolor": "#444444",
+    "xtick.color": "#444444", "ytick.color": "#444444", "xtick.labelcolor": "black", "ytick.labelcolor": "black",
+    "xtick.major.width": 0.7, "ytick.major.width": 0.7, "xtick.major.size": 2.5, "ytick.major.size": 2.5,
+    "grid.color": "#dddddd", "grid.linewidth": 0.5, "lines.linewidth": 1.3, "hatch.linewidth": 0.45,
+    "lines.markersize": 4, "svg.hashsalt": "bearcat", "svg.fonttype": "path",
+    "text.parse_math": False,  # a class may be called $x
+    "text.usetex": False,
+}  # fmt: skip
 NOTHING = "–"
 
 
@@ -148,3 +185,197 @@ _LATEX = str.maketrans(
         **{sign: f"$\\{name}$" for sign, name in GREEK.items()},
     }
 )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class ReportFigure:
+    """A drawing and its caption."""
+
+    name: str  # of its files
+    title: str
+    caption: str
+    drawing: Any
+
+    @cached_property
+    def _laid_out(self) -> Any:
+        """The drawing with its layout settled, so that each format need not find it again."""
+        self.drawing.get_layout_engine().execute(self.drawing)
+        self.drawing.set_layout_engine("none")
+        self.drawing.set_dpi(RESOLUTION)
+        return self.drawing
+
+    def render(self, kind: str) -> bytes:
+        """The figure as "png" or "svg"; the same results give the same bytes."""
+        content = io.BytesIO()
+        with house_style():
+            from matplotlib.backends.backend_agg import FigureCanvasAgg
+            from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+            # Figure.savefig would draw everything once more for each format before it draws.
+            canvas: Any = (FigureCanvasAgg if kind == "png" else FigureCanvasSVG)(self._laid_out)
+            if kind == "png":
+                canvas.print_png(content, metadata={"Software": None})
+            else:
+                canvas.print_svg(content, metadata={"Date": None, "Creator": None})
+        return content.getvalue()
+
+    def write(self, folder: Path) -> tuple[bytes, bytes]:
+        """Writes NAME.png and NAME.svg and returns their contents."""
+        png, svg = self.render("png"), self.render("svg")
+        write_atomically(folder / f"{file_name(self.name)}.png", png)
+        write_atomically(folder / f"{file_name(self.name)}.svg", svg)
+        return png, svg
+
+
+def count(number: int, what: str, several: str | None = None) -> str:
+    """ "1 run", "2 runs"."""
+    return f"{number} {what if number == 1 else several or what + 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def file_name(text: str) -> str:
+    """Letters, digits and a few signs that every file system takes; an asterisk is spelt out."""
+    return re.sub(r"[^\w.+=-]+", "-", text.replace("*", "star")).strip("-.") or "unnamed"
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """The style of all our figures, whatever the user's own settings of matplotlib are."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise InputError("figures need an extra; pip install 'bearcat[report]'") from error
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(SETTINGS | {"font.family": ["DejaVu Sans", *_wider_fonts()]})
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a box is drawn; no reason to stop
+        yield
+
+
+@cache
+def _wider_fonts() -> tuple[str, ...]:
+    from matplotlib import font_manager
+
+    installed = set(font_manager.get_font_names())
+    return tuple(name for name in WIDER_FONTS if name in installed)
+
+
+def empty_figure(width: float, height: float) -> Any:
+    """A figure that can be drawn without a screen; inside `house_style`, which says what to install."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    drawing = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(drawing)
+    return drawing
+
+
+def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """How the lines of each name are drawn in every figure of a report, by its place among the names."""
+    keys = {"color": PALETTE, "linestyle": DASHES, "marker": MARKERS}
+    return {
+        name: {key: values[place % len(values)] for key, values in keys.items()} | {"markersize": 3}
+        for place, name in enumerate(names)
+    }
+
+
+def shortened(text: str, most: int = 26) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def legend_columns(names: Sequence[str], width: float) -> int:
+    """How many columns of a legend fit below a figure of so many inches; a letter takes some four points."""
+    return max(1, min(len(names), int(72 * width / (4.4 * max(map(len, names)) + 34))))
+
+
+@dataclass(frozen=True)
+class Caveat:
+    """A sentence, and the runs, tasks or settings it is about."""
+
+    kind: str  # a word or two, for the eye
+    text: str
+    items: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PageFigure:
+    """A figure in the page."""
+
+    title: str
+    caption: str
+    source: str  # a data: address
+    width: int  # CSS pixels
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading with what stands under it, in this order."""
+
+    title: str
+    sentences: tuple[str, ...] = ()
+    caveats: tuple[Caveat, ...] = ()
+    tables: tuple[Table, ...] = ()
+    figures: tuple[PageFigure, ...] = ()
+    folded: tuple[Table, ...] = ()  # tables behind a click
+    decision: str = ""  # stands first, in larger letters
+
+    @property
+    def anchor(self) -> str:
+        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-") or "section"
+
+
+@dataclass(frozen=True)
+class ReportPage:
+    title: str
+    subtitle: str
+    numbers: tuple[tuple[str, str, str], ...]  # what, how much, and a remark
+    sections: tuple[Section, ...] = ()
+
+
+def in_page(figure: ReportFigure, folder: Path | None = None) -> PageFigure:
+    """A figure for the page; its files too, where a folder is given."""
+    png, svg = (None, figure.render("svg")) if folder is None else figure.write(folder)
+    if len(svg) <= DRAWN_AS_VECTORS:
+        kind, content = "svg+xml", svg
+    else:
+        kind, content = "png", _fewer_colours(png or figure.render("png"))
+    address = f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"
+    return PageFigure(figure.title, figure.caption, address, round(figure.drawing.get_figwidth() * 118))
+
+
+def _fewer_colours(png: bytes) -> bytes:
+    """A third of the size; matplotlib brings Pillow along."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(png)) as image:
+        few = image.convert("RGB").quantize(COLOURS_KEPT, dither=Image.Dither.NONE)
+    smaller = io.BytesIO()
+    few.save(smaller, "PNG", optimize=True)
+    return smaller.getvalue()
+
+
+def templates() -> Any:
+    """The template engine, with escaping on; an error that says what to install, before anything is drawn."""
+    try:
+        import jinja2
+    except ImportError as error:
+        raise InputError("reports need an extra; pip install 'bearcat[report]'") from error
+    strict = jinja2.StrictUndefined
+    environment = jinja2.Environment(autoescape=True, undefined=strict, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["tied"] = lambda text: text.replace(" %", "\N{NO-BREAK SPACE}%")  # no line begins with a sign
+    return environment
+
+
+def write_page(path: Path, page: ReportPage, environment: Any) -> Path:
+    """Writes the page, whole or not at all."""
+    files = resources.files("bearcat.report")
+    parts = {name: (files / f"page.{name}").read_text(encoding="utf-8") for name in ("html", "css", "js")}
+    text = environment.from_string(parts["html"]).render(page=page, style=parts["css"], script=parts["js"])
+    try:
+        write_atomically(path, text.encode())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error}); choose another folder") from error
+    return path

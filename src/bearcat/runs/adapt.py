@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bearcat.data import Entry
 from bearcat.data.datasets.folder import FolderEntry
-from bearcat.data.recording import healthy_class
+from bearcat.data.recording import Recording, healthy_class
 from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.diagnosis.physics import PhysicsEvidence, PhysicsWitness
 from bearcat.diagnosis.recording import Diagnoses
@@ -105,7 +105,7 @@ def adapt(plan: Plan, out: Path, bar: Bar = lambda *_: nullcontext(), track: str
         record, beside = _train(plan, spec, out, bar, track, keep)
     named = {other: beside[other] for other in sorted(beside)}
     if drawable() and not (out / "report.html").exists():
-        from bearcat.report.run_page import write_run_page
+        from bearcat.report.pages import write_run_page
 
         write_run_page(out)
     (out / CHECKPOINT).unlink(missing_ok=True)
@@ -118,7 +118,11 @@ def _train(
 ) -> tuple[Record, dict[str, Record]]:
     """Trains the run and those beside it, decides, and writes the folders; the run's own record last."""
     library, physics = plan.library, dict[str, PhysicsEvidence | None]()
-    library.observe(spec, lambda recording: physics.setdefault(recording.origin, look(recording)))
+
+    def observe(recording: Recording) -> None:
+        physics[recording.origin] = look(recording)
+
+    library.observe(spec, observe)
     with bar(spec.recipe_name, spec.recipe.schedule.epochs) as progress:
         checkpoint = out / CHECKPOINT
         (own,) = train_stack([spec], [out], plan.device, progress, checkpoint, library=library, track=track, keep=keep)
@@ -166,7 +170,7 @@ def _train(
 
 def decided_model(model: Model, decision: Decision) -> Model:
     """The model with this decision in what it says of itself."""
-    return replace(model, metadata={**model.metadata, "decision": decision.to_dict()})
+    return replace(model, metadata={**model.metadata, "decision": asdict(decision)})
 
 
 def _with_diagnoses(evidence: ModelEvidence, diagnoses: Diagnoses, classes: tuple[str, ...]) -> ModelEvidence:
@@ -197,7 +201,7 @@ def _may_be_known(entry: Entry) -> bool:
     return not isinstance(entry, FolderEntry) or (entry.row.bearing is not None and entry.row.rpm is not None)
 
 
-def look(recording: Any) -> PhysicsEvidence | None:
+def look(recording: Recording) -> PhysicsEvidence | None:
     """What physics says of a recording; None where its speed varies, or anything it needs is not known."""
     if recording.speed is not None:
         return None

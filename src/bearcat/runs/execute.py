@@ -1,7 +1,7 @@
 """Runs the cells of a grid that have no result yet.
 
-An executor (executors.py) says where: together in this process, in several processes, or on a cluster. A process
-that works on a run holds its lock, so any number of executions can share a store. A run that raises is marked as
+An executor (executors.py) says where: together in this process, or on a cluster. A process that
+works on a run holds its lock, so any number of executions can share a store. A run that raises is marked as
 failed and the rest goes on; a full disk stops everything, and the store stays as it was.
 
 >>> execute(Execution(store, specs), Stack(torch.device("cpu")))
@@ -12,19 +12,17 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from io import FileIO
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
 from bearcat.errors import InputError
-from bearcat.report.wording import count
+from bearcat.report.typeset import count
 from bearcat.runs.run import run_stack
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.runs.store import CHECKPOINT, FAILURE, Store, outdated
@@ -61,7 +59,7 @@ class Execution:
     limit_seconds: float | None = None  # after which it stops at the next checkpoint
     checkpoint_seconds: float = 20.0  # how much work a killed process loses
     library: Library = field(default_factory=Library)
-    track: str | None = None  # the tracker of each run (track.py)
+    track: str | None = None  # the tracker of each run (record.py)
     started: float = field(default_factory=time.monotonic)
 
     @cached_property
@@ -245,54 +243,6 @@ def _progress(specs: Sequence[RunSpec], checkpoint: Path, execution: Execution) 
             written[:] = [stamp]
 
     return progress
-
-
-def hand_out(
-    specs: Sequence[RunSpec],
-    execution: Execution,
-    room: Callable[[], float],
-    start: Callable[[RunSpec], Any],
-    ended: Callable[[Mapping[Any, RunSpec]], Iterator[tuple[Any, str | None]]],
-    stop: Callable[[Any], None],
-    attempts: int,
-) -> None:
-    """Lets workers, which are processes or machines, settle each of these runs that no other process has.
-
-    `room` says how many runs can be handed out at once; `start` hands one out and returns a task; `ended` waits a while
-    and yields the tasks that ended, with the reason if the worker was lost; `stop` ends a task. A run whose worker
-    is lost is handed out again, and goes on from its checkpoint if the worker sees the store.
-    """
-    store, waiting, losses = execution.store, deque(specs), Counter[str]()
-    tasks: dict[Any, RunSpec] = {}
-    locks: dict[str, FileIO] = {}
-    try:
-        while waiting or tasks:
-            if execution.late:
-                waiting.clear()  # those at work stop at their next checkpoint
-            while waiting and len(tasks) < room():
-                spec = waiting.popleft()
-                lock = locks.get(spec.identity) or store.lock(spec.identity)
-                if lock is not None:
-                    locks[spec.identity] = lock
-                    if not store.settled(spec.identity):
-                        tasks[start(spec)] = spec
-            for task, loss in ended(tasks):
-                spec = tasks.pop(task)
-                if loss is not None:
-                    losses[spec.identity] += 1
-                    if losses[spec.identity] < attempts:
-                        execution.listener.message(f"a worker was lost ({loss}); its run is tried again")
-                        waiting.appendleft(spec)
-                        continue
-                    execution.fail(spec, f"its worker was lost {attempts} times ({loss})")
-                locks.pop(spec.identity).close()
-    finally:
-        for task in tasks:
-            stop(task)
-        for lock in locks.values():
-            lock.close()
-    if execution.late:
-        raise TimeUp
 
 
 def error_sentence(error: BaseException) -> str:

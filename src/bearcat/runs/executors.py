@@ -1,27 +1,22 @@
-"""Where the runs of a grid are trained. All three executors write the same records for the same cells.
+"""Where the runs of a grid are trained. Both executors write the same records for the same cells.
 
-`Stack` trains runs of equal shape together in this process; `Local` trains them one by one in several processes;
-`Cluster` hands them to Ray, which needs bearcat and the recordings at the same path on all machines, and the store on
-the driver's alone (docs/benchmark.md).
+`Stack` trains runs of equal shape together in this process; `Cluster` hands them to Ray, which needs bearcat and the
+recordings at the same path on all machines, and the store on the driver's alone (docs/benchmark.md).
 
->>> execute(Execution(store, specs), Local(torch.device("cpu"), jobs=2))
+>>> execute(Execution(store, specs), Stack(torch.device("cpu")))
 """
 
 from __future__ import annotations
 
 import math
-import multiprocessing
 import os
-import signal
 import socket
 import tempfile
-import threading
-from collections import deque
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from multiprocessing.connection import wait
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +29,7 @@ from bearcat.errors import InputError
 from bearcat.methods.recipe import Recipe
 from bearcat.models.encoders import ENCODERS, find_encoder
 from bearcat.record import CURVES, PREDICTIONS, RECORD, SPEC
-from bearcat.runs.execute import Execution, Listener, TimeUp, complete, disk_sentence, error_sentence, hand_out
+from bearcat.runs.execute import Execution, Listener, TimeUp, complete, error_sentence
 from bearcat.runs.spec import RunSpec
 from bearcat.runs.store import CHECKPOINT, Store, open_store
 from bearcat.settings import find_name
@@ -45,6 +40,7 @@ TABLES: dict[str, dict[str, Any]] = {"input": INPUTS, "encoder": ENCODERS, "cali
 # Runs in a stack at most, however much memory there is: their results come when the last is finished.
 LARGEST = {"cpu": 8, "cuda": 60}
 FILES = (SPEC, PREDICTIONS, CURVES, RECORD)  # of a finished run; the record last
+ATTEMPTS = 4  # of a run whose worker is lost each time
 
 
 @dataclass(frozen=True)
@@ -121,79 +117,6 @@ def free_memory(device: torch.device) -> int:
 
 
 @dataclass(frozen=True)
-class Local:
-    """Runs one by one in each of several processes."""
-
-    device: torch.device
-    jobs: int
-
-    def run(self, specs: Sequence[RunSpec], execution: Execution) -> None:
-        # Processes are forked from one that has imported torch and never used it, so its threads hold no locks.
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([__name__, "torch._dynamo"])  # which torch.optim would import, two seconds a run
-        processes: dict[Any, Any] = {}  # by our end of the pipe through which each reports
-
-        def start(spec: RunSpec) -> Any:
-            ours, theirs = context.Pipe()
-            settings = (execution.seconds_left, execution.checkpoint_seconds, execution.track)
-            words = (theirs, spec, self.device, self.jobs > 1, execution.store, *settings)
-            processes[ours] = context.Process(target=_train_in_process, args=words, daemon=True)
-            processes[ours].start()
-            theirs.close()
-            return ours
-
-        def ended(tasks: Mapping[Any, RunSpec]) -> Iterator[tuple[Any, str | None]]:
-            pipe: Any
-            for pipe in wait(list(tasks)):
-                try:
-                    name, *values = pipe.recv()
-                except (EOFError, ConnectionResetError):
-                    processes[pipe].join()
-                    code = processes[pipe].exitcode
-                    stop(pipe)
-                    yield pipe, None if code == 0 else signal.Signals(-code).name if code < 0 else f"status {code}"
-                    continue
-                if name == "disk":
-                    raise InputError(*values)
-                getattr(execution.listener, name)(*values)
-
-        def stop(pipe: Any) -> None:
-            process = processes.pop(pipe)
-            process.terminate()
-            process.join()
-            pipe.close()
-
-        hand_out(specs, execution, lambda: self.jobs, start, ended, stop, attempts=2)
-
-
-def _train_in_process(
-    pipe: Any, spec: RunSpec, device: torch.device, one_thread: bool, store: Store, seconds_left: float | None,
-    checkpoint_seconds: float, track: str | None,
-) -> None:  # fmt: skip
-    """The work of a process: one run, which ends early if the parent ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
-    if one_thread:
-        torch.set_num_threads(1)
-
-    def send(*message: Any) -> None:
-        try:
-            pipe.send(message)
-        except OSError:
-            os._exit(1)  # the parent is gone; an error raised here would be taken for the run's own
-
-    listener = Listener(*(partial(send, name) for name in ("settled", "epoch", "message")))
-    execution = Execution(store, [spec], listener, seconds_left, checkpoint_seconds, track=track)
-    try:
-        with suppress(TimeUp):
-            complete([spec], device, execution)
-    except (OSError, InputError) as error:
-        send("disk", disk_sentence(error, store) or error_sentence(error))
-
-
-@dataclass(frozen=True)
 class Cluster:
     """Where Ray is. `device` is "auto", "cpu" or "cuda"; with cuda, or auto where the cluster has them, a GPU a run."""
 
@@ -209,7 +132,10 @@ class Cluster:
             ray.shutdown()
 
     def drive(self, ray: Any, specs: Sequence[RunSpec], execution: Execution) -> None:
-        """Hands out the runs and writes what comes back."""
+        """Hands out the runs and writes what comes back.
+
+        A run whose worker is lost is handed out again, and goes on from its checkpoint if the worker sees the store.
+        """
         store, errors = execution.store, ray.exceptions
         gpus = ray.cluster_resources().get("GPU", 0)
         if self.device == "cuda" and not gpus:
@@ -221,39 +147,60 @@ class Cluster:
                 errors.ObjectLostError)  # fmt: skip
         place = (str(store.path.resolve()), store.identity())
 
-        def room() -> float:
-            """Twice what can be trained now, so that no worker waits for the driver; a cluster may grow."""
-            return 2 * max(1.0, float(ray.cluster_resources().get("GPU" if device == "cuda" else "CPU", 1)))
+        def collected(task: Any, spec: RunSpec) -> str | None:
+            """Keeps what a worker returned; the reason where the worker was lost."""
+            try:
+                found = ray.get(task)
+                if isinstance(found, str):
+                    execution.fail(spec, found)
+                elif found is not None:
+                    for name in FILES:
+                        write_atomically(store.folder(spec.identity) / name, found[name])
+                    execution.listener.settled(spec.identity, True)
+                if found is not None:
+                    store.drop_stack([spec.identity])
+            except lost as error:
+                return type(error).__name__
+            except errors.RayError as error:
+                execution.fail(spec, error_sentence(error))
+            return None
 
-        def start(spec: RunSpec) -> Any:
-            return remote.remote(
-                spec, rows_of(spec), device, place, execution.seconds_left, execution.checkpoint_seconds
-            )
-
-        def ended(tasks: Mapping[Any, RunSpec]) -> Iterator[tuple[Any, str | None]]:
-            for task in ray.wait(list(tasks), timeout=1.0)[0] if tasks else ():
-                loss, spec = None, tasks[task]
-                try:
-                    found = ray.get(task)
-                    if isinstance(found, str):
-                        execution.fail(spec, found)
-                    elif found is not None:
-                        for name in FILES:
-                            write_atomically(store.folder(spec.identity) / name, found[name])
-                        execution.listener.settled(spec.identity, True)
-                    if found is not None:
-                        store.drop_stack([spec.identity])
-                except lost as error:
-                    loss = type(error).__name__
-                except errors.RayError as error:
-                    execution.fail(spec, error_sentence(error))
-                yield task, loss
-
-        def stop(task: Any) -> None:
-            with suppress(errors.RayError):
-                ray.cancel(task, force=True)
-
-        hand_out(specs, execution, room, start, ended, stop, attempts=4)
+        waiting, losses = deque(specs), Counter[str]()
+        tasks: dict[Any, RunSpec] = {}
+        locks: dict[str, FileIO] = {}
+        try:
+            while waiting or tasks:
+                if execution.late:
+                    waiting.clear()  # those at work stop at their next checkpoint
+                # Twice what can be trained now, so that no worker waits for the driver; a cluster may grow.
+                room = 2 * max(1.0, float(ray.cluster_resources().get("GPU" if device == "cuda" else "CPU", 1)))
+                while waiting and len(tasks) < room:
+                    spec = waiting.popleft()
+                    lock = locks.get(spec.identity) or store.lock(spec.identity)
+                    if lock is not None:
+                        locks[spec.identity] = lock
+                        if not store.settled(spec.identity):
+                            left, every = execution.seconds_left, execution.checkpoint_seconds
+                            tasks[remote.remote(spec, rows_of(spec), device, place, left, every)] = spec
+                for task in ray.wait(list(tasks), timeout=1.0)[0] if tasks else ():
+                    spec = tasks.pop(task)
+                    loss = collected(task, spec)
+                    losses[spec.identity] += loss is not None
+                    if loss is not None and losses[spec.identity] < ATTEMPTS:
+                        execution.listener.message(f"a worker was lost ({loss}); its run is tried again")
+                        waiting.appendleft(spec)
+                        continue
+                    if loss is not None:
+                        execution.fail(spec, f"its worker was lost {ATTEMPTS} times ({loss})")
+                    locks.pop(spec.identity).close()
+        finally:
+            for task in tasks:
+                with suppress(errors.RayError):
+                    ray.cancel(task, force=True)
+            for lock in locks.values():
+                lock.close()
+        if execution.late:
+            raise TimeUp
 
 
 def rows_of(spec: RunSpec) -> dict[str, tuple[str, Any]]:

@@ -39,9 +39,8 @@ from bearcat.diagnosis.recording import Diagnosis
 from bearcat.models.networks import select_run
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
 from bearcat.report.figures import write_reliability
-from bearcat.runs.record import Evaluation, claim, log_probabilities_text, make_record, write_predictions
+from bearcat.runs.record import Evaluation, claim, log_probabilities_text, make_record, tracked, write_predictions
 from bearcat.runs.spec import Library, RunSpec
-from bearcat.runs.track import tracked
 from bearcat.storage import digest_json, write_atomically
 from bearcat.training.batches import padded_stack
 from bearcat.training.estimates import RunEvidence, estimate_runs, unknown_recordings
@@ -274,9 +273,7 @@ def _number(value: Tensor) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def diagnose_target(
-    model: Model, windows: Windows, unknown: Sequence[str] = ()
-) -> tuple[Model, list[Diagnosis]]:
+def diagnose_target(model: Model, windows: Windows, unknown: Sequence[str] = ()) -> tuple[Model, list[Diagnosis]]:
     """The diagnosis of each recording of the target, of windows that are evenly spaced where there are many.
 
     The model that is returned with them is familiar with these recordings, but for those of an `unknown` class.
@@ -323,7 +320,7 @@ def _model(
         "recipe": spec.recipe_name, "task": str(spec.task), "seed": spec.seed, "versions": dict(record.versions),
         "data": {"name": spec.data} | {name: getattr(record.data, name) for name in sizes},
         "scores": {domain: found for domain, found in evaluation.scores.items() if found is not None},
-        "limits": list(record.warnings), "decision": record.decision.to_dict(),
+        "limits": list(record.warnings), "decision": asdict(record.decision),
         "pooled_recordings": len(set(recordings.tolist())),
     }  # fmt: skip
     spread = _log(evaluation.target)

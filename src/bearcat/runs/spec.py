@@ -19,9 +19,9 @@ from typing import Any
 
 from bearcat.calibration import find_calibrator
 from bearcat.data import Catalogue, Dataset, Preparation, Windows, cache_folder, join
-from bearcat.data.cache import cached_windows, fingerprint, metadata
 from bearcat.data.choose import Choice, suited_input
 from bearcat.data.inputs import find_input
+from bearcat.data.prepare import cached_windows, fingerprint, metadata
 from bearcat.data.recording import Recording
 from bearcat.data.tasks import Mix, Split, SplitTask, Task, mixed_task, split_task
 from bearcat.errors import InputError
@@ -122,9 +122,9 @@ class Library:
         self._windows: dict[tuple[Dataset, str, Preparation], Windows] = {}
         self._splits: dict[Any, SplitTask] = {}
         self._evidence: dict[Any, RunEvidence] = {}
-        self._observers: dict[tuple[Dataset, str], Callable[[Recording], object]] = {}
+        self._observers: dict[tuple[Dataset, str], Callable[[Recording], None]] = {}
 
-    def observe(self, spec: RunSpec, look: Callable[[Recording], object]) -> None:
+    def observe(self, spec: RunSpec, look: Callable[[Recording], None]) -> None:
         """Shows every recording of the run's target to `look` while it is decoded for its windows."""
         self._observers[spec.dataset, spec.task.target] = look
 

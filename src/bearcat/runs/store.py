@@ -33,7 +33,7 @@ from pathlib import Path
 from bearcat.errors import InputError
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
 from bearcat.report.results import Missing, Result
-from bearcat.report.wording import count
+from bearcat.report.typeset import count
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.storage import digest_json, read_json, write_atomically
 from bearcat.training.loop import RESULT_VERSION

@@ -22,12 +22,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bearcat.data.bearing import Bearing, find_bearing
-from bearcat.data.catalogue import About, Catalogue, Dataset, Entry, Problem
-from bearcat.data.files import checked_root, inside
+from bearcat.data.catalogue import About, Catalogue, Dataset, Entry, Problem, checked_root, inside
 from bearcat.data.isolated import read_arrays
 from bearcat.data.recording import Recording
-from bearcat.data.signals import Samples, reading
-from bearcat.data.tables import load_pyarrow
+from bearcat.data.signals import Samples, library, reading
 from bearcat.errors import InputError, suggest
 
 TABLE, SIGNALS = "metadata.parquet", "signals"
@@ -164,13 +162,14 @@ def _group(path: Path, changed: int, group: int) -> list[Samples]:  # noqa: ARG0
 
 def table_values(path: str, origin: str) -> tuple[dict[str, Any], dict[str, Samples]]:
     """The rows of a table as plain values (the form that bearcat.data.isolated.read_arrays wants)."""
-    rows = load_pyarrow(origin).parquet.read_table(path).to_pylist()
+    rows = library("pyarrow.parquet", "formats", origin).read_table(path).to_pylist()
     plain = (str, int, float, bool)
     return {"rows": [{k: v if isinstance(v, plain) else str(v) for k, v in row.items()} for row in rows]}, {}
 
 
 def group_values(path: str, origin: str, group: str) -> tuple[dict[str, Any], dict[str, Samples]]:
     """All samples of a group of rows one after the other, and where each signal ends."""
-    column = load_pyarrow(origin).parquet.ParquetFile(path).read_row_group(int(group), columns=["signal"]).column(0)
+    file = library("pyarrow.parquet", "formats", origin).ParquetFile(path)
+    column = file.read_row_group(int(group), columns=["signal"]).column(0)
     signals = [np.asarray(part.values.to_numpy(zero_copy_only=False)) for part in column]
     return {}, {"values": np.concatenate(signals), "ends": np.cumsum([signal.size for signal in signals])}

@@ -16,29 +16,36 @@ import csv
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
 from bearcat.data.bearing import find_bearing
-from bearcat.data.catalogue import About, Catalogue, Dataset, Entry, Problem
-from bearcat.data.files import checked_root, inside
+from bearcat.data.catalogue import (
+    KEPT_BYTES,
+    About,
+    Catalogue,
+    Dataset,
+    Entry,
+    Problem,
+    checked_root,
+    content_digest,
+    grouped,
+    inside,
+)
 from bearcat.data.isolated import read_signals
 from bearcat.data.recording import Floats, Recording, RecordingInfo, stretch
 from bearcat.data.signals import Samples, Signals, reading
 from bearcat.data.stream import FORMATS
 from bearcat.errors import InputError, suggest
-from bearcat.storage import digest_file
 
 MANIFEST = "manifest.csv"
 EMPTY = "a folder without recordings"
 COLUMNS = ("path", "domain", "label", "rate", "channel", "start", "stop", "rpm", "bearing", "machine", "sensor")
-KEPT_BYTES = 2**29  # of decoded files that wait to be read again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,22 +76,22 @@ class FileReader:
 
     def __init__(self, rows: Sequence[ManifestRow]) -> None:
         self._room = KEPT_BYTES
-        self._kept: dict[Path, tuple[int, Signals]] = {}  # with the time of the file's last change
-        self._unread: dict[Path, set[str]] = defaultdict(set)  # the origins of the recordings of each file
-        for row in rows:
-            self._unread[row.path].add(row.origin)
+        self._kept: dict[Path, tuple[int, int, Signals]] = {}  # with the time of the file's last change, and its bytes
+        unread = grouped(rows, lambda row: row.path)
+        self._unread = {path: {row.origin for row in same} for path, same in unread.items()}
 
     def signals(self, row: ManifestRow) -> Signals:
         """All channels of the whole file."""
         with reading(row.origin, "a file"):
             changed = row.path.stat().st_mtime_ns
         if row.path in self._kept and self._kept[row.path][0] == changed:
-            return replace(self._kept[row.path][1], origin=row.origin)
+            return replace(self._kept[row.path][-1], origin=row.origin)
         self._forget(row.path)
         signals = read_signals(row.path, row.origin)
-        if _size(signals) <= self._room:
-            self._kept[row.path] = changed, signals
-            self._room -= _size(signals)
+        size = sum(samples.nbytes for samples in signals.channels.values())
+        if size <= self._room:
+            self._kept[row.path] = changed, size, signals
+            self._room -= size
         return signals
 
     def release(self, row: ManifestRow) -> None:
@@ -94,12 +101,7 @@ class FileReader:
             self._forget(row.path)
 
     def _forget(self, path: Path) -> None:
-        if path in self._kept:
-            self._room += _size(self._kept.pop(path)[1])
-
-
-def _size(signals: Signals) -> int:
-    return sum(samples.nbytes for samples in signals.channels.values())
+        self._room += self._kept.pop(path, (0, 0))[1]
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ def _entry(row: ManifestRow, reader: FileReader) -> FolderEntry:
         speed = None if row.rpm_channel is None else _speed(row, channels)
         found = (found if row.channel else replace(found, channels=channels)).of_one_rate(row.channel)
         parts = {name: row.part(samples) for name, samples in found.channels.items()}
-        return Signals(row.origin, parts, row.rate or found.rate, speed)
+        return Signals(row.origin, parts, dict.fromkeys(parts, row.rate or found.rate), speed)
 
     def read() -> Recording:
         found = signals()
@@ -141,10 +143,8 @@ def _speed(row: ManifestRow, channels: dict[str, Samples]) -> Floats:
     It may have been sampled at another rate than the longest channel, over the same time.
     """
     if row.rpm_channel not in channels:
-        raise InputError(
-            f"{row.origin}: the speed '{row.rpm_channel}' is neither a number nor a channel of this file"
-            f"{suggest(str(row.rpm_channel), channels)}", "rpm"
-        )  # fmt: skip
+        wrong = f"the speed '{row.rpm_channel}' is neither a number nor a channel of this file"
+        raise InputError(f"{row.origin}: {wrong}{suggest(str(row.rpm_channel), channels)}", "rpm")
     samples = np.asarray(channels.pop(row.rpm_channel), dtype=np.float32)
     longest = max((len(other) for other in channels.values()), default=samples.size)
     return row.part(samples if samples.size == longest else stretch(samples, longest))
@@ -176,20 +176,23 @@ class Folder(Dataset):
     about: ClassVar[About] = About("your own recordings: ROOT/<domain>/<label>/file, or ROOT/manifest.csv", "yours")
 
     def __post_init__(self) -> None:
-        with suppress(ValueError, TypeError):
-            object.__setattr__(self, "rpm", float(self.rpm))  # type: ignore[arg-type]
+        object.__setattr__(self, "rpm", self.rpm if _float(self.rpm) is None else _float(self.rpm))
         if isinstance(self.rpm, float) and not 0 < self.rpm < math.inf:
             raise InputError(f"the speed must be a positive number of rpm, not {self.rpm:g}", "rpm")
         if self.bearing is not None:
             find_bearing(self.bearing)
 
-    def catalogue(self) -> Catalogue:
+    def catalogue(self, only: Collection[Path] | None = None) -> Catalogue:
+        """What the folder holds; `only`: of a manifest, the recordings in these files (resolved paths) alone."""
         root, notes, problems = checked_root(self.root), list[str](), list[Problem]()
         with_manifest = (root / MANIFEST).exists() and not self.folders
-        rows = _read_manifest(root, problems) if with_manifest else _read_tree(root, problems, notes, self.folders)
+        if with_manifest:
+            rows = _read_manifest(root, problems, only)
+        else:
+            rows = _read_tree(root, problems, notes, self.folders)
         duplicates = _find_duplicates(rows)
         problems += duplicates.values()
-        if not rows and not problems:
+        if not rows and not problems and only is None:
             raise InputError(
                 f"{root}: holds no recordings; put files into {root}/<domain>/<label>/ (or <domain>/ without a label),"
                 f" or list them in {root}/{MANIFEST}"
@@ -254,7 +257,7 @@ def _read_tree(root: Path, problems: list[Problem], notes: list[str], folders: S
     return rows
 
 
-def _read_manifest(root: Path, problems: list[Problem]) -> list[ManifestRow]:
+def _read_manifest(root: Path, problems: list[Problem], only: Collection[Path] | None) -> list[ManifestRow]:
     """A row for each row of the manifest; a wrong header is an error, a wrong row becomes a problem."""
     with reading(MANIFEST, "a table"):
         table = list(csv.DictReader((root / MANIFEST).read_text(encoding="utf-8-sig").splitlines()))
@@ -269,6 +272,8 @@ def _read_manifest(root: Path, problems: list[Problem]) -> list[ManifestRow]:
     rows = []
     for number, cells in enumerate(table, start=2):
         texts = {column: (text or "").strip() or None for column, text in cells.items()}
+        if only is not None and (root / (texts["path"] or "")).resolve() not in only:
+            continue
         try:
             rows.append(_read_row(root, texts))
         except InputError as error:
@@ -289,7 +294,7 @@ def _read_row(root: Path, texts: dict[str, str | None]) -> ManifestRow:
     start, stop = _number(texts, "start", whole=True) or 0, _number(texts, "stop", whole=True)
     if stop is not None and stop <= start:
         raise InputError(f"'stop' ({stop:g}) must be greater than 'start' ({start:g})")
-    rpm = _number(texts, "rpm") if _is_number(speed) else None
+    rpm = None if _float(speed) is None else _number(texts, "rpm")
     if rpm == 0:
         raise InputError("'rpm' must be above 0; leave it empty where the speed is not known")
     said = {column: texts.get(column) for column in ("channel", "label", "machine", "sensor")}
@@ -303,22 +308,18 @@ def _read_row(root: Path, texts: dict[str, str | None]) -> ManifestRow:
     )  # fmt: skip
 
 
-def _is_number(text: str | None) -> bool:
-    try:
-        float(text or "")
-    except ValueError:
-        return False
-    return True
+def _float(text: str | float | None) -> float | None:
+    with suppress(ValueError, TypeError):
+        return float(text)  # type: ignore[arg-type]
+    return None
 
 
 def _number(texts: dict[str, str | None], column: str, whole: bool = False) -> float | None:
     text = texts.get(column)
     if text is None:
         return None
-    try:
-        value = float(text)
-    except ValueError as error:
-        raise InputError(f"'{column}' must be a number, not '{text}'") from error
+    if (value := _float(text)) is None:
+        raise InputError(f"'{column}' must be a number, not '{text}'")
     if not 0 <= value < math.inf:
         raise InputError(f"'{column}' must be finite and not negative, but is {text}")
     if whole and not value.is_integer():
@@ -332,13 +333,13 @@ def _find_duplicates(rows: Sequence[ManifestRow]) -> dict[int, Problem]:
     The same file twice, the same content under two names, parts that overlap. Contents are compared where sizes agree.
     """
     by_size: dict[int, list[Path]] = defaultdict(list)
+    content: dict[Path, str] = {}
     for path in dict.fromkeys(row.path for row in rows):
         with suppress(OSError):  # a file that cannot be read is reported by its reader
             by_size[path.stat().st_size].append(path)
-    content: dict[Path, str] = {}
-    for path in chain(*(paths for paths in by_size.values() if len(paths) > 1)):
+    for path in [path for paths in by_size.values() if len(paths) > 1 for path in paths]:
         with suppress(OSError):
-            content[path] = digest_file(path)
+            content[path] = content_digest(path)
     problems: dict[int, Problem] = {}
     earlier: dict[tuple[str, str | None], list[ManifestRow]] = defaultdict(list)
     for number, row in enumerate(rows):
@@ -350,3 +351,19 @@ def _find_duplicates(rows: Sequence[ManifestRow]) -> dict[int, Problem]:
                 break
         same_content.append(row)
     return problems
+
+
+def write_folder(catalogue: Catalogue, root: Path) -> int:
+    """Writes recordings that are computed as wav files below the folder, with a manifest; how many."""
+    from scipy.io import wavfile
+
+    rows = []
+    for entry in catalogue.entries:
+        recording, path = entry.read(), Path(entry.domain) / f"{'-'.join(entry.origin.split('/')[2:])}.wav"
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        wavfile.write(root / path, round(recording.rate or 1), recording.signal)
+        bearing = "" if recording.bearing is None else str(recording.bearing)
+        rows.append((path.as_posix(), entry.domain, entry.label, recording.rpm, bearing))
+    with (root / MANIFEST).open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("path", "domain", "label", "rpm", "bearing"), *rows])
+    return len(rows)

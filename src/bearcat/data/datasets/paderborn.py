@@ -18,10 +18,9 @@ from typing import ClassVar
 import numpy as np
 
 from bearcat.data.archives import is_archive, members, read_member
-from bearcat.data.arrays import read_mat
 from bearcat.data.bearing import BEARINGS
-from bearcat.data.catalogue import About, Catalogue, Download, Entry, Problem
-from bearcat.data.files import checked_root, found_files, grouped
+from bearcat.data.catalogue import About, Catalogue, Download, Entry, Problem, checked_root, found_files, grouped
+from bearcat.data.formats import read_mat
 from bearcat.data.isolated import Arrays, read_arrays
 from bearcat.data.recording import Recording
 from bearcat.data.signals import reading

@@ -1,1 +1,211 @@
-"""`bearcat serve`: a model behind HTTP, and a page to drop recordings on (docs/serve.md)."""
+"""`bearcat serve`: a model behind HTTP, and a page to drop recordings on (docs/serve.md).
+
+Here are the model, the socket, the signals; and connections, which cannot keep others out. uvicorn gives a client any
+time for the head of a request, reads what is left of a refused body for ever, and accepts connections until the process
+has no file left to open. Here a connection without a request is closed after a while, the one that has waited longest
+goes when there are too many, and a refused body is read for two seconds more, so that its sender can see why.
+
+>>> serve(Path("out/model"), Address(port=8000), Limits())         # until SIGTERM or Ctrl-C
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from bearcat.deploy.export import OnnxModel, export_onnx, load_onnx
+from bearcat.deploy.metadata import Predictor
+from bearcat.diagnosis.recording import AlarmRule
+from bearcat.errors import InputError
+
+try:
+    import h11
+    import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    from bearcat.deploy.serve.answer import Served
+    from bearcat.deploy.serve.app import Limits as Limits  # so that all one needs to serve comes from here
+    from bearcat.deploy.serve.app import make_app
+except ImportError as error:
+    raise InputError("serving needs an extra; pip install 'bearcat[serve]'") from error
+
+GRACE = 5  # seconds beyond a request's own time, after which a shutdown no longer waits for it
+BACKLOG = 128  # connections accepted at once, before any is counted
+MOST = 1000  # connections; each takes a descriptor
+OTHER_FILES = 64  # descriptors for everything but connections and uploads
+HEAD_SECONDS = 10.0  # for the head of a request, also of the second on a connection
+LINGER = 2.0  # seconds in which the rest of a refused body is still read
+
+
+@dataclass(frozen=True)
+class Address:
+    host: str = "127.0.0.1"
+    port: int = 8000  # 0: any that is free
+
+    @property
+    def loopback(self) -> bool:
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host.lower() == "localhost"
+
+
+def serve(
+    path: Path, address: Address, limits: Limits, token: str | None = None, alarms: Sequence[str] | None = None,
+    say: Callable[[str], None] = print, warn: Callable[[Predictor], None] = lambda _: None,
+) -> None:  # fmt: skip
+    """Serves the model until SIGTERM or SIGINT; then finishes what was accepted, and returns.
+
+    `say` is called with the address once the server listens, `warn` with the model before that.
+    """
+    if token is not None and (not token or not token.isascii() or not token.isprintable() or token != token.strip()):
+        raise InputError("--token: must be printable ASCII letters and signs, without blanks at its ends")
+    model = open_served(path)
+    warn(model)
+    app = make_app(Served(model, AlarmRule.of(model.classes, alarms)), limits, token, address.loopback)
+    protocol = bounded_protocol(most_connections(limits.concurrency), min(HEAD_SECONDS, limits.timeout))
+    config = uvicorn.Config(
+        app, http=protocol, ws="none", loop="asyncio", lifespan="on", log_level="warning", access_log=False,
+        server_header=False, proxy_headers=False, timeout_graceful_shutdown=int(limits.timeout) + GRACE,
+        backlog=BACKLOG,
+    )  # fmt: skip
+    for name in ("uvicorn.error", "asyncio"):
+        logging.getLogger(name).addFilter(OncePerMinute())
+    with listening(address) as listener:
+        host, port = listener.getsockname()[:2]
+        server = _Announced(config)
+        server.announce = partial(say, f"http://{f'[{host}]' if ':' in host else host}:{port}")
+
+        def asked_to_stop(*_: object) -> None:
+            """Before uvicorn has its own handlers, and after its shutdown, when it raises the signal again."""
+            if not server.started:
+                raise SystemExit(0)
+
+        signals = (signal.SIGTERM, signal.SIGINT)
+        handlers = [signal.signal(number, asked_to_stop) for number in signals]
+        try:
+            server.run(sockets=[listener])
+        finally:
+            for number, handler in zip(signals, handlers, strict=True):
+                signal.signal(number, handler)
+
+
+class _Announced(uvicorn.Server):
+    """Says where it listens once a signal would stop it in order."""
+
+    announce: Callable[[], None]
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self.announce()
+
+
+def open_served(path: Path) -> OnnxModel:
+    """The model in onnxruntime, one core a call, for several calls run at once; a folder is exported first."""
+    if path.suffix.lower() == ".onnx":
+        return load_onnx(path, threads=1)
+    from bearcat.deploy.model import load_model
+
+    with tempfile.TemporaryDirectory(prefix="bearcat-") as folder:
+        return load_onnx(export_onnx(load_model(path), Path(folder) / "model.onnx"), threads=1)
+
+
+def listening(address: Address) -> socket.socket:
+    """A socket that listens; one sentence where it cannot be had."""
+    if not 0 <= address.port <= 65535:
+        raise InputError(f"--port: must lie between 0 and 65535, not at {address.port}")
+    try:
+        family, *_, place = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
+        listener = socket.create_server(place[:2], family=family, backlog=2048)
+        # asyncio does this only for sockets it knows to be TCP; without it, answers wait 40 ms for an acknowledgement.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        raise InputError(
+            f"--host {address.host} --port {address.port}: cannot be listened on ({reason}); choose another"
+        ) from error
+
+
+def most_connections(uploads: int) -> int:
+    """How many connections leave enough descriptors for so many uploads; the limit is raised where that is allowed."""
+    try:
+        import resource
+    except ImportError:  # Windows, whose limit is higher
+        return MOST
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    others = OTHER_FILES + 2 * uploads + 3 * BACKLOG
+    wanted = MOST + others
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return MOST if soft == resource.RLIM_INFINITY else max(min(MOST, soft - others), 16)
+
+
+def bounded_protocol(most: int, seconds: float) -> type[H11Protocol]:
+    """uvicorn's protocol with at most so many connections, each with so many seconds for the head of a request."""
+    waiting: dict[H11Protocol, None] = {}  # connections without a request, the oldest first
+
+    class BoundedProtocol(H11Protocol):
+        timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._wait(seconds)
+            if len(self.connections) > most:
+                next(iter(waiting)).transport.abort()  # a new one may be honest
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_waiting()
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._stop_waiting()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self.cycle.response_complete:  # else the next request has begun
+                self._wait(seconds if self.conn.their_state is not h11.SEND_BODY else LINGER)
+
+        def _wait(self, seconds: float) -> None:
+            self._stop_waiting()
+            waiting[self] = None
+            self.timer = self.loop.call_later(seconds, self.transport.close)
+
+        def _stop_waiting(self) -> None:
+            waiting.pop(self, None)
+            if self.timer is not None:
+                self.timer.cancel()
+
+    return BoundedProtocol
+
+
+class OncePerMinute(logging.Filter):
+    """Lets one line of a kind through each minute: a log that anyone can fill is as bad as none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: dict[tuple[str, str, str], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = (record.name, record.getMessage().partition("\n")[0][:60], str(record.exc_info and record.exc_info[0]))
+        now = time.monotonic()
+        if now - self.last.get(kind, -60.0) < 60:
+            return False
+        if len(self.last) > 1000:
+            self.last.clear()
+        self.last[kind] = now
+        return True

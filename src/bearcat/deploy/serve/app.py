@@ -9,15 +9,18 @@ Uploaded recordings are raw bodies (application/octet-stream, the name in the ad
 go from the socket into a private temporary file as they come, `curl --data-binary` and fetch() send them as they are,
 and web pages of other origins cannot, because browsers ask before they send such bodies.
 
->>> app = make_app(Served(load_onnx(Path("model.onnx")), {"inner"}), Limits(), token=None)
+>>> app = make_app(Served(model, AlarmRule.of(model.classes)), Limits(), token=None)
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import hmac
 import ipaddress
 import os
+import re
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
@@ -25,6 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib.resources import files
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
@@ -44,11 +48,9 @@ from bearcat.data.isolated import Readers
 from bearcat.data.signals import TooLargeError
 from bearcat.data.stream import UPLOADS
 from bearcat.deploy.serve.answer import (
-    GEOMETRY,
     Answer,
     Deadline,
     GivenWindows,
-    ModelDescription,
     PredictQuery,
     Served,
     answer_file,
@@ -56,7 +58,6 @@ from bearcat.deploy.serve.answer import (
     describe_model,
     field_error,
 )
-from bearcat.deploy.serve.pages import CLOSED, HtmlPage, docs_page, main_page
 from bearcat.errors import InputError
 
 MOST_JSON = 2**24  # bytes; numbers as text become Python objects before they are an array
@@ -65,7 +66,8 @@ READERS = 2  # child processes that read risky formats; each may take twice what
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)  # seconds
 NOT_A_NAME = "must be a plain file name, without / or \\"  # pydantic would show the regular expression
 OPEN_PATHS = {"/health", "/"}  # without a token: the page holds nothing, and what it asks for carries the token
-PATHS = {"/", "/predict", "/model", "/health", "/metrics", "/docs", "/openapi.json"}
+PATHS = {"/", "/predict", "/model", "/health", "/metrics", "/openapi.json"}
+CLOSED = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 HEADERS = {
     "Content-Security-Policy": CLOSED,
     "X-Content-Type-Options": "nosniff",
@@ -74,7 +76,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-ABOUT = "Diagnoses recordings of bearings: send one, or windows of it, and read class, confidence and doubts."
+ABOUT = "Diagnoses recordings of bearings: send one, or windows of it, and read the decision and what it rests on."
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second line for each counter, which is not needed
 
@@ -101,29 +103,29 @@ class Refusal(BaseModel):
     field: str | None = Field(None, description="The parameter or field it is about.")
 
 
-class Health(BaseModel):
-    status: str
-
-
 class Metrics:
     """Counters of this server alone; their names get the ending _total."""
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        self.registry = CollectorRegistry()
+        counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
         self.requests = counter("bearcat_requests", "Requests answered, by path and status.", ["path", "status"])
-        self.recordings = counter(
-            "bearcat_recordings", "Recordings, or sets of windows, diagnosed, by class.", ["class"]
-        )
+        self.recordings = counter("bearcat_recordings", "Recordings, or sets of windows, by class.", ["class"])
+        self.decisions = counter("bearcat_decisions", "The same, by decision.", ["decision"])
         self.windows = counter("bearcat_windows", "Windows diagnosed.")
-        self.alarms = counter("bearcat_alarms", "Recordings that were an alarm.")
         self.unfamiliar = counter("bearcat_unfamiliar", "Recordings unfamiliar to the model.")
         self.seconds = Histogram(
             "bearcat_request_seconds", "Seconds from a request's head to its answer.", ["path"],
-            buckets=BOUNDS, registry=registry,
+            buckets=BOUNDS, registry=self.registry,
         )  # fmt: skip
         self.in_flight = gauge("bearcat_requests_in_flight", "Requests being answered.")
         self.accepted = gauge("bearcat_predictions_in_flight", "Recordings being received, waiting or computed.")
+
+    def count(self, answer: Answer) -> None:
+        self.recordings.labels(**{"class": answer.label}).inc()
+        self.decisions.labels(decision=answer.decision).inc()
+        self.windows.inc(answer.windows)
+        self.unfamiliar.inc(answer.familiar is False)
 
 
 class UnsupportedBodyError(Exception):
@@ -180,10 +182,7 @@ class PredictionService:
             del job
         if isinstance(answer, Response):
             return answer
-        self.metrics.recordings.labels(**{"class": answer.label}).inc()
-        self.metrics.windows.inc(answer.windows)
-        self.metrics.alarms.inc(answer.alarm)
-        self.metrics.unfamiliar.inc(answer.familiar is False)
+        self.metrics.count(answer)
         return Response(answer.model_dump_json(by_alias=True), media_type="application/json")
 
     def _worked(self, work: Callable[[], Answer], query: PredictQuery) -> Answer | Response:
@@ -202,8 +201,7 @@ class PredictionService:
         if isinstance(error, TooLargeError):
             return _refuse(413, str(error), error.field or "file")
         if isinstance(error, InputError):
-            field = {"rpm": "speed_rpm", "bearing": "balls"}.get(error.field or "", error.field)
-            return _refuse(422, str(error), field or ("file" if query.filename else "body"))
+            return _refuse(422, str(error), error.field or ("file" if query.filename else "body"))
         if isinstance(error, ClientDisconnect):
             return _refuse(499, "the client went away")
         if isinstance(error, UnsupportedBodyError):
@@ -223,7 +221,7 @@ class PredictionService:
         """The body, checked as far as can be without reading it, and what is to be done with it."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json":
-            for name in query.model_fields_set - {"by", "speed_rpm", *GEOMETRY}:
+            for name in query.model_fields_set - {"by", "rpm", "bearing"}:
                 raise field_error(name, "is for uploaded recordings; leave it out of the address of windows")
             content = bytearray()
             async for chunk in self._bounded(request, min(self.limits.max_bytes, MOST_JSON)):
@@ -365,6 +363,18 @@ PREDICT_BODY = {
 }
 
 
+def page_and_policy() -> tuple[str, str]:
+    """page.html, which loads nothing, and its policy: style and script are allowed by their hashes and nothing else."""
+    text = files("bearcat.deploy.serve").joinpath("page.html").read_text(encoding="utf-8")
+
+    def digest(tag: str) -> str:
+        (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+    sources = f"style-src {digest('style')}; script-src {digest('script')}"
+    return text, f"{CLOSED}; connect-src 'self'; img-src data:; {sources}"
+
+
 def make_app(served: Served, limits: Limits, token: str | None, loopback: bool = True) -> ASGIApp:
     """The whole application, with its middleware."""
     metrics = Metrics()
@@ -381,14 +391,14 @@ def make_app(served: Served, limits: Limits, token: str | None, loopback: bool =
         return await service.answer(request, query)
 
     @app.get("/model", responses=ACCESS, response_description="The model.")
-    async def model() -> ModelDescription:
-        """What the model takes and distinguishes, and what this server accepts."""
+    async def model() -> dict[str, Any]:
+        """What the model takes and distinguishes, what to do with it, and what this server accepts."""
         return description
 
     @app.get("/health", responses={403: REFUSALS[403]}, response_description="It is there.")
-    async def health() -> Health:
+    async def health() -> dict[str, str]:
         """Whether the server is there; needs no token."""
-        return Health(status="ok")
+        return {"status": "ok"}
 
     lines: Responses = {200: {"content": {"text/plain": {}}, "description": "Lines of text."}}
 
@@ -397,16 +407,11 @@ def make_app(served: Served, limits: Limits, token: str | None, loopback: bool =
         """Counts and times for Prometheus."""
         return Response(generate_latest(metrics.registry), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    def show(page: HtmlPage) -> Response:
-        return HTMLResponse(page.text, headers={"Content-Security-Policy": page.policy})
+    text, policy = page_and_policy()
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        return show(main_page())
-
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
-        return show(docs_page(app.openapi()))
+        return HTMLResponse(text, headers={"Content-Security-Policy": policy})
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
@@ -419,8 +424,8 @@ def make_app(served: Served, limits: Limits, token: str | None, loopback: bool =
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
         reason = {
-            404: "there is nothing at this address; /docs lists what there is",
-            405: f"this address does not take {request.method}; /docs says what it takes",
+            404: "there is nothing at this address; /openapi.json lists what there is",
+            405: f"this address does not take {request.method}; /openapi.json says what it takes",
         }.get(error.status_code, error.detail)
         return _refuse(error.status_code, reason, headers=dict(error.headers or {}))
 

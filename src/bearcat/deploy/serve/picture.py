@@ -2,19 +2,20 @@
 
 Waveform: the lowest and highest sample of so many parts. Spectrum and envelope spectrum: root mean square over
 segments of about two seconds that overlap by half, fine enough to tell fault frequencies apart; then the highest of
-neighbouring bins, so that no line is lost. Marks: shaft and fault frequencies with their multiples, and how far the
-envelope spectrum rises there above its surroundings.
+neighbouring bins, so that no line is lost. Marks: shaft and fault frequencies with their multiples, and how many dB the
+envelope spectrum rises there above its background.
 
 >>> picture = RecordingPicture(rate=12_000.0)
->>> diagnosis = diagnose_stream(model, replace(stream, blocks=picture.observe(stream.blocks)))
+>>> pooled = pool_stream(model, replace(stream, blocks=picture.observe(stream.blocks)))
 >>> picture.to_dict(marks_of(BEARINGS["6205"], speed_rpm=1797))
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
 from bearcat.data.recording import Floats, envelope_spectrum, spectrum
+from bearcat.diagnosis.evidence import DECIBELS, REACH
 
 POINTS = 800  # of a curve, at most (twice as many parts of a waveform)
 DETAIL = 1200  # samples drawn one by one
@@ -32,13 +34,14 @@ SEGMENTS = 64  # averaged at most: about a minute
 ENVELOPE_RANGE = 500.0  # hertz shown of an envelope spectrum, where no fault frequencies are marked
 MULTIPLES = {"shaft": 1, "FTF": 1, "BSF": 2, "BPFO": 3, "BPFI": 3}  # of which lines are looked for
 NEAR = 0.02  # bearings slip: a line lies within this share of its frequency
+FEWEST = 20  # bins on either side of a line that make its background
 
 Doubles = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A frequency to mark: its name (shaft, FTF, BPFO, BPFI, BSF), which multiple of it, and where it lies."""
+    """A frequency to mark: shaft, FTF, BPFO, BPFI or BSF, which multiple of it, and where it lies."""
 
     name: str
     multiple: int
@@ -58,11 +61,12 @@ def marks_of(bearing: Bearing | None, speed_rpm: float) -> list[Mark]:
 class Folded:
     """A growing number of rows, of which at most 2 · `most` are kept: when there are more, neighbours are joined.
 
-    `join` makes (row, column) of (row, neighbour, column); a kept row stands for `each` of those that were added.
+    `join` is np.add or np.maximum; a kept row stands for `each` of those that were added.
     """
 
-    def __init__(self, columns: int, join: Callable[[Doubles], Doubles], most: int = POINTS) -> None:
-        self.columns, self.join, self.most, self.each = columns, join, most, 1
+    def __init__(self, columns: int, join: np.ufunc, most: int = POINTS) -> None:
+        self.columns, self.most, self.each = columns, most, 1
+        self._join = partial(join.reduce, axis=1)  # (row, neighbour, column) → (row, column)
         self._rows = self._rest = np.empty((0, columns))
 
     def add(self, rows: NDArray[Any]) -> None:
@@ -70,28 +74,17 @@ class Folded:
         while True:
             full = min(len(held) // self.each, 2 * self.most - len(self._rows))
             parts = held[: full * self.each].reshape(full, self.each, self.columns)
-            self._rows = np.concatenate([self._rows, self.join(parts)])
+            self._rows = np.concatenate([self._rows, self._join(parts)])
             held = held[full * self.each :]
             if len(self._rows) < 2 * self.most:
                 break
-            self._rows = self.join(self._rows.reshape(self.most, 2, self.columns))
+            self._rows = self._join(self._rows.reshape(self.most, 2, self.columns))
             self.each *= 2
         self._rest = held.copy()
 
     def rows(self) -> Doubles:
         """What is kept; the last row may stand for fewer than `each`."""
-        return np.concatenate([self._rows, self.join(self._rest[None])]) if len(self._rest) else self._rows
-
-
-def extremes(parts: Doubles) -> Doubles:
-    """(row, neighbour, (low, high)) → (row, (low, high))."""
-    return np.stack([parts[..., 0].min(axis=1), parts[..., 1].max(axis=1)], axis=1)
-
-
-def sums(parts: Doubles) -> Doubles:
-    """(row, neighbour, column) → (row, column)."""
-    total: Doubles = parts.sum(axis=1)
-    return total
+        return np.concatenate([self._rows, self._join(self._rest[None])]) if len(self._rest) else self._rows
 
 
 class RecordingPicture:
@@ -102,7 +95,7 @@ class RecordingPicture:
         wanted = UNKNOWN if rate is None else 2 ** math.ceil(math.log2(max(SECONDS * rate, 64)))
         self.length = min(wanted, LONGEST)
         self.samples = 0
-        self._waveform = Folded(2, extremes)
+        self._waveform = Folded(2, np.maximum)  # of the lowest sample, negated, and the highest
         self._detail = self._held = np.empty(0, dtype=np.float32)
         self._squares: Doubles | None = None  # (spectrum and envelope, bin)
         self._segments = 0
@@ -113,13 +106,12 @@ class RecordingPicture:
             self._add(block)
             yield block
 
-    def to_dict(self, marks: Iterable[Mark] = ()) -> dict[str, Any]:
-        """The curves in plain lists and numbers."""
+    def to_dict(self, marks: Sequence[Mark] = ()) -> dict[str, Any]:
+        """The curves in plain lists and numbers; the first mark is the shaft's."""
         if not self._segments and self._held.size >= 4:
             self._measure(self._held)
-        marks = list(marks)
-        spectra = np.sqrt((self._squares if self._squares is not None else np.zeros((2, 2))) / max(self._segments, 1))
-        bins = spectra.shape[1]
+        power = (self._squares if self._squares is not None else np.zeros((2, 2))) / max(self._segments, 1)
+        bins = power.shape[1]
         step = (1.0 if self.rate is None else self.rate) / (2 * bins)  # spectrum() keeps length // 2 bins
         reach = bins if self.rate is None else min(bins, math.ceil(_envelope_reach(marks) / step))
         low, high = self._waveform.rows().T if self.samples else np.zeros((2, 0))
@@ -129,12 +121,12 @@ class RecordingPicture:
             "rate": self.rate,
             "samples": self.samples,
             "averaged_seconds": None if self.rate is None else averaged / self.rate,
-            "waveform": {"step": self._waveform.each * second, "low": _short(low), "high": _short(high)},
+            "waveform": {"step": self._waveform.each * second, "low": _short(-low), "high": _short(high)},
             "detail": {"step": second, "values": _short(self._detail)},
-            "spectrum": _curve(spectra[0], step),
-            "envelope": _curve(spectra[1, :reach], step),
+            "spectrum": _curve(np.sqrt(power[0]), step),
+            "envelope": _curve(np.sqrt(power[1, :reach]), step),
             "marks": [
-                vars(mark) | {"above": _above(spectra[1], step, mark.hertz)}
+                vars(mark) | {"level": _level(power[1], step, mark.hertz, marks[0].hertz)}
                 for mark in marks
                 if self.rate is not None and mark.hertz < reach * step
             ],
@@ -142,7 +134,7 @@ class RecordingPicture:
 
     def _add(self, block: Floats) -> None:
         self.samples += block.size
-        self._waveform.add(np.stack([block, block], axis=1))
+        self._waveform.add(np.stack([-block, block], axis=1))
         if self._detail.size < DETAIL:
             self._detail = np.concatenate([self._detail, block[: DETAIL - self._detail.size]])
         self._held = np.concatenate([self._held, block]) if self._segments < SEGMENTS else self._held[:0]
@@ -163,7 +155,7 @@ class RecordingPicture:
         self._segments += 1
 
 
-def _envelope_reach(marks: list[Mark]) -> float:
+def _envelope_reach(marks: Sequence[Mark]) -> float:
     """A little past the last mark; further where the shaft's alone is marked."""
     return max([1.15 * mark.hertz for mark in marks] + [100.0]) if len(marks) > 1 else ENVELOPE_RANGE
 
@@ -171,20 +163,21 @@ def _envelope_reach(marks: list[Mark]) -> float:
 def _curve(values: Doubles, step: float) -> dict[str, Any]:
     """At most POINTS values, the highest of `each` neighbours; `start` is the middle of the first of them."""
     each = max(math.ceil(len(values) / POINTS), 1)
-    padded = np.pad(values, (0, -len(values) % each), mode="edge")
-    return {"start": step * (each - 1) / 2, "step": step * each, "values": _short(padded.reshape(-1, each).max(axis=1))}
+    highest = np.pad(values, (0, -len(values) % each), mode="edge").reshape(-1, each).max(axis=1)
+    return {"start": step * (each - 1) / 2, "step": step * each, "values": _short(highest)}
 
 
-def _above(envelope: Doubles, step: float, hertz: float) -> float | None:
-    """The highest value near a frequency over the median of its neighbourhood; None where that is nothing."""
-    near = slice(*_bins(envelope, step, hertz * (1 - NEAR) - step, hertz * (1 + NEAR) + step))
-    around = slice(*_bins(envelope, step, hertz - max(hertz / 2, 20 * step), hertz + max(hertz / 2, 20 * step)))
-    usual = float(np.median(envelope[around])) if envelope[around].size else 0.0
-    return float(f"{envelope[near].max() / usual:.3g}") if usual > 0 and envelope[near].size else None
+def _level(power: Doubles, step: float, hertz: float, shaft: float) -> float | None:
+    """dB of the highest power near a frequency over the median within REACH orders of it, as in the physics check."""
 
+    def within(reach: float) -> Doubles:
+        return power[max(math.floor((hertz - reach) / step), 1) : math.ceil((hertz + reach) / step) + 1]
 
-def _bins(envelope: Doubles, step: float, low: float, high: float) -> tuple[int, int]:
-    return max(math.floor(low / step), 1), min(math.ceil(high / step) + 1, len(envelope))
+    near, around = within(NEAR * hertz + step), within(max(REACH * shaft, FEWEST * step))
+    background = float(np.median(around)) if around.size else 0.0
+    found = float(near.max()) if near.size else 0.0
+    known = all(0 < value < math.inf for value in (found, background))
+    return round(DECIBELS * math.log(found / background), 1) if known else None
 
 
 def _short(values: NDArray[Any]) -> list[float]:
@@ -192,15 +185,15 @@ def _short(values: NDArray[Any]) -> list[float]:
     return [float(f"{value:.4g}") for value in np.nan_to_num(values).tolist()]
 
 
-def timeline(folded: Folded, classes: int, step: float) -> Mapping[str, Any]:
-    """Rows (votes of each class, sum of confidences, unfamiliar windows) → the timeline of windows."""
+def timeline(folded: Folded, classes: int, step: float) -> dict[str, Any]:
+    """Rows (windows of each class, sum of confidences, unfamiliar windows) → the timeline of windows."""
     rows = folded.rows()
-    votes = rows[:, :classes]
-    count = np.maximum(votes.sum(axis=1), 1)
+    windows = rows[:, :classes]
+    count = np.maximum(windows.sum(axis=1), 1)
     return {
         "step": step * folded.each,
         "windows": folded.each,
-        "label": votes.argmax(axis=1).tolist(),
+        "class": windows.argmax(axis=1).tolist(),
         "confidence": _short(rows[:, classes] / count),
         "unfamiliar": _short(rows[:, classes + 1] / count),
     }

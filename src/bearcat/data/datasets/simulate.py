@@ -1,0 +1,466 @@
+"""Simulated bearings: a physical model of a 6203 under four operating conditions, for demos and tests.
+
+It is no evidence about real machines: what works on it may fail on the first real bearing. Balls that cross a defect
+strike the structure, whose damped modes ring, over tones of shaft, motor and gear and coloured noise. Samples are
+accelerations in m/s². docs/simulator.md has the formulas and their sources.
+
+>>> recording = Simulated(seconds=2.0).recording("N15_M07_F10", "outer-3")
+>>> recording.bearing.frequencies(recording.rpm)["BPFO"]
+76.31578947368422
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import sys
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from itertools import product
+from typing import ClassVar
+
+import numpy as np
+import scipy  # its parts are loaded when they are first used, which takes a second
+from numpy.typing import NDArray
+
+from bearcat.data.bearing import Bearing
+from bearcat.data.catalogue import About, Catalogue, Dataset, Entry, find_domain
+from bearcat.data.recording import Recording
+from bearcat.errors import InputError, suggest
+
+Doubles = NDArray[np.float64]
+RESULT_VERSION = 1  # raise it whenever the same settings give other samples; it is part of every entry's identity
+HEALTHY = "healthy"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """An operating condition: shaft speed in rpm, load torque in N m, radial force on the bearing in N."""
+
+    speed: float
+    torque: float
+    force: float
+
+    @property
+    def shaft(self) -> float:
+        return self.speed / 60  # Hz
+
+
+@dataclass(frozen=True)
+class Defect:
+    """One spall: on which part, and its length in mm in the rolling direction."""
+
+    part: str  # "inner", "outer" or "ball"
+    length: float
+
+
+# The four conditions of the Paderborn measurements (Lessmeier et al. 2016), in their order.
+CONDITIONS = {
+    "N15_M07_F10": Condition(1500, 0.7, 1000),
+    "N09_M07_F10": Condition(900, 0.7, 1000),
+    "N15_M01_F10": Condition(1500, 0.1, 1000),
+    "N15_M07_F04": Condition(1500, 0.7, 400),
+}
+REFERENCE = CONDITIONS["N15_M07_F10"]  # every amplitude and the contact resonance are given at this condition
+FAULTS = {"inner": ("inner",), "outer": ("outer",), "both": ("inner", "outer"), "ball": ("ball",)}
+
+LEAST, MOST = math.ulp(0.0), sys.float_info.max
+# The lowest and the highest value of each number, alone or in a list. Numbers that are not named are zero or above.
+LIMITS = (
+    (LEAST, MOST, "measurements rate seconds severities balls ball_diameter pitch_diameter contact_constant"),
+    (LEAST, MOST, "speed_bandwidth entry_width resonances contact_resonance inner_cutoff motor_orders gear_teeth"),
+    (LEAST, MOST, "noise_corner"),
+    (-MOST, MOST, "contact_angle outer_position size_exponent speed_exponent load_exponent contact_exponent"),
+    (-MOST, MOST, "tone_exponent noise_colour noise_speed_exponent noise_force_exponent"),
+    (0.0, 0.1, "speed_fluctuation speed_spread"),
+    (0.0, 0.2, "slip slip_jitter"),
+    (0.0, 0.5, "impact_spread"),
+    (0.0, 1.0, "unloaded idle"),
+    (1e-4, 0.9, "dampings contact_damping"),
+)
+BOUNDS = {name: (lowest, highest) for lowest, highest, names in LIMITS for name in names.split()}
+NAMES = {"conditions": tuple(CONDITIONS), "faults": tuple(FAULTS)}
+# Lists that have a value for each one of another list.
+SAME_LENGTH = {
+    "dampings": "resonances", "resonance_gains": "resonances", "inner_participation": "resonances",
+    "motor_amplitudes": "motor_orders",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Simulated(Dataset):
+    """The simulated dataset; each field is one parameter of the model.
+
+    Values marked "chosen" come from no machine and are only of a plausible size. Recordings are known by these
+    fields in this order (they are in each entry's identity), so that moving one has everything computed anew.
+    """
+
+    # What is generated.
+    seed: int = 0
+    rate: float = 16000.0  # Hz; a quarter of the Paderborn rate, wide enough for the modes below
+    seconds: float = 4.0  # s, as the Paderborn recordings
+    measurements: int = 1  # recordings per class and condition
+    conditions: tuple[str, ...] = tuple(CONDITIONS)
+    faults: tuple[str, ...] = ("inner", "outer", "both")  # also "ball"; "both" is an inner and an outer defect
+    severities: tuple[float, ...] = (0.5, 1.5, 4.0)  # mm, length of the defect in rolling direction; chosen
+
+    # The bearing: a 6203.
+    balls: int = 8
+    ball_diameter: float = 6.75  # mm
+    pitch_diameter: float = 28.5  # mm
+    contact_angle: float = 0.0  # degrees
+    clearance: float = 0.008  # mm, diametral; the middle of the normal (CN) class for a 17 mm bore
+    contact_constant: float = 3.2e5  # N/mm^1.5, ball between both races; usual size for balls of 7 mm (Harris)
+
+    # Motion.
+    speed_fluctuation: float = 0.002  # standard deviation of the speed over its mean; chosen: a controlled drive
+    speed_bandwidth: float = 1.0  # Hz, below which the speed wanders; chosen
+    speed_spread: float = 0.001  # standard deviation of a recording's mean speed over the nominal one; chosen
+    slip: float = 0.0  # share by which the cage lags on average; real ones 0.01 to 0.02, here lines are as computed
+    slip_jitter: float = 0.01  # standard deviation of the spacing of strikes over its mean; usually 0.01 to 0.02
+
+    # Strikes on the defect.
+    impact: float = 3.0  # m/s², an exit over 1 mm at full load, before the modes' gains; chosen
+    impact_spread: float = 0.1  # standard deviation of single strikes over their mean; chosen
+    size_exponent: float = 1.0  # the ball turns by about length / diameter at the edge: so does its velocity
+    speed_exponent: float = 1.0  # momentum is proportional to the rolling speed
+    load_exponent: float = 0.5  # of the load at the contact; below 1, for the ball's own inertia does not grow; chosen
+    entry: float = 0.4  # momentum of the entry over that of the exit; weaker, as Sawalhi and Randall observed
+    entry_width: float = 0.6  # duration of the entry over the time to cross the defect; chosen
+    outer_position: float = 0.0  # degrees from the direction of the force; 0: where spalls usually start
+    unloaded: float = 0.15  # least load at a contact over the greatest: axial preload, centrifugal force; chosen
+
+    # Structure and transfer path.
+    resonances: tuple[float, ...] = (870.0, 2250.0, 3600.0)  # Hz, modes of ring, housing and plate; chosen
+    dampings: tuple[float, ...] = (0.04, 0.03, 0.025)  # of critical; bolted steel has 0.01 to 0.05
+    resonance_gains: tuple[float, ...] = (0.4, 0.9, 0.7)  # chosen
+    contact_resonance: float = 5200.0  # Hz at 1000 N, the housing on its loaded contacts; chosen
+    contact_exponent: float = 1 / 6  # of the force: Hertzian stiffness grows as force^(1/3), a frequency as its root
+    contact_damping: float = 0.03  # of critical; chosen
+    contact_gain: float = 0.7  # chosen
+    inner_participation: tuple[float, ...] = (1.2, 0.6, 1.3)  # gain for inner-race strikes over outer ones; chosen
+    inner_gain: float = 0.9  # inner-race strikes cross one more contact on their way; chosen
+    inner_cutoff: float = 3500.0  # Hz, first-order low-pass on that way; chosen
+    gain_spread: float = 0.05  # standard deviation of a recording's log gain: mounting of the sensor; chosen
+
+    # Shaft, motor and gear; m/s² at the reference condition.
+    unbalance: float = 0.08  # at once per turn, grows as speed²; chosen
+    misalignment: tuple[float, ...] = (0.03, 0.06, 0.03)  # at 1, 2, 3… per turn, as torque and speed²; chosen
+    motor_orders: tuple[float, ...] = (8.0, 24.0, 48.0)  # per turn: twice 4 pole pairs, 24 slots and twice that
+    motor_amplitudes: tuple[float, ...] = (0.05, 0.06, 0.03)  # chosen
+    gear_teeth: int = 31  # mesh order; chosen
+    gear_amplitudes: tuple[float, ...] = (0.06, 0.03)  # at the mesh order and its multiples; chosen
+    gear_sideband: float = 0.25  # of the mesh line, at one turn to either side: run-out; chosen
+    tone_exponent: float = 1.0  # of speed, for motor and gear: 2 if stiffness resists the force, 0 if mass does; chosen
+    idle: float = 0.2  # share of motor, gear and misalignment lines left without torque: cogging, preload; chosen
+
+    # Noise; m/s² at the reference condition.
+    noise: float = 0.1  # root mean square of the background; chosen
+    noise_colour: float = 1.0  # power falls as frequency^-colour: 0 white, 1 pink, 2 brown
+    noise_corner: float = 20.0  # Hz, below which the background is flat
+    roughness: float = 0.03  # root mean square force of rough races on the modes: the hiss of a healthy bearing; chosen
+    noise_speed_exponent: float = 1.0  # of speed, for background and roughness; chosen
+    noise_force_exponent: float = 0.3  # of force, likewise; chosen
+    sensor_noise: float = 0.01  # root mean square, white, whatever the condition; chosen
+    quantum: float = 0.0  # m/s², step of the converter; 0: none
+
+    about: ClassVar[About] = About(
+        title="Simulated 6203 bearings (for demos and tests; no evidence about real machines)",
+        licence="MIT",
+        licence_address="https://opensource.org/license/mit",
+        reference="Model after Antoni and Randall (2003) and McFadden and Smith (1984); docs/simulator.md",
+        homepage="docs/simulator.md",
+    )
+
+    def __post_init__(self) -> None:
+        """Refuses settings that cannot work, naming the field."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            for element in value if isinstance(value, tuple) else (value,):
+                if field.name not in NAMES:
+                    _check_number(field.name, element, whole=isinstance(field.default, int))
+                elif element not in NAMES[field.name]:
+                    known = suggest(str(element), NAMES[field.name])
+                    raise InputError(f"{field.name}: unknown name '{element}'{known}")
+                elif value.count(element) > 1:
+                    raise InputError(f"{field.name}: '{element}' is there twice; name each once")
+        for name, other in SAME_LENGTH.items():
+            found, wanted = len(getattr(self, name)), len(getattr(self, other))
+            if found != wanted:
+                raise InputError(f"{name}: has {found} values where {other} has {wanted}; give one for each")
+        if not self.conditions:
+            raise InputError(f"conditions: name at least one of {', '.join(CONDITIONS)}")
+        if self.faults and not self.severities:
+            raise InputError("severities: give at least one defect length in mm, or leave faults empty")
+        if self.samples < 2:
+            raise InputError(f"seconds: {self.seconds:g} s at {self.rate:g} Hz is less than two samples")
+        longest, bearing = max(self.severities, default=0.0), self.bearing  # which refuses balls that do not fit
+        spacing = math.pi * (bearing.pitch_diameter - bearing.ball_diameter) / bearing.balls
+        if longest >= spacing:
+            raise InputError(f"severities: {longest:g} mm is not shorter than the balls are apart, {spacing:.3g} mm")
+        contact = max(self.contact_frequency(CONDITIONS[name].force) for name in self.conditions)
+        for name, frequency in (("resonances", max(self.resonances, default=0.0)), ("contact_resonance", contact)):
+            if frequency >= self.rate / 2:
+                raise InputError(f"{name}: {frequency:g} Hz is not below half the rate; lower it or raise rate")
+
+    @property
+    def bearing(self) -> Bearing:
+        return Bearing(self.balls, self.ball_diameter, self.pitch_diameter, self.contact_angle)
+
+    @property
+    def samples(self) -> int:
+        return round(self.rate * self.seconds)
+
+    def contact_frequency(self, force: float) -> float:
+        """Of the contact's mode, in Hz, which is stiffer under force."""
+        return float(self.contact_resonance * (force / REFERENCE.force) ** self.contact_exponent)
+
+    def classes(self) -> dict[str, tuple[Defect, ...]]:
+        """Each label in order, and the defects it stands for."""
+        table: dict[str, tuple[Defect, ...]] = {HEALTHY: ()}
+        for fault in self.faults:
+            for number, length in enumerate(self.severities, start=1):
+                table[f"{fault}-{number}"] = tuple(Defect(race, length) for race in FAULTS[fault])
+        return table
+
+    def recording(self, condition: str, label: str, measurement: int = 1) -> Recording:
+        """One recording; it depends on the settings and these three names, never on what else is generated."""
+        classes = self.classes()
+        if label not in classes:
+            raise InputError(f"unknown class '{label}'{suggest(label, classes)}")
+        condition = find_domain(condition, self.conditions)
+        origin = f"simulated/{condition}/{label}/{measurement}"
+        samples = simulate(self, CONDITIONS[condition], classes[label], origin).astype(np.float32)
+        return Recording(
+            signal=samples, rate=float(self.rate), label=label, domain=condition, origin=origin, machine="simulated",
+            channel="acceleration", rpm=CONDITIONS[condition].speed, bearing=self.bearing,
+        )  # fmt: skip
+
+    def catalogue(self) -> Catalogue:
+        classes = tuple(self.classes())
+        every = product(self.conditions, classes, range(1, self.measurements + 1))
+        note = "simulated: for demos and tests, no evidence about real machines"
+        return Catalogue(self.conditions, classes, tuple(self._entry(*names) for names in every), notes=(note,))
+
+    def _entry(self, condition: str, label: str, measurement: int) -> Entry:
+        origin = f"simulated/{condition}/{label}/{measurement}"
+        # What else is generated is left out of the identity: it does not change these samples.
+        fault = () if label == HEALTHY else (label.rpartition("-")[0],)
+        settings = replace(self, measurements=1, conditions=(condition,), faults=fault)
+        identity = f"version {RESULT_VERSION}, {settings!r}, {CONDITIONS[condition]!r}, {origin}"
+        return Entry(condition, label, origin, None, identity, partial(self.recording, condition, label, measurement))
+
+
+def _check_number(name: str, value: object, whole: bool) -> None:
+    lowest, highest = BOUNDS.get(name, (0.0, MOST))
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+        raise InputError(f"{name}: must be a {'whole ' if whole else ''}number, not {value!r}")
+    if not lowest <= value <= highest:  # as NaN is not
+        open_end = {LEAST: "above zero", 0.0: "zero or above"}.get(lowest, "finite")
+        words = open_end if highest == MOST else f"between {lowest:g} and {highest:g}"
+        raise InputError(f"{name}: must be {words}, not {value!r}")
+
+
+def random_stream(seed: int, origin: str, part: str) -> np.random.Generator:
+    """A generator for one part of one recording, independent of the others: more noise draws move no strike."""
+    digest = hashlib.sha256(f"{origin}/{part}".encode()).digest()
+    return np.random.default_rng(np.random.SeedSequence([seed, int.from_bytes(digest[:16])]))
+
+
+def simulate(settings: Simulated, condition: Condition, defects: tuple[Defect, ...], origin: str) -> Doubles:
+    """The acceleration at the sensor, (time,): defects and roughness through the structure, then tones and noise."""
+    stream = partial(random_stream, settings.seed, origin)
+    near, far = outer_path(settings, condition.force), inner_path(settings, condition.force)
+    lead = near.size  # simulated and thrown away, so that the recording does not begin at rest
+    total = lead + settings.samples
+    turns = shaft_turns(settings, condition, total, stream("speed"))
+    growth = float(
+        (condition.speed / REFERENCE.speed) ** settings.noise_speed_exponent
+        * (condition.force / REFERENCE.force) ** settings.noise_force_exponent
+    )  # of background and roughness, over the reference
+
+    rough = settings.roughness * growth * stream("roughness").standard_normal(total)  # many small asperities
+    signal = scipy.signal.fftconvolve(rough, near)[:total]
+    for defect in defects:
+        forces = strikes(settings, condition, defect, turns, stream(defect.part))
+        for force, path in zip(forces, (near, far), strict=True):
+            if force.any():
+                signal += scipy.signal.fftconvolve(force, path)[:total]
+    signal += tones(settings, condition, turns, stream("tones"))
+    noise = coloured_noise(total, settings.rate, settings.noise_colour, settings.noise_corner, stream("noise"))
+    signal += settings.noise * growth * noise
+    signal *= np.exp(settings.gain_spread * stream("mounting").standard_normal())
+    signal += settings.sensor_noise * stream("sensor").standard_normal(total)
+    if settings.quantum > 0:
+        signal = np.round(signal / settings.quantum) * settings.quantum
+    return signal[lead:]
+
+
+def shaft_turns(settings: Simulated, condition: Condition, samples: int, generator: np.random.Generator) -> Doubles:
+    """The shaft's angle in turns at each sample, (time,): its speed wanders as an Ornstein-Uhlenbeck process."""
+    offset = settings.speed_spread * generator.standard_normal()
+    kept = math.exp(-2 * math.pi * settings.speed_bandwidth / settings.rate)
+    steps = generator.standard_normal(samples)
+    steps[1:] *= math.sqrt(1 - kept**2)
+    wander = settings.speed_fluctuation * scipy.signal.lfilter([1.0], [1.0, -kept], steps)
+    return np.cumsum(condition.shaft * np.maximum(1 + offset + wander, 0.1)) / settings.rate
+
+
+def passages(order: float, turns: float, jitter: float, generator: np.random.Generator) -> Doubles:
+    """Shaft angles in turns, (event,), at which balls reach a defect, `order` of them per turn, up to `turns`.
+
+    Spacings, not positions, are random: slip accumulates, so the train forgets its phase and high harmonics smear.
+    """
+    expected = order * turns
+    count = math.ceil(expected + 6 * jitter * math.sqrt(expected)) + 10
+    phase = generator.uniform()
+    spacings = np.maximum(1 + jitter * generator.standard_normal(count), 0.1)
+    angles = (phase + np.concatenate([[0.0], np.cumsum(spacings)])) / order
+    return angles[angles < turns]
+
+
+def zone_extent(settings: Simulated, force: float) -> float:
+    """Stribeck's ε, the share of the diameter under load: half without clearance, and less the lighter the force."""
+    greatest = 5 * force / settings.balls  # on one ball, which yields by Hertz's law (Harris, Rolling Bearing Analysis)
+    deflection = (greatest / settings.contact_constant) ** (2 / 3)
+    return float(0.5 * deflection / (deflection + settings.clearance / 2))
+
+
+def load_zone(angle: Doubles, extent: float) -> Doubles:
+    """Stribeck's distribution: load at an angle (radians) from the force, over the greatest load."""
+    inside = 1 - (1 - np.cos(angle)) / (2 * extent)
+    return np.maximum(inside, 0.0) ** 1.5
+
+
+def strikes(
+    settings: Simulated, condition: Condition, defect: Defect, turns: Doubles, generator: np.random.Generator
+) -> tuple[Doubles, Doubles]:
+    """Force of the strikes on a defect, (time,): those that start at the outer race and those at the inner one.
+
+    An outer defect stays in the load zone, an inner one turns through it with the shaft, a ball with the cage. A
+    defect on a ball meets the two races in turn, twice per spin. Entry and exit are one crossing time apart.
+    """
+    orders, rolled_length = settings.bearing.orders(), settings.bearing.rolled_length()
+    cage = orders["FTF"] * (1 - settings.slip)  # turns per turn of the shaft
+    order, carrier = {
+        "outer": (settings.balls * cage, 0.0),
+        "inner": (settings.balls * (1 - cage), 1.0),
+        "ball": (2 * orders["BSF"] * (1 - settings.slip), cage),
+    }[defect.part]
+    start = settings.outer_position / 360 if defect.part == "outer" else generator.uniform()
+    entries = passages(order, turns[-1], settings.slip_jitter, generator)
+    exits = entries + defect.length / rolled_length
+    share = load_zone(2 * np.pi * (start + carrier * entries), zone_extent(settings, condition.force))
+    strength = np.maximum(share, settings.unloaded) ** settings.load_exponent
+    # The momentum of an exit at the most loaded ball, by power laws in length (mm), speed and force.
+    strength *= float(
+        settings.impact
+        * defect.length**settings.size_exponent
+        * (condition.speed / REFERENCE.speed) ** settings.speed_exponent
+        * (condition.force / REFERENCE.force) ** settings.load_exponent
+    )
+    strength *= np.maximum(1 + settings.impact_spread * generator.standard_normal(strength.size), 0.0)
+
+    crossing = defect.length / (rolled_length * condition.shaft) * settings.rate  # samples
+    at_inner = np.full(entries.size, defect.part == "inner")
+    if defect.part == "ball":
+        at_inner[1::2] = True
+    sides = (~at_inner, at_inner)
+    forces = [_train(settings, turns, entries[side], exits[side], strength[side], crossing) for side in sides]
+    return forces[0], forces[1]
+
+
+def _train(
+    settings: Simulated, turns: Doubles, entries: Doubles, exits: Doubles, strength: Doubles, crossing: float
+) -> Doubles:
+    """Sharp exits less soft entries, both at angles in turns, as a force over time (time,)."""
+    clock = np.arange(turns.size, dtype=np.float64)
+    inside = exits < turns[-1]
+    force = place(np.interp(exits[inside], turns, clock), strength[inside], turns.size)
+    soft = place(np.interp(entries, turns, clock), strength, turns.size)
+    width = max(3, round(settings.entry_width * crossing) | 1)  # odd, so that the bump has a middle sample
+    bump = np.hanning(width + 2)[1:-1]
+    return force - settings.entry * scipy.signal.fftconvolve(soft, bump / bump.sum(), mode="same")
+
+
+def place(positions: Doubles, strengths: Doubles, samples: int, reach: int = 8) -> Doubles:
+    """Impulses at fractional sample positions, (event,) → (time,), as Hann-windowed sincs of ±`reach` samples."""
+    first = np.floor(positions).astype(np.int64)
+    taps = np.arange(1 - reach, reach + 1)
+    distance = taps - (positions - first)[:, None]
+    kernels = np.sinc(distance) * np.cos(np.pi * distance / (2 * reach)) ** 2
+    padded = np.zeros(samples + 2 * reach)
+    np.add.at(padded, first[:, None] + taps + reach, strengths[:, None] * kernels)
+    return padded[reach : reach + samples]
+
+
+def modes(settings: Simulated, force: float) -> Doubles:
+    """Frequency in Hz, damping and gain of each mode, (mode, 3); the last is the contact's, stiffer under force."""
+    contact = settings.contact_frequency(force)
+    rows = list(zip(settings.resonances, settings.dampings, settings.resonance_gains, strict=True))
+    return np.array([*rows, (contact, settings.contact_damping, settings.contact_gain)])
+
+
+def ringing(table: Doubles, rate: float) -> Doubles:
+    """Acceleration after a unit strike, (mode, 3) → (time,): damped modes, until the slowest is down by 60 dB."""
+    frequency, damping, gain = table.T[:, :, None]
+    decay = 2 * np.pi * frequency * damping
+    seconds = min(np.log(1000) / decay.min(), 1.0)
+    time = np.arange(max(2, math.ceil(seconds * rate))) / rate
+    waves = np.sin(2 * np.pi * frequency * np.sqrt(1 - damping**2) * time)
+    return np.asarray(np.sum(gain * np.exp(-decay * time) * waves, axis=0))
+
+
+def outer_path(settings: Simulated, force: float) -> Doubles:
+    """What the sensor hears of a unit strike at the outer race, (time,)."""
+    return ringing(modes(settings, force), settings.rate)
+
+
+def inner_path(settings: Simulated, force: float) -> Doubles:
+    """The same for the inner race, whose strikes drive the modes in other proportions and arrive weaker and duller."""
+    table = modes(settings, force)
+    table[:-1, 2] *= settings.inner_participation
+    kept = math.exp(-2 * math.pi * settings.inner_cutoff / settings.rate)
+    gain = settings.inner_gain * (1 - kept)
+    return np.asarray(scipy.signal.lfilter([gain], [1.0, -kept], ringing(table, settings.rate)))
+
+
+def lines(settings: Simulated, condition: Condition) -> list[tuple[float, float]]:
+    """Order (per turn) and amplitude (m/s²) of every tone at a condition; docs/simulator.md says why."""
+    squared = (condition.speed / REFERENCE.speed) ** 2
+    torque = settings.idle + (1 - settings.idle) * condition.torque / REFERENCE.torque
+    driven = torque * (condition.speed / REFERENCE.speed) ** settings.tone_exponent
+    table = [(1.0, settings.unbalance * squared)]
+    table += [(float(order), size * torque * squared) for order, size in enumerate(settings.misalignment, start=1)]
+    table += [
+        (order, size * driven) for order, size in zip(settings.motor_orders, settings.motor_amplitudes, strict=True)
+    ]
+    for multiple, size in enumerate(settings.gear_amplitudes, start=1):
+        mesh = float(settings.gear_teeth * multiple)
+        side = settings.gear_sideband * size
+        table += [(mesh - 1, side * driven), (mesh, size * driven), (mesh + 1, side * driven)]
+    return table
+
+
+def tones(settings: Simulated, condition: Condition, turns: Doubles, generator: np.random.Generator) -> Doubles:
+    """The sum of all tones, (time,), locked to the shaft's angle; those near or above half the rate are left out."""
+    total = np.zeros(turns.size)
+    for order, amplitude in lines(settings, condition):
+        phase = generator.uniform(0, 2 * np.pi)
+        if order * condition.shaft < 0.475 * settings.rate:
+            total += amplitude * np.cos(2 * np.pi * order * turns + phase)
+    return total
+
+
+def coloured_noise(samples: int, rate: float, colour: float, corner: float, generator: np.random.Generator) -> Doubles:
+    """Gaussian noise, power ~ frequency^-colour above `corner` and flat below, of unit expected variance, (time,)."""
+    length = int(scipy.fft.next_fast_len(samples, real=True))
+    frequencies = scipy.fft.rfftfreq(length, 1 / rate)
+    shape = np.maximum(frequencies, corner) ** (-colour / 2)
+    shape[0] = 0.0
+    twice = np.full(shape.size, 2.0)  # a bin stands for itself and its mirror image, but the one at half the rate
+    if length % 2 == 0:
+        twice[-1] = 1.0
+    shape *= np.sqrt(length / np.sum(twice * shape**2))
+    noise: Doubles = scipy.fft.irfft(scipy.fft.rfft(generator.standard_normal(length)) * shape, n=length)
+    return noise[:samples]

@@ -1,0 +1,397 @@
+"""The pages: of one run, for the engineer and then for researchers, and of a whole benchmark, with its files beside it.
+
+>>> write_run_page(Path("bearcat-out"))
+PosixPath('bearcat-out/report.html')
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bearcat.diagnosis.recording import Diagnoses
+from bearcat.errors import InputError
+from bearcat.record import Record
+from bearcat.report import curves, figures
+from bearcat.report.caveats import (
+    caveats,
+    data_sentence,
+    different_versions,
+    epochs_words,
+    estimates_off,
+    incomplete,
+    negative_transfer,
+    settings_table,
+    windows_sentence,
+)
+from bearcat.report.results import Missing, Result, ordered_methods, ordered_tasks, read_result
+from bearcat.report.stats import Comparison, comparisons
+from bearcat.report.tables import result_tables
+from bearcat.report.typeset import (
+    NOTHING,
+    Caveat,
+    ReportFigure,
+    ReportPage,
+    Section,
+    Table,
+    TableEntry,
+    count,
+    file_name,
+    in_page,
+    listed,
+    number_entry,
+    percent_entry,
+    templates,
+    write_page,
+    write_tables,
+)
+from bearcat.storage import write_atomically
+from bearcat.trust.accuracy import ESTIMATORS, Estimate, agreement
+
+SCORES = {
+    "accuracy": "accuracy", "false_alarms": "false alarms", "missed_faults": "missed faults",
+    "ece_uncalibrated": "ECE before", "ece": "ECE after", "brier": "Brier", "nll": "NLL",
+}  # fmt: skip
+FILE_LIST = "files.txt"  # the tables and figures that a report wrote
+SUFFIXES = {"tables": ("md", "tex", "csv"), "figures": ("png", "svg")}  # of the files in each folder
+
+
+def write_run_page(folder: Path) -> Path:
+    """report.html of the run in this folder, with the runs beside it for comparison; its path."""
+    environment = templates()
+    result = read_result(folder)
+    saved, together = result.saved, [*result.beside, result]
+    record, cell = result.record, result.cell
+    run_sentence = (
+        f"{data_sentence([result])}; identity of settings, seed and data {record.data.identity[:12]}…;"
+        f" {record.seconds:.0f} s on {record.device}."
+    )
+    settings = tuple(settings_table(run.cell.method, [run]) for run in reversed(together))
+    page = ReportPage(
+        title=f"Diagnosis of {record.settings.target}",
+        subtitle=f"{cell.method} on {cell.task}; {cell.dataset}, {cell.input.partition(':')[0]} input, seed {cell.seed},"
+        f" {epochs_words([result])}",
+        numbers=_headline(record),
+        sections=(
+            *_first_sections(record),
+            _research_section(result, saved, together),
+            Section("What was run", (run_sentence,), tables=_chosen_tables(record), folded=settings),
+        ),
+    )
+    return write_page(folder / "report.html", page, environment)
+
+
+def _headline(record: Record) -> tuple[tuple[str, str, str], ...]:
+    """What an engineer needs first: what to do, how far to trust it, and how many recordings it is about."""
+    decision, found = record.decision, Diagnoses(record.recordings)
+    numbers = [(action, str(number), "") for action, number in reversed(found.counts.items()) if found]
+    numbers.append(("Recommendation", decision.action, ""))
+    if decision.expected is not None and decision.interval is not None:
+        interval = f"{100 * decision.interval[0]:.0f} to {_percent(decision.interval[1], 0)}"
+        numbers.append(("Expected accuracy", _percent(decision.expected, 0), interval))
+    return tuple(numbers)
+
+
+def _first_sections(record: Record) -> list[Section]:
+    """The target's recordings, worst first, and what to do with the model: what an engineer reads."""
+    found, sections = Diagnoses(record.recordings), []
+    if found:
+        rows = found.worst_first.table()
+        note = (
+            "Fault line: the strongest in the envelope spectrum, in dB above background, where speed and bearing are"
+            " known. Agreement: the share of windows with the recording's diagnosis. Unfamiliar: the share of windows"
+            " that resemble nothing the model was adapted to."
+        )
+        cells = tuple(tuple(map(TableEntry, row.values())) for row in rows)
+        table = Table("recordings", f"Recordings of {record.settings.target}", note, tuple(rows[0]), cells)
+        sections.append(Section("Recordings", tables=(table,), decision=found.summary))
+    sentences = tuple(text for text in (record.adaptation_sentence, record.saved_sentence) if text)
+    return [*sections, Section("Recommendation", sentences, decision=record.decision.sentence)]
+
+
+def _research_section(result: Result, saved: Result, together: Sequence[Result]) -> Section:
+    """Scores, estimates, temperatures and figures."""
+    record, others = result.record, [run for run in together if run is not result]
+    data, settings, familiarity = record.data, record.settings, saved.record.estimates.familiarity
+    sentences = [
+        f"{result.cell.method} learned from {data.source_train} labelled windows of {' and '.join(settings.sources)}"
+        f" and {data.target_train} windows of {settings.target} without their labels; scores are of {data.source_test}"
+        f" and {data.target_test} windows kept apart, at the last epoch.",
+        "Estimates were found without target labels and rest on confidence that was calibrated on the source: where the"
+        " target differs, they are often too high (docs/trust.md).",
+    ]
+    if record.scores.target is None:
+        sentences.append("The target has no labels, so nothing here could be checked.")
+    mine = result.predictions
+    for run in others:
+        if result.adapts and not run.adapts and run.predictions.recording == mine.recording:
+            share = agreement(mine.predicted, run.predictions.predicted)
+            sentences.append(
+                f"{result.cell.method} and {run.cell.method} agree on {_percent(share)} of the windows, so adaptation"
+                f" helped or harmed {_percent(1 - share)} at most."
+            )
+    sentences.append(
+        f"Unfamiliar windows: limits are set for {_percent(familiarity.rate)} of the target's windows;"
+        f" {_percent(familiarity.false_alarms)} of held-out ones were beyond them, and"
+        f" {_percent(familiarity.source_unfamiliar)} of the source's."
+    )
+    warned = [Caveat(run.cell.method, text) for run in reversed(together) for text in run.record.warnings]
+    warned += [*negative_transfer(together), *estimates_off([result])]
+    drawn = [figures.reliability([run]) for run in reversed(together)]
+    drawn += [figures.confusions(together), curves.score_curves(together), curves.pseudo_label_curves(together)]
+    drawn += [curves.temperature_curves(together), curves.threshold_curves(together), curves.coverage_curves(together)]
+    return Section(
+        "For researchers",
+        tuple(sentences),
+        (*warned, *different_versions(together)),
+        (_score_table(together), _accuracy_table(together)),
+        tuple(in_page(figure) for figure in drawn if figure is not None),
+    )
+
+
+def _score_table(results: Sequence[Result]) -> Table:
+    domains = ("target", "source") if any(run.record.scores.target for run in results) else ("source",)
+    rows = []
+    for run in results:
+        row = [TableEntry(run.cell.method)]
+        for domain in domains:
+            entries = {name: number_entry if name in ("brier", "nll") else percent_entry for name in SCORES}
+            row += [entry(run.score(domain, name)) for name, entry in entries.items()]
+        row += [percent_entry(run.record.estimates.mean_confidence), number_entry(run.record.temperature, "{:.2f}")]
+        rows.append((*row, number_entry(run.record.run_seconds, "{:.1f}")))
+    headings = [f"{domain} {name}" for domain in domains for name in SCORES.values()]
+    note = (
+        "Accuracy, ECE (10 bins) and mean confidence in percent; before and after calibration; NLL and Brier after it."
+        " T: temperature."
+    )
+    return Table("scores", "Scores", note, ("method", *headings, "mean confidence", "T", "seconds"), tuple(rows))
+
+
+def _accuracy_table(results: Sequence[Result]) -> Table:
+    """The expected accuracy, and every estimator beside it: a row for each run."""
+    measured = any(result.record.scores.target is not None for result in results)
+    rows = []
+    for result in results:
+        estimates = [result.record.estimates.expected, *map(result.record.estimates.accuracy.get, ESTIMATORS)]
+        row = [TableEntry(result.cell.method), *map(_interval_entry, estimates)]
+        rows.append((*row, *([percent_entry(result.score("target", "accuracy"))] if measured else [])))
+    note = "In percent, with 90 % intervals that allow for chance but not for bias; what each is: docs/trust.md."
+    titles = ESTIMATORS.values()
+    header = ("method", "expected", *titles, *(("measured",) if measured else ()))
+    return Table("expected", "Expected accuracy on the target", note, header, tuple(rows))
+
+
+def _interval_entry(estimate: Estimate | None) -> TableEntry:
+    if estimate is None:
+        return TableEntry(NOTHING)
+    value, low, high = (100 * share for share in (estimate.value, estimate.low, estimate.high))
+    return TableEntry(f"{value:.1f} ({low:.0f}–{high:.0f})", value)
+
+
+def _chosen_tables(record: Record) -> tuple[Table, ...]:
+    """What was chosen from the recordings, and why; records whose settings were all given have none."""
+    header = ("setting", "value", "reason")
+    rows = tuple(tuple(TableEntry(getattr(choice, name)) for name in header) for choice in record.chosen)
+    note = "Each can be given instead (docs/add-your-data.md)."
+    return (Table("chosen", "Chosen from the recordings", note, header, rows),) if rows else ()
+
+
+def _percent(value: float | None, decimals: int = 1) -> str:
+    return NOTHING if value is None else f"{100 * value:.{decimals}f} %"
+
+
+def write_bench_report(
+    title: str, results: Sequence[Result], missing: Sequence[Missing], out: Path, decimals: int = 1
+) -> Path:
+    """OUT/report.html, runs.csv, runs.parquet, tables/ (md, tex, csv) and figures/ (png, svg); the page's path."""
+    environment = templates()
+    written: list[str] = []
+    try:
+        _remove_earlier(out)
+        results = sorted(results, key=lambda result: result.cell)
+        cells = [*(run.cell for run in results), *(run.cell for run in missing)]
+        groups = sorted({(cell.dataset, cell.input) for cell in cells})
+        general = [*incomplete(results, missing), *different_versions(results)]
+        sections = [Section("Overview", (_overview(results, missing),), tuple(general))]
+        for group in groups:
+            mine = [run for run in results if (run.cell.dataset, run.cell.input) == group]
+            absent = [run for run in missing if (run.cell.dataset, run.cell.input) == group]
+            sections.append(_group_section(group, mine, absent, len(groups) == 1, out, written, decimals))
+        sentence = "A method's settings as its records have them; where its runs differ, all values are listed."
+        settings = tuple(settings_table(method, results) for method in ordered_methods(results))
+        sections.append(_runs_section(results))
+        sections.append(Section("Settings and versions", (sentence,) if results else (), folded=settings))
+        methods = ordered_methods(results)
+        alone = "".join(methods) or "No results yet"
+        subtitle = f"A comparison of {len(methods)} methods" if len(methods) > 1 else alone
+        numbers = (
+            ("Runs", str(len(results)), f"of {len(results) + len(missing)} planned"),
+            ("Methods", str(len(methods)), ""),
+            ("Tasks", str(len({(run.cell.dataset, run.cell.task) for run in results})), ""),
+            ("Seeds", str(len({run.cell.seed for run in results})), ""),
+        )
+        page = write_page(out / "report.html", ReportPage(title, subtitle, numbers, tuple(sections)), environment)
+        if results:
+            write_runs(out, results)
+        write_atomically(out / FILE_LIST, "\n".join(sorted(written)).encode())
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written ({error}); choose another folder") from error
+    return page
+
+
+def _remove_earlier(out: Path) -> None:
+    """Removes the tables and figures of an earlier report, by its own list, so that nothing old looks current."""
+    if (out / FILE_LIST).is_file():
+        for line in (out / FILE_LIST).read_text(encoding="utf-8", errors="replace").splitlines():
+            folder, _, name = line.partition("/")
+            if folder in SUFFIXES and name and Path(name).name == name:
+                (out / folder / name).unlink(missing_ok=True)
+
+
+def _group_section(
+    group: tuple[str, str],
+    results: Sequence[Result],
+    missing: Sequence[Missing],
+    alone: bool,
+    out: Path,
+    written: list[str],
+    decimals: int,
+) -> Section:
+    """The tables and figures of one dataset and input, written to files whose names are added to `written`."""
+    compared = comparisons(results)
+    tables = [
+        replace(table, name=_free_name(table.name, "tables", written))
+        for table in result_tables(results, missing, decimals, compared)
+    ]
+    write_tables(tables, out / "tables")
+    shown = []
+    for figure in _figures(results, compared):
+        name = _free_name(file_name("-".join((*group, figure.name))), "figures", written)
+        shown.append(in_page(replace(figure, name=name), out / "figures"))
+    in_overview = ("Mixed versions", "Incomplete") if alone else ("Mixed versions",)
+    every = caveats(results, missing)
+    warned = [caveat for caveat in every if caveat.kind not in in_overview]
+    warned += [
+        Caveat("Too few runs", text) for text in dict.fromkeys(each.warning for each in compared.values()) if text
+    ]
+    sentences = _group_sentences(results, missing, list(compared.values()))
+    said = (*sentences, *(caveat.text for caveat in (*every, *warned)))
+    screen = [_without(table, said) for table in tables]
+    return Section(f"{group[0]}, {group[1]} input", sentences, tuple(warned), tuple(screen), tuple(shown))
+
+
+def _free_name(name: str, folder: str, written: list[str]) -> str:
+    """The name, with a number appended where two datasets' or methods' names make the same file name."""
+    taken = {file.lower() for file in written}
+    while f"{folder}/{name}.{SUFFIXES[folder][0]}".lower() in taken:
+        name += "-2"
+    written += [f"{folder}/{name}.{suffix}" for suffix in SUFFIXES[folder]]
+    return name
+
+
+def _figures(results: Sequence[Result], compared: Mapping[str, Comparison]) -> list[ReportFigure]:
+    """All figures of one dataset and input that these runs have the numbers for."""
+    if not results:
+        return []
+    made: list[ReportFigure | None] = []
+    for metric, score in (("accuracy", "accuracy"), ("ece", "ECE")):
+        found = compared[metric]
+        if found.blocks_used and len(found.methods) > 1:
+            ranked = (found.ranks, found.cliques, score, found.blocks_used, found.warning)
+            made.append(figures.critical_difference(*ranked))
+        made.append(figures.task_bars(results, found, score))
+    made.append(figures.calibration_gain(results))
+    made += [curves.score_curves(results), *(curves.task_curves(results, score) for score in ("accuracy", "ece"))]
+    made += [curves.pseudo_label_curves(results), curves.temperature_curves(results), curves.threshold_curves(results)]
+    for method in ordered_methods(results):
+        made.append(figures.reliability([run for run in results if run.cell.method == method]))
+    made += [figures.confusions(results), curves.coverage_curves(results)]
+    return [figure for figure in made if figure is not None]
+
+
+def _without(table: Table, said: Sequence[str]) -> Table:
+    """Without what its section says already; a file, which stands alone, keeps it."""
+    note = table.note
+    for sentence in said:
+        note = note.replace(sentence, "")
+    return replace(table, note=" ".join(note.split()))
+
+
+def _overview(results: Sequence[Result], missing: Sequence[Missing]) -> str:
+    if not results:
+        return f"No run is finished yet; {len(missing)} {'is' if len(missing) == 1 else 'are'} planned."
+    seconds = sum(result.record.run_seconds for result in results)
+    took = f"{seconds / 3600:.1f} hours" if seconds >= 7200 else f"{seconds / 60:.1f} minutes"
+    devices = listed(sorted({result.record.device for result in results}))
+    return (
+        f"{count(len(results), 'run')} of {len(results) + len(missing)} planned: {listed(ordered_methods(results))} on"
+        f" {count(len(ordered_tasks(results)), 'task')} with"
+        f" {count(len({result.cell.seed for result in results}), 'seed')}; {took} of training in all on {devices}."
+        " Scores are those of the last epoch; no choice is made with target labels unless a caveat says so."
+    )
+
+
+def _group_sentences(
+    results: Sequence[Result], missing: Sequence[Missing], compared: Sequence[Comparison]
+) -> tuple[str, ...]:
+    if not results:
+        return (f"None of {count(len(missing), 'planned run')} is finished.",)
+    data = f"{data_sentence(results)}; {windows_sentence(results)}. Trained for {epochs_words(results)}."
+    if len(ordered_methods(results)) == 1:
+        return (data, "With one method there is nothing to rank or to test.")
+    return (data, *dict.fromkeys(each.rule for each in compared))
+
+
+def write_runs(out: Path, results: Sequence[Result]) -> None:
+    """OUT/runs.csv, a row for each run and a column for each number; OUT/runs.parquet too where pyarrow is there."""
+    rows = [_tidy(result) for result in results]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(out / "runs.csv", text.getvalue().encode())
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:  # the extra `formats`
+        (out / "runs.parquet").unlink(missing_ok=True)
+        return
+    parquet.write_table(pyarrow.Table.from_pylist(rows), out / "runs.parquet")
+
+
+def _tidy(result: Result) -> dict[str, Any]:
+    """One run as a row; shares are fractions, and what is not known is empty."""
+    cell, record = result.cell, result.record
+    source, _, target = cell.task.partition("→")
+    row: dict[str, Any] = {"dataset": cell.dataset, "input": cell.input, "source": source, "target": target}
+    row |= {"method": cell.method, "seed": cell.seed}
+    for domain in ("target", "source"):
+        for name in ("accuracy", "balanced_accuracy", "ece", "ece_uncalibrated", "recording_accuracy"):
+            value = result.score(domain, name)
+            row[f"{domain}_{name}"] = None if value is None else float(value)
+    row |= {"temperature": record.temperature, "failed": record.failed, "collapsed": record.collapsed}
+    row |= {"seconds": record.run_seconds, "device": record.device, "identity": record.data.identity}
+    return row
+
+
+def _runs_section(results: Sequence[Result]) -> Section:
+    rows = []
+    for result in results:
+        cell = result.cell
+        row = [*map(TableEntry, (cell.dataset, cell.input, cell.task, cell.method)), number_entry(cell.seed, "{}")]
+        scores = [("target", "accuracy"), ("target", "ece"), ("target", "ece_uncalibrated"), ("source", "accuracy")]
+        record = result.record
+        troubles = {"failed": record.failed, "collapsed": record.collapsed, "T at bound": record.at_bound}
+        notes = [word for word, present in troubles.items() if present]
+        row += [percent_entry(result.score(*score)) for score in scores]
+        row += [number_entry(record.temperature, "{:.2f}"), number_entry(record.run_seconds, "{:.1f}")]
+        rows.append((*row, TableEntry(", ".join(notes))))
+    header = ["dataset", "input", "task", "method", "seed"]
+    header += ["target accuracy", "target ECE", "uncalibrated", "source accuracy", "T", "seconds", "notes"]
+    title = f"All {len(results)} finished runs" if len(results) != 1 else "The finished run"
+    table = Table("runs", title, "Scores in percent.", tuple(header), tuple(rows))
+    return Section("Runs", ("Finished runs as their records have them; a click on a heading sorts.",), folded=(table,))
