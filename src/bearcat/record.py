@@ -225,8 +225,7 @@ class RunSettings:
     @property
     def adapts(self) -> bool:
         """Whether the recipe uses the target at all; otherwise it is training on the source alone."""
-        parts = self.recipe["ingredients"]
-        return any(name != "standardise" or part["by"] == "domain" for name, part in parts.items())
+        return bool(self.recipe["adapts"])
 
     @property
     def adaptive_thresholds(self) -> bool:
