@@ -60,7 +60,7 @@ def test_a_shorter_course_keeps_every_phases_share_and_the_teachers_memory():
     )
     assert quick.find(SelfTraining).teacher.momentum == pytest.approx(0.999**10)
     assert RECIPES["AT"].in_epochs(300) == RECIPES["AT"]
-    with pytest.raises(InputError, match="epochs must be at least 1"):
+    with pytest.raises(InputError, match="epochs.*1"):
         RECIPES["DANN"].in_epochs(0)
 
 
@@ -209,3 +209,9 @@ def test_an_ingredient_of_no_kind_is_refused():
 
     with pytest.raises(InputError, match=r"'idle'.*Loss"):
         Recipe((Idle(),))
+
+
+def test_a_record_says_whether_the_recipe_adapts():
+    plain = [name for name, recipe in RECIPES.items() if not recipe.to_dict()["adapts"]]
+    assert plain == ["source-only", "dense-source-only", "linear-source-only"]
+    assert not Recipe((Sharpness(),)).adapts

@@ -11,25 +11,19 @@ that a damaged folder is noticed. docs/record.md lists its entries. Nothing here
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from bearcat.data.choose import Choice
 from bearcat.diagnosis.recording import Diagnosis
+from bearcat.settings import from_plain
 from bearcat.storage import digest, read_json, write_atomically
 from bearcat.trust.accuracy import Estimate
 from bearcat.trust.decision import Decision, ModelEvidence
 
 RECORD, PREDICTIONS, CURVES, SPEC = "record.json", "predictions.csv", "curves.csv", "run.json"
-Kind = TypeVar("Kind")
-# What JSON may have for a field of this type; other types are built by hand.
-ALLOWED: dict[str, tuple[type, ...]] = {
-    "float": (int, float), "int": (int,), "bool": (bool,), "str": (str,), "None": (type(None),),
-    "tuple": (list, tuple), "Mapping": (Mapping,),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -61,10 +55,6 @@ class Scores:
     source: DomainScores | None
     target: DomainScores | None
 
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> Scores:
-        return cls(**_domains(given, partial(_build, DomainScores)))
-
 
 @dataclass(frozen=True)
 class RecordedBins:
@@ -81,12 +71,6 @@ class DomainReliability:
     uncalibrated: RecordedBins
     calibrated: RecordedBins | None
 
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> DomainReliability:
-        after = given["calibrated"]
-        before = _build(RecordedBins, given["uncalibrated"])
-        return cls(before, None if after is None else _build(RecordedBins, after))
-
 
 @dataclass(frozen=True)
 class Reliability:
@@ -94,10 +78,6 @@ class Reliability:
 
     source: DomainReliability | None
     target: DomainReliability | None
-
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> Reliability:
-        return cls(**_domains(given, DomainReliability.from_dict))
 
 
 @dataclass(frozen=True)
@@ -144,17 +124,6 @@ class Estimates:
     familiarity: FamiliarityEstimates
     abstention: Mapping[str, Any] = field(default_factory=dict)
     window_agreement: float | None = None  # share of windows whose class is that of most windows of their recording
-
-    def to_dict(self) -> dict[str, Any]:
-        found = asdict(self) | {"accuracy": {name: _estimate_dict(value) for name, value in self.accuracy.items()}}
-        found["expected"] = _estimate_dict(self.expected)
-        return {name: value for name, value in found.items() if value is not None or name == "mean_confidence"}
-
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> Estimates:
-        accuracy = {name: _estimate(value) for name, value in given["accuracy"].items()}
-        familiarity = _build(FamiliarityEstimates, given["familiarity"])
-        return _build(cls, given, accuracy=accuracy, familiarity=familiarity, expected=_estimate(given["expected"]))
 
 
 @dataclass(frozen=True)
@@ -256,8 +225,7 @@ class RunSettings:
     @property
     def adapts(self) -> bool:
         """Whether the recipe uses the target at all; otherwise it is training on the source alone."""
-        parts = self.recipe["ingredients"]
-        return any(name != "standardise" or part["by"] == "domain" for name, part in parts.items())
+        return bool(self.recipe["adapts"])
 
     @property
     def adaptive_thresholds(self) -> bool:
@@ -344,47 +312,27 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """As record.json has it, without its checksums."""
-        checked, fitted = self.estimates_checked, self.calibration
-        own = {
-            "scores": asdict(self.scores),
-            "estimates": self.estimates.to_dict(),
-            "evidence": asdict(self.evidence),
-            "decision": self.decision.to_dict(),
-            "saved": None if self.saved is None else asdict(self.saved),
-            "labelled": None if self.labelled is None else asdict(self.labelled),
-            "recordings": [each.to_dict() for each in self.recordings] or None,
-            "estimates_checked": None if checked is None else asdict(checked),
-            "calibration": None if fitted is None else _given(asdict(fitted), keep=("temperature",)),
-            "reliability": asdict(self.reliability),
-            "settings": self.settings.values,
-            "data": asdict(self.data),
-            "chosen": [asdict(choice) for choice in self.chosen] or None,
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        own: dict[str, Any] = {
+            name: asdict(value)
+            for name, value in found.items()
+            if is_dataclass(value) and not isinstance(value, type | RunSettings)
         }
-        found = {each.name: own.get(each.name, getattr(self, each.name)) for each in fields(self)}
-        plain: dict[str, Any] = json.loads(_text(_given(found, keep=("estimates_checked", "calibration"))))
+        own |= {"settings": self.settings.values, "chosen": [asdict(choice) for choice in self.chosen]}
+        own["recordings"] = [each.to_dict() for each in self.recordings]
+        plain: dict[str, Any] = json.loads(_text(found | own))
         return plain
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Record:
         """ValueError says which entry is missing or no value that it may have."""
         try:
-            return _build(
-                cls,
-                given,
-                scores=Scores.from_dict(given["scores"]),
-                reliability=Reliability.from_dict(given["reliability"]),
-                estimates=Estimates.from_dict(given["estimates"]),
-                evidence=ModelEvidence.from_dict(given["evidence"]),
-                decision=Decision.from_dict(given["decision"]),
-                saved=_optional(SavedModel, given.get("saved")),
-                labelled=_optional(LabelledRecordings, given.get("labelled")),
-                recordings=tuple(map(Diagnosis.from_dict, given.get("recordings", ()))),
-                estimates_checked=_optional(CheckedEstimates, given["estimates_checked"]),
-                calibration=_optional(FittedCalibration, given["calibration"]),
-                settings=RunSettings.from_dict(given["settings"]),
-                data=_build(DataSizes, given["data"]),
-                chosen=tuple(_build(Choice, choice) for choice in given.get("chosen", ())),
-            )
+            built = {
+                "settings": RunSettings.from_dict(given["settings"]),
+                "recordings": tuple(map(Diagnosis.from_dict, given["recordings"])),
+            }
+            found: Record = from_plain(cls, {**given, **built})
+            return found
         except KeyError as error:
             raise ValueError(f"{error} is missing") from error
         except (TypeError, AttributeError) as error:
@@ -423,57 +371,6 @@ class Record:
             return cls.from_dict(found)
         except ValueError as error:
             raise ValueError(f"{path}: cannot be read as the record of a run ({error})") from error
-
-    def amend(self, folder: Path, **changes: Any) -> Record:
-        """The record with these fields changed, sealed and written anew where that changes anything."""
-        amended = replace(self, **changes)
-        if amended.to_dict() != self.to_dict():
-            amended.write(folder)
-        return amended
-
-
-def _build(kind: type[Kind], given: Any, **built: Any) -> Kind:
-    """A dataclass from a mapping, with some fields built already. Entries that it does not know are left out.
-
-    ValueError names an entry that is missing or of another type than the field's.
-    """
-    if not isinstance(given, Mapping):
-        raise ValueError(f"{kind.__name__} is no mapping but {given!r:.40}")
-    values = dict(built)
-    for each in fields(kind):  # type: ignore[arg-type]
-        if each.name in values or (each.name not in given and _has_default(each)):
-            continue
-        value, types = given[each.name], [part.partition("[")[0] for part in str(each.type).split(" | ")]
-        known = [allowed for name in types for allowed in ALLOWED.get(name, ())]
-        if not isinstance(value, tuple(known)) or (isinstance(value, bool) and "bool" not in types):
-            raise ValueError(f"'{each.name}' is {value!r:.40}")
-        values[each.name] = tuple(value) if isinstance(value, list) else value
-    return kind(**values)
-
-
-def _optional(kind: type[Kind], given: Any) -> Kind | None:
-    return None if given is None else _build(kind, given)
-
-
-def _has_default(each: Any) -> bool:
-    return each.default is not MISSING or each.default_factory is not MISSING
-
-
-def _domains(given: Mapping[str, Any], read: Callable[[Any], Any]) -> dict[str, Any]:
-    return {domain: None if given[domain] is None else read(given[domain]) for domain in ("source", "target")}
-
-
-def _estimate(given: Mapping[str, Any]) -> Estimate | None:
-    return None if None in given.values() else _build(Estimate, given)
-
-
-def _estimate_dict(estimate: Estimate | None) -> dict[str, Any]:
-    return dict.fromkeys(("value", "low", "high")) if estimate is None else asdict(estimate)
-
-
-def _given(entries: Mapping[str, Any], keep: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The entries that are known."""
-    return {name: value for name, value in entries.items() if value is not None or name in keep}
 
 
 def _text(record: Mapping[str, Any]) -> bytes:

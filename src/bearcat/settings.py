@@ -9,6 +9,7 @@ defaults: `dense:widths=256,128:dropout=0.1`. So records, model folders, grids a
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import types
@@ -88,6 +89,43 @@ def to_plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     return list(value) if isinstance(value, tuple) else value
+
+
+def from_plain(kind: Any, value: Any, name: str = "the value") -> Any:
+    """A value of this type from what JSON holds of it; ValueError names an entry that is missing or does not fit.
+
+    Of a dataclass, entries that it does not know are left out, and missing ones have its defaults.
+    """
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        if value is None and type(None) in arguments:
+            return None
+        first, *others = (argument for argument in arguments if argument is not type(None))
+        for other in others:
+            with contextlib.suppress(ValueError):
+                return from_plain(other, value, name)
+        return from_plain(first, value, name)
+    if isinstance(kind, type) and type(value) is kind:
+        return value
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type) and isinstance(value, Mapping):
+        hints, known = typing.get_type_hints(kind), {}
+        for field in dataclasses.fields(kind):
+            if field.name in value:
+                known[field.name] = from_plain(hints[field.name], value[field.name], f"'{field.name}'")
+            elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+                raise ValueError(f"'{field.name}' is missing")
+        return kind(**known)
+    if origin is tuple and isinstance(value, list | tuple):
+        each = arguments if ... not in arguments else arguments[:1] * len(value)
+        if len(each) == len(value):
+            return tuple(from_plain(item, part, name) for item, part in zip(each, value, strict=True))
+    elif origin is Mapping and isinstance(value, Mapping):
+        return {str(key): from_plain(arguments[1], item, f"{name} of '{key}'") for key, item in value.items()}
+    elif kind is typing.Any:
+        return value
+    elif kind is float and type(value) is int:
+        return float(value)
+    raise ValueError(f"{name} cannot be {value!r:.40}")
 
 
 def _value(text: str, kind: Any) -> Any:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
 from bearcat.errors import InputError
+from bearcat.settings import from_plain
 from bearcat.trust.decision import CHECK, REFUSE, USE, Decision
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ class Predictor(Protocol):
     @property
     def decision(self) -> Decision:
         """What to do with it, by the run that made it."""
-        return Decision.from_dict(self.metadata["decision"])
+        found: Decision = from_plain(Decision, self.metadata["decision"])
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """What both formats hold of it in the same way."""
@@ -120,8 +122,8 @@ def _bearing(value: Any) -> bool:
 
 def _decision(value: Any) -> bool:
     try:
-        found = Decision.from_dict(value)
-    except (TypeError, KeyError, ValueError, IndexError, AttributeError):
+        found = from_plain(Decision, value)
+    except ValueError:
         return False
     low, high = found.interval or (0, 1)
     shares = 0 <= low <= high <= 1 and 0 <= (found.expected or 0) <= 1

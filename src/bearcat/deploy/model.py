@@ -35,6 +35,7 @@ from bearcat.data.recording import Speed
 from bearcat.deploy.metadata import FOLDER, Predictor, check_metadata
 from bearcat.errors import InputError
 from bearcat.models.networks import Network, restore
+from bearcat.settings import from_plain
 from bearcat.storage import (
     digest,
     digest_file,
@@ -222,7 +223,7 @@ def model_card(metadata: Mapping[str, Any]) -> str:
     ]
     parts = [
         f"# A bearing diagnosis model: {recipe['recipe'] or 'recipe unknown'}, {recipe['task'] or 'task unknown'}",
-        f"**{Decision.from_dict(metadata['decision']).sentence}**",
+        f"**{from_plain(Decision, metadata['decision']).sentence}**",
         "Written by bearcat. Use it with `bearcat predict`, or export it with `bearcat export`.",
         f"## What it does\nTakes windows of {preparation['length']} samples of {metadata['channels']} channel(s) at"
         f" {rate} ({preparation['input']} input, {metadata['encoder']} encoder) and distinguishes"

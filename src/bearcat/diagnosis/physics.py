@@ -20,7 +20,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -152,25 +152,8 @@ class PhysicsEvidence:
         return self.state != CANNOT_TELL and state_of(label) not in (None, self.state)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as JSON can keep them."""
-        plain = {each.name: getattr(self, each.name) for each in fields(self)[:-3]}
-        return plain | {
-            "probabilities": dict(self.probabilities),
-            "notes": list(self.notes),
-            "faults": {
-                name: vars(found) | {"lines": list(found.lines), "band": list(found.band)}
-                for name, found in self.faults.items()
-            },
-        }
-
-    @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> PhysicsEvidence:
-        """Back from `to_dict`, without what a drawing needs."""
-        faults = {
-            name: FaultLines(**(found | {"lines": tuple(found["lines"]), "band": tuple(found["band"])}))
-            for name, found in values["faults"].items()
-        }
-        return PhysicsEvidence(**(dict(values) | {"faults": faults, "notes": tuple(values["notes"])}))
+        """What a record keeps: all but what a drawing needs."""
+        return asdict(replace(self, evidence=None, levels=None))
 
 
 class PhysicsAnalysis:

@@ -21,6 +21,7 @@ from bearcat.data.recording import HEALTHY_NAMES
 from bearcat.diagnosis.evidence import FAULTS
 from bearcat.diagnosis.physics import PhysicsEvidence, state_of
 from bearcat.errors import InputError, suggest
+from bearcat.settings import from_plain
 from bearcat.trust.decision import (
     ACTIONS,
     ALARM,
@@ -164,13 +165,12 @@ class Diagnosis:
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Diagnosis:
         """Back from `to_dict`; KeyError, TypeError or ValueError where it cannot be one."""
-        physics = values["physics"]
         return Diagnosis(
             str(values["recording"]),
             Decision(values["decision"], values["confidence"], None, tuple(values["reasons"])),
             values["state"], float(values["confidence"]), dict(values["probabilities"]), values["class"],
             values["nearest"], values["agreement"], values["windows"], values["unfamiliar"], values["familiar"],
-            None if physics is None else PhysicsEvidence.from_dict(physics), tuple(values["notes"]),
+            from_plain(PhysicsEvidence | None, values["physics"]), tuple(values["notes"]),
         )  # fmt: skip
 
     def row(self) -> dict[str, Any]:
@@ -188,9 +188,9 @@ class Diagnosis:
         return {
             "recording": self.recording, "decision": self.decision.action, "diagnosis": self.label or self.state,
             "confidence": "" if self.state == UNREADABLE else percent(self.confidence),
-            "agreement": percent(self.agreement), "unfamiliar": percent(self.unfamiliar),
             "fault line": "" if evidence else self.line or "",
             "reason": "; ".join([*self.decision.reasons, *evidence]),
+            "agreement": percent(self.agreement), "unfamiliar": percent(self.unfamiliar),
         }  # fmt: skip
 
 

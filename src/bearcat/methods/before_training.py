@@ -36,6 +36,10 @@ class Standardise(BeforeTraining):
         if self.by == "window" and self.robust:
             raise InputError("standardise.robust is for statistics over windows; leave it out with by=window")
 
+    @property
+    def adapts(self) -> bool:
+        return self.by == "domain"
+
     def prepare(self, data: TrainingData) -> Prepared:
         """The model scales by the target's statistics; the source is shifted so that this scales it by its own."""
         import numpy as np

@@ -111,6 +111,11 @@ class Ingredient:
     def __post_init__(self) -> None:
         check_choices(self, f"{self.name}.")
 
+    @property
+    def adapts(self) -> bool:
+        """Whether it uses the target; a recipe none of whose ingredients does trains on the source alone."""
+        return True
+
     def start(self, schedule: Schedule) -> int:
         """The first epoch in which it is on."""
         return {None: 0, "alignment": schedule.align_from, "labels": schedule.label_from}[self.phase]
@@ -219,6 +224,10 @@ class Teaching(Ingredient):
 @dataclass(frozen=True)
 class Perturbation(Ingredient):
     """A way to take a step's gradient at other weights than those that descend."""
+
+    @property
+    def adapts(self) -> bool:
+        return False
 
     def perturb(self, weights: Sequence[Tensor], gradients: Callable[[str], Sequence[Tensor]]) -> list[Tensor]:
         """Moves the weights to where the gradient is taken, and returns what they were.

@@ -114,7 +114,7 @@ class Recipe:
     @property
     def adapts(self) -> bool:
         """Whether it uses the target; scaling each window, or all by the source, does not."""
-        return any(not isinstance(each, Standardise) or each.by == "domain" for each in self.ingredients)
+        return any(each.adapts for each in self.ingredients)
 
     def unadapted(self) -> tuple[str, Recipe]:
         """The same network, schedule and calibration trained on the source alone, with its name among RECIPES."""
@@ -147,7 +147,8 @@ class Recipe:
             phase = {} if each.phase is None else {"phase": each.phase, "begins": each.start(self.schedule)}
             return {"kind": type(each).__name__, **phase, **to_plain(each)}
 
-        plain = to_plain(self) | {"ingredients": {each.name: described(each) for each in self.ingredients}}
+        parts = {each.name: described(each) for each in self.ingredients}
+        plain = to_plain(self) | {"ingredients": parts, "adapts": self.adapts}
         return {name: value for name, value in plain.items() if name != "final" or value}
 
     def stack_key(self) -> Hashable:

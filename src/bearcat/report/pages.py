@@ -72,8 +72,9 @@ def write_run_page(folder: Path) -> Path:
     )
     settings = tuple(settings_table(run.cell.method, [run]) for run in reversed(together))
     page = ReportPage(
-        title=f"{cell.method} on {cell.task}{'' if saved is result else f'; saved: {saved.cell.method}'}",
-        subtitle=f"{cell.dataset}, {cell.input.partition(':')[0]} input, seed {cell.seed}, {epochs_words([result])}",
+        title=f"Diagnosis of {record.settings.target}",
+        subtitle=f"{cell.method} on {cell.task}; {cell.dataset}, {cell.input.partition(':')[0]} input, seed"
+        f" {cell.seed}, {epochs_words([result])}",
         numbers=_headline(record),
         sections=(
             *_first_sections(record),
@@ -87,7 +88,7 @@ def write_run_page(folder: Path) -> Path:
 def _headline(record: Record) -> tuple[tuple[str, str, str], ...]:
     """What an engineer needs first: what to do, how far to trust it, and how many recordings it is about."""
     decision, found = record.decision, Diagnoses(record.recordings)
-    numbers = [(f"{action} recordings", str(number), "") for action, number in found.counts.items() if found]
+    numbers = [(action, str(number), "") for action, number in reversed(found.counts.items()) if found]
     numbers.append(("Recommendation", decision.action, ""))
     if decision.expected is not None and decision.interval is not None:
         interval = f"{100 * decision.interval[0]:.0f} to {_percent(decision.interval[1], 0)}"
@@ -179,7 +180,8 @@ def _accuracy_table(results: Sequence[Result]) -> Table:
         row = [TableEntry(result.cell.method), *map(_interval_entry, estimates)]
         rows.append((*row, *([percent_entry(result.score("target", "accuracy"))] if measured else [])))
     note = "In percent, with 90 % intervals that allow for chance but not for bias; what each is: docs/trust.md."
-    header = ("method", "expected", *ESTIMATORS.values(), *(("measured",) if measured else ()))
+    titles = ESTIMATORS.values()
+    header = ("method", "expected", *titles, *(("measured",) if measured else ()))
     return Table("expected", "Expected accuracy on the target", note, header, tuple(rows))
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +170,7 @@ def _train(
 
 def decided_model(model: Model, decision: Decision) -> Model:
     """The model with this decision in what it says of itself."""
-    return replace(model, metadata={**model.metadata, "decision": decision.to_dict()})
+    return replace(model, metadata={**model.metadata, "decision": asdict(decision)})
 
 
 def _with_diagnoses(evidence: ModelEvidence, diagnoses: Diagnoses, classes: tuple[str, ...]) -> ModelEvidence:

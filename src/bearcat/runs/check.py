@@ -58,7 +58,8 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> Record:
     right = sum(found[name].nearest == label for name, label in truth.items())
     counted = LabelCheck(len(truth), right, len(set(truth.values())))
     evidence = replace(record.evidence, labels=counted)
-    decision = decide(evidence)
+    left = tuple(name for name in evidence.uncertain if name not in truth)
+    decision = decide(replace(evidence, uncertain=left))
     earlier = 1.0 if record.labelled is None else record.labelled.temperature_factor
     factor = _temperature_factor(predictions, truth, record.data.classes)
     recordings = tuple(each.tempered(factor / earlier).decided(decision.action) for each in record.recordings)

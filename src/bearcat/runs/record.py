@@ -45,6 +45,7 @@ from bearcat.record import (
 )
 from bearcat.report.results import BESIDE
 from bearcat.runs.spec import RunSpec
+from bearcat.settings import from_plain
 from bearcat.storage import read_json, write_atomically
 from bearcat.training.estimates import RunEstimates
 from bearcat.training.evaluate import EpochEnd
@@ -119,13 +120,13 @@ def make_record(
             warnings.append(describe_bound(temperature))
     checked, finding = evaluation.trust.checked, evaluation.finding
     return Record(
-        scores=Scores.from_dict(evaluation.scores),
-        estimates=Estimates.from_dict(evaluation.trust.estimates),
+        scores=from_plain(Scores, evaluation.scores),
+        estimates=from_plain(Estimates, evaluation.trust.estimates),
         evidence=evidence,
         decision=decide(evidence),
         estimates_checked=None if checked is None else CheckedEstimates(**checked),
         calibration=fitted,
-        reliability=Reliability.from_dict(evaluation.reliability),
+        reliability=from_plain(Reliability, evaluation.reliability),
         failed=not evaluation.finite,
         collapsed=evidence.one_class is not None,
         never_predicted=tuple(never),

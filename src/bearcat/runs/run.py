@@ -320,7 +320,7 @@ def _model(
         "recipe": spec.recipe_name, "task": str(spec.task), "seed": spec.seed, "versions": dict(record.versions),
         "data": {"name": spec.data} | {name: getattr(record.data, name) for name in sizes},
         "scores": {domain: found for domain, found in evaluation.scores.items() if found is not None},
-        "limits": list(record.warnings), "decision": record.decision.to_dict(),
+        "limits": list(record.warnings), "decision": asdict(record.decision),
         "pooled_recordings": len(set(recordings.tolist())),
     }  # fmt: skip
     spread = _log(evaluation.target)

@@ -12,9 +12,8 @@ important first. Terminal, page, model card, server and Python print that and no
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from bearcat.trust.accuracy import Estimate, binomial_interval
 
@@ -47,6 +46,10 @@ class Decision:
     interval: tuple[float, float] | None = None
     reasons: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.action not in (USE, REFUSE, *ACTIONS):
+            raise ValueError(f"a decision cannot be {self.action!r:.40}")
+
     @property
     def sentence(self) -> str:
         """The decision on a model in one line."""
@@ -55,23 +58,6 @@ class Decision:
             low, high = self.interval or (self.expected, self.expected)
             parts.append(f"Expected accuracy {100 * self.expected:.0f} % ({100 * low:.0f}–{100 * high:.0f} %).")
         return " ".join([*parts, *(f"{reason[0].upper()}{reason[1:]}." for reason in self.reasons)])
-
-    def to_dict(self) -> dict[str, Any]:
-        interval = None if self.interval is None else list(self.interval)
-        return {"action": self.action, "expected": self.expected, "interval": interval, "reasons": list(self.reasons)}
-
-    @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> Decision:
-        """Back from `to_dict`; ValueError, TypeError or KeyError where it cannot be one."""
-        interval = values["interval"]
-        if values["action"] not in (USE, CHECK, REFUSE, *ACTIONS):
-            raise ValueError("a decision has one of the known actions")
-        return Decision(
-            values["action"],
-            None if values["expected"] is None else float(values["expected"]),
-            None if interval is None else (float(interval[0]), float(interval[1])),
-            tuple(map(str, values["reasons"])),
-        )
 
 
 @dataclass(frozen=True)
@@ -121,16 +107,6 @@ class ModelEvidence:
     physics: PhysicsCheck | None = None
     labels: LabelCheck | None = None
 
-    @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> ModelEvidence:
-        """Back from `dataclasses.asdict`, as records hold it."""
-        kinds: dict[str, Any] = {"physics": PhysicsCheck, "labels": LabelCheck}
-        kinds |= {"expected": Estimate, "source": Estimate}
-        built = {name: None if values[name] is None else kind(**values[name]) for name, kind in kinds.items()}
-        if built["physics"] is not None:
-            built["physics"] = replace(built["physics"], missed=tuple(built["physics"].missed))
-        return ModelEvidence(**(dict(values) | built | {"uncertain": tuple(values["uncertain"])}))
-
 
 @dataclass(frozen=True)
 class RecordingEvidence:
@@ -163,13 +139,15 @@ def _decide_model(evidence: ModelEvidence) -> Decision:
         rate = labels.rate
         found = f"{labels.right} of {labels.recordings} labelled recordings are diagnosed correctly"
         cleared = rate.low >= SAFE and labels.classes > 1
-        confirmed = rate.value == 1 and labels.recordings >= ENOUGH and expected is not None and expected.value >= GOOD
+        several = labels.recordings >= ENOUGH or (expected is not None and expected.low >= SAFE)
+        confirmed = rate.value == 1 and several and expected is not None and expected.value >= GOOD
         if rate.high < SAFE or (refused and not cleared):
             action = REFUSE
         else:
             action = USE if rate.low >= SAFE or confirmed else CHECK
         refused = [] if action != REFUSE else refused
-        expected, reasons = rate, [found, *refused]
+        few = confirmed and labels.recordings < ENOUGH  # too few, all of them right, to say more than was known before
+        expected, reasons = expected if few else rate, [found, *refused]
     elif refused or expected is None:
         action, reasons = REFUSE, refused
     else:

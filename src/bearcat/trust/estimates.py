@@ -58,9 +58,9 @@ def estimates(
     found: dict[str, Any] = _without_nan(
         {
             "mean_confidence": float(confidences.mean()),
-            "accuracy": {name: asdict(estimate) for name, estimate in accuracy.items()},
+            "accuracy": {name: _finite(estimate) for name, estimate in accuracy.items()},
             "window_agreement": united,
-            "expected": asdict(expected),
+            "expected": _finite(expected),
             "abstention": {
                 "kept": [
                     {"kept": share, "confidence": float(surest[-1]), "accuracy": float(surest.mean())}
@@ -133,7 +133,7 @@ def check_estimates(
     right = (target.log_probabilities.argmax(axis=1) == labels)[known]
     order = np.argsort(-confidence(target.log_probabilities)[known], kind="stable")
     truth = float(right.mean())
-    finite = {name: values for name, values in record["accuracy"].items() if None not in values.values()}
+    finite = {name: values for name, values in record["accuracy"].items() if values is not None}
     found: dict[str, Any] = _without_nan(
         {
             "accuracy": truth,
@@ -153,6 +153,10 @@ def check_estimates(
         }
     )
     return found
+
+
+def _finite(estimate: Estimate) -> dict[str, float] | None:
+    return asdict(estimate) if math.isfinite(estimate.value) else None
 
 
 def _kept_windows(windows: int) -> list[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -297,7 +297,7 @@ def describe_model(served: Served, limits: dict[str, int | float]) -> dict[str, 
     """What the model takes and distinguishes, what to do with it, and what this server accepts."""
     model, decision = served.model, served.model.decision
     return {
-        "decision": decision.to_dict() | {"sentence": decision.sentence}, "classes": model.classes,
+        "decision": asdict(decision) | {"sentence": decision.sentence}, "classes": model.classes,
         "alarms": sorted(served.rule.classes), "input": model.input, "length": model.preparation.length,
         "stride": model.preparation.step, "rate": model.preparation.rate or model.rate, "channels": model.channels,
         "pooled_temperature": model.pooled_temperature, "calibrated": model.calibrated,
