@@ -102,6 +102,13 @@ class TorchInput(Input):
         return transformed
 
 
+def _forms() -> Any:
+    """The module of torch forms: torch is loaded where one is needed."""
+    import bearcat.data.torch_forms as forms
+
+    return forms
+
+
 def check_needs(needs: Sequence[str], known: dict[str, Any]) -> None:
     """Refuses where something that is needed of rate, speed and bearing is None, or the speed is none."""
     for name in needs:
@@ -114,13 +121,9 @@ def check_needs(needs: Sequence[str], known: dict[str, Any]) -> None:
 
 def metadata_arrays(needs: Sequence[str], rpm: Speed | None, bearing: Bearing | None) -> list[np.ndarray]:
     """What a torch form, or a graph, takes behind the windows: the speed (1,) or (window, time), the orders (4,)."""
-    found = []
-    if "rpm" in needs:
-        found.append(np.atleast_1d(np.asarray(rpm, dtype=np.float64)))
-    if "bearing" in needs and bearing is not None:
-        orders = bearing.orders()
-        found.append(np.array([orders[name] for name in KINEMATIC]))
-    return found
+    speed = [np.atleast_1d(np.asarray(rpm, dtype=np.float64))] if "rpm" in needs else []
+    orders = bearing.orders() if "bearing" in needs and bearing is not None else None
+    return speed if orders is None else [*speed, np.array([orders[name] for name in KINEMATIC])]
 
 
 @dataclass(frozen=True)
@@ -132,15 +135,12 @@ class Waveform(Input):
     def points(self, length: int) -> int:
         return length
 
-    def transform(
-        self, windows: Floats, rate: float | None = None, rpm: Speed | None = None, bearing: Bearing | None = None
-    ) -> Floats:
+    def transform(self, windows: Floats, *_: Any, **__: Any) -> Floats:
         return standardise(windows)
 
     def torch_form(self, length: int, rate: float | None = None) -> nn.Module:
-        from bearcat.data.torch_forms import StandardisedWaveform
-
-        return StandardisedWaveform()
+        form: nn.Module = _forms().StandardisedWaveform()
+        return form
 
 
 @dataclass(frozen=True)
@@ -150,15 +150,12 @@ class Spectrum(Input):
     def points(self, length: int) -> int:
         return length // 2
 
-    def transform(
-        self, windows: Floats, rate: float | None = None, rpm: Speed | None = None, bearing: Bearing | None = None
-    ) -> Floats:
+    def transform(self, windows: Floats, *_: Any, **__: Any) -> Floats:
         return standardise(spectrum(windows))
 
     def torch_form(self, length: int, rate: float | None = None) -> nn.Module:
-        from bearcat.data.torch_forms import StandardisedSpectrum
-
-        return StandardisedSpectrum(length)
+        form: nn.Module = _forms().StandardisedSpectrum(length)
+        return form
 
 
 @dataclass(frozen=True)
@@ -192,9 +189,8 @@ class PhysicalInput(TorchInput):
             raise InputError(f"{short}, which needs {self.shortest}", "window")
 
     def torch_form(self, length: int, rate: float | None = None) -> nn.Module:
-        from bearcat.data.torch_forms import PhysicalForm
-
-        return PhysicalForm(self.parts(length, rate))
+        form: nn.Module = _forms().PhysicalForm(self.parts(length, rate))
+        return form
 
 
 @dataclass(frozen=True)
@@ -216,13 +212,11 @@ class LogSpectrum(PhysicalInput):
         return band_centres(self.lowest, self.bands, rate)
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
-        from bearcat.data.torch_forms import equal_bands
-
         share = self.lowest / (rate / 2) if self.lowest and rate else 0.0
         if not 0 <= share < 1 or (1 - share) * (length // 2 - 2) < self.bands:
             bands = f"{self.bands} bands above {self.lowest:g} Hz"
             raise InputError(f"{bands} do not fit below half the rate; take fewer", "input")
-        return [equal_bands(length, self.bands, share)]
+        return [_forms().equal_bands(length, self.bands, share)]
 
 
 @dataclass(frozen=True)
@@ -240,9 +234,7 @@ class OctaveSpectrum(PhysicalInput):
         return (np.arange(self.bands) + 0.5) * self.octaves / self.bands - self.octaves, "octaves to half the rate"
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
-        from bearcat.data.torch_forms import octave_bands
-
-        return [octave_bands(length, self.bands, self.octaves)]
+        return [_forms().octave_bands(length, self.bands, self.octaves)]
 
 
 @dataclass(frozen=True)
@@ -259,9 +251,7 @@ class BandKurtosis(PhysicalInput):
         return band_centres(0.0, self.bands, rate)
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
-        from bearcat.data.torch_forms import BandKurtosisForm
-
-        return [BandKurtosisForm(self.bands)]
+        return [_forms().BandKurtosisForm(self.bands)]
 
 
 @dataclass(frozen=True)
@@ -317,9 +307,7 @@ class EnvelopeOrders(OrderInput):
         return np.tile(np.linspace(self.first, self.last, self.number), self.bands), "shaft order"
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
-        from bearcat.data.torch_forms import EnvelopeOrdersForm
-
-        return [EnvelopeOrdersForm(length, float(rate or 1), self.bands, self.first, self.last, self.number)]
+        return [_forms().EnvelopeOrdersForm(length, float(rate or 1), self.bands, self.first, self.last, self.number)]
 
 
 @dataclass(frozen=True)
@@ -340,9 +328,7 @@ class FaultOrders(OrderInput):
         return np.tile(np.arange(len(FAULT_LINES)), self.bands), "line"
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
-        from bearcat.data.torch_forms import FaultOrdersForm
-
-        return [FaultOrdersForm(length, float(rate or 1), self.bands, self.smoothing)]
+        return [_forms().FaultOrdersForm(length, float(rate or 1), self.bands, self.smoothing)]
 
 
 def band_centres(lowest: float, bands: int, rate: float | None) -> tuple[np.ndarray, str]:
