@@ -60,19 +60,24 @@ class Input:
         """For pictures: where the points of one channel lie, and in which unit. Several bands repeat the axis."""
         return np.arange(self.points(length)), "point"
 
+    @property
+    def shortest(self) -> int:
+        """Samples that a window must have."""
+        return 2
+
     def check(
         self, length: int, rate: float | None = None, rpm: Speed | None = None, bearing: Bearing | None = None
     ) -> None:
         """Refuses, in one sentence, recordings and windows that it cannot be made of."""
         check_needs(self.needs, {"rate": rate, "rpm": rpm, "bearing": bearing})
+        if length < self.shortest:
+            short = f"a window of {length} samples is too short for this input"
+            raise InputError(f"{short}, which needs {self.shortest}", "window")
 
     def transform(
         self, windows: Floats, rate: float | None = None, rpm: Speed | None = None, bearing: Bearing | None = None
     ) -> Floats:
-        """Windows as recorded (window, channel, time) → (window, channel, point) float32.
-
-        A speed that is a signal is (window, time).
-        """
+        """Windows as recorded (window, channel, time) → (window, channel, point); a speed may be (window, time)."""
         raise NotImplementedError(f"{type(self).__name__} has no transform")
 
     def torch_form(self, length: int, rate: float | None = None) -> nn.Module | None:
@@ -160,7 +165,7 @@ class Spectrum(Input):
 
 @dataclass(frozen=True)
 class PhysicalInput(TorchInput):
-    """An input that is a part of the physical vector (data.torch_forms); `shortest`: samples a window must have."""
+    """An input that is a part of the physical vector (data.torch_forms)."""
 
     version = 2
     label_from = 50  # the classes are apart from the start
@@ -170,23 +175,11 @@ class PhysicalInput(TorchInput):
             if getattr(self, name, 1) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
 
-    @property
-    def shortest(self) -> int:
-        return 2
-
     def points(self, length: int) -> int:
         return self.axis(length, None)[0].size
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
         raise NotImplementedError(f"{type(self).__name__} has no parts")
-
-    def check(
-        self, length: int, rate: float | None = None, rpm: Speed | None = None, bearing: Bearing | None = None
-    ) -> None:
-        super().check(length, rate, rpm, bearing)
-        if length < self.shortest:
-            short = f"a window of {length} samples is too short for this input"
-            raise InputError(f"{short}, which needs {self.shortest}", "window")
 
     def torch_form(self, length: int, rate: float | None = None) -> nn.Module:
         form: nn.Module = _forms().PhysicalForm(self.parts(length, rate))
@@ -259,10 +252,7 @@ class OrderInput(PhysicalInput):
     """An input that reads the envelopes of some equal bands at orders of the shaft."""
 
     bands: int = 4
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return "rate", "rpm"
+    needs: ClassVar[tuple[str, ...]] = ("rate", "rpm")
 
     @property
     def shortest(self) -> int:
@@ -280,11 +270,9 @@ class OrderInput(PhysicalInput):
         what, order = self.last_order(bearing)
         highest, shown = order * fastest / 60, (rate or math.inf) / 2 / self.bands
         if highest > shown:
-            raise InputError(
-                f"{what} at {fastest:g} rpm is {highest:.0f} Hz, beyond the {shown:.0f} Hz that the envelope of one of"
-                f" {self.bands} bands shows at a rate of {rate:g} Hz; check the speed, or set fewer bands or a lower"
-                " last order", "rpm"
-            )  # fmt: skip
+            limit = f"the {shown:.0f} Hz that one of {self.bands} bands shows at a rate of {rate:g} Hz"
+            beyond = f"{what} at {fastest:g} rpm is {highest:.0f} Hz, beyond {limit}"
+            raise InputError(f"{beyond}; check the speed, or set fewer bands or a lower last order", "rpm")
 
 
 @dataclass(frozen=True)
@@ -316,10 +304,7 @@ class FaultOrders(OrderInput):
 
     bands: int = 3
     smoothing: float = 400.0  # Hz, of the spectrum by which the window is whitened
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return "rate", "rpm", "bearing"
+    needs: ClassVar[tuple[str, ...]] = ("rate", "rpm", "bearing")
 
     def last_order(self, bearing: Bearing | None) -> tuple[str, float]:
         return "4×BPFI", 4 * bearing.orders()["BPFI"] if bearing else 0.0
@@ -402,12 +387,9 @@ class Physics(PhysicalInput):
 
 
 @lru_cache(maxsize=16)
-def _form(chosen: Input, length: int, rate: float | None) -> nn.Module:
+def _form(chosen: Input, length: int, rate: float | None) -> Any:
     """An input's torch form, made once for all windows of one length and rate."""
-    form = chosen.torch_form(length, rate)
-    if form is None:
-        raise NotImplementedError(f"{type(chosen).__name__} has no torch form")
-    return form
+    return chosen.torch_form(length, rate)
 
 
 INPUTS: dict[str, type[Input]] = {
