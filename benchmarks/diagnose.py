@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bearcat.diagnosis.physical import CANNOT_TELL, COEFFICIENTS, STATES, Classifier, state_of
 from numpy.typing import NDArray
 
 from bearcat.calibration.metrics import ece

@@ -16,6 +16,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +45,7 @@ def made_model(kind: str, length: int) -> Model:
     network.requires_grad_(False)
     names = tuple(str(number) for number in range(CLASSES))
     return Model(
-        network, Calibration.identity(1, CLASSES), names, preparation, None, {"decision": Decision("check").to_dict()}
+        network, Calibration.identity(1, CLASSES), names, preparation, None, {"decision": asdict(Decision("check"))}
     )
 
 

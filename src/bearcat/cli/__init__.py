@@ -1,10 +1,10 @@
-"""The command line: parse, call, print. Bad input is one sentence on standard error and exit status 2.
+"""The command line: parse, call, print. This module orders the commands and handles all errors.
 
-Status 1 is an alarm of `predict` or `diagnose` and nothing else; what nobody expected is status 70, with a traceback to
-report.
+Exit status: 0 all ok; 1 at least one alarm; 3 no alarm, but something to check; 2 bad input, nothing decided, in one
+sentence on standard error; 70 a bug, with a traceback to report; 130 interrupted.
+`predict` and `diagnose` decide on recordings; other commands end with 0 when they are done.
 
-Commands are functions, a module for each group of them. This module orders them and handles all errors.
-Nothing heavy is imported until a command needs it.
+Commands are functions, a module for each group of them. Nothing heavy is imported until a command needs it.
 """
 
 from __future__ import annotations

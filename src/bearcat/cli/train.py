@@ -11,7 +11,6 @@ from typer import Argument, Option
 
 from bearcat.cli import options
 from bearcat.cli.options import Names, console, plain_table, print_note, print_recordings
-from bearcat.methods.recipe import DEFAULT_RECIPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +31,9 @@ def adapt(
     kind: Annotated[
         str | None, Option("--input", help="physics, time, frequency, … (docs/inputs.md).  \\[default: the recipe's]")
     ] = None,
-    recipe: Annotated[str, Option(help="The method; see `bearcat recipes`.")] = DEFAULT_RECIPE,
+    recipe: Annotated[
+        str | None, Option(help="The method; see `bearcat recipes`.  \\[default: match-clusters]")
+    ] = None,
     beside: Annotated[Names, Option(help="Train this recipe too, and show both; repeat for more.")] = None,
     epochs: Annotated[
         int | None,
@@ -87,6 +88,7 @@ def adapt(
 
     from rich.progress import track as reading
 
+    from bearcat.methods.recipe import DEFAULT_RECIPE
     from bearcat.runs.adapt import adapt as run
     from bearcat.runs.plan import Wishes, make_plan, target_mix
     from bearcat.runs.record import require_tracker
@@ -95,8 +97,8 @@ def adapt(
     if track is not None:
         require_tracker(track)
     wishes = Wishes(
-        data_name, root, source or (), target, kind, recipe, beside or (), epochs, seed, split, balance, device,
-        precision, channel, rate, rpm, bearing, window, stride,
+        data_name, root, source or (), target, kind, recipe or DEFAULT_RECIPE, beside or (), epochs, seed, split,
+        balance, device, precision, channel, rate, rpm, bearing, window, stride,
         target_mix(target_keep or (), pairs(target_share or ()), reference),
         None if settings is None else pairs(settings), pairs(recipe_settings or ()),
     )  # fmt: skip

@@ -31,7 +31,7 @@ from bearcat.diagnosis.physics import PhysicsEvidence, PhysicsWitness
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.record import RECORD, Record, SavedModel
 from bearcat.report.results import BESIDE
-from bearcat.runs.plan import Plan
+from bearcat.runs.plan import AdaptationPlan
 from bearcat.runs.record import claim, drawable
 from bearcat.runs.run import EXTRAS, FinishedRun, run_stack, train_stack, write_run
 from bearcat.runs.spec import Library, RunSpec
@@ -88,7 +88,7 @@ class Adaptation:
         return "\n".join([*lines, f"model: {self.model}; page: {self.folder / 'report.html'}"])
 
 
-def adapt(plan: Plan, out: Path, bar: Bar = lambda *_: nullcontext(), track: str | None = None) -> Adaptation:
+def adapt(plan: AdaptationPlan, out: Path, bar: Bar = lambda *_: nullcontext(), track: str | None = None) -> Adaptation:
     """Trains, evaluates, decides and writes everything into OUT. What is finished is not run again.
 
     The recipe's unadapted counterpart is trained too, unless the recipe is that, or did not adapt; one of the two
@@ -114,13 +114,13 @@ def adapt(plan: Plan, out: Path, bar: Bar = lambda *_: nullcontext(), track: str
 
 
 def _train(
-    plan: Plan, spec: RunSpec, out: Path, bar: Bar, track: str | None, keep: tuple[str, ...]
+    plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar, track: str | None, keep: tuple[str, ...]
 ) -> tuple[Record, dict[str, Record]]:
     """Trains the run and those beside it, decides, and writes the folders; the run's own record last."""
     library, physics = plan.library, dict[str, PhysicsEvidence | None]()
 
     def observe(recording: Recording) -> None:
-        physics[recording.origin] = look(recording)
+        physics[recording.origin] = look(recording, spec.preparation.rate)
 
     library.observe(spec, observe)
     with bar(spec.recipe_name, spec.recipe.schedule.epochs) as progress:
@@ -192,7 +192,7 @@ def _with_physics(
     found = dict(known)
     for each in diagnoses:
         if each.recording in entries:
-            found[each.recording] = look(entries[each.recording].read())
+            found[each.recording] = look(entries[each.recording].read(), spec.preparation.rate)
     return Diagnoses(replace(each, physics=found.get(each.recording)) for each in diagnoses)
 
 
@@ -201,11 +201,14 @@ def _may_be_known(entry: Entry) -> bool:
     return not isinstance(entry, FolderEntry) or (entry.row.bearing is not None and entry.row.rpm is not None)
 
 
-def look(recording: Recording) -> PhysicsEvidence | None:
-    """What physics says of a recording; None where its speed varies, or anything it needs is not known."""
+def look(recording: Recording, rate: float | None) -> PhysicsEvidence | None:
+    """What physics says of a recording; None where its speed varies, or anything it needs is not known.
+
+    `rate` is of recordings that do not say theirs, as for the model's windows.
+    """
     if recording.speed is not None:
         return None
-    witness = PhysicsWitness(recording.origin, recording.rate, recording.rpm, recording.bearing)
+    witness = PhysicsWitness(recording.origin, recording.rate or rate, recording.rpm, recording.bearing)
     for _ in witness.observe([recording.signal]):
         pass
     return witness.finish()

@@ -61,7 +61,7 @@ class Wishes:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class AdaptationPlan:
     """The run to train, those to train beside it, their data, and what to tell the user."""
 
     spec: RunSpec
@@ -73,7 +73,7 @@ class Plan:
     warnings: tuple[str, ...]
 
 
-def make_plan(wishes: Wishes, reading: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> Plan:
+def make_plan(wishes: Wishes, reading: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> AdaptationPlan:
     """The plan for these wishes; `reading` passes on the recordings that are read for it, to show progress."""
     notes: tuple[str, ...] = ()
     settings = wishes.settings
@@ -116,7 +116,7 @@ def make_plan(wishes: Wishes, reading: Callable[[Iterable[Any]], Iterable[Any]] 
         warnings.insert(0, f"{name} does not use the reference recordings; {DEFAULT_RECIPE} does")
     *beside, spec = specs
     library = Library({opened: scanned})
-    return Plan(spec, tuple(beside), library, device, notes, chosen[changed.input].choices, tuple(warnings))
+    return AdaptationPlan(spec, tuple(beside), library, device, notes, chosen[changed.input].choices, tuple(warnings))
 
 
 def choose_task(catalogue: Catalogue, source: Sequence[str], target: str | None) -> Task:

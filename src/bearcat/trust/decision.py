@@ -163,7 +163,7 @@ def _decide_model(evidence: ModelEvidence) -> Decision:
             reasons.append("no check models could be fitted, so the estimate rests on confidence alone")
         if not evidence.calibrated and labels is None:
             reasons.append("confidence is not calibrated")
-        if evidence.recordings and evidence.faulty == 0:
+        if evidence.recordings and evidence.faulty == 0 and not (physics and physics.missed):
             _, high = binomial_interval(0, evidence.recordings)
             reasons.append(
                 f"no fault was found in {evidence.recordings} recordings; up to {100 * high:.0f} % of such recordings"
