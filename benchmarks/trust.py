@@ -26,6 +26,7 @@ from scipy.stats import spearmanr
 from bearcat.record import CheckedEstimates
 from bearcat.report.results import Cell, Result, read_result
 from bearcat.trust import past
+from bearcat.trust.decision import ModelEvidence, decide
 from bearcat.trust.estimates import FAR
 
 Rows = list[list[str]]

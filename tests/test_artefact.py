@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +23,8 @@ from bearcat.trust.decision import Decision
 from bearcat.trust.familiarity import Familiarity, fit_familiarity
 
 CLASSES = ("healthy", "inner", "outer")
-USE = Decision("use", 0.97, (0.9, 1.0)).to_dict()
-REFUSED = Decision("do not use", 0.4, (0.2, 0.6), ("training broke down",)).to_dict()
+USE = asdict(Decision("use", 0.97, (0.9, 1.0)))
+REFUSED = asdict(Decision("do not use", 0.4, (0.2, 0.6), ("training broke down",)))
 
 
 def calibration_of(kind: str | None, classes: int, seed: int = 0) -> Calibration | None:
