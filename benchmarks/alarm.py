@@ -47,7 +47,7 @@ from bearcat.data import (
     prepare,
     split_task,
 )
-from bearcat.deploy.predict import alarm_classes
+from bearcat.diagnosis.recording import AlarmRule
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Recipe, find_recipe
 from bearcat.report.typeset import count
@@ -56,7 +56,7 @@ from bearcat.training.batches import padded_stack
 from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, Trained, chosen_device, stack_key, train
 from bearcat.trust.familiarity import Familiarity, fit_familiarity
-from bearcat.trust.pooling import diagnose, pooled_temperature, tally
+from bearcat.trust.pooling import pool, pooled_temperature, tally
 
 Array = NDArray[np.float64]
 Row = dict[str, Any]
@@ -166,7 +166,7 @@ def planned_cases(options: argparse.Namespace, domains: Sequence[str], classes: 
     tasks = [tuple(task.split(":")) for task in options.tasks]
     if options.tasks == ["all"]:
         tasks = [(source, target) for source, target in permutations(domains, 2) if rig(source) == rig(target)]
-    faults = alarm_classes(classes, None if options.without == ["all"] else options.without)
+    faults = AlarmRule.of(classes, None if options.without == ["all"] else options.without).classes
     for (source, target), seed, without in product(tasks, options.seeds, classes):
         same_rig = [domain for domain in domains if rig(domain) == rig(target)]
         third = options.third or [domain for domain in same_rig if domain not in (source, target)]
@@ -292,7 +292,7 @@ def pooled(part: Diagnosed, labels: NDArray[np.int64], temperature: float, size:
     recordings = part.recordings(size)
     truth = np.array([labels[places[0]] for places in recordings])
     log_probabilities = [part.log_probabilities[places] for places in recordings]
-    found = np.stack([diagnose(tally(values), temperature).probabilities for values in log_probabilities])
+    found = np.stack([pool(tally(values), temperature).probabilities for values in log_probabilities])
     return {
         "confidence": float(found.max(axis=1).mean()),
         "right": float(np.mean(found.argmax(axis=1) == truth)),

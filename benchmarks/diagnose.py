@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bearcat.diagnosis.physical import CANNOT_TELL, COEFFICIENTS, STATES, Classifier, state_of
 from numpy.typing import NDArray
 
 from bearcat.calibration.metrics import ece
@@ -33,8 +32,10 @@ from bearcat.data.datasets.benches import BENCHES
 from bearcat.data.datasets.simulate import CONDITIONS, Simulated
 from bearcat.data.recording import Recording, resample
 from bearcat.diagnosis.evidence import FEATURES, LineEvidence, find_evidence, last_order
+from bearcat.diagnosis.physics import COEFFICIENTS, STATES, Classifier, state_of
 from bearcat.diagnosis.spectra import TURNS, Plan, Spectra, window_length
 from bearcat.errors import InputError
+from bearcat.trust.decision import CANNOT_TELL
 
 RATES = (12_000, 16_000, 20_000, 25_600, 48_000, 51_200, 64_000)
 SPEEDS = (300.0, 3600.0)  # rpm
@@ -81,7 +82,7 @@ def simulated(seed: int) -> Recording:
         modes = sorted(between(drawn, 500, min(0.42 * own_rate, 12_000)) for _ in range(4))
         settings: dict[str, Any] = {
             "seed": seed, "rate": own_rate, "seconds": seconds, "conditions": (condition,),
-            "faults": ("inner",) if state == "healthy" else (state,), "severities": (between(drawn, 0.2, 3),),
+            "faults": ("inner",) if state == "healthy" else (state.removesuffix(" race"),), "severities": (between(drawn, 0.2, 3),),
             "balls": bearing.balls, "ball_diameter": bearing.ball_diameter, "pitch_diameter": bearing.pitch_diameter,
             "contact_angle": bearing.contact_angle, "outer_position": drawn.uniform(-40, 40),
             "speed_fluctuation": drawn.uniform(0.0005, 0.004), "slip": drawn.uniform(0, 0.01),
@@ -91,7 +92,9 @@ def simulated(seed: int) -> Recording:
             "inner_cutoff": min(drawn.uniform(2000, 8000), 0.45 * own_rate),
         }  # fmt: skip
         try:
-            made = Simulated(**settings).recording(condition, state if state == "healthy" else f"{state}-1")
+            made = Simulated(**settings).recording(
+                condition, state if state == "healthy" else f"{state.removesuffix(' race')}-1"
+            )
         except InputError:  # a mode above half the rate, a defect longer than the balls are apart
             continue
         angle = 2 * np.pi * np.arange(made.signal.size) / own_rate * speed / 60
@@ -187,7 +190,7 @@ def report(title: str, examples: Sequence[Example], classifier: Classifier, unit
             pairs = [(found.state, alone) for found in examples for alone in found.windows]
         truth = np.array([STATES.index(state) for state, _ in pairs])
         found = np.array([classifier.probabilities(evidence) for _, evidence in pairs])
-        answered = np.array([classifier.state(evidence) is not None for _, evidence in pairs])
+        answered = np.array([classifier.state(evidence) != CANNOT_TELL for _, evidence in pairs])
         right, confidence = found.argmax(axis=1) == truth, found.max(axis=1)
         surest = np.argsort(-confidence, kind="stable")
         curve = [100 * right[surest[: round(share * len(right))]].mean() for share in (0.9, 0.8, 0.7)]
@@ -201,7 +204,7 @@ def confusion(bench: str, examples: Sequence[Example], classifier: Classifier) -
     columns = [*STATES, CANNOT_TELL]
     counts = np.zeros((len(STATES), len(columns)), dtype=int)
     for found in examples:
-        counts[STATES.index(found.state), columns.index(classifier.state(found.whole) or CANNOT_TELL)] += 1
+        counts[STATES.index(found.state), columns.index(classifier.state(found.whole))] += 1
     print(
         f"\n{bench} left out, recordings, truth in rows:\n\n| | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}"
     )

@@ -4,7 +4,7 @@
     python benchmarks/past_runs.py --read runs*.jsonl.gz --write      # replaces past_runs.json of the package
 
 A line is a run: its cell, the truth, every estimate, and what the network and each check model say of every target test
-window (a letter each). Reading prints what saving the adapted model by check models is worth (report/choices.py).
+window (a letter each). Reading prints what saving the adapted model by check models is worth (trust/decision.py).
 `python benchmarks/trust.py runs*.jsonl.gz` says how the intervals made of them hold.
 """
 
@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from bearcat.report.choices import SLACK
 from plant import remember_spaces
 
 from bearcat.data.tasks import UNKNOWN, Mix
@@ -36,6 +35,7 @@ from bearcat.training.loop import Run, stack_key, train
 from bearcat.trust import past
 from bearcat.trust.accuracy import Source, Target, expected_hits, window_agreement
 from bearcat.trust.checks import MODELS
+from bearcat.trust.decision import SLACK
 
 CELL = ("dataset", "input", "mix", "target", "task", "seed", "method")
 MOST = 80  # runs of a group that ship

@@ -16,6 +16,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from bearcat.deploy import export
 from bearcat.deploy import model as artefact
 from bearcat.deploy.model import Model
 from bearcat.models.networks import build_network, initialise
+from bearcat.trust.decision import Decision
 
 CLASSES = 13
 GOAL, GOAL_RATIO = 1500, 5
@@ -42,7 +44,9 @@ def made_model(kind: str, length: int) -> Model:
         network(torch.randn(1, 64, 1, preparation.points), batch_statistics=True)
     network.requires_grad_(False)
     names = tuple(str(number) for number in range(CLASSES))
-    return Model(network, Calibration.identity(1, CLASSES), names, preparation, None, {})
+    return Model(
+        network, Calibration.identity(1, CLASSES), names, preparation, None, {"decision": asdict(Decision("check"))}
+    )
 
 
 def with_threads(count: int, work: Callable[[], object]) -> Callable[[], object]:

@@ -3,7 +3,7 @@
     python benchmarks/trust.py runs*.jsonl.gz calibrators.jsonl alarm*.csv bench-store … > trust.md
     python benchmarks/trust.py            # the past runs that ship with the package
 
-Takes lines of benchmarks/past_runs.py (intervals and verdicts, leaving out a group or a dataset at a time), lines of
+Takes lines of benchmarks/past_runs.py (intervals and decisions, leaving out a group or a dataset at a time), lines of
 benchmarks/calibrators.py (ECE), rows of benchmarks/alarm.py, and folders of stores (bearcat bench) or any folders whose
 subfolders are runs. Only runs with target labels count. docs/trust.md says what the estimates are.
 """
@@ -26,6 +26,7 @@ from scipy.stats import spearmanr
 from bearcat.record import CheckedEstimates
 from bearcat.report.results import Cell, Result, read_result
 from bearcat.trust import past
+from bearcat.trust.decision import ModelEvidence, decide
 from bearcat.trust.estimates import FAR
 
 Rows = list[list[str]]
@@ -51,7 +52,7 @@ def accuracy_rows(results: Sequence[Result]) -> Rows:
     """Expected accuracy: its error, how often the interval holds the truth, and whether it ranks runs rightly."""
     found: dict[str, list[tuple[float, float, float, float]]] = defaultdict(list)  # value, low, high, truth
     for run in results:
-        for name, estimate in {**run.record.estimates.accuracy, "the verdict's": run.record.decision.expected}.items():
+        for name, estimate in {**run.record.estimates.accuracy, "expected": run.record.estimates.expected}.items():
             if estimate is not None:
                 found[name].append((estimate.value, estimate.low, estimate.high, truth(run)))
     rows = []
@@ -123,7 +124,7 @@ def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> s
     return f"### {title}\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in lines)
 
 
-# Past runs: how intervals and verdicts hold in groups, or datasets, that take no part in making them.
+# Past runs: how intervals and decisions hold in groups, or datasets, that take no part in making them.
 
 POOR, RIGHT = 0.8, 0.97  # truth below and from which on a run must not, and must, be advised for use
 INTERVALS = (
@@ -144,7 +145,9 @@ def left_out(groups: past.Past, whole: bool) -> dict[str, np.ndarray]:
         rest, rows = past.table_of(others), []
         for *place, real in runs:
             expected = past.expected_accuracy(dict(zip(past.EVIDENCE, place, strict=True)), rest)
-            rows.append((real, expected.value, expected.low, expected.high, decision(expected) == "use"))
+            rows.append(
+                (real, expected.value, expected.low, expected.high, decide(ModelEvidence(expected)).action == "use")
+            )
         found[group] = np.array(rows, dtype=float)
     return found
 
@@ -175,7 +178,7 @@ def interval_tables(groups: past.Past) -> None:
             [f"truth of 97 or more, advised to use ({int(right.sum())} of {len(right)})", "≥ 80", points(mean(right))],
         ]
         words = "a dataset at a time left out" if whole else "a group at a time left out"
-        print(table(f"Intervals and verdicts, {words}, percent", ("goal", "to reach", "reached"), reached))
+        print(table(f"Intervals and decisions, {words}, percent", ("goal", "to reach", "reached"), reached))
         if not whole:
             every = [interval_row(group, each) for group, each in sorted(found.items())]
             print(table("… by group", INTERVALS, [*every, interval_row("all", rows)]))

@@ -16,7 +16,7 @@ from scipy.io import wavfile
 
 from bearcat.data import Simulated, Task, open_dataset
 from bearcat.data.choose import Requested, choose_settings
-from bearcat.deploy.predict import at_rate_of, diagnose_stream, open_model, open_stream
+from bearcat.deploy.predict import diagnose_found, find_recordings, open_model
 from bearcat.methods.recipe import DEFAULT_RECIPE, RECIPES
 from bearcat.runs.adapt import adapt
 from bearcat.runs.spec import Library, RunSpec, make_recipe
@@ -75,10 +75,10 @@ def main() -> None:
     print(f"\nHow far to trust it: {record.decision.sentence}\n{record.decision.saved['sentence']}\n")
 
     model = open_model(out / "model")
-    for path in sorted((arguments.folder / "new").iterdir()):
-        stream, _ = at_rate_of(model, open_stream(path))
-        diagnosis = diagnose_stream(model, stream)
-        print(f"{path.name}: {model.classes[diagnosis.index]}, {diagnosis.confidence:.0%} sure")
+    for found in find_recordings([arguments.folder / "new"], model):
+        diagnosis = diagnose_found(model, found)
+        name = Path(diagnosis.recording).name
+        print(f"{name}: {diagnosis.decision.action}, {diagnosis.state}, confidence {diagnosis.confidence:.0%}")
     print(f"\nEverything on one page: {out / 'report.html'}")
 
 

@@ -50,8 +50,8 @@ def test_the_page_and_the_terminal_begin_with_the_targets_recordings(adapted, ca
 
     root, _ = adapted
     page = (root / "out" / "report.html").read_text(encoding="utf-8")
-    assert page.index("Diagnoses of the target") < page.index("<h2>Scores")
-    assert page.index("pump-B/inner-1.npz") < page.index("<h2>Scores")
+    assert page.index("<h2>Decision and recordings") < page.index("<h2>For researchers")
+    assert page.index("pump-B/inner-1.npz") < page.index("<h2>For researchers")
     adapt(
         str(root), source=["pump-A"], target="pump-B", settings=["folders=known/pump-A,new/pump-B"], epochs=4,
         window=1024, device="cpu", out=root / "out",

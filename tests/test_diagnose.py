@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from bearcat.errors import InputError
-from bearcat.trust.pooling import Tally, diagnose, pooled_temperature, tally
+from bearcat.trust.pooling import Tally, pool, pooled_temperature, tally
 from tests.reference import diagnose as reference
 
 quick = settings(max_examples=60, deadline=None)
@@ -40,7 +40,7 @@ def made(seed: int, recordings: int, count: int = 30, correlation: float = 0.9, 
 @quick
 @given(windows(), st.floats(0.1, 10))
 def test_pooling_agrees_with_its_slow_twin(values, temperature):
-    found = diagnose(tally(values), temperature)
+    found = pool(tally(values), temperature)
     probabilities, agreement = reference.pooled(values, temperature)
     assert found.probabilities == pytest.approx(probabilities, abs=1e-9)
     if np.ptp(np.sort(probabilities)[-2:]) > 1e-9 and (np.ptp(np.sort(values, axis=1)[:, -2:], axis=1) > 0).all():
@@ -52,15 +52,13 @@ def test_pooling_agrees_with_its_slow_twin(values, temperature):
 @given(windows(), st.randoms(use_true_random=False))
 def test_the_order_of_windows_does_not_matter(values, random):
     order = random.sample(range(len(values)), len(values))
-    assert diagnose(tally(values[order])).probabilities == pytest.approx(
-        diagnose(tally(values)).probabilities, abs=1e-12
-    )
+    assert pool(tally(values[order])).probabilities == pytest.approx(pool(tally(values)).probabilities, abs=1e-12)
 
 
 @quick
 @given(windows())
 def test_a_recording_of_one_window_is_the_window_itself(values):
-    found = diagnose(tally(values[:1]))
+    found = pool(tally(values[:1]))
     assert found.probabilities == pytest.approx(np.exp(values[0]), abs=1e-12)
     assert found.agreement == 1.0
 
@@ -68,10 +66,10 @@ def test_a_recording_of_one_window_is_the_window_itself(values):
 @quick
 @given(windows(), st.integers(2, 5))
 def test_hearing_the_same_windows_again_changes_nothing(values, times):
-    again = diagnose(tally(np.tile(values, (times, 1))))
-    assert again.probabilities == pytest.approx(diagnose(tally(values)).probabilities, abs=1e-9)
+    again = pool(tally(np.tile(values, (times, 1))))
+    assert again.probabilities == pytest.approx(pool(tally(values)).probabilities, abs=1e-9)
     assert (
-        again.agreement == pytest.approx(diagnose(tally(values)).agreement)
+        again.agreement == pytest.approx(pool(tally(values)).agreement)
         or np.ptp(np.sort(again.probabilities)[-2:]) < 1e-9
     )
 
@@ -89,23 +87,21 @@ def test_a_recording_may_come_in_parts(values, data):
 @given(windows(), st.permutations(range(5)))
 def test_the_order_of_classes_does_not_matter(values, order):
     order = [place for place in order if place < values.shape[1]]
-    assert diagnose(tally(values[:, order])).probabilities == pytest.approx(
-        diagnose(tally(values)).probabilities[order]
-    )
+    assert pool(tally(values[:, order])).probabilities == pytest.approx(pool(tally(values)).probabilities[order])
 
 
 @quick
 @given(windows())
 def test_the_pooled_confidence_is_at_least_that_of_a_flat_guess_and_temperature_keeps_the_class(values):
-    found = diagnose(tally(values))
+    found = pool(tally(values))
     assert found.probabilities.sum() == pytest.approx(1)
     assert found.confidence >= 1 / values.shape[1] - 1e-12
-    assert diagnose(tally(values), 0.5).confidence >= found.confidence - 1e-12
-    assert diagnose(tally(values), 3.0).confidence <= found.confidence + 1e-12
+    assert pool(tally(values), 0.5).confidence >= found.confidence - 1e-12
+    assert pool(tally(values), 3.0).confidence <= found.confidence + 1e-12
 
 
 def test_a_probability_that_was_rounded_to_zero_rules_no_class_out():
-    found = diagnose(tally(np.array([[-np.inf, 0.0], [-1e-6, -14.0], [-1e-6, -14.0]])))
+    found = pool(tally(np.array([[-np.inf, 0.0], [-1e-6, -14.0], [-1e-6, -14.0]])))
     assert np.isfinite(found.probabilities).all()
 
 
@@ -127,7 +123,7 @@ def test_the_pooled_temperature_agrees_with_its_slow_twin(seed, accuracy):
 def test_recordings_whose_windows_agree_are_as_sure_as_windows_are_right():
     alike = np.log(np.array([[0.9, 0.06, 0.04]] * 8))
     temperature = pooled_temperature(*together([alike] * 5), 0.7)
-    assert diagnose(tally(alike), temperature).confidence == pytest.approx(0.7)
+    assert pool(tally(alike), temperature).confidence == pytest.approx(0.7)
 
 
 def test_where_windows_contradict_each_other_the_majority_is_surer():
@@ -136,7 +132,7 @@ def test_where_windows_contradict_each_other_the_majority_is_surer():
     alike = np.log(np.array([[0.7, 0.3]] * 10))
     for accuracy in (0.7, 0.65, 0.55, 0.52):
         found = [pooled_temperature(*together([windows] * 5), accuracy) for windows in (split, alike)]
-        sure = [diagnose(tally(each), place).confidence for each, place in zip((split, alike), found, strict=True)]
+        sure = [pool(tally(each), place).confidence for each, place in zip((split, alike), found, strict=True)]
         assert sure[1] == pytest.approx(accuracy)
         assert sure[0] == pytest.approx(min(np.exp(split.mean(axis=0)).max() / np.exp(split.mean(axis=0)).sum(),
                                             0.5 + (accuracy - 0.5) / 0.4))  # fmt: skip
@@ -150,7 +146,7 @@ def test_the_product_of_correlated_windows_is_overconfident_and_the_pooled_tempe
 
     def gap(temperature: float) -> float:
         """Mean confidence less accuracy."""
-        found = [diagnose(tally(values), temperature) for values in fresh]
+        found = [pool(tally(values), temperature) for values in fresh]
         hits = [each.index == label for each, label in zip(found, truth, strict=True)]
         return float(np.mean([each.confidence for each in found]) - np.mean(hits))
 
@@ -170,6 +166,6 @@ def test_bad_input_is_one_sentence():
     with pytest.raises(InputError, match="NaN"):
         tally(np.array([[0.0, np.nan]]))
     with pytest.raises(InputError, match="without a window"):
-        diagnose(Tally(np.zeros(2), np.zeros(2, dtype=np.int64)))
+        pool(Tally(np.zeros(2), np.zeros(2, dtype=np.int64)))
     with pytest.raises(InputError, match="positive"):
-        diagnose(tally(np.zeros((1, 2))), 0.0)
+        pool(tally(np.zeros((1, 2))), 0.0)

@@ -11,24 +11,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bearcat.deploy.diagnose import COLUMNS, known_orders
-from bearcat.diagnosis.physical import (
-    STATES,
-    Classifier,
-    PhysicalAnalysis,
-    SecondOpinion,
-    contradiction,
-    diagnose_physically,
-    state_of,
-)
 from scipy.io import wavfile
 
 import bearcat as library
-from bearcat.data.bearing import BEARINGS
+from bearcat.data.bearing import BEARINGS, known_orders
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import Recording, resample
-from bearcat.data.stream import Stream
+from bearcat.deploy.predict import array_recording, diagnose_physically
 from bearcat.diagnosis.evidence import FEATURES, SCALES, find_evidence, levels_over_background, other_orders
+from bearcat.diagnosis.physics import STATES, Classifier, PhysicsAnalysis, PhysicsEvidence, PhysicsWitness, state_of
+from bearcat.diagnosis.recording import COLUMNS, Diagnosis
 from bearcat.diagnosis.spectra import EnvelopeSpectra, Plan, Spectra, bands
 from bearcat.errors import InputError
 from tests.reference import diagnosis as slow
@@ -40,24 +32,33 @@ ORDERS = BEARINGS["6203"].orders()
 @cache
 def simulated(state: str, seconds: float = 3.0) -> Recording:
     machine = Simulated(seconds=seconds, severities=(2.0,), faults=("inner", "outer", "ball"))
-    return machine.recording("N15_M07_F10", state if state == "healthy" else f"{state}-1")
+    return machine.recording("N15_M07_F10", state if state == "healthy" else f"{state.removesuffix(' race')}-1")
 
 
-def diagnosed(recording: Recording, rpm: float | None = None, threads: int = 1):
-    stream = Stream(recording.origin, recording.rate, iter([recording.signal]))
-    return diagnose_physically(stream, rpm or recording.rpm, ORDERS, threads=threads)
+def diagnosis_of(recording: Recording, rpm: float | None = None, threads: int = 1) -> Diagnosis:
+    found = array_recording(recording.signal, recording.rate, recording.origin)
+    return diagnose_physically(found, rpm or recording.rpm, ORDERS, threads=threads)
+
+
+def diagnosed(recording: Recording, rpm: float | None = None, threads: int = 1) -> PhysicsEvidence:
+    physics = diagnosis_of(recording, rpm, threads).physics
+    assert physics is not None
+    return physics
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_every_state_of_a_simulated_bearing_is_told(state):
-    found = diagnosed(simulated(state))
-    assert found.state == state
+def test_every_state_of_a_simulated_bearing_is_found_and_decided(state):
+    diagnosis = diagnosis_of(simulated(state))
+    found = diagnosis.physics
+    assert found.state == diagnosis.state == state
+    assert diagnosis.decision.action == ("ok" if state == "healthy" else "alarm")
+    assert diagnosis.confidence == found.confidence
     assert found.familiar
     assert sum(found.probabilities.values()) == pytest.approx(1)
     assert abs(found.fitted_rpm / found.rpm - 1) < 0.012 or state == "healthy"
 
 
-@pytest.mark.parametrize("state", ["healthy", "inner", "ball"])
+@pytest.mark.parametrize("state", ["healthy", "inner race", "ball"])
 def test_neither_gain_nor_offset_nor_polarity_counts(state):
     recording = simulated(state)
     expected = list(diagnosed(recording).probabilities.values())
@@ -67,13 +68,13 @@ def test_neither_gain_nor_offset_nor_polarity_counts(state):
 
 
 def test_a_machine_at_twice_the_speed_recorded_at_twice_the_rate_is_the_same():
-    recording = simulated("outer")
+    recording = simulated("outer race")
     faster = replace(recording, rate=2 * (recording.rate or 0), rpm=2 * (recording.rpm or 0))
     assert diagnosed(faster).probabilities == diagnosed(recording).probabilities
 
 
 @pytest.mark.parametrize("error", [-0.02, 0.02])
-@pytest.mark.parametrize("state", ["inner", "outer", "ball"])
+@pytest.mark.parametrize("state", ["inner race", "outer race", "ball"])
 def test_a_speed_that_is_two_percent_off_is_found(state, error):
     recording = simulated(state)
     rpm = recording.rpm or 0
@@ -83,22 +84,22 @@ def test_a_speed_that_is_two_percent_off_is_found(state, error):
 
 
 @pytest.mark.parametrize("rate", [8_000, 12_000, 64_000])
-@pytest.mark.parametrize("state", ["healthy", "inner", "outer"])
-def test_another_rate_tells_the_same(state, rate):
+@pytest.mark.parametrize("state", ["healthy", "inner race", "outer race"])
+def test_another_rate_shows_the_same(state, rate):
     assert diagnosed(resample(simulated(state), rate)).state == state
 
 
 def test_blocks_and_threads_do_not_count():
-    recording = simulated("inner")
+    recording = simulated("inner race")
     assert recording.rate is not None
     assert recording.rpm is not None
     whole = diagnosed(recording).probabilities
     assert diagnosed(recording, threads=2).probabilities == whole
-    analysis = PhysicalAnalysis("x", recording.rate, recording.rpm, ORDERS)
+    analysis = PhysicsAnalysis("x", recording.rate, recording.rpm, ORDERS)
     blocks = [recording.signal[start : start + 777] for start in range(0, recording.signal.size, 777)]
     passed = list(analysis.observe(blocks))
     assert all(left is right for left, right in zip(passed, blocks, strict=True))
-    assert analysis.diagnosis().probabilities == whole
+    assert analysis.finish().probabilities == whole
 
 
 def test_spectra_agree_with_the_slow_twin():
@@ -132,7 +133,7 @@ def test_evidence_agrees_with_the_slow_twin():
         for band in range(3)
         for scale in SCALES
     )
-    outer = evidence.faults["outer"]
+    outer = evidence.faults["outer race"]
     assert outer.level == pytest.approx(best[0])
     assert outer.row == 1
     assert outer.scale == pytest.approx(1.01, abs=0.006)
@@ -178,13 +179,26 @@ def test_orders_of_a_data_sheet_stand_in_for_the_geometry():
         known_orders("6205", {"BPFO": 3.6})
 
 
+def test_levels_are_decibels_of_what_the_evidence_has_in_logarithms():
+    found = diagnosed(simulated("inner race"))
+    for name, fault in found.evidence.faults.items():
+        lines = found.faults[name]
+        assert lines.level == pytest.approx(10 * fault.level / np.log(10))
+        assert lines.lines == pytest.approx([10 * line / np.log(10) for line in fault.lines])
+        assert lines.hertz == pytest.approx(fault.order * fault.scale * found.rpm / 60)
+    assert found.reference_level == pytest.approx(10 * found.evidence.usual / np.log(10))
+    strongest = max(found.faults["inner race"].lines)
+    assert found.line("inner-3").endswith(f"Hz, {strongest:.0f} dB")
+
+
 def test_strikes_at_no_order_cannot_be_told_and_a_wrong_rate_is_unfamiliar():
-    recording = simulated("outer")
+    recording = simulated("outer race")
     rate, rpm = recording.rate or 0, recording.rpm or 0
-    assert diagnosed(recording, rpm * 1.31).state is None
-    slow_machine = diagnosed(replace(recording, rate=rate / 8, rpm=rpm / 8))
-    assert slow_machine.state == "outer"
-    assert not slow_machine.familiar
+    aimless = diagnosis_of(recording, rpm * 1.31)
+    assert (aimless.state, aimless.decision.action) == ("cannot tell", "check")
+    slow_machine = diagnosis_of(replace(recording, rate=rate / 8, rpm=rpm / 8))
+    assert (slow_machine.state, slow_machine.decision.action) == ("outer race", "alarm")
+    assert slow_machine.familiar is False
     assert any("Hz" in note for note in slow_machine.notes)
 
 
@@ -218,36 +232,37 @@ def test_limits_are_counted_over_blocks():
 @pytest.mark.parametrize(
     ("name", "state"),
     [
-        ("Normal", "healthy"), ("healthy", "healthy"), ("IR5", "inner"), ("inner-007", "inner"), ("Inner race", "inner"),
-        ("OR8", "outer"), ("outer_2mm", "outer"), ("ball-014", "ball"), ("B007", "ball"), ("both-1", None), ("oil", None),
-        ("imbalance", None), ("b", None), ("inner+outer", None), ("KA04", "outer"), ("K001", None),
+        ("Normal", "healthy"), ("healthy", "healthy"), ("IR5", "inner race"), ("inner-007", "inner race"), ("Inner race", "inner race"),
+        ("OR8", "outer race"), ("outer_2mm", "outer race"), ("ball-014", "ball"), ("B007", "ball"), ("both-1", None), ("oil", None),
+        ("imbalance", None), ("b", None), ("inner+outer", None), ("KA04", "outer race"), ("K001", None),
     ],
 )  # fmt: skip
 def test_names_of_classes_are_understood(name, state):
     assert state_of(name) == state
 
 
-def test_a_contradiction_is_said_and_agreement_is_not():
-    recording = simulated("outer")
-    second = SecondOpinion("x", recording.rate, recording.rpm, BEARINGS["6203"])
-    assert len(list(second.observe([recording.signal]))) == 1
-    physical = second.diagnosis()
-    assert contradiction(physical, "outer-3") is None
-    assert contradiction(physical, "unknown kind") is None
-    assert "outer race" in str(contradiction(physical, "inner-3"))
-    unknown = SecondOpinion("x", recording.rate, recording.rpm, None)
-    assert unknown.diagnosis() is None
+def test_physics_contradicts_another_state_and_nothing_else():
+    recording = simulated("outer race")
+    witness = PhysicsWitness("x", recording.rate, recording.rpm, BEARINGS["6203"])
+    assert len(list(witness.observe([recording.signal]))) == 1
+    physics = witness.finish()
+    assert [physics.contradicts(name) for name in ("outer-3", "unknown kind", "inner-3", "healthy")] == [False, False, True, True]  # fmt: skip
+    again = PhysicsEvidence.from_dict(json.loads(json.dumps(physics.to_dict())))
+    assert again.to_dict() == physics.to_dict()
+    assert again.line("outer-3") == physics.line("outer-3")
+    unknown = PhysicsWitness("x", recording.rate, recording.rpm, None)
+    assert unknown.finish() is None
     assert unknown.problem is None
-    impossible = SecondOpinion("x", recording.rate, 1e5, BEARINGS["6203"])
-    assert impossible.diagnosis() is None
-    assert impossible.problem
+    impossible = PhysicsWitness("x", recording.rate, 1e5, BEARINGS["6203"])
+    assert impossible.finish() is None
+    assert "rpm" in impossible.problem
 
 
 def test_from_python(tmp_path):
-    recording = simulated("inner")
+    recording = simulated("inner race")
     np.save(tmp_path / "a.npy", recording.signal)
     found = library.diagnose([tmp_path / "a.npy", recording.signal], rpm=1500, bearing="6203", rate=recording.rate)
-    assert [diagnosis.state for diagnosis in found] == ["inner", "inner"]
+    assert [diagnosis.state for diagnosis in found] == ["inner race", "inner race"]
     assert "inner race" in repr(found)
     assert len(found[:1]) == 1
     pandas = pytest.importorskip("pandas")
@@ -261,7 +276,7 @@ def folder(tmp_path_factory):
     """Two recordings as wav, of a healthy bearing and of one with a damaged outer race."""
     place = tmp_path_factory.mktemp("plant")
     for state in ("healthy", "outer"):
-        wavfile.write(place / f"{state}.wav", 16_000, simulated(state).signal)
+        wavfile.write(place / f"{state}.wav", 16_000, simulated(state if state == "healthy" else "outer race").signal)
     return place
 
 
@@ -270,29 +285,38 @@ def test_the_command_prints_draws_and_exits(folder, tmp_path, command):
     status, output, _ = command("diagnose", folder, *words, "--format", "csv", "--png", tmp_path)
     assert status == 1
     rows = list(csv.DictReader(io.StringIO(output)))
-    assert [row["state"] for row in rows] == ["healthy", "outer race"]
+    assert [(row["state"], row["decision"]) for row in rows] == [("healthy", "ok"), ("outer race", "alarm")]
     assert (tmp_path / "outer.png").read_bytes().startswith(b"\x89PNG")
     status, output, _ = command("diagnose", folder / "healthy.wav", *words, "--format", "json")
     assert status == 0
     (found,) = json.loads(output)["recordings"]
-    assert set(found["evidence"]) == {"inner", "outer", "ball"}
-    words = ("--rpm", 1500, "--bpfo", 3.05, "--bpfi", 4.95)
-    status, output, errors = command("diagnose", folder, folder / "none.wav", *words)
+    assert set(found["physics"]["faults"]) == {"inner race", "outer race", "ball"}
+    assert Diagnosis.from_dict(found).to_dict() == found
+    data_sheet = ("--rpm", 1500, "--bpfo", 3.05, "--bpfi", 4.95)
+    status, output, errors = command("diagnose", folder, folder / "none.wav", *data_sheet)
     assert status == 1
+    assert output.startswith("3 recordings: 1 alarm, 1 check, 1 ok.")
     assert "BPFO" in output
     assert "none.wav" in errors
+    assert command("diagnose", folder / "healthy.wav", folder / "none.wav", *words)[0] == 3
+    assert command("diagnose", folder / "none.wav", *words)[0] == 2
+    aimless = command("diagnose", folder / "outer.wav", "--rpm", 1500 * 1.31, "--bearing", "6203")
+    assert aimless[0] == 3
+    assert "cannot tell" in aimless[1]
 
 
-def test_predict_says_where_the_orders_contradict_the_model(folder, tmp_path, command):
+def test_predict_names_the_fault_that_physics_finds_and_the_model_does_not(folder, tmp_path, command):
     save_model(tmp_path / "model", made_model(classes=("inner", "ball"), rate=16_000.0))
-    words = (tmp_path / "model", folder / "outer.wav", "--bearing", "6203", "--rpm", 1500)
-    _, output, errors = command("predict", *words, "--format", "csv")
-    (row,) = csv.DictReader(io.StringIO(output))
+    words = (tmp_path / "model", folder / "outer.wav", "--bearing", "6203", "--rpm", 1500, "--alarm", "inner")
+    (row,) = csv.DictReader(io.StringIO(command("predict", *words, "--format", "csv")[1]))
     assert row["physics"] == "outer race"
-    assert "BPFO" in errors
-    (found,) = json.loads(command("predict", *words[:-2], "--format", "json")[1])["recordings"]
-    assert found["physics"] is None
-    assert found["contradiction"] is None
+    (found,) = json.loads(command("predict", *words, "--format", "json")[1])["recordings"]
+    assert Diagnosis.from_dict(found).contradicted
+    assert found["decision"] != "ok"
+    assert (found["decision"] == "alarm") == (found["class"] == "inner")
+    assert found["class"] == "inner" or "BPFO" in found["reasons"][0]
+    without = ("predict", *words[:2], "--alarm", "inner", "--format", "json")
+    assert json.loads(command(*without)[1])["recordings"][0]["physics"] is None
 
 
 @pytest.mark.parametrize(
@@ -310,9 +334,9 @@ def test_the_command_refuses_with_one_sentence(folder, words, word, command):
 
 
 @pytest.mark.parametrize(
-    ("number", "rpm", "state"), [(130, 1796, "outer"), (105, 1797, "inner"), (97, 1797, "healthy")]
+    ("number", "rpm", "state"), [(130, 1796, "outer race"), (105, 1797, "inner race"), (97, 1797, "healthy")]
 )
-def test_recordings_of_cwru_are_told(real_data, number, rpm, state):
+def test_recordings_of_cwru_are_diagnosed(real_data, number, rpm, state):
     path = real_data("cwru") / f"{number}.mat"
     (found,) = library.diagnose(path, rpm=rpm, bearing="6205", rate=12_000, channel=f"X{number:03d}_DE_time")
     assert found.state == state

@@ -41,7 +41,7 @@ def every_picture(results):
         curves.score_curves(results), curves.task_curves(results, "accuracy"), curves.task_curves(results, "ece"),
         curves.pseudo_label_curves(results), curves.temperature_curves(results), curves.threshold_curves(results),
         curves.coverage_curves(results), figures.confusions(results), figures.reliability([run for run in results if run.cell.method == results[-1].cell.method]),
-        figures.critical_difference(comparison.ranks, comparison.cliques, "accuracy", comparison.blocks_used),
+        figures.critical_difference(comparison, "accuracy"),
         figures.task_bars(results, comparison, "accuracy"), figures.calibration_gain(results),
     ]  # fmt: skip
     return [figure for figure in found if figure is not None]
@@ -175,11 +175,17 @@ def test_letters_are_at_least_seven_points_high_and_inside_the_figure(tmp_path: 
             assert place.y1 <= drawing.bbox.height + 1, (picture.name, text)
 
 
+def compared(ranks, *cliques):
+    """A comparison of nine cells, of which the diagram shows ranks and cliques."""
+    made = compare([], "accuracy")
+    return replace(made, ranks=ranks, cliques=tuple(map(tuple, cliques)), blocks_used=9)
+
+
 def test_twelve_methods_in_a_critical_difference_diagram_do_not_overlap():
     methods = [f"CAT*-Method-{number}" for number in range(12)]
     places = [1.0, 1.01, 1.02, 1.03, 6, 6, 6, 6.01, 11.8, 11.9, 11.95, 12]
     ranks = dict(zip(methods, places, strict=True))
-    picture = figures.critical_difference(ranks, [methods[:4], methods[2:8], methods[8:]], "accuracy", 60)
+    picture = figures.critical_difference(compared(ranks, methods[:4], methods[2:8], methods[8:]), "accuracy")
     picture.drawing.draw_without_rendering()
     texts = [text for text in picture.drawing.axes[0].texts if text.get_text()]
     shown = [text.get_text() for text in texts]
@@ -191,7 +197,7 @@ def test_twelve_methods_in_a_critical_difference_diagram_do_not_overlap():
 
 def test_a_critical_difference_diagram_has_one_bar_for_each_clique_from_its_best_to_its_worst():
     ranks = {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0}
-    picture = figures.critical_difference(ranks, [("a", "b"), ("b", "c"), ("d",)], "ECE", 9)
+    picture = figures.critical_difference(compared(ranks, "ab", "bc"), "ECE")
     bars = [line for line in picture.drawing.axes[0].lines if line.get_linewidth() == 3]
     assert len(bars) == 2
     (first, second) = sorted(tuple(line.get_xdata()) for line in bars)

@@ -25,19 +25,19 @@ from scipy.io import wavfile
 from bearcat.calibration import Calibration
 from bearcat.deploy.export import export_onnx
 from bearcat.deploy.predict import (
-    alarm_classes,
     at_rate_of,
     cut_stream,
-    diagnose_stream,
     find_files,
     open_model,
     open_stream,
+    pool_stream,
     predict_windows,
     resampled,
 )
+from bearcat.diagnosis.recording import COLUMNS, AlarmRule, Diagnosis
 from bearcat.errors import InputError
-from bearcat.trust.pooling import diagnose, tally
-from tests.test_artefact import familiar_with, made_model, save_model
+from bearcat.trust.pooling import pool, tally
+from tests.test_artefact import REFUSED, familiar_with, made_model, save_model
 from tests.test_cli import bearcat
 from tests.test_formats import write_24_bits
 
@@ -98,12 +98,12 @@ def test_a_recording_is_diagnosed_as_its_windows_pooled_and_by_folder_as_by_onnx
     signal = noise(256 * 31 + 17)
     np.save(tmp_path / "a.npy", signal)
     model = made_model()
-    expected = diagnose(tally(model.log_probabilities(signal[: 256 * 31].reshape(31, 1, 256))))
+    expected = pool(tally(model.log_probabilities(signal[: 256 * 31].reshape(31, 1, 256))))
     for place in ("model", "model.onnx"):
         opened = open_model(model_folder / place)
         stream, note = at_rate_of(opened, open_stream(tmp_path / "a.npy"), 12_000)
         assert note is None
-        found = diagnose_stream(opened, stream, batch=7)
+        found = pool_stream(opened, stream, batch=7)
         assert found.probabilities == pytest.approx(expected.probabilities, abs=1e-5)
         assert (found.windows, found.agreement) == (31, expected.agreement)
 
@@ -114,12 +114,12 @@ def test_rates_are_brought_to_the_models_and_asked_for_where_nobody_knows(tmp_pa
     wavfile.write(tmp_path / "fast.wav", 48_000, signal)
     np.save(tmp_path / "unknown.npy", processing.resample_poly(signal, 1, 4))
     stream, note = at_rate_of(model, open_stream(tmp_path / "fast.wav"))
-    assert "resampled from 48000 Hz to the model's 12000 Hz" in note
-    fast = diagnose_stream(model, stream)
-    slow = diagnose_stream(model, at_rate_of(model, open_stream(tmp_path / "unknown.npy"), 12_000)[0])
+    assert "resampled" in note
+    fast = pool_stream(model, stream)
+    slow = pool_stream(model, at_rate_of(model, open_stream(tmp_path / "unknown.npy"), 12_000)[0])
     assert fast.probabilities == pytest.approx(slow.probabilities, abs=1e-4)
     assert fast.windows == slow.windows == 12_000 // 256
-    with pytest.raises(InputError, match="does not say its sampling rate") as raised:
+    with pytest.raises(InputError, match="sampling rate") as raised:
         at_rate_of(model, open_stream(tmp_path / "unknown.npy"))
     assert raised.value.field == "rate"
     assert "frequencies above 2500 Hz" in at_rate_of(model, open_stream(tmp_path / "unknown.npy"), 5_000)[1]
@@ -131,9 +131,10 @@ def test_a_model_without_a_rate_resamples_nothing_and_says_so(tmp_path):
     np.save(tmp_path / "unknown.npy", noise(4000))
     model = made_model(rate=None)
     stream, note = at_rate_of(model, open_stream(tmp_path / "fast.wav"))
-    assert "fast.wav: the model does not know the rate it was trained at, so 48000 Hz may not be that" in note
+    assert note.startswith(f"{tmp_path / 'fast.wav'}: ")
+    assert "48000 Hz" in note
     assert stream.rate == 48_000
-    assert diagnose_stream(model, stream).windows == 4000 // 256
+    assert pool_stream(model, stream).windows == 4000 // 256
     assert at_rate_of(model, open_stream(tmp_path / "unknown.npy"))[1] is None
 
 
@@ -151,14 +152,14 @@ def test_what_cannot_be_used_is_one_sentence(tmp_path, model_folder):
         ("two.wav", "holds 2 channels"), ("empty", "holds no file"), ("nothing.npy", "no such file"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=sentence):
-            diagnose_stream(model, at_rate_of(model, open_stream(tmp_path / name), 12_000)[0])
+            pool_stream(model, at_rate_of(model, open_stream(tmp_path / name), 12_000)[0])
 
 
 def test_a_model_of_several_channels_says_how_it_can_be_asked(tmp_path):
     np.save(tmp_path / "one.npy", noise(1000))
     stream, _ = at_rate_of(made_model(channels=2), open_stream(tmp_path / "one.npy"), 12_000)
-    with pytest.raises(InputError, match=r"one\.npy: the model takes 2 channels at once, .* send it windows as JSON"):
-        diagnose_stream(made_model(channels=2), stream)
+    with pytest.raises(InputError, match=r"one\.npy: .* 2 channels .* JSON"):
+        pool_stream(made_model(channels=2), stream)
 
 
 def test_folders_are_walked_hidden_files_are_not(tmp_path):
@@ -174,36 +175,63 @@ def test_folders_are_walked_hidden_files_are_not(tmp_path):
 
 
 def test_alarms_are_all_but_the_healthy_classes_or_those_named():
-    assert alarm_classes(["Normal", "inner", "outer"], None) == {"inner", "outer"}
-    assert alarm_classes(["healthy", "inner", "outer"], ["inner"]) == {"inner"}
+    assert AlarmRule.of(["Normal", "inner", "outer"]).classes == {"inner", "outer"}
+    assert AlarmRule.of(["healthy", "inner", "outer"], ["inner"]).classes == {"inner"}
     with pytest.raises(InputError, match="no class 'iner'; did you mean 'inner'"):
-        alarm_classes(["healthy", "inner"], ["iner"])
+        AlarmRule.of(["healthy", "inner"], ["iner"])
 
 
-def test_the_exit_status_reports_alarms_and_a_bad_file_does_not_stop_the_command(tmp_path, model_folder, command):
+def status_of(rows: list[dict]) -> int:
+    """The exit status that rows stand for, by the rule of docs/predict.md."""
+    decisions = {row["decision"] for row in rows}
+    return 1 if "alarm" in decisions else 3 if "check" in decisions else 0
+
+
+def test_rows_are_diagnoses_and_the_exit_status_is_that_of_the_worst(tmp_path, model_folder, command):
     np.save(tmp_path / "a.npy", noise(3000, 1))
     np.save(tmp_path / "b.npy", noise(3000, 2))
-    (tmp_path / "c.wav").write_bytes(b"junk")
     onnx, rate = model_folder / "model.onnx", ("--rate", 12_000)
     result = bearcat("predict", onnx, tmp_path, *rate, "--format", "json")
     rows = json.loads(result.stdout)["recordings"]
     assert [row["recording"].rsplit("/", 1)[1] for row in rows] == ["a.npy", "b.npy"]
-    assert "problem:" in result.stderr
-    assert "c.wav" in result.stderr
     for row in rows:
+        assert Diagnosis.from_dict(row).to_dict() == row
         assert sum(row["probabilities"].values()) == pytest.approx(1)
         assert row["confidence"] == row["probabilities"][row["class"]]
-        assert (row["windows"], row["alarm"]) == (11, row["class"] != "healthy")
-    assert result.returncode == (1 if any(row["alarm"] for row in rows) else 2)
+        assert row["windows"] == 11
+        assert row["state"] == {"inner": "inner race", "outer": "outer race"}.get(row["class"], "healthy")
+        assert (row["decision"] == "alarm") == (row["class"] != "healthy")
+    assert result.returncode == status_of(rows)
+    assert f"{len(rows)} recordings" in result.stderr
     found = rows[0]["class"]
     other = next(name for name in ("healthy", "inner", "outer") if name not in {row["class"] for row in rows})
     status, shown, _ = command("predict", onnx, tmp_path / "a.npy", *rate, "--alarm", found)
     assert status == 1
-    assert "ALARM" in shown
-    assert command("predict", onnx, tmp_path / "a.npy", *rate, "--alarm", other)[0] == 0
-    assert command("predict", onnx, tmp_path, *rate, "--alarm", other)[0] == 2
-    unsure = ("--alarm", found, "--min-confidence", 1)
-    assert command("predict", onnx, tmp_path / "a.npy", *rate, *unsure)[0] == 0
+    assert shown.startswith("1 recording: 1 alarm.")
+    harmless = command("predict", onnx, tmp_path, *rate, "--alarm", other, "--format", "json")
+    assert harmless[0] == status_of(json.loads(harmless[1])["recordings"]) != 1
+    unsure = ("--alarm", found, "--min-confidence", 1, "--format", "json")
+    status, shown, _ = command("predict", onnx, tmp_path / "a.npy", *rate, *unsure)
+    assert status == 3
+    assert "confidence" in json.loads(shown)["recordings"][0]["reasons"][0]
+    shown = command("predict", onnx, tmp_path, *rate, "--format", "csv")[1]
+    assert tuple(next(csv.reader(io.StringIO(shown)))) == COLUMNS
+
+
+def test_a_file_that_cannot_be_used_is_to_be_checked_and_does_not_stop_the_command(tmp_path, model_folder, command):
+    np.save(tmp_path / "a.npy", noise(3000, 1))
+    (tmp_path / "c.wav").write_bytes(b"junk")
+    words = ("predict", model_folder / "model.onnx", tmp_path, "--rate", 12_000, "--format", "json")
+    status, shown, warned = command(*words)
+    good, bad = json.loads(shown)["recordings"]
+    assert (bad["decision"], bad["state"], bad["class"]) == ("check", "unreadable", None)
+    assert "c.wav" in bad["reasons"][0]
+    assert "problem:" in warned
+    assert status == status_of([good, bad])
+    assert command(*words[:2], tmp_path / "c.wav", *words[3:])[0] == 2, "nothing was decided"
+    quiet = command(*words, "--alarm", next(name for name in ("inner", "outer") if name != good["class"]))
+    assert quiet[0] == 3
+    assert command(*words, "--by", "window")[0] == status, "whatever is printed"
 
 
 @pytest.fixture(scope="module")
@@ -227,7 +255,7 @@ def test_windows_are_counted_as_unfamiliar_as_they_stream_and_by_folder_as_by_on
             expected = predict_windows(opened, whole).unfamiliar
             parts = []
             stream, _ = at_rate_of(opened, open_stream(knowing_folder / f"{name}.npy"), 12_000)
-            found = diagnose_stream(opened, stream, 7, parts.append)
+            found = pool_stream(opened, stream, 7, parts.append)
             assert np.array_equal(np.concatenate([part.unfamiliar for part in parts]), expected)
             assert found.unfamiliar == pytest.approx(expected.mean())
             assert found.familiar is familiar
@@ -240,13 +268,12 @@ def test_an_unfamiliar_recording_is_an_alarm_unless_that_is_turned_off(knowing_f
     assert status == 1
     assert "familiar" not in warned
     rows = json.loads(shown)["recordings"]
-    assert [(row["familiar"], row["alarm"]) for row in rows] == [(False, True), (True, False)]
+    assert [(row["familiar"], row["decision"]) for row in rows] == [(False, "alarm"), (True, "check")]
     assert rows[0]["unfamiliar"] > 0.9 > 0.3 > rows[1]["unfamiliar"]
     quiet = ("--min-confidence", 1, "--no-unfamiliar-alarm")
-    assert command("predict", onnx, strange, *words, *quiet)[0] == 0
-    assert command("predict", onnx, usual, *words, "--min-confidence", 1)[0] == 0
+    assert command("predict", onnx, strange, *words, *quiet)[0] == 3, "it is never ok"
     shown = command("predict", onnx, strange, *words)[1]
-    assert "ALARM, most like" in shown
+    assert "unknown" in shown
     assert (rows[0]["class"], rows[1]["class"]) == ("unknown", rows[1]["nearest"])
     shown = command("predict", onnx, strange, usual, *words, "--format", "csv")[1]
     assert [row["familiar"] for row in csv.DictReader(io.StringIO(shown))] == ["false", "true"]
@@ -268,36 +295,41 @@ def test_a_model_whose_calibration_ended_at_its_bound_says_so(tmp_path, model_fo
             assert ("not calibrated" in command("predict", path, *words)[2]) == (folder == tmp_path)
 
 
-def test_a_model_that_its_run_refused_is_used_and_exported_with_what_that_found(tmp_path, model_folder, command):
+def test_a_model_not_to_be_used_says_so_and_calls_no_recording_ok(tmp_path, model_folder, command):
     np.save(tmp_path / "a.npy", noise(3000, 1))
-    sentence = "Do not use this model: it gives every window of the target the same class."
-    save_model(tmp_path / "model", made_model(refusal=sentence, cautions=["The target may be all healthy."]))
+    save_model(tmp_path / "model", made_model(decision=REFUSED))
     words = ("--rate", 12_000, "--format", "json")
-    note = (
-        f"note: the verdict of the run that made this model: {sentence}\n"
-        "note: the run that made this model says: The target may be all healthy.\n"
-    )
     status, shown, warned = command("export", tmp_path / "model", "--onnx", tmp_path / "model.onnx")
-    assert (status, warned) == (0, note)
+    assert status == 0
+    assert "Do not use." in warned
     for name in ("model", "model.onnx"):
-        _, shown, warned = command("predict", tmp_path / name, tmp_path / "a.npy", *words)
-        assert warned.count(note) == 1
-        assert len(json.loads(shown)["recordings"]) == 1
-        assert "Do not use" not in command("predict", model_folder / name, tmp_path / "a.npy", *words)[2]
+        status, shown, warned = command("predict", tmp_path / name, tmp_path / "a.npy", *words)
+        assert warned.count("Do not use.") == 1
+        (row,) = json.loads(shown)["recordings"]
+        assert (status, row["decision"]) == (3, "check"), "what it says is no reason for an alarm either"
+        assert any("model" in reason for reason in row["reasons"])
+        assert "Do not use." not in command("predict", model_folder / name, tmp_path / "a.npy", *words)[2]
 
 
-def test_a_model_that_does_not_know_what_is_familiar_says_so(tmp_path, model_folder, command):
+def test_a_model_that_cannot_notice_unfamiliar_recordings_says_so(tmp_path, model_folder, command):
     np.save(tmp_path / "a.npy", noise(3000, 1))
     words = ("predict", model_folder / "model.onnx", tmp_path / "a.npy", "--rate", 12_000)
     _, shown, warned = command(*words, "--format", "json")
-    assert (
-        "does not know what is familiar, so an unfamiliar recording is no alarm; one made by bearcat adapt does"
-        in warned
-    )
+    assert "unfamiliar" in warned
     row = json.loads(shown)["recordings"][0]
     assert (row["familiar"], row["unfamiliar"]) == (None, None)
     shown = command(*words, "--format", "csv")[1]
     assert next(csv.DictReader(io.StringIO(shown)))["familiar"] == ""
+
+
+def test_a_dead_sensor_is_never_ok(tmp_path, model_folder, command):
+    np.save(tmp_path / "dead.npy", np.full(3000, 1.5, dtype=np.float32))
+    words = ("predict", model_folder / "model.onnx", tmp_path / "dead.npy", "--rate", 12_000, "--format", "json")
+    status, shown, _ = command(*words)
+    (row,) = json.loads(shown)["recordings"]
+    assert row["decision"] != "ok"
+    assert any("constant" in reason for reason in row["reasons"])
+    assert status == status_of([row])
 
 
 def test_windows_as_csv_or_table_from_a_model_folder(tmp_path, model_folder, command):
@@ -401,8 +433,8 @@ def test_channel_rate_and_bearing_are_the_models_or_the_manifests(tmp_path, kind
 
     def found(*words: object) -> list[dict]:
         status, output, error = command("predict", tmp_path / kind, *words, "--format", "json", "--alarm", "inner")
-        assert status in (0, 1), error
-        return json.loads(output)["recordings"]
+        assert status in (0, 1, 3), error
+        return [row | {"notes": []} for row in json.loads(output)["recordings"]]
 
     path = tmp_path / "plant" / "pump" / "a.npz"
     bare = found(path)
@@ -424,7 +456,7 @@ def test_a_model_that_needs_a_speed_takes_it_from_the_option_or_the_folder_and_s
     say = lambda *words: bearcat("predict", tmp_path / "model", *words, "--format", "json")  # noqa: E731
     missing = say(tmp_path / "unknown")
     assert missing.returncode == 2
-    assert "the speed is not known" in missing.stderr
+    assert "speed" in missing.stderr
     assert "--rpm" in missing.stderr
     named, given, other = say(tmp_path / "900rpm"), say(tmp_path / "unknown", "--rpm", 900), say(tmp_path / "unknown", "--rpm", 1300)  # fmt: skip
     first, second, third = (json.loads(result.stdout)["recordings"][0] for result in (named, given, other))
@@ -434,4 +466,4 @@ def test_a_model_that_needs_a_speed_takes_it_from_the_option_or_the_folder_and_s
     save_model(tmp_path / "kept", replace(kept, metadata=kept.metadata | {"rpm": 900.0}))
     adapted = bearcat("predict", tmp_path / "kept", tmp_path / "unknown", "--format", "json")
     assert json.loads(adapted.stdout)["recordings"][0]["probabilities"] == second["probabilities"]
-    assert "taken to be at 900 rpm" in adapted.stderr
+    assert "900 rpm" in adapted.stderr

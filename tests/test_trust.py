@@ -48,7 +48,7 @@ RECIPE = replace(
 @pytest.fixture(autouse=True)
 def _undrawn(monkeypatch):
     """Pages are read as text; test_page.py and test_figures.py see their figures."""
-    monkeypatch.setattr("bearcat.report.pages.in_page", lambda figure: PageFigure(figure.title, "", "data:,", 1))
+    monkeypatch.setattr("bearcat.report.typeset.in_page", lambda figure: PageFigure(figure.title, "", "data:,", 1))
 
 
 def made_probabilities(seed: int, windows: int, classes: int, sharp: float = 2.0) -> np.ndarray:

@@ -1,11 +1,9 @@
 """Archives (zip and rar), read and unpacked as untrusted input.
 
 A member can be read without unpacking the rest, so that a dataset can be used while it is packed. Unpacking checks
-every name, counts the bytes that really come out, and shows a file only once the whole archive was read. The kind of
-an archive is found from its first bytes, so that a download is recognised before it has its final name. RAR needs the
+every name, counts the bytes that really come out, and shows a file only once the whole archive was read. RAR needs the
 extra `fetch` and, for compressed members, a program such as unrar.
 
->>> members(Path("KA04.rar"))
 >>> samples = read_member(Path("KA04.rar"), "KA04/N15_M07_F10_KA04_1.mat")
 >>> unpack(Path("KA04.rar"), Path("data/pu"))
 """
@@ -14,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import filecmp
-import importlib
 import shutil
 import stat
 import unicodedata
@@ -26,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from bearcat.data.signals import reading
+from bearcat.data.signals import library, reading
 from bearcat.errors import InputError
 
 MEMBER_LIMIT = 2**30  # bytes of one member in memory; the largest recording of the known datasets is far below
@@ -108,10 +105,7 @@ def path_inside(folder: Path, name: str) -> Path:
 
 def rar_reader() -> Any:
     """The module rarfile, or the command that installs it."""
-    try:
-        return importlib.import_module("rarfile")
-    except ImportError as missing:
-        raise InputError("reading RAR archives needs an extra: pip install 'bearcat[fetch]'") from missing
+    return library("rarfile", "fetch", "a RAR archive")
 
 
 @contextmanager

@@ -44,10 +44,8 @@ class Bearing:
         if not abs(self.contact_angle) < 90:
             raise InputError(f"contact_angle: must lie between -90 and 90 degrees, not at {self.contact_angle:g}")
         if self.balls * self.ball_diameter >= math.pi * self.pitch_diameter:
-            raise InputError(
-                f"ball_diameter: {self.balls} balls of {self.ball_diameter:g} mm do not fit on a pitch diameter of"
-                f" {self.pitch_diameter:g} mm; use fewer or smaller ones"
-            )
+            balls = f"{self.balls} balls of {self.ball_diameter:g} mm"
+            raise InputError(f"ball_diameter: {balls} do not fit on a pitch of {self.pitch_diameter:g} mm; use fewer")
 
     def __str__(self) -> str:
         """The designation, or the numbers as `find_bearing` reads them."""
@@ -124,17 +122,15 @@ def find_bearing(text: str) -> Bearing:
         if re.search(rf"(?<![A-Z0-9=.]){spelt}(?![\d.])", text.upper()):
             return bearing
     if "=" not in text:
-        raise InputError(
-            f"bearing '{text}': give numbers, as in balls=9,ball=7.94,pitch=39.04 (in mm), or a known designation"
-            f"{suggest(text.upper(), BEARINGS)}"
-        )
+        numbers = "give balls=9,ball=7.94,pitch=39.04 (in mm), or a known designation"
+        raise InputError(f"bearing '{text}': {numbers}{suggest(text.upper(), BEARINGS)}")
     fields = {"balls": "balls", "ball": "ball_diameter", "pitch": "pitch_diameter", "angle": "contact_angle"}
-    numbers = pairs(re.split("[,;]", text))
-    for name in (*numbers, "balls", "ball", "pitch"):
-        if name not in fields or name not in numbers:
+    given = pairs(re.split("[,;]", text))
+    for name in (*given, "balls", "ball", "pitch"):
+        if name not in fields or name not in given:
             what = "is missing" if name in fields else "is no number of a bearing"
             raise InputError(f"bearing '{text}': {name} {what}; give balls, ball and pitch (in mm), and angle if not 0")
-    return override(Bearing(1, 1.0, 2.0), {fields[name]: number for name, number in numbers.items()})
+    return override(Bearing(1, 1.0, 2.0), {fields[name]: number for name, number in given.items()})
 
 
 def known_orders(

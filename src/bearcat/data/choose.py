@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -127,19 +127,18 @@ def choose_settings(
         return dataset, catalogue, choose(described, task, replace(requested, channel=None))
     settings = choose([measure(entry) for entry in progress(folder_entries(part))], task, requested)
     if "rpm" in find_input(settings.preparation.input).needs:
-        doubts = doubtful_speeds(_beginnings(with_channel(part, settings.channel)))
-        settings = replace(settings, warnings=(*settings.warnings, *doubts))
+        entries = folder_entries(with_channel(part, settings.channel))
+        beginnings = (_beginning(entry) for entry in entries if entry.row.rpm_channel is None)
+        settings = replace(settings, warnings=(*settings.warnings, *doubtful_speeds(beginnings)))
     return replace(dataset, channel=settings.channel), with_channel(catalogue, settings.channel), settings
 
 
-def _beginnings(part: Catalogue) -> Iterator[Recording]:
-    """The first samples of each recording, of files that are still decoded from being measured."""
-    for entry in folder_entries(part):
-        signals = entry.signals()
-        channel, samples = signals.pick(None)
-        info = replace(entry.row.metadata(signals), channel=channel)
-        if signals.speed is None:
-            yield Recording(signal=np.asarray(samples[:SPEED_SAMPLES]), **vars(info))
+def _beginning(entry: FolderEntry) -> Recording:
+    """The first samples of a recording, of a file that is still decoded from being measured."""
+    signals = entry.signals()
+    channel, samples = signals.pick(None)
+    info = replace(entry.row.metadata(signals), channel=channel)
+    return Recording(signal=samples[:SPEED_SAMPLES], **vars(info))
 
 
 def measure(entry: FolderEntry) -> Measurement:
@@ -189,10 +188,15 @@ def choose(measurements: Sequence[Measurement], task: Task, requested: Requested
     classes = classes_of((recording.origin, recording.label) for recording in source)
     chooser = _Chooser(source, target, requested)
     channel, rate = chooser.channel(), chooser.rate()
-    measured = {one.origin: one.channels.get(channel or "") or next(iter(one.channels.values())) for one in chooser.all}
-    portraits = [channel.portrait for channel in measured.values() if channel.portrait is not None]
-    chooser.warnings += odd_recordings(portraits)
-    samples = {one.origin: _resampled(measured[one.origin].samples, one.rate, rate) for one in chooser.all}
+    measured = {
+        recording.origin: recording.channels.get(channel or "") or next(iter(recording.channels.values()))
+        for recording in chooser.all
+    }
+    chooser.warnings += odd_recordings([found.portrait for found in measured.values() if found.portrait is not None])
+    samples = {}
+    for recording in chooser.all:
+        ratio = Fraction(rate / recording.rate).limit_denominator(1000) if rate and recording.rate else Fraction(1)
+        samples[recording.origin] = math.ceil(measured[recording.origin].samples * ratio)
     preparation = chooser.window(samples, rate, chooser.input(rate))
     counts = _counts(samples, preparation.length, preparation.step)
     split, balance = chooser.split(counts, preparation), chooser.balance(counts)
@@ -205,25 +209,6 @@ def suited_input(text: str, recordings: Sequence[RecordingInfo]) -> tuple[str, C
     chosen, reason = find_input(text).suited(recordings)
     text = to_text(chosen, INPUTS) if reason else text
     return text, Choice("input", text, reason)
-
-
-def _physical_window(rate: float | None, rpm: float | None) -> tuple[int, str]:
-    """The shortest power of two that holds enough turns of the shaft, or enough seconds, and the reason."""
-    if rate is None:
-        return LONGEST, "the rate is not known; longer windows show lower frequencies"
-    if rpm is None:
-        seconds = f"shaft speeds are not known, and {ENOUGH_SECONDS:g} s hold two turns from"
-        wanted, reason = rate * ENOUGH_SECONDS, f"{seconds} {120 / ENOUGH_SECONDS:g} rpm up"
-    else:
-        turn = rate * 60 / rpm
-        wanted, reason = ENOUGH_TURNS * turn, f"at {rpm:g} rpm a turn of the shaft takes {turn:.0f} samples"
-    length = min(1 << math.ceil(math.log2(wanted)), LONGEST_PHYSICAL)
-    return length, reason if rpm is None else f"{reason}, and this is {length / turn:.1f} of them"
-
-
-def _resampled(samples: int, rate: float | None, wanted: float | None) -> int:
-    """How many samples a recording has at the rate that is wanted."""
-    return math.ceil(samples * (Fraction(wanted / rate).limit_denominator(1000) if wanted and rate else Fraction(1)))
 
 
 def _counts(samples: Mapping[str, int], length: int, stride: int) -> dict[str, int]:
@@ -241,9 +226,8 @@ class _Chooser:
     choices: list[Choice] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
-    @property
-    def all(self) -> list[Measurement]:
-        return [*self.source, *self.target]
+    def __post_init__(self) -> None:
+        self.all = [*self.source, *self.target]
 
     def choose(self, setting: str, value: str, reason: str) -> None:
         self.choices.append(Choice(setting, value, reason))
@@ -259,17 +243,15 @@ class _Chooser:
         common = [name for name in first.channels if all(name in recording.channels for recording in others)]
         if not common:
             other = min(others, key=lambda recording: len(recording.channels.keys() & first.channels.keys()))
-            raise InputError(
-                f"no channel is in all recordings ({first.origin}: {', '.join(first.channels)}; {other.origin}:"
-                f" {', '.join(other.channels)}); name them alike, or list the files in a manifest with a column"
-                " 'channel'"
-            )
+            lists = f"{first.origin}: {', '.join(first.channels)}; {other.origin}: {', '.join(other.channels)}"
+            raise InputError(f"no channel is in all recordings ({lists}); name them alike, or list them in a manifest")
         alone = common[0], "it is the only one that all recordings have"
         channel, reason = self._most_impulsive(common) if len(common) > 1 else alone
         self.choose("channel", channel, reason)
         return channel
 
     def _most_impulsive(self, common: Sequence[str]) -> tuple[str, str]:
+        """The channel that stands out, and why; refuses where none does."""
         impulsive: dict[str, float] = {}
         left_out = ""
         for name in common:
@@ -283,10 +265,8 @@ class _Chooser:
         if len(ranked) == 1:
             return ranked[0], f"it is the only one that looks like a vibration{left_out}"
         if not ranked or impulsive[ranked[0]] < STANDS_OUT * impulsive[ranked[1]]:
-            raise InputError(
-                f"the recordings have {len(common)} channels ({', '.join(common)}) and none stands out (kurtosis: "
-                f"{values or 'none is a vibration'}{left_out}); say which one with --channel"
-            )
+            kurtosis = f"kurtosis: {values or 'none is a vibration'}{left_out}"
+            raise InputError(f"no channel of ({', '.join(common)}) stands out ({kurtosis}); say which with --channel")
         faults = "bearing faults are trains of impacts (kurtosis above an eighth of the rate"
         return ranked[0], f"it is the most impulsive, and {faults}: {values}){left_out}"
 
@@ -303,13 +283,10 @@ class _Chooser:
             return None
         if self.requested.rate is not None:
             if rates and rate > rates[0]:
-                warning = f"recordings at {rates[0]:g} Hz are brought up to {rate:g} Hz, which adds no content to them"
-                self.warnings.append(warning)
+                self.warnings.append(f"resampling from {rates[0]:g} Hz up to {rate:g} Hz adds no content")
         elif silent:
-            raise InputError(
-                f"{silent[0]}: does not say its sampling rate, while others do ({listed} Hz); give it in a manifest's"
-                f" column 'rate', or take all such files to be at one rate with --rate {rate:g}"
-            )
+            advice = f"give it in a manifest's column 'rate', or for all such files with --rate {rate:g}"
+            raise InputError(f"{silent[0]}: does not say its sampling rate, as others do ({listed} Hz); {advice}")
         elif len(rates) == 1:
             self.choose("rate", f"as recorded, {rate:g} Hz", "all recordings have it")
         elif odd:
@@ -321,48 +298,57 @@ class _Chooser:
             reason = f"it is the lowest of {listed} (in {lowest}), and resampling up adds no content; {lost}"
             self.choose("rate", f"{rate:g} Hz", reason)
         if rate < LOW_RATE:
-            self.warnings.append(
-                f"at {rate:g} Hz nothing above {rate / 2:g} Hz is recorded, and the resonances that bearing faults"
-                " excite lie mostly above 2 kHz; expect early faults to be missed"
-            )
+            resonances = "resonances that bearing faults excite lie mostly above 2 kHz; early faults may be missed"
+            self.warnings.append(f"at {rate:g} Hz nothing above {rate / 2:g} Hz is recorded, and {resonances}")
         return rate
+
+    def _wanted(self, rate: float | None, physical: PhysicalInput | None) -> tuple[int, str]:
+        """The length of a window that suits rate and speeds: of a turn, or, for physical inputs, of some; and why."""
+        slowest = min((recording.rpm for recording in self.all if recording.rpm), default=None)
+        turn = None if slowest is None or rate is None else rate * 60 / slowest
+        if physical is None:
+            if turn is None:
+                return USUAL, "the paper's; shaft speeds, which might ask for more, are not known"
+            length = min(LONGEST, max(USUAL, 1 << round(math.log2(turn))))
+            share = f"this is {length / turn:.1f} of one"
+            return length, f"at {slowest:g} rpm a turn of the shaft takes {turn:.0f} samples, and {share}"
+        if rate is None:
+            length, reason = LONGEST, "the rate is not known; longer windows show lower frequencies"
+        else:
+            wanted = rate * ENOUGH_SECONDS if turn is None else ENOUGH_TURNS * turn
+            length = min(1 << math.ceil(math.log2(wanted)), LONGEST_PHYSICAL)
+            seconds = f"{ENOUGH_SECONDS:g} s hold two turns from {120 / ENOUGH_SECONDS:g} rpm up"
+            reason = f"shaft speeds are not known, and {seconds}"
+            if turn is not None:
+                share = f"this is {length / turn:.1f} of them"
+                reason = f"at {slowest:g} rpm a turn of the shaft takes {turn:.0f} samples, and {share}"
+        if length < physical.shortest:
+            length = 1 << math.ceil(math.log2(physical.shortest))
+            reason += f"; {physical.shortest} samples are the least for this input"
+        return length, reason
 
     def window(self, samples: Mapping[str, int], rate: float | None, kind: str) -> Preparation:
         """The longest sensible window, and as little overlap as gives enough windows."""
         chosen = find_input(kind)
-        slowest = min((recording.rpm for recording in self.all if recording.rpm), default=None)
-        wanted, reason = USUAL, "the paper's; shaft speeds, which might ask for more, are not known"
-        least, enough = SHORTEST, ENOUGH_TARGET
-        if isinstance(chosen, PhysicalInput):
-            wanted, reason = _physical_window(rate, slowest)
-            least, enough = max(least, chosen.shortest), ENOUGH_TARGET_PHYSICAL
-            if wanted < least:
-                wanted = 1 << math.ceil(math.log2(least))
-                reason += f"; {least} samples are the least for this input"
-        elif slowest is not None and rate is not None:
-            turn = rate * 60 / slowest
-            wanted = min(LONGEST, max(USUAL, 1 << round(math.log2(turn))))
-            share = f"this is {wanted / turn:.1f} of one"
-            reason = f"at {slowest:g} rpm a turn of the shaft takes {turn:.0f} samples, and {share}"
+        physical = chosen if isinstance(chosen, PhysicalInput) else None
+        wanted, reason = self._wanted(rate, physical)
+        least = SHORTEST if physical is None else max(SHORTEST, physical.shortest)
         lengths = [self.requested.window or wanted]
         while not self.requested.window and lengths[-1] // 2 >= least:
             lengths.append(lengths[-1] // 2)
         shortest = min(samples, key=samples.__getitem__)
         if samples[shortest] < lengths[-1]:
-            raise InputError(
-                f"{shortest}: {samples[shortest]} samples are fewer than one window of {lengths[-1]};"
-                " use a shorter window or leave the recording out"
-            )
+            sizes = f"{samples[shortest]} samples are fewer than one window of {lengths[-1]}"
+            raise InputError(f"{shortest}: {sizes}; use a shorter window or leave the recording out")
         fitting = [length for length in lengths if length <= samples[shortest]]
+        enough = ENOUGH_TARGET if physical is None else ENOUGH_TARGET_PHYSICAL
         length, stride = self._with_enough(fitting, samples, enough)
         counts = _counts(samples, length, stride)
         rare, few = self._per_class(counts).most_common()[-1]
         if few < FEWEST:
-            raise InputError(
-                f"class '{rare}' of the source has {few} windows ({length} samples every {stride}), too few to learn"
-                f" and to test; record more of it, at least {(FEWEST - 1) * stride + length} samples, or leave the"
-                " class out"
-            )
+            more = f"record at least {(FEWEST - 1) * stride + length} samples of it, or leave the class out"
+            windows = f"{few} windows ({length} samples every {stride})"
+            raise InputError(f"class '{rare}' of the source has {windows}, too few to learn and to test; {more}")
         if not self.requested.window:
             short = f"recordings are short (the shortest, {shortest}, has {samples[shortest]} samples)"
             reason = reason if length == wanted else f"{short} and longer windows would be too few"
@@ -409,10 +395,8 @@ class _Chooser:
                 split, reason = Split("window"), "recordings are too short to keep a stretch of each apart"
             self.choose("split", split.scheme, reason)
         if split.scheme == "window" and preparation.step < preparation.length:
-            self.warnings.append(
-                "windows overlap and are split at random, so test windows share samples with training windows: accuracy"
-                " and confidence on the source are too high"
-            )
+            shared = "test windows share samples with training windows"
+            self.warnings.append(f"windows overlap and are split at random, so {shared}: source scores are too high")
         return split
 
     def input(self, rate: float | None) -> str:
@@ -440,7 +424,5 @@ class _Chooser:
             sentence = f"known from a single recording each: {', '.join(single)}"
             self.warnings.append(f"{sentence}; other recordings of them may look different")
         if alien := sorted({recording.label for recording in self.target if recording.label} - set(classes)):
-            self.warnings.append(
-                f"the source does not teach these classes of the target: {', '.join(alien)}; their windows count in no"
-                " score, and each will be given the name of a class that the source has"
-            )
+            unscored = "their windows count in no score, and get the name of a class that the source has"
+            self.warnings.append(f"the source lacks classes of the target: {', '.join(alien)}; {unscored}")

@@ -1,12 +1,9 @@
 """Downloads that can be interrupted and are verified by their checksum.
 
 A file arrives as `NAME.part`, with `NAME.part.json` saying which version of it that is, and gets its name only when
-whole and verified. A published checksum is compared; without one the first download is recorded in
-`downloads.json` and every later one must equal it. A file that was put there by hand is recorded too, without an
-address and a date of retrieval, because those are unknown.
-
-pooch, the usual choice, can neither resume a partial download nor bound its size. A server that states no length and
-just closes the connection cannot be caught cutting a file short, unless its checksum is known or it is an archive.
+whole and verified. A published checksum is compared; without one the first download is recorded in `downloads.json`
+and every later one must equal it. pooch, the usual choice, can neither resume a download nor bound its size. A server
+that states no length and closes the connection early is noticed by a known checksum or an archive's own.
 
 >>> require_licence(Paderborn.about, accepted=True, root=Path("data/pu"))
 >>> fetch(downloads, Path("data/pu"))
@@ -21,10 +18,9 @@ import re
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
@@ -49,27 +45,16 @@ class _TryAgainError(Exception):
     """Something that may pass; the message is the sentence to show if it does not."""
 
 
-@dataclass(frozen=True)
 class _Transfer:
     """One file on its way: from where, under which name, to where, and the checksum it must have if one is known."""
 
-    address: str
-    name: str
-    target: Path
-    known: str | None
-    progress: Progress
-
-    @property
-    def part(self) -> Path:
-        return self.target.with_name(f"{self.target.name}.part")
-
-    @property
-    def state_file(self) -> Path:
-        return self.target.with_name(f"{self.target.name}.part.json")
-
-    @property
-    def by_hand(self) -> str:
-        return f"look for it in a browser, and save it as {self.target}"
+    def __init__(self, download: Download, target: Path, known: str | None, progress: Progress) -> None:
+        self.address, self.name, self.pinned = download.address, download.name, download.sha256 is not None
+        self.target, self.known, self.progress = target, known, progress
+        self.part, self.state_file, self.bad = (
+            target.with_name(target.name + end) for end in (".part", ".part.json", ".bad")
+        )
+        self.by_hand = f"look for it in a browser, and save it as {target}"
 
 
 def require_licence(about: About, accepted: bool, root: Path) -> None:
@@ -92,7 +77,15 @@ def fetch(downloads: Sequence[Download], root: Path, *, progress: Progress | Non
     Returns the downloaded files, in the order given. `progress` is called with the name, the bytes there are and
     the total (None if the server does not say).
     """
-    targets = [_checked_target(download, root) for download in downloads]
+    targets = []
+    for download in downloads:
+        address = urlsplit(download.address)
+        plain = download.address.isascii() and download.address.isprintable() and " " not in download.address
+        if not (plain and address.scheme in {"http", "https"} and address.hostname):
+            raise InputError(f"{download.address!r} is not an http or https address: correct that of {download.name!r}")
+        if download.name == RECORDS:
+            raise InputError(f"a download cannot be called {RECORDS}, the list of downloads: give it another name")
+        targets.append(archives.path_inside(root, download.name))
     if len(set(targets)) < len(targets):
         raise InputError("two of the downloads have the same name: give each file its own")
     if any(target.suffix.lower() == ".rar" for target in targets):
@@ -100,25 +93,15 @@ def fetch(downloads: Sequence[Download], root: Path, *, progress: Progress | Non
     report = progress or (lambda *_: None)
     with _locked(root):
         records = _read_records(root)
+        transfers = []
         for download, target in zip(downloads, targets, strict=True):
             known = (download.sha256 or records["files"].get(download.name, {}).get("sha256") or "").lower() or None
-            transfer = _Transfer(download.address, download.name, target, known, report)
-            _fetch_file(transfer, root, records, pinned=download.sha256 is not None)
-        for download, target in zip(downloads, targets, strict=True):
-            if archives.is_archive(target):
-                _unpack_once(download, target, root, records)
+            transfers.append(_Transfer(download, target, known, report))
+            _fetch_file(transfers[-1], root, records)
+        for transfer in transfers:
+            if archives.is_archive(transfer.target):
+                _unpack_once(transfer, root, records)
     return targets
-
-
-def _checked_target(download: Download, root: Path) -> Path:
-    """Where the file goes, once its name and address are known to be harmless."""
-    address = urlsplit(download.address)
-    plain = download.address.isascii() and download.address.isprintable() and " " not in download.address
-    if not (plain and address.scheme in {"http", "https"} and address.hostname):
-        raise InputError(f"{download.address!r} is not an http or https address: correct that of {download.name!r}")
-    if download.name == RECORDS:
-        raise InputError(f"a download cannot be called {RECORDS}, the list of downloads: give it another name")
-    return archives.path_inside(root, download.name)
 
 
 @contextmanager
@@ -141,7 +124,7 @@ def _locked(root: Path) -> Iterator[None]:
             os.close(descriptor)
 
 
-def _fetch_file(transfer: _Transfer, root: Path, records: dict[str, Any], pinned: bool) -> None:
+def _fetch_file(transfer: _Transfer, root: Path, records: dict[str, Any]) -> None:
     """Makes the file be there, verified and recorded; a part that fails is set aside as NAME.bad."""
     target, record = transfer.target, records["files"].get(transfer.name)
     present = target.exists()
@@ -154,10 +137,10 @@ def _fetch_file(transfer: _Transfer, root: Path, records: dict[str, Any], pinned
         sums = f"the SHA-256 {digest[:12]}… and not the expected {transfer.known[:12]}…"
         if present:
             raise InputError(f"{target} has {sums}: move it away and run the command again")
-        bad = file.replace(_bad(target))
+        file.replace(transfer.bad)
         transfer.state_file.unlink(missing_ok=True)
-        entry = "" if pinned else f", or remove its entry from {RECORDS} if the publisher replaced it"
-        raise InputError(f"{transfer.address} gave {sums}, set aside as {bad}: run the command again{entry}")
+        entry = "" if transfer.pinned else f", or remove its entry from {RECORDS} if the publisher replaced it"
+        raise InputError(f"{transfer.address} gave {sums}, set aside as {transfer.bad}: run the command again{entry}")
     if not (present and record and record["sha256"] == digest):
         arrived = {"address": transfer.address, "retrieved": _now()}
         found = {"address": None, "retrieved": None, "found": _now()} if present else arrived
@@ -169,26 +152,22 @@ def _fetch_file(transfer: _Transfer, root: Path, records: dict[str, Any], pinned
         transfer.state_file.unlink(missing_ok=True)
 
 
-def _bad(target: Path) -> Path:
-    return target.with_name(f"{target.name}.bad")
-
-
-def _unpack_once(download: Download, target: Path, root: Path, records: dict[str, Any]) -> None:
+def _unpack_once(transfer: _Transfer, root: Path, records: dict[str, Any]) -> None:
     """Unpacks the archive beside itself, unless all its files are still there with the sizes they had."""
-    record = records["files"][download.name]
+    record, folder = records["files"][transfer.name], transfer.target.parent
     before = record.get("unpacked")
     if before is not None:
-        paths = [target.parent / name for name in before]
+        paths = [folder / name for name in before]
         if [path.stat().st_size for path in paths if path.is_file()] == list(before.values()):
             return
     try:
-        paths = archives.unpack(target, target.parent)
+        paths = archives.unpack(transfer.target, folder)
     except archives.DamagedArchiveError as error:
-        bad = target.replace(_bad(target))
-        del records["files"][download.name]  # with its checksum, which would refuse a good one
+        transfer.target.replace(transfer.bad)
+        del records["files"][transfer.name]  # with its checksum, which would refuse a good one
         _write_json(root / RECORDS, records)
-        raise InputError(f"{error}; it was set aside as {bad}, run the command again to download it anew") from error
-    record["unpacked"] = {path.relative_to(target.parent).as_posix(): path.stat().st_size for path in paths}
+        raise InputError(f"{error}; it was set aside as {transfer.bad}, run the command again to fetch it") from error
+    record["unpacked"] = {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
     _write_json(root / RECORDS, records)
 
 
@@ -296,9 +275,7 @@ class _Redirects(HTTPRedirectHandler):
     def __init__(self, address: str) -> None:
         self.allowed = {"https"} if address.lower().startswith("https:") else {"http", "https"}
 
-    def redirect_request(
-        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
-    ) -> Request | None:
+    def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Request | None:
         if urlsplit(newurl).scheme not in self.allowed:
             raise HTTPError(req.full_url, code, msg, headers, fp)
         return super().redirect_request(req, fp, code, msg, headers, newurl)
@@ -334,9 +311,7 @@ def _read_records(root: Path) -> dict[str, Any]:
         if any(not isinstance(record["sha256"], str) for record in records["files"].values()):
             raise ValueError("a checksum is no text")
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise InputError(
-            f"{path} is damaged: restore it, or delete it to record anew the files that are there"
-        ) from error
+        raise InputError(f"{path} is damaged: restore it, or delete it to record the files there anew") from error
     return records
 
 

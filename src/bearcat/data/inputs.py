@@ -60,19 +60,24 @@ class Input:
         """For pictures: where the points of one channel lie, and in which unit. Several bands repeat the axis."""
         return np.arange(self.points(length)), "point"
 
+    @property
+    def shortest(self) -> int:
+        """Samples that a window must have."""
+        return 2
+
     def check(
         self, length: int, rate: float | None = None, rpm: Speed | None = None, bearing: Bearing | None = None
     ) -> None:
         """Refuses, in one sentence, recordings and windows that it cannot be made of."""
         check_needs(self.needs, {"rate": rate, "rpm": rpm, "bearing": bearing})
+        if length < self.shortest:
+            short = f"a window of {length} samples is too short for this input"
+            raise InputError(f"{short}, which needs {self.shortest}", "window")
 
     def transform(
         self, windows: Floats, rate: float | None = None, rpm: Speed | None = None, bearing: Bearing | None = None
     ) -> Floats:
-        """Windows as recorded (window, channel, time) → (window, channel, point) float32.
-
-        A speed that is a signal is (window, time).
-        """
+        """Windows as recorded (window, channel, time) → (window, channel, point); a speed may be (window, time)."""
         raise NotImplementedError(f"{type(self).__name__} has no transform")
 
     def torch_form(self, length: int, rate: float | None = None) -> nn.Module | None:
@@ -102,6 +107,13 @@ class TorchInput(Input):
         return transformed
 
 
+def _forms() -> Any:
+    """The module of torch forms: torch is loaded where one is needed."""
+    import bearcat.data.torch_forms as forms
+
+    return forms
+
+
 def check_needs(needs: Sequence[str], known: dict[str, Any]) -> None:
     """Refuses where something that is needed of rate, speed and bearing is None, or the speed is none."""
     for name in needs:
@@ -114,13 +126,9 @@ def check_needs(needs: Sequence[str], known: dict[str, Any]) -> None:
 
 def metadata_arrays(needs: Sequence[str], rpm: Speed | None, bearing: Bearing | None) -> list[np.ndarray]:
     """What a torch form, or a graph, takes behind the windows: the speed (1,) or (window, time), the orders (4,)."""
-    found = []
-    if "rpm" in needs:
-        found.append(np.atleast_1d(np.asarray(rpm, dtype=np.float64)))
-    if "bearing" in needs and bearing is not None:
-        orders = bearing.orders()
-        found.append(np.array([orders[name] for name in KINEMATIC]))
-    return found
+    speed = [np.atleast_1d(np.asarray(rpm, dtype=np.float64))] if "rpm" in needs else []
+    orders = bearing.orders() if "bearing" in needs and bearing is not None else None
+    return speed if orders is None else [*speed, np.array([orders[name] for name in KINEMATIC])]
 
 
 @dataclass(frozen=True)
@@ -132,15 +140,12 @@ class Waveform(Input):
     def points(self, length: int) -> int:
         return length
 
-    def transform(
-        self, windows: Floats, rate: float | None = None, rpm: Speed | None = None, bearing: Bearing | None = None
-    ) -> Floats:
+    def transform(self, windows: Floats, *_: Any, **__: Any) -> Floats:
         return standardise(windows)
 
     def torch_form(self, length: int, rate: float | None = None) -> nn.Module:
-        from bearcat.data.torch_forms import StandardisedWaveform
-
-        return StandardisedWaveform()
+        form: nn.Module = _forms().StandardisedWaveform()
+        return form
 
 
 @dataclass(frozen=True)
@@ -150,20 +155,17 @@ class Spectrum(Input):
     def points(self, length: int) -> int:
         return length // 2
 
-    def transform(
-        self, windows: Floats, rate: float | None = None, rpm: Speed | None = None, bearing: Bearing | None = None
-    ) -> Floats:
+    def transform(self, windows: Floats, *_: Any, **__: Any) -> Floats:
         return standardise(spectrum(windows))
 
     def torch_form(self, length: int, rate: float | None = None) -> nn.Module:
-        from bearcat.data.torch_forms import StandardisedSpectrum
-
-        return StandardisedSpectrum(length)
+        form: nn.Module = _forms().StandardisedSpectrum(length)
+        return form
 
 
 @dataclass(frozen=True)
 class PhysicalInput(TorchInput):
-    """An input that is a part of the physical vector (data.torch_forms); `shortest`: samples a window must have."""
+    """An input that is a part of the physical vector (data.torch_forms)."""
 
     version = 2
     label_from = 50  # the classes are apart from the start
@@ -173,28 +175,15 @@ class PhysicalInput(TorchInput):
             if getattr(self, name, 1) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
 
-    @property
-    def shortest(self) -> int:
-        return 2
-
     def points(self, length: int) -> int:
         return self.axis(length, None)[0].size
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
         raise NotImplementedError(f"{type(self).__name__} has no parts")
 
-    def check(
-        self, length: int, rate: float | None = None, rpm: Speed | None = None, bearing: Bearing | None = None
-    ) -> None:
-        super().check(length, rate, rpm, bearing)
-        if length < self.shortest:
-            short = f"a window of {length} samples is too short for this input"
-            raise InputError(f"{short}, which needs {self.shortest}", "window")
-
     def torch_form(self, length: int, rate: float | None = None) -> nn.Module:
-        from bearcat.data.torch_forms import PhysicalForm
-
-        return PhysicalForm(self.parts(length, rate))
+        form: nn.Module = _forms().PhysicalForm(self.parts(length, rate))
+        return form
 
 
 @dataclass(frozen=True)
@@ -216,13 +205,11 @@ class LogSpectrum(PhysicalInput):
         return band_centres(self.lowest, self.bands, rate)
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
-        from bearcat.data.torch_forms import equal_bands
-
         share = self.lowest / (rate / 2) if self.lowest and rate else 0.0
         if not 0 <= share < 1 or (1 - share) * (length // 2 - 2) < self.bands:
             bands = f"{self.bands} bands above {self.lowest:g} Hz"
             raise InputError(f"{bands} do not fit below half the rate; take fewer", "input")
-        return [equal_bands(length, self.bands, share)]
+        return [_forms().equal_bands(length, self.bands, share)]
 
 
 @dataclass(frozen=True)
@@ -240,9 +227,7 @@ class OctaveSpectrum(PhysicalInput):
         return (np.arange(self.bands) + 0.5) * self.octaves / self.bands - self.octaves, "octaves to half the rate"
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
-        from bearcat.data.torch_forms import octave_bands
-
-        return [octave_bands(length, self.bands, self.octaves)]
+        return [_forms().octave_bands(length, self.bands, self.octaves)]
 
 
 @dataclass(frozen=True)
@@ -259,9 +244,7 @@ class BandKurtosis(PhysicalInput):
         return band_centres(0.0, self.bands, rate)
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
-        from bearcat.data.torch_forms import BandKurtosisForm
-
-        return [BandKurtosisForm(self.bands)]
+        return [_forms().BandKurtosisForm(self.bands)]
 
 
 @dataclass(frozen=True)
@@ -269,10 +252,7 @@ class OrderInput(PhysicalInput):
     """An input that reads the envelopes of some equal bands at orders of the shaft."""
 
     bands: int = 4
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return "rate", "rpm"
+    needs: ClassVar[tuple[str, ...]] = ("rate", "rpm")
 
     @property
     def shortest(self) -> int:
@@ -290,11 +270,9 @@ class OrderInput(PhysicalInput):
         what, order = self.last_order(bearing)
         highest, shown = order * fastest / 60, (rate or math.inf) / 2 / self.bands
         if highest > shown:
-            raise InputError(
-                f"{what} at {fastest:g} rpm is {highest:.0f} Hz, beyond the {shown:.0f} Hz that the envelope of one of"
-                f" {self.bands} bands shows at a rate of {rate:g} Hz; check the speed, or set fewer bands or a lower"
-                " last order", "rpm"
-            )  # fmt: skip
+            limit = f"the {shown:.0f} Hz that one of {self.bands} bands shows at a rate of {rate:g} Hz"
+            beyond = f"{what} at {fastest:g} rpm is {highest:.0f} Hz, beyond {limit}"
+            raise InputError(f"{beyond}; check the speed, or set fewer bands or a lower last order", "rpm")
 
 
 @dataclass(frozen=True)
@@ -317,9 +295,7 @@ class EnvelopeOrders(OrderInput):
         return np.tile(np.linspace(self.first, self.last, self.number), self.bands), "shaft order"
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
-        from bearcat.data.torch_forms import EnvelopeOrdersForm
-
-        return [EnvelopeOrdersForm(length, float(rate or 1), self.bands, self.first, self.last, self.number)]
+        return [_forms().EnvelopeOrdersForm(length, float(rate or 1), self.bands, self.first, self.last, self.number)]
 
 
 @dataclass(frozen=True)
@@ -328,10 +304,7 @@ class FaultOrders(OrderInput):
 
     bands: int = 3
     smoothing: float = 400.0  # Hz, of the spectrum by which the window is whitened
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return "rate", "rpm", "bearing"
+    needs: ClassVar[tuple[str, ...]] = ("rate", "rpm", "bearing")
 
     def last_order(self, bearing: Bearing | None) -> tuple[str, float]:
         return "4×BPFI", 4 * bearing.orders()["BPFI"] if bearing else 0.0
@@ -340,9 +313,7 @@ class FaultOrders(OrderInput):
         return np.tile(np.arange(len(FAULT_LINES)), self.bands), "line"
 
     def parts(self, length: int, rate: float | None) -> list[Part]:
-        from bearcat.data.torch_forms import FaultOrdersForm
-
-        return [FaultOrdersForm(length, float(rate or 1), self.bands, self.smoothing)]
+        return [_forms().FaultOrdersForm(length, float(rate or 1), self.bands, self.smoothing)]
 
 
 def band_centres(lowest: float, bands: int, rate: float | None) -> tuple[np.ndarray, str]:
@@ -416,12 +387,9 @@ class Physics(PhysicalInput):
 
 
 @lru_cache(maxsize=16)
-def _form(chosen: Input, length: int, rate: float | None) -> nn.Module:
+def _form(chosen: Input, length: int, rate: float | None) -> Any:
     """An input's torch form, made once for all windows of one length and rate."""
-    form = chosen.torch_form(length, rate)
-    if form is None:
-        raise NotImplementedError(f"{type(chosen).__name__} has no torch form")
-    return form
+    return chosen.torch_form(length, rate)
 
 
 INPUTS: dict[str, type[Input]] = {

@@ -1,10 +1,9 @@
 """Untrusted files, read in a child process with limits of memory, time and file size.
 
-The parsers of compressed formats can be made to crash, or to unpack a few kilobytes to many gigabytes. Here a file is
-read by a process that may crash: any failure becomes one sentence about the file. A reader is started once and used
-again. Of a risky format it forks a process for every file, which sets its limits, reads the file and ends, so that no
-file can harm the next. Formats that hold their samples as they are (wav, npy, text) need no fork, which costs more
-than reading them. Messages are JSON and raw samples, nothing that could be executed.
+The parsers of compressed formats can be made to crash, or to unpack a few kilobytes to many gigabytes. Here a process
+that may crash reads the file: any failure becomes one sentence about it. A reader is started once. Of a risky format it
+forks a process for every file, which sets its limits, reads the file and ends, so that no file can harm the next. Wav,
+npy and text need no fork, which costs more than reading them. Messages are JSON and raw samples.
 
 A server has `Readers` with fixed limits, for every upload. `open_stream`, `read_signals` and `read_arrays` are for
 files of the user's own: risky formats go to a reader, the others are read in this process.

@@ -3,9 +3,7 @@
 A recording is one channel of one measurement, with everything known about it. Windows are views into it:
 no sample is copied until windows are standardised, and every array is float32.
 
->>> windows = cut(recording, length=1024)
->>> inputs = standardise(windows)                 # time input
->>> inputs = standardise(spectrum(windows))       # frequency input (docs/protocol.md)
+>>> inputs = standardise(spectrum(cut(recording, length=1024)))       # frequency input (docs/protocol.md)
 """
 
 from __future__ import annotations
@@ -79,29 +77,20 @@ class Recording(RecordingInfo):
             signal = np.ascontiguousarray(signal, dtype=np.float32)
         if not np.isfinite(signal).all():
             bad = np.flatnonzero(~np.isfinite(signal))
-            raise InputError(
-                f"{self.origin}: {bad.size} of {signal.size} samples are NaN or infinite, the first at sample {bad[0]};"
-                " cut them out or interpolate them"
-            )
+            many = f"{bad.size} of {signal.size} samples are NaN or infinite, the first at sample {bad[0]}"
+            raise InputError(f"{self.origin}: {many}; cut them out or interpolate them")
         if self.speed is not None:
-            self._check_speed(self.speed, signal.size)
+            if self.speed.shape != signal.shape:
+                sizes = f"{self.speed.size} values for {signal.size} samples"
+                raise InputError(f"{self.origin}: the speed has {sizes}; give one for each")
+            if (bad := np.flatnonzero(~((self.speed > 0) & (self.speed < np.inf)))).size:
+                wrong = f"the speed must be a positive number of rpm, but is {self.speed[bad[0]]:g} at sample {bad[0]}"
+                raise InputError(f"{self.origin}: {wrong}; leave that part out with start and stop", "rpm")
             object.__setattr__(self, "rpm", float(np.mean(self.speed, dtype=np.float64)))
         for name, value, unit in (("sampling rate", self.rate, "hertz"), ("speed", self.rpm, "rpm")):
             if value is not None and not (np.isfinite(value) and value > 0):
                 raise InputError(f"{self.origin}: the {name} must be a positive number of {unit}, not {value:g}")
         object.__setattr__(self, "signal", signal)
-
-    def _check_speed(self, speed: Floats, samples: int) -> None:
-        if speed.shape != (samples,):
-            sizes = f"{speed.size} values for {samples} samples"
-            raise InputError(f"{self.origin}: the speed has {sizes}; give one for each")
-        with np.errstate(invalid="ignore"):
-            bad = np.flatnonzero(~(np.isfinite(speed) & (speed > 0)))
-        if bad.size:
-            raise InputError(
-                f"{self.origin}: the speed must be a positive number of rpm, but is {speed[bad[0]]:g} at sample"
-                f" {bad[0]}; leave that part out with start and stop, or give a number", "rpm"
-            )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,10 +156,8 @@ def cut(recording: Recording, length: int = 1024, stride: int | None = None) -> 
     if length < 2 or stride < 1:
         raise InputError(f"a window needs a length of at least 2 and a stride of at least 1, not {length} and {stride}")
     if recording.signal.size < length:
-        raise InputError(
-            f"{recording.origin}: {recording.signal.size} samples are fewer than one window of {length};"
-            " use a shorter window or leave the recording out"
-        )
+        few = f"{recording.signal.size} samples are fewer than one window of {length}"
+        raise InputError(f"{recording.origin}: {few}; use a shorter window or leave the recording out")
     return cut_samples(recording.signal, length, stride)[:, None]
 
 

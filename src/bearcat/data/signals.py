@@ -78,10 +78,8 @@ class SignalFile:
 
     def __post_init__(self) -> None:
         if (count := max(len(self.channels), len(self.names))) > MOST_CHANNELS:
-            raise InputError(
-                f"{self.origin}: has {count} columns; a row for each sample and a column for each channel are wanted,"
-                f" at most {MOST_CHANNELS}; transpose the table, or write each signal into a file of its own"
-            )
+            most = f"more than the {MOST_CHANNELS} channels that a file may have"
+            raise InputError(f"{self.origin}: has {count} columns; {most}; transpose the table, or cut it into files")
         if not self.channels:
             raise InputError(f"{self.origin}: holds no numeric signal; it has {_some(self.names)}")
         for rate in self.rates.values():
@@ -154,10 +152,8 @@ def rate_of(origin: str, name: str, times: Samples) -> float:
     step = span / (times.size - 1)
     off = np.abs(times - times[0] - step * np.arange(times.size))
     if not off.max() <= 1.5 * step:
-        raise InputError(
-            f"{origin}: the times in column '{name}' are not evenly spaced (near {times[off.argmax()]:g} s);"
-            " resample the signal, or remove the column and give the rate as a number"
-        )
+        uneven = f"the times in column '{name}' are not evenly spaced (near {times[off.argmax()]:g} s)"
+        raise InputError(f"{origin}: {uneven}; resample the signal, or remove the column and give the rate")
     return whole(1 / step)
 
 

@@ -1,13 +1,9 @@
 """Files of signals in all formats: those of bearcat.data.formats, and here those of measuring instruments.
 
-`open_signals` opens a file and says which channels it holds; `read_signals` reads them all. `open_stream` reads one
-channel a block of samples at a time, so that a day needs no more memory than a minute. Channels go by name, never by
-position; where the format has no names, they are called "1", "2", …
+`read_signals` reads all channels; `open_stream` reads one, a block of samples at a time, so that a day needs no more
+memory than a minute. Channels go by name; where the format has no names, they are called "1", "2", … LabVIEW TDMS,
+universal files (UFF 58 and 58b), MDF and FLAC each need a library of their own; formulas in MDF are not evaluated.
 
-LabVIEW TDMS, universal files (UFF 58 and 58b), MDF and FLAC each need a library of their own; formulas inside MDF files
-are not evaluated.
-
->>> name, samples = read_signals(Path("pump/inner/monday.csv")).pick(None)
 >>> loudest = max(abs(block).max() for block in open_stream(Path("pump/monday.wav")).blocks)
 """
 
@@ -71,10 +67,8 @@ def open_tdms(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
         scales = any(int(properties.get("NI_Number_Of_Scales", 0)) > 0 for properties in places)
         unscaled = str(channel.properties.get("NI_Scaling_Status", "")).lower() == "unscaled"
         if (unscaled and not scales) or "DaqMx" in type(channel.data_type).__name__ + str(channel.data_type):
-            raise InputError(
-                f"{origin}: the channel '{name}' holds raw numbers of the converter without the scale that turns them"
-                " into a unit; save it again as scaled data"
-            )
+            raw = f"the channel '{name}' holds raw numbers of the converter without their scale"
+            raise InputError(f"{origin}: {raw}; save it again as scaled data")
         step = float(channel.properties.get("wf_increment", 0) or 0)
         rates[name] = whole(1 / step) if step > 0 else None
 

@@ -2,16 +2,12 @@
 
 `survey` is what `bearcat data check` reports: every recording of a dataset read once and counted, every problem named.
 
-`odd_recordings` names those that do not belong with the others: another rate, level or spectrum, a constant or a
-clipped signal. One file with a wrong gain or a loose cable spoils a training set silently. Levels and spectra are
-compared with the median of a recording's neighbours: those of the same domain and label, or, for the level, those of
-the same domain.
+`odd_recordings` names those that do not belong with the others: another rate, a constant or a clipped signal, a level
+or a spectrum far from the median of its neighbours (the same domain and label, or, for the level, the same domain).
 
-`doubtful_speeds` names speeds that cannot be right: lines of the shaft and of the bearing should stand where the speed
-says. Shafts shake once, twice and three times a turn, and damaged bearings modulate what rings at their own orders.
-Machines have many other lines too, so the levels at these orders are compared with those that other speeds would read:
-a right speed beats nearly all of them, a wrong one is any of them. A speed that is wrong by a simple factor may pass,
-for its lines may be multiples of the right ones.
+`doubtful_speeds` names speeds that cannot be right. Lines of the shaft (1, 2 and 3 a turn) and of the bearing should
+stand where the speed says; a right speed finds higher lines than nearly all other speeds would, a wrong one is any of
+them. A speed that is wrong by a simple factor may pass, for its lines may be multiples of the right ones.
 
 >>> odd_recordings([portrait(recording, recording.signal) for recording in load(catalogue)])
 ['600rpm/inner/3.csv: its level is 41 dB below that of its 9 neighbours; check unit, gain and cable']

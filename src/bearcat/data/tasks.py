@@ -1,9 +1,8 @@
 """From windows to a task: labelled source, unlabelled target, and what is held back for evaluation.
 
-Target labels cannot leak. The training loop is given a `TrainingData`; nothing reachable from it knows a target label,
-a target file's name, or an order or a numbering that follows either. The split does not use target labels either: where
-the paper stratifies by class, the target is stratified by recording, which is the same where each recording has one
-class, and needs no label. What evaluation needs is kept apart, in `HeldBack`.
+Target labels cannot leak. Nothing reachable from `TrainingData` knows a target label, a target file's name, or an order
+or a numbering that follows either. The split uses no target labels: where the paper stratifies by class, the target is
+stratified by recording, which is the same where each recording has one class. `HeldBack` is for evaluation alone.
 
 >>> split = split_task(Task("load0", "load3"), source, target, Split("block"), seed=0)
 >>> train(split.training)
@@ -82,8 +81,7 @@ class Mix:
     reference_share: float = 1.0  # of each such recording; a whole one leaves the evaluation
 
     def __post_init__(self) -> None:
-        shares = {**dict(self.share), "reference": self.reference_share}
-        for name, share in shares.items():
+        for name, share in (*self.share, ("reference", self.reference_share)):
             if not 0 < share <= 1:
                 raise InputError(f"the share of '{name}' must be above 0 and at most 1, not {share:g}")
 
@@ -100,12 +98,11 @@ class Mix:
     def spelled(self, labels: Sequence[str]) -> Mix:
         """With the names that these labels have; a name that none of them has is refused."""
 
-        def known(names: Sequence[str]) -> tuple[str, ...]:
-            called = {"healthy": healthy_class(labels)}
-            return tuple(called.get(name) or find_name(name, labels, "class") for name in names)
+        def known(name: str) -> str:
+            return (healthy_class(labels) if name == "healthy" else None) or find_name(name, labels, "class")
 
-        share = tuple((name if name == "rest" else known([name])[0], value) for name, value in self.share)
-        keep, without, unknown = known(self.keep), known(self.without), known(self.unknown)
+        share = tuple((name if name == "rest" else known(name), value) for name, value in self.share)
+        keep, without, unknown = (tuple(map(known, names)) for names in (self.keep, self.without, self.unknown))
         return replace(self, keep=keep, without=without, share=share, unknown=unknown)
 
 
@@ -225,15 +222,13 @@ def split_task(
     classes = classes_of((recording.origin, recording.label) for recording in source.recordings)
     alien = [recording for recording in target.recordings if recording.label not in (None, *classes)]
     if alien and not keep_unknown:
-        raise InputError(
-            f"{alien[0].origin}: class '{alien[0].label}' is in the target '{task.target}' but not in the source"
-            f" '{'+'.join(task.sources)}', so it cannot be learnt; add it to the source or leave it out of the target"
-        )
-    source_train, source_test = _parts(source, _codes(source, classes), split, np.random.default_rng([seed, 0]))
-    target_train, target_test = _parts(target, None, split, np.random.default_rng([seed, 1]))
+        where = f"is in the target '{task.target}' but not in the source '{'+'.join(task.sources)}'"
+        raise InputError(f"{alien[0].origin}: class '{alien[0].label}' {where}; add it there or leave it out here")
+    source_parts = _parts(source, _codes(source, classes), split, np.random.default_rng([seed, 0]))
+    target_parts = _parts(target, None, split, np.random.default_rng([seed, 1]))
     # Recordings are listed by class, so their own numbers would tell the labels.
     target_order = np.random.default_rng([seed, 2]).permutation(len(target.recordings))
-    return SplitTask(task, classes, source, target, source_train, source_test, target_train, target_test, target_order)
+    return SplitTask(task, classes, source, target, *source_parts, *target_parts, target_order)
 
 
 def mixed_task(task: Task, source: Windows, target: Windows, split: Split, seed: int, mix: Mix) -> SplitTask:
@@ -284,10 +279,8 @@ def _references(mix: Mix, recordings: Sequence[RecordingInfo], classes: tuple[st
         return {}
     wanted, healthy = mix.reference, healthy_class(classes)
     label = healthy if wanted == "healthy" and healthy is not None else wanted
-    found = {number: classes.index(label) for number, info in enumerate(recordings)
-             if info.label == label and label in classes}  # fmt: skip
-    if found:
-        return found
+    if found := [number for number, info in enumerate(recordings) if info.label == label and label in classes]:
+        return dict.fromkeys(found, classes.index(label))
     named = {number: info for number, info in enumerate(recordings) if f"/{info.origin}".endswith(f"/{wanted}")}
     if not named:
         raise InputError(f"--reference: no recording of the target '{domain}' has the label or the name '{wanted}'")
@@ -337,11 +330,11 @@ def _parts(
     windows: Windows, codes: Integers | None, split: Split, random: np.random.Generator
 ) -> tuple[Integers, Integers]:
     """Indices of the windows to train on and to test on, in random order; codes None: classes are not used."""
-    if split.scheme == "window":
+    if split.scheme == "block":
+        train, test = _blocks(windows, split, random)
+    elif split.scheme == "window":
         test = _stratified(windows.recording if codes is None else codes, split.test, random)
         train = ~test
-    elif split.scheme == "block":
-        train, test = _blocks(windows, split, random)
     else:
         test = _whole_recordings(windows, codes, split.test, random)
         train = ~test
@@ -378,10 +371,8 @@ def _blocks(windows: Windows, split: Split, random: np.random.Generator) -> tupl
         gap = split.gap + -(-windows.span // step) - 1  # windows closer than the span share samples
         size = max(1, round(split.test * len(members)))
         if len(members) < size + 2 * gap + 1:
-            raise InputError(
-                f"{recording.origin}: {len(members)} windows are too few for a test block of {size} between gaps of"
-                f" {gap}; use longer recordings or the split 'window'"
-            )
+            few = f"{len(members)} windows are too few for a test block of {size} between gaps of {gap}"
+            raise InputError(f"{recording.origin}: {few}; use longer recordings or the split 'window'")
         first = int(random.integers(len(members) - size + 1))
         test[members[first : first + size]] = True
         train[members[: max(0, first - gap)]] = True
@@ -400,8 +391,6 @@ def _whole_recordings(
         if count < 2:
             single = windows.recordings[int(np.flatnonzero(groups == group)[0])]
             what = "" if codes is None else f"class '{single.label}' of "
-            raise InputError(
-                f"{what}domain '{single.domain}' has a single recording ({single.origin}), which cannot stand on both"
-                " sides of the split; add recordings or use the split 'block'"
-            )
+            one = f"{what}domain '{single.domain}' has a single recording ({single.origin})"
+            raise InputError(f"{one}, too few for both sides of the split; add recordings or use the split 'block'")
     return _stratified(groups, share, random)[windows.recording]

@@ -4,9 +4,6 @@ Bearing faults are trains of impacts that ring a resonance. How often they come 
 the bearing's geometry fixes; where they ring belongs to the machine. So the physical inputs measure, by one FFT of the
 window, the energy in frequency bands without the gain, how impulsive each band is, and the spectra of the bands'
 envelopes on an axis of multiples of the shaft's frequency. docs/inputs.md has the formulas and what each is for.
-
->>> find_input("envelope-orders").transform(windows, rate=51_200, rpm=900)     # (window, channel, band · order)
->>> find_input("physics").suited(recordings)                                   # what their metadata allow, and why
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from bearcat.trust.pooling import Outputs
 if TYPE_CHECKING:
     from bearcat.deploy.model import Model
 
-FORMAT = 2
+FORMAT = 3
 OPSET = 18
 BATCH = 16  # windows a call: more do not fit a core's cache (benchmarks/predict_speed.py)
 

@@ -107,14 +107,14 @@ class Diagnosis:
         """By a model whose own decision is `action`, and by physics where that could look."""
         rule, nearest = rule or AlarmRule.of(classes), classes[pooled.index]
         label = UNKNOWN_STATE if pooled.familiar is False else nearest
-        compared = physics is not None and physics.state != CANNOT_TELL and state_of(nearest) is not None
+        state = state_of(label) or label
+        seen = None if physics is None or physics.state == CANNOT_TELL else physics.state
         evidence = RecordingEvidence(
-            label, pooled.confidence, nearest in rule.classes, rule.min_confidence, pooled.agreement, pooled.familiar,
-            rule.unfamiliar, action, physics.state if physics is not None and compared else None,
-            "" if physics is None else physics.line(physics.state), tuple(quality),
+            state, pooled.confidence, nearest in rule.classes, rule.min_confidence, pooled.agreement, pooled.familiar,
+            rule.unfamiliar, action, seen, "" if physics is None else physics.line(physics.state), tuple(quality),
         )  # fmt: skip
         return Diagnosis(
-            recording, decide(evidence), UNKNOWN_STATE if label == UNKNOWN_STATE else state_of(label) or label,
+            recording, decide(evidence), state,
             pooled.confidence, dict(zip(classes, pooled.probabilities.tolist(), strict=True)), label, nearest,
             pooled.agreement, pooled.windows, pooled.unfamiliar, pooled.familiar, physics, tuple(notes),
         )  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,17 +41,12 @@ GAP = PALETTE[1] + "40"  # see-through, so that a gap below the bar's top shows 
 
 
 @house_style()
-def critical_difference(
-    rank: Mapping[str, float], cliques: Sequence[Sequence[str]], score: str, cells: int, warning: str = ""
-) -> ReportFigure:
-    """Average ranks on a line, best on the left; bars join the methods that the tests cannot separate.
-
-    `cells`: how many task × seed cells the ranks are averages of; `warning`: why the tests say nothing.
-    """
+def critical_difference(comparison: Comparison, score: str) -> ReportFigure:
+    """Average ranks on a line, best on the left; bars join the methods that the tests cannot separate."""
+    rank = comparison.ranks
     order = sorted(rank, key=lambda name: (rank[name], name))
-    joined = {tuple(name for name in order if name in clique) for clique in cliques if len(clique) > 1}
     levels: list[list[tuple[str, ...]]] = []  # bars that do not meet share a level
-    for clique in sorted(joined, key=lambda clique: (order.index(clique[0]), order.index(clique[-1]))):
+    for clique in comparison.cliques:
         free = [level for level in levels if rank[level[-1][-1]] + 0.1 < rank[clique[0]]]
         if free:
             free[0].append(clique)
@@ -59,14 +54,13 @@ def critical_difference(
             levels.append([clique])
     half, last = math.ceil(len(order) / 2), max(len(order), 2)
     step, bar = 0.19, 0.13  # inches: between labels, between bars
-    first = 0.14 + bar * len(levels) + 0.1  # from the axis to the first label
+    first = 0.24 + bar * len(levels)  # from the axis to the first label
     height = first + step * half + 0.42
+    left, right, top = 2.0, WIDE - 2.0, height - 0.42
     drawing = empty_figure(WIDE, height)
     drawing.set_layout_engine("none")
-    axis = drawing.add_axes((0.0, 0.0, 1.0, 1.0))
+    axis = drawing.add_axes((0.0, 0.0, 1.0, 1.0), xlim=(0, WIDE), ylim=(0, height))
     axis.set_axis_off()
-    axis.set(xlim=(0, WIDE), ylim=(0, height))
-    left, right, top = 2.0, WIDE - 2.0, height - 0.42
 
     def place(value: float) -> float:
         return left + (value - 1) / (last - 1) * (right - left)
@@ -85,19 +79,20 @@ def critical_difference(
             axis.plot([at, at, end], [top, y, y], color=style["color"], linewidth=0.9)
             axis.plot([at], [top], color=style["color"], marker=style["marker"], markersize=4.5)
             axis.text(end + sign * 0.05, y, shortened(name), ha=near, va="center", fontsize=8)
-            text = axis.text(end - sign * 0.03, y + 0.02, f"{rank[name]:.2f}", ha=far, va="bottom", fontsize=7)
-            text.set_color("#444444")
+            shown = f"{rank[name]:.2f}"
+            axis.text(end - sign * 0.03, y + 0.02, shown, ha=far, va="bottom", fontsize=7, color="#444444")
     for number, level in enumerate(levels):
         for clique in level:
             y = top - 0.14 - bar * number
             ends = [place(rank[clique[0]]) - 0.05, place(rank[clique[-1]]) + 0.05]
             axis.plot(ends, [y, y], color="black", linewidth=3, solid_capstyle="butt")
     caption = (
-        f"Average ranks of {score} over {count(cells, 'task × seed cell')}. A thick bar joins neighbours of which no"
-        f" two differ significantly (Wilcoxon signed-rank, Holm, level {ALPHA:g}), which does not prove them equal."
+        f"Average ranks of {score} over {count(comparison.blocks_used, 'task × seed cell')}. A thick bar joins"
+        f" neighbours of which no two differ significantly (Wilcoxon signed-rank, Holm, level {ALPHA:g}), which does"
+        " not prove them equal. "
     )
-    caption += f" {warning}" if warning else " Bold in the tables marks methods that do not differ from the best alone."
-    return ReportFigure(f"ranks-{score.replace(' ', '-')}", f"Critical differences: {score}", caption, drawing)
+    caption += comparison.warning or "Bold in the tables marks methods that do not differ from the best alone."
+    return ReportFigure(f"ranks-{score}", f"Critical differences: {score}", caption, drawing)
 
 
 @house_style()

@@ -16,38 +16,20 @@ from typing import Any
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError
 from bearcat.record import Record
-from bearcat.report import curves, figures
-from bearcat.report.caveats import (
-    caveats,
-    data_sentence,
-    different_versions,
-    epochs_words,
-    estimates_off,
-    incomplete,
-    negative_transfer,
-    settings_table,
-    windows_sentence,
-)
+from bearcat.report import caveats, curves, figures, typeset
 from bearcat.report.results import Missing, Result, ordered_methods, ordered_tasks, read_result
 from bearcat.report.stats import Comparison, comparisons
 from bearcat.report.tables import result_tables
 from bearcat.report.typeset import (
     NOTHING,
     Caveat,
-    ReportFigure,
-    ReportPage,
     Section,
     Table,
     TableEntry,
     count,
-    file_name,
-    in_page,
     listed,
     number_entry,
     percent_entry,
-    templates,
-    write_page,
-    write_tables,
 )
 from bearcat.storage import write_atomically
 from bearcat.trust.accuracy import ESTIMATORS, Estimate, agreement
@@ -62,19 +44,19 @@ SUFFIXES = {"tables": ("md", "tex", "csv"), "figures": ("png", "svg")}  # of the
 
 def write_run_page(folder: Path) -> Path:
     """report.html of the run in this folder, with the runs beside it for comparison; its path."""
-    environment = templates()
+    environment = typeset.templates()
     result = read_result(folder)
     saved, together = result.saved, [*result.beside, result]
     record, cell = result.record, result.cell
     run_sentence = (
-        f"{data_sentence([result])}; identity of settings, seed and data {record.data.identity[:12]}…;"
+        f"{caveats.data_sentence([result])}; identity of settings, seed and data {record.data.identity[:12]}…;"
         f" {record.seconds:.0f} s on {record.device}."
     )
-    settings = tuple(settings_table(run.cell.method, [run]) for run in reversed(together))
-    page = ReportPage(
+    settings = tuple(caveats.settings_table(run.cell.method, [run]) for run in reversed(together))
+    page = typeset.ReportPage(
         title=f"Diagnosis of {record.settings.target}",
         subtitle=f"{cell.method} on {cell.task}; {cell.dataset}, {cell.input.partition(':')[0]} input, seed"
-        f" {cell.seed}, {epochs_words([result])}",
+        f" {cell.seed}, {caveats.epochs_words([result])}",
         numbers=_headline(record),
         sections=(
             *_first_sections(record),
@@ -82,7 +64,7 @@ def write_run_page(folder: Path) -> Path:
             Section("What was run", (run_sentence,), tables=_chosen_tables(record), folded=settings),
         ),
     )
-    return write_page(folder / "report.html", page, environment)
+    return typeset.write_page(folder / "report.html", page, environment)
 
 
 def _headline(record: Record) -> tuple[tuple[str, str, str], ...]:
@@ -140,16 +122,16 @@ def _research_section(result: Result, saved: Result, together: Sequence[Result])
         f" {_percent(familiarity.source_unfamiliar)} of the source's."
     )
     warned = [Caveat(run.cell.method, text) for run in reversed(together) for text in run.record.warnings]
-    warned += [*negative_transfer(together), *estimates_off([result])]
+    warned += [*caveats.negative_transfer(together), *caveats.estimates_off([result])]
     drawn = [figures.reliability([run]) for run in reversed(together)]
     drawn += [figures.confusions(together), curves.score_curves(together), curves.pseudo_label_curves(together)]
     drawn += [curves.temperature_curves(together), curves.threshold_curves(together), curves.coverage_curves(together)]
     return Section(
         "For researchers",
         tuple(sentences),
-        (*warned, *different_versions(together)),
+        tuple(warned),
         (_score_table(together), _accuracy_table(together)),
-        tuple(in_page(figure) for figure in drawn if figure is not None),
+        tuple(typeset.in_page(figure) for figure in drawn if figure is not None),
     )
 
 
@@ -207,25 +189,25 @@ def _percent(value: float | None, decimals: int = 1) -> str:
 def write_bench_report(
     title: str, results: Sequence[Result], missing: Sequence[Missing], out: Path, decimals: int = 1
 ) -> Path:
-    """OUT/report.html, runs.csv, runs.parquet, tables/ (md, tex, csv) and figures/ (png, svg); the page's path."""
-    environment = templates()
+    """OUT/report.html, runs.csv, tables/ (md, tex, csv) and figures/ (png, svg); the page's path."""
+    environment = typeset.templates()
     written: list[str] = []
+    results, methods = sorted(results, key=lambda result: result.cell), ordered_methods(results)
+    groups = sorted(
+        {(cell.dataset, cell.input) for cell in [run.cell for run in results] + [run.cell for run in missing]}
+    )
     try:
         _remove_earlier(out)
-        results = sorted(results, key=lambda result: result.cell)
-        cells = [*(run.cell for run in results), *(run.cell for run in missing)]
-        groups = sorted({(cell.dataset, cell.input) for cell in cells})
-        general = [*incomplete(results, missing), *different_versions(results)]
+        general = [*caveats.incomplete(results, missing), *caveats.different_versions(results)]
         sections = [Section("Overview", (_overview(results, missing),), tuple(general))]
         for group in groups:
             mine = [run for run in results if (run.cell.dataset, run.cell.input) == group]
             absent = [run for run in missing if (run.cell.dataset, run.cell.input) == group]
             sections.append(_group_section(group, mine, absent, len(groups) == 1, out, written, decimals))
         sentence = "A method's settings as its records have them; where its runs differ, all values are listed."
-        settings = tuple(settings_table(method, results) for method in ordered_methods(results))
+        settings = tuple(caveats.settings_table(method, results) for method in methods)
         sections.append(_runs_section(results))
         sections.append(Section("Settings and versions", (sentence,) if results else (), folded=settings))
-        methods = ordered_methods(results)
         alone = "".join(methods) or "No results yet"
         subtitle = f"A comparison of {len(methods)} methods" if len(methods) > 1 else alone
         numbers = (
@@ -234,9 +216,15 @@ def write_bench_report(
             ("Tasks", str(len({(run.cell.dataset, run.cell.task) for run in results})), ""),
             ("Seeds", str(len({run.cell.seed for run in results})), ""),
         )
-        page = write_page(out / "report.html", ReportPage(title, subtitle, numbers, tuple(sections)), environment)
+        page = typeset.write_page(
+            out / "report.html", typeset.ReportPage(title, subtitle, numbers, tuple(sections)), environment
+        )
         if results:
-            write_runs(out, results)
+            rows, text = [_tidy(result) for result in results], io.StringIO()
+            writer = csv.DictWriter(text, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+            write_atomically(out / "runs.csv", text.getvalue().encode())
         write_atomically(out / FILE_LIST, "\n".join(sorted(written)).encode())
     except OSError as error:
         raise InputError(f"{out}: cannot be written ({error}); choose another folder") from error
@@ -253,35 +241,37 @@ def _remove_earlier(out: Path) -> None:
 
 
 def _group_section(
-    group: tuple[str, str],
-    results: Sequence[Result],
-    missing: Sequence[Missing],
-    alone: bool,
-    out: Path,
-    written: list[str],
-    decimals: int,
-) -> Section:
+    group: tuple[str, str], results: Sequence[Result], missing: Sequence[Missing], alone: bool, out: Path,
+    written: list[str], decimals: int,
+) -> Section:  # fmt: skip
     """The tables and figures of one dataset and input, written to files whose names are added to `written`."""
-    compared = comparisons(results)
-    tables = [
-        replace(table, name=_free_name(table.name, "tables", written))
-        for table in result_tables(results, missing, decimals, compared)
-    ]
-    write_tables(tables, out / "tables")
-    shown = []
-    for figure in _figures(results, compared):
-        name = _free_name(file_name("-".join((*group, figure.name))), "figures", written)
-        shown.append(in_page(replace(figure, name=name), out / "figures"))
+    title, compared = f"{group[0]}, {group[1]} input", comparisons(results)
+    if not results:
+        sentences: tuple[str, ...] = (f"None of {count(len(missing), 'planned run')} is finished.",)
+    else:
+        data = f"{caveats.data_sentence(results)}; {caveats.windows_sentence(results)}."
+        rules = dict.fromkeys(each.rule for each in compared.values())
+        if len(ordered_methods(results)) == 1:
+            rules = {"With one method there is nothing to rank or to test.": None}
+        sentences = (f"{data} Trained for {caveats.epochs_words(results)}.", *rules)
+    every = caveats.caveats(results, missing)
     in_overview = ("Mixed versions", "Incomplete") if alone else ("Mixed versions",)
-    every = caveats(results, missing)
     warned = [caveat for caveat in every if caveat.kind not in in_overview]
-    warned += [
-        Caveat("Too few runs", text) for text in dict.fromkeys(each.warning for each in compared.values()) if text
-    ]
-    sentences = _group_sentences(results, missing, list(compared.values()))
+    too_few = dict.fromkeys(each.warning for each in compared.values() if each.warning)
+    warned += [Caveat("Too few runs", text) for text in too_few]
     said = (*sentences, *(caveat.text for caveat in (*every, *warned)))
-    screen = [_without(table, said) for table in tables]
-    return Section(f"{group[0]}, {group[1]} input", sentences, tuple(warned), tuple(screen), tuple(shown))
+    tables = []
+    for table in result_tables(results, missing, decimals, compared):
+        named = replace(table, name=_free_name(table.name, "tables", written))
+        typeset.write_tables([named], out / "tables")
+        for sentence in said:  # on the page, which has said it already; a file stands alone
+            named = replace(named, note=" ".join(named.note.replace(sentence, "").split()))
+        tables.append(named)
+    shown = []
+    for figure in _figures(results, compared) if results else ():
+        name = _free_name(typeset.file_name("-".join((*group, figure.name))), "figures", written)
+        shown.append(typeset.in_page(replace(figure, name=name), out / "figures"))
+    return Section(title, sentences, tuple(warned), tuple(tables), tuple(shown))
 
 
 def _free_name(name: str, folder: str, written: list[str]) -> str:
@@ -293,32 +283,20 @@ def _free_name(name: str, folder: str, written: list[str]) -> str:
     return name
 
 
-def _figures(results: Sequence[Result], compared: Mapping[str, Comparison]) -> list[ReportFigure]:
+def _figures(results: Sequence[Result], compared: Mapping[str, Comparison]) -> list[typeset.ReportFigure]:
     """All figures of one dataset and input that these runs have the numbers for."""
-    if not results:
-        return []
-    made: list[ReportFigure | None] = []
-    for metric, score in (("accuracy", "accuracy"), ("ece", "ECE")):
-        found = compared[metric]
+    made: list[typeset.ReportFigure | None] = []
+    for found, score in ((compared["accuracy"], "accuracy"), (compared["ece"], "ECE")):
         if found.blocks_used and len(found.methods) > 1:
-            ranked = (found.ranks, found.cliques, score, found.blocks_used, found.warning)
-            made.append(figures.critical_difference(*ranked))
+            made.append(figures.critical_difference(found, score))
         made.append(figures.task_bars(results, found, score))
-    made.append(figures.calibration_gain(results))
-    made += [curves.score_curves(results), *(curves.task_curves(results, score) for score in ("accuracy", "ece"))]
+    made += [figures.calibration_gain(results), curves.score_curves(results)]
+    made += [curves.task_curves(results, score) for score in ("accuracy", "ece")]
     made += [curves.pseudo_label_curves(results), curves.temperature_curves(results), curves.threshold_curves(results)]
     for method in ordered_methods(results):
         made.append(figures.reliability([run for run in results if run.cell.method == method]))
     made += [figures.confusions(results), curves.coverage_curves(results)]
     return [figure for figure in made if figure is not None]
-
-
-def _without(table: Table, said: Sequence[str]) -> Table:
-    """Without what its section says already; a file, which stands alone, keeps it."""
-    note = table.note
-    for sentence in said:
-        note = note.replace(sentence, "")
-    return replace(table, note=" ".join(note.split()))
 
 
 def _overview(results: Sequence[Result], missing: Sequence[Missing]) -> str:
@@ -333,34 +311,6 @@ def _overview(results: Sequence[Result], missing: Sequence[Missing]) -> str:
         f" {count(len({result.cell.seed for result in results}), 'seed')}; {took} of training in all on {devices}."
         " Scores are those of the last epoch; no choice is made with target labels unless a caveat says so."
     )
-
-
-def _group_sentences(
-    results: Sequence[Result], missing: Sequence[Missing], compared: Sequence[Comparison]
-) -> tuple[str, ...]:
-    if not results:
-        return (f"None of {count(len(missing), 'planned run')} is finished.",)
-    data = f"{data_sentence(results)}; {windows_sentence(results)}. Trained for {epochs_words(results)}."
-    if len(ordered_methods(results)) == 1:
-        return (data, "With one method there is nothing to rank or to test.")
-    return (data, *dict.fromkeys(each.rule for each in compared))
-
-
-def write_runs(out: Path, results: Sequence[Result]) -> None:
-    """OUT/runs.csv, a row for each run and a column for each number; OUT/runs.parquet too where pyarrow is there."""
-    rows = [_tidy(result) for result in results]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]))
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomically(out / "runs.csv", text.getvalue().encode())
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:  # the extra `formats`
-        (out / "runs.parquet").unlink(missing_ok=True)
-        return
-    parquet.write_table(pyarrow.Table.from_pylist(rows), out / "runs.parquet")
 
 
 def _tidy(result: Result) -> dict[str, Any]:

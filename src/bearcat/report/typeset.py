@@ -43,17 +43,6 @@ WIDER_FONTS = (
     "Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "Microsoft YaHei", "SimHei", "PingFang SC",
     "Hiragino Sans GB", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei", "Arial Unicode MS",
 )  # fmt: skip
-SETTINGS: dict[Any, Any] = {
-    "font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7,
-    "legend.fontsize": 7, "legend.frameon": False, "legend.handlelength": 2.8, "axes.titlelocation": "left",
-    "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.7, "axes.edgecolor": "#444444",
-    "xtick.color": "#444444", "ytick.color": "#444444", "xtick.labelcolor": "black", "ytick.labelcolor": "black",
-    "xtick.major.width": 0.7, "ytick.major.width": 0.7, "xtick.major.size": 2.5, "ytick.major.size": 2.5,
-    "grid.color": "#dddddd", "grid.linewidth": 0.5, "lines.linewidth": 1.3, "hatch.linewidth": 0.45,
-    "lines.markersize": 4, "svg.hashsalt": "bearcat", "svg.fonttype": "path",
-    "text.parse_math": False,  # a class may be called $x
-    "text.usetex": False,
-}  # fmt: skip
 NOTHING = "–"
 
 
@@ -175,8 +164,7 @@ GREEK = {
     "λ": "lambda", "μ": "mu", "ν": "nu", "π": "pi", "ρ": "rho", "σ": "sigma", "τ": "tau", "φ": "phi", "ψ": "psi",
     "ω": "omega", "Δ": "Delta", "Λ": "Lambda", "Σ": "Sigma", "Φ": "Phi", "Ω": "Omega",
 }  # fmt: skip
-_LATEX = str.maketrans(
-    {
+_LATEX = str.maketrans({
         **{sign: f"\\{sign}" for sign in "&%$#_{}"}, "\\": r"\textbackslash{}", "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}", "|": r"\textbar{}", "<": "$<$", ">": "$>$", '"': "''", "\n": " ", "\r": " ",
         "→": r"$\rightarrow$", "±": r"$\pm$", "−": "$-$", "–": "--", "—": "---", "…": r"\dots{}",
@@ -250,7 +238,9 @@ def house_style() -> Iterator[None]:
         raise InputError("figures need an extra; pip install 'bearcat[report]'") from error
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(SETTINGS | {"font.family": ["DejaVu Sans", *_wider_fonts()]})
+        with resources.as_file(resources.files("bearcat.report") / "figures.mplstyle") as style:
+            matplotlib.rcParams.update(matplotlib.rc_params_from_file(style, use_default_template=False))
+        matplotlib.rcParams["font.family"] = ["DejaVu Sans", *_wider_fonts()]
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a box is drawn; no reason to stop
         yield
 

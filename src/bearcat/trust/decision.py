@@ -202,26 +202,25 @@ def _refusals(evidence: ModelEvidence, expected: Estimate | None) -> Sequence[st
 
 
 def _decide_recording(evidence: RecordingEvidence) -> Decision:
-    missed = evidence.physics not in (None, HEALTHY) and not evidence.faulty
+    fault = evidence.physics not in (None, HEALTHY)
     refused = evidence.model == REFUSE
     reasons = []
     if evidence.familiar is False and evidence.model is not None:
         reasons.append("unlike anything the model was adapted to")
-    if missed:
+    if fault and (evidence.physics != evidence.state or not evidence.faulty):
         reasons.append(f"physics finds {evidence.physics}{f' ({evidence.line})' * bool(evidence.line)}")
     if refused:
         reasons.append("the model is not to be used")
     reasons += evidence.quality
     if evidence.state == CANNOT_TELL:
         reasons.append("the evidence is not enough")
-    elif evidence.confidence < (evidence.min_confidence if evidence.faulty else SURE):
+    elif not evidence.confidence >= (evidence.min_confidence if evidence.faulty else SURE):
         reasons.append(f"confidence is {100 * evidence.confidence:.0f} % only")
-    if not evidence.faulty and evidence.agreement is not None and evidence.agreement < UNITED:
+    if not evidence.faulty and evidence.agreement is not None and not evidence.agreement >= UNITED:
         reasons.append(f"windows disagree ({100 * evidence.agreement:.0f} % agree)")
     strange = evidence.familiar is False and evidence.model is not None and evidence.unfamiliar_alarm
-    believed = not refused or evidence.physics not in (None, HEALTHY)
-    alarming = evidence.faulty and believed and evidence.confidence >= evidence.min_confidence
-    action = ALARM if strange or alarming else CHECK if reasons or evidence.faulty else OK
+    alarming = evidence.faulty and (fault or not refused) and evidence.confidence >= evidence.min_confidence
+    action = ALARM if strange or alarming else CHECK if reasons or evidence.faulty or evidence.familiar is False else OK
     return Decision(action, evidence.confidence, None, tuple(reasons[:MOST_REASONS]))
 
 

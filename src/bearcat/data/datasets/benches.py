@@ -1,14 +1,9 @@
 """Two public test benches, CWRU and HIT-SM, and both as machines of one dataset.
 
-CWRU (Case Western Reserve University): 4 motor loads × 10 classes, by the data centre's own file numbers. Drive-end
-bearing faults at 12 kHz. The four normal recordings are published at 48 kHz; they are recognised by their length and
-resampled to 12 kHz after an anti-alias filter, so that no class can be recognised by its rate.
-
-HIT-SM (Harbin Institute of Technology): two rigs × 3 speeds × 7 states, 6205 bearings, 51.2 kHz. A whole rig may be
-missing; a missing file of a rig that exists is a problem.
-
-AcrossMachines asks whether what was learnt on one machine holds on another. Classes are mapped to those that the
-benches share; what SHARED_CLASSES does not list is left out. Rates differ, so windows need a common one.
+CWRU: 4 motor loads × 10 classes, by the data centre's own file numbers. The four normal recordings are published at
+48 kHz; they are recognised by their length and resampled to 12 kHz, so that no class can be recognised by its rate.
+HIT-SM: two rigs × 3 speeds × 7 states. A whole rig may be missing; a missing file of a rig that exists is a problem.
+AcrossMachines: does what was learnt on one machine hold on another? Rates differ, so windows need a common one.
 
 >>> CWRU(root=Path("data/cwru")).catalogue().domains
 ('load0', 'load1', 'load2', 'load3')

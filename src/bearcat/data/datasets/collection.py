@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -25,7 +26,7 @@ from bearcat.data.bearing import Bearing, find_bearing
 from bearcat.data.catalogue import About, Catalogue, Dataset, Entry, Problem, checked_root, inside
 from bearcat.data.isolated import read_arrays
 from bearcat.data.recording import Recording
-from bearcat.data.signals import Samples, library, reading
+from bearcat.data.signals import Samples, chosen_channel, library, reading
 from bearcat.errors import InputError, suggest
 
 TABLE, SIGNALS = "metadata.parquet", "signals"
@@ -62,8 +63,15 @@ class Collection(Dataset):
         for name in NEEDED:
             if name not in columns:
                 raise InputError(f"{TABLE}: the column '{name}' is missing; build the set again with bearing-datasets")
-        rows, notes = self._vibrations(rows)
-        domain = self.domain or _telling(rows, columns)
+        vibrations = [row for row in rows if str(row.get("quantity", "unknown")) in VIBRATION]
+        others = sorted({str(row["channel"]) for row in rows} - {str(row["channel"]) for row in vibrations})
+        notes = [f"channels that are no vibration are left out: {', '.join(others)}"] if others else []
+        channel = chosen_channel(TABLE, {str(row["channel"]): row for row in vibrations}, self.channel)
+        rows = [row for row in vibrations if str(row["channel"]) == channel]
+        usual = (name for name in DOMAINS if 2 <= len({row.get(name) for row in rows}) <= MOST_DOMAINS)
+        domain = self.domain or next(usual, None)
+        if domain is None:
+            raise InputError(f"{TABLE}: no column tells domains apart; name one of {', '.join(columns)}", "domain")
         for setting, text in (("domain", domain), ("label", self.label)):
             for column in text.split("+"):
                 if column not in columns:
@@ -83,19 +91,6 @@ class Collection(Dataset):
             notes.append(f"{setting} = the column {text}: {found}; --set {setting}=COLUMN takes another")
         classes = tuple(value for value in labels if value.lower() not in UNSAID)
         return Catalogue(tuple(domains), classes, tuple(entries), tuple(problems), tuple(notes))
-
-    def _vibrations(self, rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-        """The rows of the chosen channel, and notes of what was left out."""
-        vibrations = [row for row in rows if str(row.get("quantity", "unknown")) in VIBRATION]
-        others = sorted({str(row["channel"]) for row in rows} - {str(row["channel"]) for row in vibrations})
-        notes = [f"channels that are no vibration are left out: {', '.join(others)}"] if others else []
-        channels = list(dict.fromkeys(str(row["channel"]) for row in vibrations))
-        if self.channel is not None and self.channel not in channels:
-            raise InputError(f"{TABLE}: has no channel '{self.channel}'{suggest(self.channel, channels)}", "channel")
-        if self.channel is None and len(channels) > 1:
-            listed = ", ".join(channels[:30])
-            raise InputError(f"{TABLE}: has {len(channels)} channels ({listed}); choose one", "channel")
-        return [row for row in vibrations if self.channel in (None, row["channel"])], notes
 
     def _entry(self, row: Mapping[str, Any], domain: str, label: str | None, path: Path) -> Entry:
         origin = str(row["signal_id"])
@@ -138,19 +133,10 @@ def _counted(rows: Sequence[Mapping[str, Any]], columns: str) -> Counter[str]:
     return Counter(_value(row, columns) for row in rows)
 
 
-def _telling(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
-    for column in DOMAINS:
-        if column in columns and 2 <= len({row[column] for row in rows}) <= MOST_DOMAINS:
-            return column
-    raise InputError(f"{TABLE}: no usual column tells domains apart; name one of {', '.join(columns)}", "domain")
-
-
 def _number(value: Any) -> float | None:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return number if np.isfinite(number) and number > 0 else None
+    with suppress(TypeError, ValueError):
+        return float(value) if 0 < float(value) < np.inf else None
+    return None
 
 
 @lru_cache(maxsize=2)

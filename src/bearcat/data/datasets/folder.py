@@ -59,10 +59,8 @@ class ManifestRow(RecordingInfo):
     def part(self, samples: Samples) -> Samples:
         """The samples from `start` to `stop`."""
         if self.start >= len(samples) or (self.stop or 0) > len(samples):
-            raise InputError(
-                f"{self.origin}: start {self.start}, stop {self.stop} do not fit its {len(samples)} samples;"
-                f" correct them in {MANIFEST}"
-            )
+            wrong = f"start {self.start}, stop {self.stop} do not fit its {len(samples)} samples"
+            raise InputError(f"{self.origin}: {wrong}; correct them in {MANIFEST}")
         return samples[self.start : self.stop]
 
     def metadata(self, found: Signals) -> RecordingInfo:
@@ -193,10 +191,8 @@ class Folder(Dataset):
         duplicates = _find_duplicates(rows)
         problems += duplicates.values()
         if not rows and not problems and only is None:
-            raise InputError(
-                f"{root}: holds no recordings; put files into {root}/<domain>/<label>/ (or <domain>/ without a label),"
-                f" or list them in {root}/{MANIFEST}"
-            )
+            places = f"put files into {root}/<domain>/<label>/ or <domain>/, or list them in {root}/{MANIFEST}"
+            raise InputError(f"{root}: holds no recordings; {places}")
         usable = [self._complete(row) for number, row in enumerate(rows) if number not in duplicates]
         reader = FileReader(usable)
         return Catalogue(

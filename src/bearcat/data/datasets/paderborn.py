@@ -69,7 +69,13 @@ class Paderborn:
         return tuple(Download(f"{base}/{bearing}.rar", f"{bearing}.rar") for bearing in self._chosen())
 
     def catalogue(self) -> Catalogue:
-        self._check()
+        if self.channel not in CHANNELS:
+            raise InputError(f"unknown channel '{self.channel}'{suggest(self.channel, CHANNELS)}")
+        if self.label_by not in ("bearing", "damage"):
+            raise InputError(f"label_by is 'bearing' or 'damage', not '{self.label_by}'")
+        wrong = [number for number in self.measurements if not 1 <= number <= 20]
+        if wrong or not self.measurements:
+            raise InputError(f"measurements are numbers from 1 to 20, not {', '.join(map(str, wrong)) or 'none'}")
         root, bearings = checked_root(self.root, "paderborn"), self._chosen()
         loose, archives = found_files(root, "*.mat"), filter(is_archive, chain(*found_files(root, "K*.*").values()))
         packed = grouped(archives, lambda path: path.name.split(".")[0])  # by the bearing in their name
@@ -80,7 +86,8 @@ class Paderborn:
             places: list[tuple[Path, str | None]] = [(path, None) for path in loose.get(name, [])]
             if not places and bearing in packed:
                 if bearing not in contents:
-                    contents[bearing] = _contents(packed[bearing])
+                    inside = ((path, member) for path in packed[bearing] for member in members(path))
+                    contents[bearing] = grouped(inside, lambda item: PurePosixPath(item[1]).name)
                 places = [*contents[bearing].get(name, [])]
             if len(places) == 1:
                 entries.append(self._entry(condition, bearing, name, *places[0]))
@@ -89,15 +96,6 @@ class Paderborn:
                 problems.append(Problem.about_file(name, paths, root, f"{condition}, {bearing}", condition))
         classes = tuple(dict.fromkeys(self._label(bearing) for bearing in bearings))
         return Catalogue(CONDITIONS, classes, tuple(entries), tuple(problems))
-
-    def _check(self) -> None:
-        if self.channel not in CHANNELS:
-            raise InputError(f"unknown channel '{self.channel}'{suggest(self.channel, CHANNELS)}")
-        if self.label_by not in ("bearing", "damage"):
-            raise InputError(f"label_by is 'bearing' or 'damage', not '{self.label_by}'")
-        wrong = [number for number in self.measurements if not 1 <= number <= 20]
-        if wrong or not self.measurements:
-            raise InputError(f"measurements are numbers from 1 to 20, not {', '.join(map(str, wrong)) or 'none'}")
 
     def _chosen(self) -> tuple[str, ...]:
         known = [*SETS, *HEALTHY, *ARTIFICIAL, *SETS["real"]]
@@ -130,12 +128,6 @@ class Paderborn:
         return Entry(condition, label, origin, path, f"paderborn-1 {member} {self.channel}", read)
 
 
-def _contents(archives: list[Path]) -> dict[str, list[tuple[Path, str]]]:
-    """The files inside these archives, by their base name."""
-    inside = ((path, name) for path in archives for name in members(path))
-    return grouped(inside, lambda item: PurePosixPath(item[1]).name)
-
-
 def _read_channel(path: str, origin: str, stem: str, channel: str) -> Arrays:
     """The data of a named channel: a struct named like the file, whose `Y` lists structs with `Name` and `Data`."""
     with Path(path).open("rb") as file:
@@ -143,10 +135,8 @@ def _read_channel(path: str, origin: str, stem: str, channel: str) -> Arrays:
     structs = {name: value for name, value in variables.items() if hasattr(value, "_fieldnames")}
     measurement = structs.get(stem) or next(iter(structs.values()), None)
     if measurement is None or "Y" not in measurement._fieldnames:
-        raise InputError(
-            f"{origin}: has no struct '{stem}' with a field 'Y', only {', '.join(variables) or 'nothing'};"
-            " is it a file of the Paderborn data set?"
-        )
+        there = ", ".join(variables) or "nothing"
+        raise InputError(f"{origin}: has no struct '{stem}' with a field 'Y', only {there}; is it a file of this set?")
     listed = [struct for struct in np.atleast_1d(measurement.Y) if {"Name", "Data"} <= {*dir(struct)}]
     found = {str(struct.Name): struct.Data for struct in listed}
     if channel not in found:

@@ -1,0 +1,273 @@
+"""The one decision, of a model and of a recording: what must hold whatever the evidence; and lists of diagnoses."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bearcat.diagnosis.evidence import FAULTS
+from bearcat.diagnosis.physics import STATES, FaultLines, PhysicsEvidence
+from bearcat.diagnosis.recording import STATUS, AlarmRule, Diagnoses, Diagnosis
+from bearcat.settings import from_plain
+from bearcat.trust.accuracy import Estimate
+from bearcat.trust.decision import (
+    Decision,
+    LabelCheck,
+    ModelEvidence,
+    PhysicsCheck,
+    RecordingEvidence,
+    decide,
+)
+from bearcat.trust.pooling import Pooled
+
+often = settings(max_examples=300, deadline=None)
+some = settings(max_examples=60, deadline=None)
+share = st.floats(0, 1)
+estimates = st.lists(share, min_size=3, max_size=3).map(sorted).map(lambda ends: Estimate(ends[1], ends[0], ends[2]))
+words = st.text("abc ÄÖ", min_size=1, max_size=8)
+
+
+@st.composite
+def label_checks(draw) -> LabelCheck:
+    recordings = draw(st.integers(1, 60))
+    return LabelCheck(recordings, draw(st.integers(0, recordings)), draw(st.integers(1, 4)))
+
+
+@st.composite
+def physics_checks(draw) -> PhysicsCheck:
+    compared = draw(st.integers(1, 20))
+    contradicted = draw(st.integers(0, compared))
+    return PhysicsCheck(compared, contradicted, tuple(map(str, range(draw(st.integers(0, contradicted))))))
+
+
+model_evidence = st.builds(
+    ModelEvidence, expected=st.none() | estimates | st.just(Estimate(float("nan"), 0.0, 1.0)), finite=st.booleans(),
+    source=st.none() | estimates, source_windows=st.integers(0, 1000), classes=st.integers(0, 13),
+    one_class=st.none() | words, check_models=st.booleans(), calibrated=st.booleans(),
+    uncertain=st.lists(words, max_size=3).map(tuple), all_healthy=st.none() | words,
+    physics=st.none() | physics_checks(), labels=st.none() | label_checks(),
+)  # fmt: skip
+
+recording_evidence = st.builds(
+    RecordingEvidence, state=st.sampled_from((*STATES, "unknown", "cannot tell", "class 3")),
+    confidence=share | st.just(float("nan")), faulty=st.booleans(), min_confidence=st.sampled_from((0.0, 0.8)),
+    agreement=st.none() | share, familiar=st.none() | st.booleans(), unfamiliar_alarm=st.booleans(),
+    model=st.none() | st.sampled_from(("use", "check", "do not use")),
+    physics=st.none() | st.sampled_from(STATES), line=words, quality=st.lists(words, max_size=2).map(tuple),
+)  # fmt: skip
+
+
+@often
+@given(model_evidence)
+def test_a_model_is_used_only_where_it_is_expected_to_be_right_or_labels_confirm_it(evidence):
+    decision, expected, labels = decide(evidence), evidence.expected, evidence.labels
+    if decision.action != "use":
+        return
+    good = expected is not None and expected.value >= 0.95
+    if labels is None:
+        assert good
+        assert expected.low >= 0.75
+        assert evidence.finite
+        assert evidence.one_class is None
+    else:
+        assert labels.rate.low >= 0.75 or (good and labels.right == labels.recordings >= 3)
+
+
+@often
+@given(model_evidence)
+def test_the_expected_accuracy_lies_in_its_interval_and_is_missing_only_in_a_refusal(evidence):
+    decision = decide(evidence)
+    assert decision.action in ("use", "check", "do not use")
+    if decision.expected is None:
+        assert (decision.action, decision.interval) == ("do not use", None)
+    else:
+        low, high = decision.interval
+        assert 0 <= low <= decision.expected <= high <= 1
+    if decision.action != "use":
+        assert decision.reasons, "what speaks against it, or what to do"
+
+
+@often
+@given(model_evidence)
+def test_the_sentence_of_a_model_has_one_action_one_accuracy_and_all_reasons(evidence):
+    decision = decide(evidence)
+    assert re.findall(r"Recommendation: (use|check|do not use)[.]", decision.sentence) == [decision.action]
+    assert decision.sentence.count("Expected accuracy") == (decision.expected is not None)
+    assert all(reason[1:] in decision.sentence for reason in decision.reasons)
+
+
+@often
+@given(model_evidence | recording_evidence)
+def test_a_decision_comes_back_from_plain_values(evidence):
+    decision = decide(evidence)
+    again = from_plain(Decision, json.loads(json.dumps(asdict(decision))))
+    assert again == decision or decision.expected != decision.expected  # NaN
+
+
+@often
+@given(model_evidence)
+def test_labels_that_contradict_a_model_refuse_it_and_better_labels_never_make_it_worse(evidence):
+    rank = {"do not use": 0, "check": 1, "use": 2}
+    wrong, right = (decide(replace(evidence, labels=LabelCheck(30, count, 3))) for count in (0, 30))
+    assert wrong.action == "do not use"
+    assert rank[right.action] >= rank[wrong.action]
+    assert right.action == "use"
+    assert right.expected == 1.0
+
+
+@often
+@given(recording_evidence)
+def test_what_is_never_ok(evidence):
+    decision = decide(evidence)
+    assert decision.action in ("ok", "check", "alarm")
+    assert decision.expected == evidence.confidence or evidence.confidence != evidence.confidence
+    never_ok = {
+        "a model not to be used": evidence.model == "do not use",
+        "a fault that physics finds under another class": evidence.physics in FAULTS,
+        "unfamiliar": evidence.familiar is False,
+        "a fault": evidence.faulty,
+        "nobody can tell": evidence.state == "cannot tell",
+        "something wrong with the recording": bool(evidence.quality),
+        "little confidence": not evidence.confidence >= 0.6 and not evidence.faulty,
+        "windows that disagree": evidence.agreement is not None and evidence.agreement < 0.7 and not evidence.faulty,
+    }
+    assert decision.action != "ok" or not any(never_ok.values()), never_ok
+    assert decision.action == "ok" or any(never_ok.values())
+    if decision.action == "ok":
+        assert decision.reasons == ()
+
+
+@often
+@given(recording_evidence)
+def test_an_alarm_is_a_believed_fault_or_something_unfamiliar(evidence):
+    decision = decide(evidence)
+    strange = evidence.familiar is False and evidence.model is not None and evidence.unfamiliar_alarm
+    believed = evidence.model != "do not use" or evidence.physics in FAULTS
+    sure = evidence.confidence >= evidence.min_confidence
+    assert (decision.action == "alarm") == (strange or (evidence.faulty and believed and sure))
+
+
+@often
+@given(recording_evidence)
+def test_more_doubt_never_turns_check_into_ok(evidence):
+    rank = {"ok": 0, "check": 1, "alarm": 2}
+    before = rank[decide(evidence).action]
+    for doubt in ({"quality": ("clipped",)}, {"familiar": False}, {"physics": "ball"}):
+        assert rank[decide(replace(evidence, **doubt)).action] >= min(before, 1)
+
+
+# Diagnoses of recordings.
+
+CLASSES = ("healthy", "inner", "outer")
+
+
+@st.composite
+def physics_of(draw) -> PhysicsEvidence:
+    shares = np.array([draw(st.floats(0.01, 1)) for _ in STATES])
+    faults = {
+        name: FaultLines(draw(st.floats(1, 500)), 10.0, tuple(draw(st.lists(st.floats(-9, 40), min_size=3, max_size=3))), 1.0, (0.0, 6000.0))
+        for name in FAULTS
+    }  # fmt: skip
+    state = draw(st.sampled_from((*STATES, "cannot tell")))
+    probabilities = dict(zip(STATES, (shares / shares.sum()).tolist(), strict=True))
+    return PhysicsEvidence(
+        state, max(probabilities.values()), probabilities, "a reason", (), draw(st.booleans()), 12_000.0, 1500.0, 1501.0,
+        faults, 3.0, 2.0, 9,
+    )  # fmt: skip
+
+
+@st.composite
+def diagnoses(draw) -> Diagnosis:
+    name, physics = draw(words), draw(physics_of())
+    kind = draw(st.sampled_from(("model", "physics", "unreadable")))
+    if kind == "unreadable":
+        return Diagnosis.unreadable(name, "is no file")
+    if kind == "physics":
+        return Diagnosis.by_physics(name, physics)
+    shares = np.array([draw(st.floats(0.01, 1)) for _ in CLASSES])
+    familiar = draw(st.none() | st.booleans())
+    pooled = Pooled(
+        shares / shares.sum(), draw(share), draw(st.integers(1, 99)), None if familiar is None else 0.5, familiar
+    )
+    rule = AlarmRule.of(CLASSES, draw(st.none() | st.just(["inner"])), min_confidence=draw(st.sampled_from((0.0, 0.5))))
+    action = draw(st.sampled_from(("use", "check", "do not use")))
+    return Diagnosis.by_model(name, pooled, CLASSES, action, rule, draw(st.none() | st.just(physics)), ["a note"])
+
+
+@some
+@given(diagnoses())
+def test_a_diagnosis_comes_back_from_plain_values(diagnosis):
+    plain = json.loads(json.dumps(diagnosis.to_dict()))
+    again = Diagnosis.from_dict(plain)
+    assert again.to_dict() == plain == diagnosis.to_dict()
+    assert (again.line, again.contradicted, again.row()) == (diagnosis.line, diagnosis.contradicted, diagnosis.row())
+    assert again.decision.action == diagnosis.decision.action
+
+
+@some
+@given(diagnoses())
+def test_a_diagnosis_agrees_with_itself(diagnosis):
+    assert diagnosis.cells()["decision"] == diagnosis.row()["decision"] == diagnosis.decision.action
+    if diagnosis.probabilities:
+        assert diagnosis.confidence == max(diagnosis.probabilities.values())
+    if diagnosis.familiar is False and diagnosis.label is not None:
+        assert diagnosis.state == diagnosis.label == "unknown"
+    if diagnosis.decision.action == "ok":
+        assert diagnosis.state in ("healthy", *FAULTS), "a class the user calls harmless, or health"
+        assert diagnosis.physics is None or diagnosis.physics.state not in FAULTS
+
+
+@some
+@given(st.lists(diagnoses(), max_size=8))
+def test_counts_summary_table_and_exit_status_agree(found):
+    listed = Diagnoses(found)
+    counts = listed.counts
+    assert sum(counts.values()) == len(listed) == len(found)
+    assert counts == {action: sum(each.decision.action == action for each in found) for action in counts}
+    shown = Counter(row["decision"] for row in listed.table())
+    assert shown == Counter({action: count for action, count in counts.items() if count})
+    assert (
+        Counter({action: int(count) for count, action in re.findall(r"(\d+) (alarm|check|ok)", listed.summary)})
+        == shown
+    )
+    assert listed.summary.startswith(f"{len(found)} recording")
+    worst = next((action for action in ("alarm", "check") if counts[action]), "ok")
+    assert listed.exit_status == STATUS[worst]
+    assert {"ok": 0, "alarm": 1, "check": 3}[worst] == listed.exit_status
+
+
+@some
+@given(st.lists(diagnoses(), max_size=8))
+def test_the_worst_come_first_and_nothing_is_lost(found):
+    ordered = Diagnoses(found).worst_first
+    assert Counter(map(id, ordered)) == Counter(map(id, found))
+    ranks = [("alarm", "check", "ok").index(each.decision.action) for each in ordered]
+    assert ranks == sorted(ranks)
+    alarms = [each.confidence for each in ordered if each.decision.action == "alarm"]
+    assert alarms == sorted(alarms, reverse=True)
+
+
+@some
+@given(st.lists(diagnoses(), max_size=8))
+def test_the_physics_check_counts_what_contradicts(found):
+    check = Diagnoses(found).physics_check
+    contradicted = sum(each.contradicted for each in found)
+    if check is None:
+        assert contradicted == 0
+    else:
+        assert len(check.missed) <= check.contradicted == contradicted <= check.compared <= len(found)
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"action": "sell"}, {"action": "ok", "expected": 1.0, "interval": [1], "reasons": []}]
+)
+def test_what_is_no_decision_does_not_come_back(values):
+    with pytest.raises((KeyError, ValueError, TypeError, IndexError)):
+        from_plain(Decision, values)
