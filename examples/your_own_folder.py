@@ -1,4 +1,4 @@
-"""Your own recordings: from files on a disk to a verdict, and to diagnoses of files that came later.
+"""Your own recordings: from files on a disk to a recommendation, and to diagnoses of files that came later.
 
 Pump A is known: four recordings of it healthy, one with a damaged inner and one with a damaged outer race. Its sister,
 pump B, carries less load, and nobody has labelled anything there. The folder is made here, of simulated signals; lay
@@ -11,15 +11,10 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-import torch
 from scipy.io import wavfile
 
-from bearcat.data import Simulated, Task, open_dataset
-from bearcat.data.choose import Requested, choose_settings
-from bearcat.deploy.predict import diagnose_found, find_recordings, open_model
-from bearcat.methods.recipe import DEFAULT_RECIPE, RECIPES
-from bearcat.runs.adapt import adapt
-from bearcat.runs.spec import Library, RunSpec, make_recipe
+import bearcat
+from bearcat.data import Simulated
 
 SOURCE, TARGET = "pump-A-1500rpm", "pump-B-1500rpm"
 
@@ -51,7 +46,7 @@ def make_folder(root: Path) -> None:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("folder", type=Path, nargs="?", default=Path("my-pump"))
-    options.add_argument("--epochs", type=int, default=RECIPES[DEFAULT_RECIPE].schedule.epochs)
+    options.add_argument("--epochs", type=int, help="the default is the recipe's own number")
     options.add_argument("--only-make", action="store_true", help="make the folder of recordings and stop")
     arguments = options.parse_args()
     recordings, out = arguments.folder / "recordings", arguments.folder / "out"
@@ -60,23 +55,13 @@ def main() -> None:
     if arguments.only_make:
         return
 
-    dataset, task = open_dataset(str(recordings)), Task(SOURCE, TARGET)
-    requested = Requested(default_input=RECIPES[DEFAULT_RECIPE].input)  # all else is chosen from the recordings
-    dataset, catalogue, chosen = choose_settings(dataset, dataset.catalogue(), task, requested)
-    for choice in chosen.choices:
+    # Channel, rate, window, split and input are chosen from the recordings; each choice has a reason.
+    adapted = bearcat.adapt(recordings / SOURCE, recordings / TARGET, out=out, epochs=arguments.epochs, device="cpu")
+    for choice in adapted.record.chosen:
         print(f"{choice.setting}: {choice.value}; {choice.reason}")
+    print(f"\n{adapted.decision.sentence}\n")
 
-    recipe = make_recipe(DEFAULT_RECIPE, chosen.preparation.input, arguments.epochs, {"balance": str(chosen.balance)})
-    spec = RunSpec(
-        recordings.name, dataset, task, DEFAULT_RECIPE, recipe, chosen.preparation, chosen.split,
-        chosen=chosen.choices, warnings=chosen.warnings,
-    )  # fmt: skip
-    record = adapt(spec, out, torch.device("cpu"), library=Library({dataset: catalogue}))
-    print(f"\nHow far to trust it: {record.decision.sentence}\n{record.decision.saved['sentence']}\n")
-
-    model = open_model(out / "model")
-    for found in find_recordings([arguments.folder / "new"], model):
-        diagnosis = diagnose_found(model, found)
+    for diagnosis in bearcat.diagnose(arguments.folder / "new", model=adapted):
         name = Path(diagnosis.recording).name
         print(f"{name}: {diagnosis.decision.action}, {diagnosis.state}, confidence {diagnosis.confidence:.0%}")
     print(f"\nEverything on one page: {out / 'report.html'}")

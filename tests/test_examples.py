@@ -93,11 +93,12 @@ def test_simulate_and_adapt_shows_that_adapting_gains(tmp_path):
     assert target["CAT*-Temperature"] > target["source-only"]
 
 
-def test_your_own_folder_ends_with_a_verdict_and_diagnoses(tmp_path):
+def test_your_own_folder_ends_with_a_recommendation_and_diagnoses(tmp_path):
     printed = python(str(ROOT / "examples" / "your_own_folder.py"), "pump", "--epochs", "2", folder=tmp_path)
-    assert "How far to trust it: " in printed
+    assert re.search(r"^Recommendation: (use|check|do not use)\.", printed, re.M), printed
     for file in ("healthy12.csv", "inner16.wav", "outer20.wav"):
-        assert re.search(rf"^{file}: (healthy|inner|outer), \d+% sure$", printed, re.M), printed
+        line = rf"^{file}: (ok|check|alarm), (healthy|inner race|outer race|unknown), confidence \d+%$"
+        assert re.search(line, printed, re.M), printed
     assert "balance: on" in printed
     assert (tmp_path / "pump" / "out" / "report.html").exists()
 

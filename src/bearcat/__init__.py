@@ -9,7 +9,7 @@ The names below are loaded on first use, so that `import bearcat` stays light.
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = ["AdaptedClassifier", "CATClassifier", "__version__", "adapt", "diagnose"]
 
 _HOMES = {

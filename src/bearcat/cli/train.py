@@ -189,7 +189,7 @@ def check(
     run: Annotated[Path, Argument(help="The folder of a finished run.", show_default=False)],
     labels: Annotated[Path, Option(help="A csv with the columns recording and label, of recordings of the target.")],
 ) -> None:
-    """Compare a run with labels of some recordings, and update what it expects and advises."""
+    """Compare a run with labels of some recordings; update its expected accuracy, recommendation and calibration."""
     from bearcat.runs.check import check_run, read_labels
 
     found = check_run(run, read_labels(labels))
