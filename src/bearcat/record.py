@@ -11,11 +11,11 @@ that a damaged folder is noticed. docs/record.md lists its entries. Nothing here
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from bearcat.data.choose import Choice
 from bearcat.storage import digest, read_json, write_atomically
@@ -23,11 +23,7 @@ from bearcat.trust.accuracy import Estimate
 
 RECORD, PREDICTIONS, CURVES, SPEC = "record.json", "predictions.csv", "curves.csv", "run.json"
 Kind = TypeVar("Kind")
-# What JSON may have for a field of this type; other types are built by hand.
-ALLOWED: dict[str, tuple[type, ...]] = {
-    "float": (int, float), "int": (int,), "bool": (bool,), "str": (str,), "None": (type(None),),
-    "tuple": (list, tuple), "Mapping": (Mapping,),
-}  # fmt: skip
+_types: Any = cache(get_type_hints)
 
 
 @dataclass(frozen=True)
@@ -59,10 +55,6 @@ class Scores:
     source: DomainScores | None
     target: DomainScores | None
 
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> Scores:
-        return cls(**_domains(given, partial(_build, DomainScores)))
-
 
 @dataclass(frozen=True)
 class RecordedBins:
@@ -79,12 +71,6 @@ class DomainReliability:
     uncalibrated: RecordedBins
     calibrated: RecordedBins | None
 
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> DomainReliability:
-        after = given["calibrated"]
-        before = _build(RecordedBins, given["uncalibrated"])
-        return cls(before, None if after is None else _build(RecordedBins, after))
-
 
 @dataclass(frozen=True)
 class Reliability:
@@ -92,10 +78,6 @@ class Reliability:
 
     source: DomainReliability | None
     target: DomainReliability | None
-
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> Reliability:
-        return cls(**_domains(given, DomainReliability.from_dict))
 
 
 @dataclass(frozen=True)
@@ -108,18 +90,6 @@ class RunDecision:
     doubtful_recordings: tuple[str, ...] = ()
     saved: Mapping[str, Any] | None = None  # which model `adapt` saved, and why: recipe, adapted, folder, sentence
     second_opinion: Mapping[str, Any] | None = None  # physics check of the target's recordings
-
-    def to_dict(self) -> dict[str, Any]:
-        optional = {"saved": self.saved, "second_opinion": self.second_opinion}
-        return {
-            "decision": self.action, "verdict": self.sentence, "expected": _estimate_dict(self.expected),
-            "doubtful_recordings": self.doubtful_recordings,
-        } | _given(optional)  # fmt: skip
-
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> RunDecision:
-        words = {"action": given["decision"], "sentence": given["verdict"], "expected": _estimate(given["expected"])}
-        return _build(cls, given, **words)
 
     @property
     def saved_folder(self) -> str:
@@ -153,16 +123,6 @@ class Estimates:
     shares: Mapping[str, Any] = field(default_factory=dict)  # of the target's classes; what ingredients found
     beside: Mapping[str, Any] | None = None  # comparison with the runs beside it
     labelled: Mapping[str, Any] | None = None  # what labels of some recordings said (`bearcat check`)
-
-    def to_dict(self) -> dict[str, Any]:
-        found = asdict(self) | {"accuracy": {name: _estimate_dict(value) for name, value in self.accuracy.items()}}
-        return {name: value for name, value in found.items() if value is not None or name == "mean_confidence"}
-
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> Estimates:
-        accuracy = {name: _estimate(value) for name, value in given["accuracy"].items()}
-        familiarity = _build(FamiliarityEstimates, given["familiarity"])
-        return _build(cls, given, accuracy=accuracy, familiarity=familiarity)
 
 
 @dataclass(frozen=True)
@@ -202,12 +162,10 @@ class RunSettings:
 
     values: Mapping[str, Any]
 
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> RunSettings:
-        found = cls(given)
+    def check(self) -> None:
+        """KeyError or TypeError where a setting is missing or is no value that it may have."""
         for name in ("dataset", "task", "input", "length", "split", "test_share", "adapts", "phases", "epochs"):
-            getattr(found, name)  # a setting that is missing is noticed here
-        return found
+            getattr(self, name)
 
     @property
     def dataset(self) -> str:
@@ -318,7 +276,7 @@ class Record:
     versions: Mapping[str, str]
     seconds: float  # of the whole stack
     stack: int = 1  # runs that shared these seconds
-    kernels: Mapping[str, Any] | str | None = None
+    kernels: Mapping[str, str] | None = None  # of each part
     precision: str | None = None
     chosen: tuple[Choice, ...] = ()  # settings that were chosen from the recordings, with reasons
     recordings: tuple[Mapping[str, Any], ...] | None = None  # of the target, as the saved model diagnoses them
@@ -339,44 +297,26 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """As record.json has it, without its checksums."""
-        checked, fitted = self.estimates_checked, self.calibration
-        own = {
-            "scores": asdict(self.scores),
-            "estimates": self.estimates.to_dict() | self.decision.to_dict(),
-            "estimates_checked": None if checked is None else asdict(checked),
-            "calibration": None if fitted is None else _given(asdict(fitted), keep=("temperature",)),
-            "reliability": asdict(self.reliability),
-            "settings": self.settings.values,
-            "data": asdict(self.data),
-            "chosen": [asdict(choice) for choice in self.chosen] or None,
-        }
-        found = {each.name: own.get(each.name, getattr(self, each.name)) for each in fields(self)}
-        del found["decision"]  # which is among the estimates
-        plain: dict[str, Any] = json.loads(_text(_given(found, keep=("estimates_checked", "calibration"))))
+        found = _plain(self)
+        decision = found.pop("decision")
+        decision |= {"decision": decision.pop("action"), "verdict": decision.pop("sentence")}
+        found |= {"settings": self.settings.values, "estimates": found["estimates"] | decision}
+        plain: dict[str, Any] = json.loads(_text(found))
         return plain
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Record:
         """ValueError says which entry is missing or no value that it may have."""
         try:
-            checked, fitted = given["estimates_checked"], given["calibration"]
-            return _build(
-                cls,
-                given,
-                scores=Scores.from_dict(given["scores"]),
-                reliability=Reliability.from_dict(given["reliability"]),
-                estimates=Estimates.from_dict(given["estimates"]),
-                decision=RunDecision.from_dict(given["estimates"]),
-                estimates_checked=None if checked is None else _build(CheckedEstimates, checked),
-                calibration=None if fitted is None else _build(FittedCalibration, fitted),
-                settings=RunSettings.from_dict(given["settings"]),
-                data=_build(DataSizes, given["data"]),
-                chosen=tuple(_build(Choice, choice) for choice in given.get("chosen", ())),
-            )
+            estimates, settings = given["estimates"], {"values": given["settings"]}
+            decision = {**estimates, "action": estimates["decision"], "sentence": estimates["verdict"]}
+            record = _build(cls, {**given, "settings": settings, "decision": decision})
+            record.settings.check()
         except KeyError as error:
             raise ValueError(f"{error} is missing") from error
         except (TypeError, AttributeError) as error:
             raise ValueError(str(error)) from error
+        return record
 
     def write(self, folder: Path) -> None:
         """Seals and writes the record; the tables beside it must be there already."""
@@ -420,44 +360,45 @@ class Record:
         return amended
 
 
-def _build(kind: type[Kind], given: Any, **built: Any) -> Kind:
-    """A dataclass from a mapping, with some fields built already. Entries that it does not know are left out.
-
-    ValueError names an entry that is missing or of another type than the field's.
-    """
+def _build(kind: type[Kind], given: Any) -> Kind:
+    """A dataclass from a mapping; entries that it does not know are left out, and a missing one is a KeyError."""
     if not isinstance(given, Mapping):
         raise ValueError(f"{kind.__name__} is no mapping but {given!r:.40}")
-    values = dict(built)
+    values, types = {}, _types(kind)
     for each in fields(kind):  # type: ignore[arg-type]
-        if each.name in values or (each.name not in given and _has_default(each)):
-            continue
-        value, types = given[each.name], [part.partition("[")[0] for part in str(each.type).split(" | ")]
-        known = [allowed for name in types for allowed in ALLOWED.get(name, ())]
-        if not isinstance(value, tuple(known)) or (isinstance(value, bool) and "bool" not in types):
-            raise ValueError(f"'{each.name}' is {value!r:.40}")
-        values[each.name] = tuple(value) if isinstance(value, list) else value
+        if each.name in given or (each.default is MISSING and each.default_factory is MISSING):
+            values[each.name] = _value(types[each.name], given[each.name], each.name)
     return kind(**values)
 
 
-def _has_default(each: Any) -> bool:
-    return each.default is not MISSING or each.default_factory is not MISSING
+def _value(kind: Any, given: Any, name: str) -> Any:
+    """A value of this type from JSON's; ValueError names the entry where it is of another."""
+    if type(None) in (parts := get_args(kind)):  # an estimate that is no number has nulls
+        kind = parts[0]
+        if given is None or (kind is Estimate and None in given.values()):
+            return None
+        parts = get_args(kind)
+    origin = get_origin(kind) or kind
+    if is_dataclass(kind):
+        return _build(kind, given)  # type: ignore[arg-type]
+    if origin is tuple and isinstance(given, list | tuple):
+        return tuple(_value(parts[0], each, name) for each in given)
+    if origin is Mapping and isinstance(given, Mapping):
+        return {key: _value(parts[1], each, name) for key, each in given.items()}
+    allowed = (int, float) if kind is float else object if kind is Any else origin
+    if not isinstance(given, allowed) or (isinstance(given, bool) and kind not in (bool, Any)):
+        raise ValueError(f"'{name}' is {given!r:.40}")
+    return given
 
 
-def _domains(given: Mapping[str, Any], read: Callable[[Any], Any]) -> dict[str, Any]:
-    return {domain: None if given[domain] is None else read(given[domain]) for domain in ("source", "target")}
-
-
-def _estimate(given: Mapping[str, Any]) -> Estimate | None:
-    return None if None in given.values() else _build(Estimate, given)
-
-
-def _estimate_dict(estimate: Estimate | None) -> dict[str, Any]:
-    return dict.fromkeys(("value", "low", "high")) if estimate is None else asdict(estimate)
-
-
-def _given(entries: Mapping[str, Any], keep: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The entries that are known."""
-    return {name: value for name, value in entries.items() if value is not None or name in keep}
+def _plain(value: Any) -> Any:
+    """Values that JSON knows; an entry that need not be there and is not known is left out."""
+    if is_dataclass(value):
+        found = {each.name: (_plain(getattr(value, each.name)), each.default) for each in fields(value)}
+        return {name: item for name, (item, default) in found.items() if item is not None or default is not None}
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _text(record: Mapping[str, Any]) -> bytes:

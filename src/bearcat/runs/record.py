@@ -17,7 +17,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -31,19 +31,7 @@ from bearcat.calibration import Calibration
 from bearcat.data import SplitTask
 from bearcat.data.recording import healthy_class
 from bearcat.errors import InputError, suggest
-from bearcat.record import (
-    RECORD,
-    SPEC,
-    CheckedEstimates,
-    DataSizes,
-    Estimates,
-    FittedCalibration,
-    Record,
-    Reliability,
-    RunDecision,
-    RunSettings,
-    Scores,
-)
+from bearcat.record import RECORD, SPEC, Record
 from bearcat.report.results import BESIDE
 from bearcat.runs.spec import RunSpec
 from bearcat.storage import read_json, write_atomically
@@ -120,45 +108,35 @@ def make_record(
     fitted = None
     if calibration is not None:
         temperature, at_bound = float(calibration.temperature[0]), bool(calibration.at_bound[0])
-        known = temperature if np.isfinite(temperature) else None
-        fitted = FittedCalibration(known, at_bound, evaluation.source_temperature)
+        fitted = {"temperature": temperature if np.isfinite(temperature) else None, "at_bound": at_bound}
+        fitted["source_temperature"] = evaluation.source_temperature
         if at_bound:
             warnings.append(describe_bound(temperature))
-    estimates, checked = evaluation.trust.estimates, evaluation.trust.checked
-    return Record(
-        scores=Scores.from_dict(evaluation.scores),
-        estimates=Estimates.from_dict(estimates | {"shares": evaluation.shares}),
-        decision=RunDecision.from_dict(estimates),
-        estimates_checked=None if checked is None else CheckedEstimates(**checked),
-        calibration=fitted,
-        reliability=Reliability.from_dict(evaluation.reliability),
-        failed=not evaluation.finite,
-        collapsed=collapsed,
-        never_predicted=tuple(never),
-        warnings=tuple(warnings),
-        settings=RunSettings.from_dict(spec.to_dict()),
-        seed=spec.seed,
-        data=DataSizes(
-            training.classes,
-            len(training.source_train),
-            len(training.source_test),
-            len(training.target_train),
-            len(split.held_back.target_test),
-            spec.identity,
-        ),
-        device=str(device) if device.type == "cpu" else torch.cuda.get_device_name(device),
-        versions={
-            "bearcat": bearcat.__version__,
-            "result": str(RESULT_VERSION),
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-        },
-        seconds=round(seconds, 2),
-        stack=len(trained.finite),
-        kernels=trained.kernels,
-        precision=trained.precision,
-        chosen=spec.chosen,
+    sizes = {name: len(getattr(training, name)) for name in ("source_train", "source_test", "target_train")}
+    sizes["target_test"] = len(split.held_back.target_test)
+    versions = {"bearcat": bearcat.__version__, "result": str(RESULT_VERSION), "python": platform.python_version()}
+    return Record.from_dict(
+        {
+            "scores": evaluation.scores,
+            "estimates": evaluation.trust.estimates | {"shares": evaluation.shares},
+            "estimates_checked": evaluation.trust.checked,
+            "calibration": fitted,
+            "reliability": evaluation.reliability,
+            "failed": not evaluation.finite,
+            "collapsed": collapsed,
+            "never_predicted": never,
+            "warnings": warnings,
+            "settings": spec.to_dict(),
+            "seed": spec.seed,
+            "data": {"classes": training.classes, "identity": spec.identity} | sizes,
+            "device": str(device) if device.type == "cpu" else torch.cuda.get_device_name(device),
+            "versions": versions | {"torch": torch.__version__, "numpy": np.__version__},
+            "seconds": round(seconds, 2),
+            "stack": len(trained.finite),
+            "kernels": trained.kernels,
+            "precision": trained.precision,
+            "chosen": [asdict(choice) for choice in spec.chosen],
+        }
     )
 
 
