@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +17,7 @@ from bearcat.methods.selftraining import SelfTraining
 from bearcat.record import Record
 from bearcat.report.results import Cell, Result
 from bearcat.trust.accuracy import Source, Target
+from bearcat.trust.decision import decide
 from bearcat.trust.estimates import check_estimates, estimates
 
 CLASSES = ("healthy", "inner", "outer")
@@ -107,7 +109,7 @@ def made_result(
         },
         "device": "cpu",
         "versions": {"bearcat": "0", "result": "1", "python": "3", "torch": "2", "numpy": "2"},
-        "seconds": 12.5,
+        "seconds": 12.5, "recordings": [],
     }  # fmt: skip
     record |= made_estimates(found if expected is None else expected, found if labelled else None) | changes
     made = Record.from_dict(json.loads(json.dumps(record)))
@@ -139,10 +141,12 @@ def made_estimates(expected: float, truth: float | None) -> dict[str, Any]:
         "rate": 0.05, "false_alarms": 0.04, "source_unfamiliar": 0.5, "distance_limit": 1.0, "shape_limit": 1.0,
         "recording_limit": 0.1, "recordings": 6,
     }  # fmt: skip
-    found = estimates(source, target, familiarity)
+    found, evidence = estimates(source, target, familiarity)
     labels = np.full(60, -1) if truth is None else np.where(np.arange(60) < round(60 * truth), 0, 1)
     nothing = np.zeros(60, dtype=bool)
-    return {"estimates": found, "estimates_checked": check_estimates(found, target, labels, nothing, nothing)}
+    checked = check_estimates(found, target, labels, nothing, nothing)
+    decided = {"evidence": asdict(evidence), "decision": asdict(decide(evidence))}
+    return {"estimates": found, "estimates_checked": checked} | decided
 
 
 def _reliability(accuracy: float, calibrated: bool) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def written(tmp_path: Path, text: str) -> Path:
         ("hit-sm", 8, 6, 2, 5),
         ("cwru", 8, 12, 2, 5),
         ("udtl-cwru", 7, 12, 1, 5),
-        ("alignments-hit-sm", 22, 6, 2, 5),
+        ("alignments-hit-sm", 21, 6, 2, 5),
         ("published", 12, 2, 1, 5),
         ("recordings-hit-sm", 2, 6, 1, 5),
     ],

@@ -221,6 +221,16 @@ def test_measuring_preparing_and_observing_hash_and_decode_every_file_once(tmp_p
     assert decoded == once
 
 
+def test_recordings_kept_for_another_preparation_are_decoded_once(folder, tmp_path, monkeypatch):
+    decoded = counted(monkeypatch, folder_module, "read_signals")
+    catalogue = Folder(root=folder).catalogue()
+    cached_windows(catalogue, Preparation(length=256), tmp_path / "cache", keep=True)
+    windows = cached_windows(catalogue, Preparation(length=512), tmp_path / "cache")
+    assert decoded == {"1.npy": 2}, "there are two files of that name"
+    assert same(windows, prepare(load(catalogue), Preparation(length=512)))
+    assert decoded == {"1.npy": 4}, "and nothing is kept after that"
+
+
 def test_recordings_read_for_their_metadata_are_not_computed_again(tmp_path, monkeypatch):
     monkeypatch.setenv("BEARCAT_CACHE", str(tmp_path))
     made: Counter[str] = Counter()

@@ -1,22 +1,25 @@
-"""Check models, intervals from past runs, the three verdicts, and labels that come afterwards."""
+"""Check models, intervals from past runs, the three recommendations, and labels that come afterwards."""
 
 from __future__ import annotations
 
-import json
+import html
+import shutil
+from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bearcat.cli import main
 from bearcat.data.inputs import find_input
 from bearcat.data.recording import spectral_shape
 from bearcat.deploy.model import load_model, save_model
+from bearcat.diagnosis.recording import Diagnoses, Diagnosis
 from bearcat.errors import InputError
 from bearcat.record import Record
-from bearcat.report.results import Cell, read_result
+from bearcat.report.results import Cell, Result, read_result
 from bearcat.runs.check import check_run, read_labels
-from bearcat.trust import past, verdict
+from bearcat.trust import past
 from bearcat.trust.accuracy import (
     FROM_CHECKS,
     STEADY,
@@ -28,6 +31,9 @@ from bearcat.trust.accuracy import (
     window_agreement,
 )
 from bearcat.trust.checks import MODELS, check_predictions, moved_centres, representations
+from bearcat.trust.decision import LabelCheck, ModelEvidence, decide
+from bearcat.trust.estimates import uncertain_recordings
+from bearcat.trust.pooling import pool, tally
 from tests.made_records import made_result
 from tests.reference import checks as reference
 from tests.test_artefact import made_model
@@ -112,8 +118,8 @@ def test_votes_are_counted_by_recording_and_name_the_doubtful_ones():
     assert found["agreement"].value == pytest.approx(35 / 40)  # only the first never adapts
     assert found["votes"].value == pytest.approx(1 - (5 + 10 + 1) / 80)
     assert found["consensus"].value == pytest.approx(35 / 40)  # of recording 6 the two say different things: the first
-    assert verdict.doubtful_recordings(target)[:3] == [3, 6, 0]
-    assert len(verdict.doubtful_recordings(target)) == 5
+    assert uncertain_recordings(target)[:3] == [3, 6, 0]
+    assert len(uncertain_recordings(target)) == 5
     assert not set(FROM_CHECKS) & set(expected_accuracy(source, Target(logits, recording)))
 
 
@@ -188,99 +194,171 @@ def test_the_runs_that_ship_hold_when_their_group_is_left_out():
     assert sure.high - sure.low < unsure.high - unsure.low
 
 
-def test_three_verdicts():
-    assert verdict.decision(Estimate(0.99, 0.8, 1.0)) == "use"
-    assert verdict.decision(Estimate(0.99, 0.7, 1.0)) == "check"
-    assert verdict.decision(Estimate(0.5, 0.2, 0.9)) == "do not use"
-    assert verdict.decision(Estimate(float("nan"), 0, 1)) == "do not use"
-    assert verdict.decision(Estimate(0.99, 0.9, 1.0), collapsed=True) == "do not use"
-    near = Estimate(0.9, 0.85, 0.95)
-    vote = Estimate(0.45, 0.4, 0.5)
-    said = verdict.verdict(
-        {"confidence": near, "agreement": vote, "votes": vote, "consensus": vote}, doubtful=["b/1.npy", "b/2.npy"]
-    )
-    assert "in 45 % of windows the vote" in said
-    assert "is not noticed" in said
+def test_three_recommendations():
+    def action(expected: Estimate | None, **more) -> str:
+        return decide(ModelEvidence(expected, **more)).action
+
+    assert action(Estimate(0.99, 0.8, 1.0)) == "use"
+    assert action(Estimate(0.99, 0.7, 1.0)) == "check"
+    assert action(Estimate(0.5, 0.2, 0.9)) == "do not use"
+    assert action(Estimate(float("nan"), 0, 1)) == action(None) == "do not use"
+    assert action(Estimate(0.99, 0.9, 1.0), one_class="inner") == "do not use"
+    assert action(Estimate(0.99, 0.9, 1.0), finite=False) == "do not use"
+    decision = decide(ModelEvidence(Estimate(0.9, 0.7, 0.95), uncertain=("b/1.npy", "b/2.npy")))
+    assert "b/1.npy, b/2.npy" in decision.sentence
 
 
 @pytest.fixture
 def run(tmp_path):
-    """A finished run with six target recordings, r0 … r5, nine in ten of whose windows are right."""
-    result = made_result(tmp_path / "run", Cell("rig", "time", "a→b", "DANN", 0), 0.9, labelled=False)
-    return result
+    """A finished run, nine in ten of whose windows are right, with diagnoses of its target and a model beside it.
 
-
-def test_labels_update_estimate_verdict_and_page(run, tmp_path, capsys, monkeypatch):
-    names = sorted(set(run.predictions.recording))
-    most = {}
-    for name in names:
-        said = [p for r, p in zip(run.predictions.recording, run.predictions.predicted, strict=True) if r == name]
-        most[name] = max(set(said), key=said.count)
-    file = tmp_path / "labels.csv"
-    file.write_text("recording,label\n" + "".join(f"{name},{most[name]}\n" for name in names))
-    monkeypatch.setattr("sys.argv", ["bearcat", "check", str(run.folder), "--labels", str(file)])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 0
-    shown = capsys.readouterr().out
-    entry = Record.read(run.folder).estimates.labelled
-    assert (entry["recordings"], entry["right"]) == (3, 3)
-    assert entry["low"] == pytest.approx(0.05 ** (1 / 3))  # exact
-    assert entry["verdict"] in shown
-    assert "3 of 3 labelled recordings" in (run.folder / "report.html").read_text(encoding="utf-8")
-    other = {name: next(c for c in run.record.data.classes if c != most[name]) for name in names}
-    assert check_run(run.folder, other)["decision"] == "do not use"
-    assert json.loads((run.folder / "record.json").read_text())["estimates"]["decision"] == "do not use"
-
-
-def test_labels_update_calibration_model_and_predictions(run, tmp_path):
-    """A model of the run's classes stands beside it; right labels make it surer, wrong ones less sure, each once."""
-    classes = run.record.data.classes
-    save_model(run.folder / "model", made_model(calibration=None, classes=tuple(classes)))
-    right = {name: name.removesuffix(".mat") for name in set(run.predictions.recording)}
-    wrong = {name: next(other for other in classes if other != label) for name, label in right.items()}
-    logits = np.random.default_rng(0).standard_normal((1, 5, len(classes))).astype(np.float32)
-
-    def temperatures() -> tuple[float, float, float]:
-        fresh, record = load_model(run.folder / "model"), Record.read(run.folder)
-        said = read_result(run.folder).predictions
-        np.testing.assert_allclose(said.confidence, np.exp(said.log_probabilities.max(axis=1)), atol=1e-4)
-        return float(fresh.calibration.temperature[0]), record.calibration.temperature, said.confidence.mean()
-
-    before = run.predictions.confidence.mean()
-    first = check_run(run.folder, right)
-    surer = temperatures()
-    assert first["temperature_factor"] < 1
-    assert surer[:2] == pytest.approx([first["temperature_factor"]] * 2)
-    assert surer[2] > before
-    assert first["mean_confidence_updated"] > first["mean_confidence"] == pytest.approx(before)
-    second = check_run(run.folder, wrong)
-    humbler = temperatures()
-    assert second["temperature_factor"] > 1
-    assert second["mean_confidence"] == pytest.approx(before, abs=1e-4)  # what the first labels did is undone
-    assert humbler[2] < before
-    check_run(run.folder, right)
-    assert temperatures() == pytest.approx(surer, rel=1e-3)
-    fresh = load_model(run.folder / "model")
-    np.testing.assert_allclose(
-        fresh.calibration.apply(logits), logits / first["temperature_factor"], rtol=1e-3, atol=1e-5
+    Its target's recordings are called after their classes: healthy.mat, inner.mat, outer.mat.
+    """
+    found = made_result(tmp_path / "run", Cell("rig", "time", "a→b", "DANN", 0), 0.9, labelled=False)
+    windows, classes = found.predictions, found.record.data.classes
+    names = np.array(windows.recording)
+    diagnoses = tuple(
+        Diagnosis.by_model(name, pool(tally(windows.log_probabilities[names == name])), classes, "use")
+        for name in sorted(set(windows.recording))
     )
+    replace(found.record, recordings=diagnoses).write(found.folder)
+    save_model(found.folder / "model", made_model(calibration=None, classes=tuple(classes)))
+    return read_result(found.folder)
+
+
+def truth_of(run: Result) -> dict[str, str]:
+    return {each.recording: each.recording.removesuffix(".mat") for each in run.record.recordings}
+
+
+def wrong_for(run: Result) -> dict[str, str]:
+    """Labels that contradict every diagnosis."""
+    classes = run.record.data.classes
+    return {each.recording: next(other for other in classes if other != each.nearest) for each in run.record.recordings}
+
+
+def healthy_confidence(record: Record) -> float:
+    return {each.recording: each.probabilities["healthy"] for each in record.recordings}["healthy.mat"]
+
+
+def temperature_of(folder: Path) -> float:
+    return float(load_model(folder / "model").calibration.temperature[0])
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_labels_update_the_decision_in_record_model_page_and_terminal(run, tmp_path, command):
+    file = tmp_path / "labels.csv"
+    file.write_text("recording,label\n" + "".join(f"{name},{label}\n" for name, label in truth_of(run).items()))
+    status, shown, _ = command("check", run.folder, "--labels", file)
+    assert status == 0
+    record = Record.read(run.folder)
+    assert record.evidence.labels == LabelCheck(3, 3, 3)
+    assert record.labelled.recordings == record.labelled.right == 3
+    assert record.decision.expected == 1
+    assert record.decision.interval[0] == pytest.approx(0.05 ** (1 / 3))  # exact
+    assert shown.splitlines()[0] == record.decision.sentence
+    assert load_model(run.folder / "model").decision == record.decision
+    page = html.unescape((run.folder / "report.html").read_text(encoding="utf-8")).replace("\N{NO-BREAK SPACE}", " ")
+    assert page.count(record.decision.sentence) == 1
+    assert Diagnoses(record.recordings).summary in page
+
+
+def test_wrong_diagnoses_refuse_the_model_and_every_recording_is_decided_anew(run):
+    record = check_run(run.folder, wrong_for(run))
+    assert record.decision.action == "do not use"
+    assert record.evidence.labels.right == 0
+    assert all(each.decision.action == "check" for each in record.recordings)
+    assert load_model(run.folder / "model").decision.action == "do not use"
+    assert Record.read(run.folder).decision == record.decision
+
+
+def test_right_labels_make_the_model_surer_and_wrong_ones_less_sure(run):
+    before = [each.confidence for each in run.record.recordings]
+    surer = check_run(run.folder, truth_of(run))
+    factor = surer.labelled.temperature_factor
+    assert factor < 1
+    assert temperature_of(run.folder) == pytest.approx(factor)
+    assert all(np.greater([each.confidence for each in surer.recordings], before))
+    logits = np.random.default_rng(0).standard_normal((1, 5, 3)).astype(np.float32)
+    fitted = load_model(run.folder / "model").calibration
+    np.testing.assert_allclose(fitted.apply(logits), logits / factor, rtol=1e-5)
+    humbler = check_run(run.folder, wrong_for(run))
+    assert humbler.labelled.temperature_factor > 1
+    assert temperature_of(run.folder) == pytest.approx(humbler.labelled.temperature_factor)
+    assert all(np.less([each.confidence for each in humbler.recordings], before))
+
+
+@pytest.mark.parametrize("name", ["inner", "outer"])
+def test_one_labelled_fault_never_makes_healthy_surer(run, name):
+    """One label of an outer race once raised the confidence of a "healthy" from 56.8 to 60.3 %."""
+    before = healthy_confidence(run.record)
+    record = check_run(run.folder, {f"{name}.mat": name})
+    assert record.labelled.right == 1
+    assert record.labelled.temperature_factor >= 1
+    assert healthy_confidence(record) <= before
+    assert temperature_of(run.folder) >= 1
+
+
+def test_a_check_repeated_with_the_same_labels_changes_nothing(run):
+    for labels in (truth_of(run), wrong_for(run)):
+        check_run(run.folder, labels)
+        before = contents(run.folder)
+        check_run(run.folder, labels)
+        assert contents(run.folder) == before
+
+
+def test_a_check_with_other_labels_forgets_the_earlier_ones(run, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(run.folder, other)
+    check_run(run.folder, truth_of(run))
+    after, fresh = (check_run(folder, wrong_for(run)) for folder in (run.folder, other))
+    assert after.decision == fresh.decision
+    assert after.labelled == fresh.labelled
+    assert after.evidence == fresh.evidence
+    for one, two in zip(after.recordings, fresh.recordings, strict=True):
+        assert one.probabilities == pytest.approx(two.probabilities, abs=1e-9)
+        assert one.decision.action == two.decision.action
+    assert temperature_of(run.folder) == pytest.approx(temperature_of(other), rel=1e-6)
+
+
+@pytest.mark.parametrize("labels", [truth_of, wrong_for])
+def test_a_check_killed_between_model_and_record_can_be_repeated(run, tmp_path, monkeypatch, labels):
+    whole = tmp_path / "whole"
+    shutil.copytree(run.folder, whole)
+    check_run(whole, labels(run))
+
+    def killed(*_) -> None:
+        raise KeyboardInterrupt
+
+    before = contents(run.folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(Record, "write", killed)
+        with pytest.raises(KeyboardInterrupt):
+            check_run(run.folder, labels(run))
+    assert contents(run.folder)["record.json"] == before["record.json"]
+    assert contents(run.folder)["model/model.json"] != before["model/model.json"]
+    check_run(run.folder, labels(run))
+    assert contents(run.folder) == contents(whole)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
-    [("name,label\na,b\n", "columns recording and label"), ("recording,label\n", "a row for each recording")],
+    ("text", "field"),
+    [("name,label\na,b\n", "recording"), ("recording,label\n", "row"), ("", "recording")],
 )
-def test_a_table_of_labels_that_cannot_be_read_is_refused(tmp_path, text, said):
+def test_a_table_of_labels_that_cannot_be_read_is_refused(tmp_path, text, field):
     path = tmp_path / "labels.csv"
     path.write_text(text)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=f"labels.csv.*{field}"):
         read_labels(path)
 
 
 def test_labels_of_nothing_are_refused(run):
     known = run.predictions.recording[0]
-    with pytest.raises(InputError, match="has no windows"):
+    before = contents(run.folder)
+    with pytest.raises(InputError, match="nowhere.wav"):
         check_run(run.folder, {"nowhere.wav": run.record.data.classes[0]})
-    with pytest.raises(InputError, match="is no class of the model"):
+    with pytest.raises(InputError, match="'helthy'.*'healthy'"):
         check_run(run.folder, {known: "helthy"})
+    assert contents(run.folder) == before

@@ -204,15 +204,16 @@ def test_an_incomplete_grid_shows_dashes_counts_them_and_averages_over_common_ta
     assert column(table, "0→2")["AT* –"].text.endswith(" (2)")
     expected = np.mean([column(table, heading)["DANN"].value for heading in ("0→2", "0→3")])
     assert column(table, "Average")["DANN"].value == pytest.approx(expected)
-    assert "6 of 19 planned runs have no result (4 failed, 1 not run, 1 running)" in table.note
-    assert "Averages are over 2 of 3 tasks: 0→2, 0→3" in table.note
+    assert "6 of 19" in table.note
+    assert "(4 failed, 1 not run, 1 running)" in table.note
+    assert "2 of 3 tasks: 0→2, 0→3" in table.note
     assert "4 of 9, 5 left out" in table.note
 
 
 def test_targets_without_labels_are_left_out_by_name():
     results = [*grid(("DANN", "AT*"), PADERBORN[:2], 2), result("DANN", PADERBORN[2], 0, None)]
     table = named(result_tables(results, []), "paderborn-time-accuracy")
-    assert f"the target has no labels: DANN on {PADERBORN[2]}" in table.note
+    assert f"no labels: DANN on {PADERBORN[2]}" in table.note
     only = result_tables([result("DANN", PADERBORN[0], 0, None)], [])
     assert [(table.name, table.rows) for table in only] == [("paderborn-time-accuracy", ())]
     assert "no labels" in only[0].note
@@ -223,8 +224,9 @@ def test_runs_that_failed_or_collapsed_are_counted_in_the_note():
     results = grid(("DANN", "AT*"), PADERBORN[:2], 2)
     results += [result("AT*", PADERBORN[0], 7, 0.1, failed=True), result("AT*", PADERBORN[1], 7, 0.1, collapsed=True)]
     note = result_tables(results, [])[0].note
-    assert re.search(r"1 run the loss turned NaN", note)
-    assert re.search(r"1 run every target window is given the same class", note)
+    assert "NaN" in note
+    assert "the same class" in note
+    assert note.count("In 1 run ") == 2
 
 
 def test_tasks_stand_in_the_order_of_their_numbers():

@@ -96,9 +96,7 @@ class LabelledRecordings:
 
     recordings: int
     right: int
-    temperature_factor: float
-    mean_confidence: float  # of these recordings, before and after
-    mean_confidence_after: float
+    temperature_factor: float  # by which its temperature was multiplied
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ from typing import ClassVar, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from bearcat.data.recording import Recording
+from bearcat.data.signals import KEPT_BYTES
 from bearcat.errors import InputError, suggest
 from bearcat.storage import digest_file
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")
 Observer = Callable[[Recording], None]  # is shown each recording as it is decoded
-KEPT_BYTES = 2**29  # of decoded recordings or files that wait to be read again
 GRAIN = 50_000_000  # ns after a change in which a file may change again without another time of change
 
 

@@ -200,7 +200,13 @@ def choose(measurements: Sequence[Measurement], task: Task, requested: Requested
     preparation = chooser.window(samples, rate, chooser.input(rate))
     counts = _counts(samples, preparation.length, preparation.step)
     split, balance = chooser.split(counts, preparation), chooser.balance(counts)
-    chooser.warn_of_classes(classes)
+    counted, labels = chooser.per_class(), {recording.label for recording in target if recording.label}
+    if single := [name for name, count in counted.items() if count == 1]:
+        sentence = f"known from a single recording each: {', '.join(single)}"
+        chooser.warnings.append(f"{sentence}; other recordings of them may look different")
+    if alien := sorted(labels - set(classes)):
+        unscored = "their windows count in no score, and get the name of a class that the source has"
+        chooser.warnings.append(f"the source lacks classes of the target: {', '.join(alien)}; {unscored}")
     return DataSettings(preparation, split, channel, balance, tuple(chooser.choices), tuple(chooser.warnings))
 
 
@@ -344,7 +350,7 @@ class _Chooser:
         enough = ENOUGH_TARGET if physical is None else ENOUGH_TARGET_PHYSICAL
         length, stride = self._with_enough(fitting, samples, enough)
         counts = _counts(samples, length, stride)
-        rare, few = self._per_class(counts).most_common()[-1]
+        rare, few = self.per_class(counts).most_common()[-1]
         if few < FEWEST:
             more = f"record at least {(FEWEST - 1) * stride + length} samples of it, or leave the class out"
             windows = f"{few} windows ({length} samples every {stride})"
@@ -365,14 +371,14 @@ class _Chooser:
         for length in lengths:
             for stride in [self.requested.stride] if self.requested.stride else [length, length // 2, length // 4]:
                 counts = _counts(samples, length, stride)
-                if min(self._per_class(counts).values()) >= ENOUGH and self._of_target(counts) >= target:
+                if min(self.per_class(counts).values()) >= ENOUGH and self._of_target(counts) >= target:
                     return length, stride
         return length, stride
 
     def _of_target(self, counts: Mapping[str, int]) -> int:
         return sum(counts[recording.origin] for recording in self.target)
 
-    def _per_class(self, counts: Mapping[str, int] | None = None) -> Counter[str]:
+    def per_class(self, counts: Mapping[str, int] | None = None) -> Counter[str]:
         """Windows of each class of the source; its recordings, where windows are not counted."""
         found: Counter[str] = Counter()
         for recording in self.source:
@@ -387,7 +393,7 @@ class _Chooser:
             blocks = all(count >= max(1, round(split.test * count)) + 2 * gap + 1 for count in counts.values())
             if blocks and np.median(list(counts.values())) >= 10 * gap:
                 reason = "a stretch of every recording is kept for testing, away from the windows trained on"
-            elif min(self._per_class().values()) >= 5 and len(self.target) >= 10:
+            elif min(self.per_class().values()) >= 5 and len(self.target) >= 10:
                 split, reason = Split("recording"), "recordings are short and many, so some are kept whole for testing"
             elif blocks:
                 reason = "a stretch of every recording is kept for testing; they are short, so gaps cost many windows"
@@ -411,18 +417,9 @@ class _Chooser:
         """Whether to balance classes: where they are very uneven."""
         if self.requested.balance is not None:
             return self.requested.balance
-        (largest, most), *_, (smallest, least) = self._per_class(counts).most_common()
+        (largest, most), *_, (smallest, least) = self.per_class(counts).most_common()
         uneven = most / least > UNEVEN
         reason = f"class '{largest}' has {most / least:.1f} times the windows of '{smallest}'"
         drawn = "; each class is drawn equally often, and counts equally in calibration" if uneven else ""
         self.choose("balance", "on" if uneven else "off", reason + drawn)
         return uneven
-
-    def warn_of_classes(self, classes: Sequence[str]) -> None:
-        """Warns of classes with a single recording, and of those that only the target has."""
-        if single := [name for name, count in self._per_class().items() if count == 1]:
-            sentence = f"known from a single recording each: {', '.join(single)}"
-            self.warnings.append(f"{sentence}; other recordings of them may look different")
-        if alien := sorted({recording.label for recording in self.target if recording.label} - set(classes)):
-            unscored = "their windows count in no score, and get the name of a class that the source has"
-            self.warnings.append(f"the source lacks classes of the target: {', '.join(alien)}; {unscored}")

@@ -193,7 +193,7 @@ def _attempt(transfer: _Transfer) -> None:
     if have:
         headers["Range"] = f"bytes={have}-"
         headers |= {"If-Range": state["version"]} if state["version"] else {}
-    request = Request(transfer.address, headers=headers)  # noqa: S310 (http only, see _checked_target)
+    request = Request(transfer.address, headers=headers)  # noqa: S310 (http only, see `fetch`)
     try:
         response = build_opener(_Redirects(transfer.address)).open(request, timeout=TIMEOUT)
     except (OSError, http.client.HTTPException) as error:

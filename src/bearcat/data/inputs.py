@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from bearcat.data.torch_forms import Part
 
+Rate = float | None  # of a recording, in Hz; None: it is not known
 WHAT = {"rate": "the sampling rate", "rpm": "the speed", "bearing": "the bearing"}
 FEWEST_ORDERS = 10.0  # up to which a spectrum of orders must reach to be of use: BPFO and BPFI of most bearings
 
@@ -56,7 +57,7 @@ class Input:
         """How many points a window of so many samples becomes."""
         raise NotImplementedError(f"{type(self).__name__} does not say its points")
 
-    def axis(self, length: int, rate: float | None) -> tuple[np.ndarray, str]:
+    def axis(self, length: int, rate: Rate) -> tuple[np.ndarray, str]:
         """For pictures: where the points of one channel lie, and in which unit. Several bands repeat the axis."""
         return np.arange(self.points(length)), "point"
 
@@ -65,9 +66,7 @@ class Input:
         """Samples that a window must have."""
         return 2
 
-    def check(
-        self, length: int, rate: float | None = None, rpm: Speed | None = None, bearing: Bearing | None = None
-    ) -> None:
+    def check(self, length: int, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None) -> None:
         """Refuses, in one sentence, recordings and windows that it cannot be made of."""
         check_needs(self.needs, {"rate": rate, "rpm": rpm, "bearing": bearing})
         if length < self.shortest:
@@ -75,12 +74,12 @@ class Input:
             raise InputError(f"{short}, which needs {self.shortest}", "window")
 
     def transform(
-        self, windows: Floats, rate: float | None = None, rpm: Speed | None = None, bearing: Bearing | None = None
+        self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None
     ) -> Floats:
         """Windows as recorded (window, channel, time) → (window, channel, point); a speed may be (window, time)."""
         raise NotImplementedError(f"{type(self).__name__} has no transform")
 
-    def torch_form(self, length: int, rate: float | None = None) -> nn.Module | None:
+    def torch_form(self, length: int, rate: Rate = None) -> nn.Module | None:
         """The same transform as a module, for windows of one length, so that it can be exported; None: there is none.
 
         It takes float32 windows (window, channel, time) and, where `needs` lists them, the speed in rpm, a tensor (1,),
@@ -94,7 +93,7 @@ class TorchInput(Input):
     """An input that is written once, as its torch form, which also transforms windows here."""
 
     def transform(
-        self, windows: Floats, rate: float | None = None, rpm: Speed | None = None, bearing: Bearing | None = None
+        self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None
     ) -> Floats:
         import torch
 
@@ -143,7 +142,7 @@ class Waveform(Input):
     def transform(self, windows: Floats, *_: Any, **__: Any) -> Floats:
         return standardise(windows)
 
-    def torch_form(self, length: int, rate: float | None = None) -> nn.Module:
+    def torch_form(self, length: int, rate: Rate = None) -> nn.Module:
         form: nn.Module = _forms().StandardisedWaveform()
         return form
 
@@ -158,7 +157,7 @@ class Spectrum(Input):
     def transform(self, windows: Floats, *_: Any, **__: Any) -> Floats:
         return standardise(spectrum(windows))
 
-    def torch_form(self, length: int, rate: float | None = None) -> nn.Module:
+    def torch_form(self, length: int, rate: Rate = None) -> nn.Module:
         form: nn.Module = _forms().StandardisedSpectrum(length)
         return form
 
@@ -178,10 +177,10 @@ class PhysicalInput(TorchInput):
     def points(self, length: int) -> int:
         return self.axis(length, None)[0].size
 
-    def parts(self, length: int, rate: float | None) -> list[Part]:
+    def parts(self, length: int, rate: Rate) -> list[Part]:
         raise NotImplementedError(f"{type(self).__name__} has no parts")
 
-    def torch_form(self, length: int, rate: float | None = None) -> nn.Module:
+    def torch_form(self, length: int, rate: Rate = None) -> nn.Module:
         form: nn.Module = _forms().PhysicalForm(self.parts(length, rate))
         return form
 
@@ -201,10 +200,10 @@ class LogSpectrum(PhysicalInput):
     def shortest(self) -> int:
         return 4 * self.bands + 4
 
-    def axis(self, length: int, rate: float | None) -> tuple[np.ndarray, str]:
+    def axis(self, length: int, rate: Rate) -> tuple[np.ndarray, str]:
         return band_centres(self.lowest, self.bands, rate)
 
-    def parts(self, length: int, rate: float | None) -> list[Part]:
+    def parts(self, length: int, rate: Rate) -> list[Part]:
         share = self.lowest / (rate / 2) if self.lowest and rate else 0.0
         if not 0 <= share < 1 or (1 - share) * (length // 2 - 2) < self.bands:
             bands = f"{self.bands} bands above {self.lowest:g} Hz"
@@ -223,10 +222,10 @@ class OctaveSpectrum(PhysicalInput):
     def shortest(self) -> int:
         return math.ceil(2**self.octaves)  # so that the lowest band has a bin
 
-    def axis(self, length: int, rate: float | None) -> tuple[np.ndarray, str]:
+    def axis(self, length: int, rate: Rate) -> tuple[np.ndarray, str]:
         return (np.arange(self.bands) + 0.5) * self.octaves / self.bands - self.octaves, "octaves to half the rate"
 
-    def parts(self, length: int, rate: float | None) -> list[Part]:
+    def parts(self, length: int, rate: Rate) -> list[Part]:
         return [_forms().octave_bands(length, self.bands, self.octaves)]
 
 
@@ -240,10 +239,10 @@ class BandKurtosis(PhysicalInput):
     def shortest(self) -> int:
         return 8 * self.bands
 
-    def axis(self, length: int, rate: float | None) -> tuple[np.ndarray, str]:
+    def axis(self, length: int, rate: Rate) -> tuple[np.ndarray, str]:
         return band_centres(0.0, self.bands, rate)
 
-    def parts(self, length: int, rate: float | None) -> list[Part]:
+    def parts(self, length: int, rate: Rate) -> list[Part]:
         return [_forms().BandKurtosisForm(self.bands)]
 
 
@@ -262,9 +261,7 @@ class OrderInput(PhysicalInput):
         """The highest order that it reads, in words and as a number."""
         raise NotImplementedError(f"{type(self).__name__} does not say its last order")
 
-    def check(
-        self, length: int, rate: float | None = None, rpm: Speed | None = None, bearing: Bearing | None = None
-    ) -> None:
+    def check(self, length: int, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None) -> None:
         super().check(length, rate, rpm, bearing)
         fastest = float(np.mean(np.asarray(rpm)))  # of a speed signal the mean, by which `suited` chose
         what, order = self.last_order(bearing)
@@ -291,10 +288,10 @@ class EnvelopeOrders(OrderInput):
     def last_order(self, bearing: Bearing | None) -> tuple[str, float]:
         return f"order {self.last:g}", self.last
 
-    def axis(self, length: int, rate: float | None) -> tuple[np.ndarray, str]:
+    def axis(self, length: int, rate: Rate) -> tuple[np.ndarray, str]:
         return np.tile(np.linspace(self.first, self.last, self.number), self.bands), "shaft order"
 
-    def parts(self, length: int, rate: float | None) -> list[Part]:
+    def parts(self, length: int, rate: Rate) -> list[Part]:
         return [_forms().EnvelopeOrdersForm(length, float(rate or 1), self.bands, self.first, self.last, self.number)]
 
 
@@ -309,14 +306,14 @@ class FaultOrders(OrderInput):
     def last_order(self, bearing: Bearing | None) -> tuple[str, float]:
         return "4×BPFI", 4 * bearing.orders()["BPFI"] if bearing else 0.0
 
-    def axis(self, length: int, rate: float | None) -> tuple[np.ndarray, str]:
+    def axis(self, length: int, rate: Rate) -> tuple[np.ndarray, str]:
         return np.tile(np.arange(len(FAULT_LINES)), self.bands), "line"
 
-    def parts(self, length: int, rate: float | None) -> list[Part]:
+    def parts(self, length: int, rate: Rate) -> list[Part]:
         return [_forms().FaultOrdersForm(length, float(rate or 1), self.bands, self.smoothing)]
 
 
-def band_centres(lowest: float, bands: int, rate: float | None) -> tuple[np.ndarray, str]:
+def band_centres(lowest: float, bands: int, rate: Rate) -> tuple[np.ndarray, str]:
     """The middles of equal bands from a frequency to half the rate, in kHz where the rate is known."""
     edges = np.linspace(lowest, (rate or 1.0) / 2, bands + 1)
     middle = (edges[1:] + edges[:-1]) / 2
@@ -359,13 +356,11 @@ class Physics(PhysicalInput):
     def points(self, length: int) -> int:
         return sum(member.points(length) for member in self.members)
 
-    def check(
-        self, length: int, rate: float | None = None, rpm: Speed | None = None, bearing: Bearing | None = None
-    ) -> None:
+    def check(self, length: int, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None) -> None:
         for member in self.members:
             member.check(length, rate, rpm, bearing)
 
-    def parts(self, length: int, rate: float | None) -> list[Part]:
+    def parts(self, length: int, rate: Rate) -> list[Part]:
         return [part for member in self.members for part in member.parts(length, rate)]
 
     def suited(self, recordings: Sequence[RecordingInfo]) -> tuple[Input, str]:
@@ -387,7 +382,7 @@ class Physics(PhysicalInput):
 
 
 @lru_cache(maxsize=16)
-def _form(chosen: Input, length: int, rate: float | None) -> Any:
+def _form(chosen: Input, length: int, rate: Rate) -> Any:
     """An input's torch form, made once for all windows of one length and rate."""
     return chosen.torch_form(length, rate)
 

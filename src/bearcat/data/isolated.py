@@ -136,7 +136,7 @@ class Readers(AbstractContextManager["Readers"]):
         self._idle: dict[bool, queue.LifoQueue[_Reader]] = {True: queue.LifoQueue(), False: queue.LifoQueue()}
         for risky, number in ((True, count or 0), (False, plain)):
             for _ in range(number):
-                self._idle[risky].put(reader := self._new(risky))
+                self._idle[risky].put(reader := _Reader(self.memory, risky, self.folder))
             if number and sys.platform != "win32":
                 reader.start()  # the one used first: loading the libraries takes a second
 
@@ -188,15 +188,12 @@ class Readers(AbstractContextManager["Readers"]):
         except queue.Empty:
             if not self.grows:
                 raise TimeoutError("all readers of files are busy") from None
-            reader = self._new(risky)
+            reader = _Reader(self.memory, risky, self.folder)
         try:
             yield reader
         finally:
             reader.leave()
             idle.put(reader)
-
-    def _new(self, risky: bool) -> _Reader:
-        return _Reader(self.memory, risky, self.folder)
 
     def _blocks(self, reader: _Reader, origin: str) -> Iterator[Floats]:
         size = 0
@@ -208,9 +205,8 @@ class Readers(AbstractContextManager["Readers"]):
 
     def _check_size(self, size: int, origin: str) -> None:
         if self.most is not None and size > self.most:
-            raise TooLargeError(
-                f"{origin}: unpacks to more than {self.most / 2**20:.0f} MiB; cut it into shorter recordings"
-            )
+            most = f"{self.most / 2**20:.0f} MiB"
+            raise TooLargeError(f"{origin}: unpacks to more than {most}; cut it into shorter recordings")
 
 
 class _Reader:
@@ -365,32 +361,26 @@ def _read(connection: socket.socket, stream: io.BufferedRWPair, order: dict[str,
 
 def _replies(order: dict[str, Any]) -> Iterator[bytes]:
     """What was asked for, and an end, with the sentence where the file is refused."""
+    path, origin = order["path"], order["origin"]
     try:
-        yield from _arrays(order) if "call" in order else _blocks(order)
+        if "call" not in order:
+            stream = streams.open_stream(Path(path), order["channel"], origin)
+            yield HEAD + json.dumps({"rate": stream.rate, "size": stream.size}).encode()
+            yield from (DATA + block.tobytes() for block in stream.blocks)
+        else:
+            module, function, *arguments = order["call"]
+            with reading(origin, "a file"):
+                metadata, arrays = getattr(importlib.import_module(module), function)(path, origin, *arguments)
+            kinds = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
+            yield HEAD + json.dumps({"metadata": metadata, "arrays": kinds}).encode()
+            for array in arrays.values():
+                content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+                for start in range(0, content.size, 4 * BLOCK):
+                    yield DATA + content[start : start + 4 * BLOCK].tobytes()
         yield DONE
     except InputError as error:
         problem = {"sentence": str(error), "field": error.field, "large": isinstance(error, TooLargeError)}
         yield FAIL + json.dumps(problem).encode()
-
-
-def _blocks(order: dict[str, Any]) -> Iterator[bytes]:
-    stream = streams.open_stream(Path(order["path"]), order["channel"], order["origin"])
-    yield HEAD + json.dumps({"rate": stream.rate, "size": stream.size}).encode()
-    for block in stream.blocks:
-        yield DATA + block.tobytes()
-
-
-def _arrays(order: dict[str, Any]) -> Iterator[bytes]:
-    module, name, *arguments = order["call"]
-    with reading(order["origin"], "a file"):
-        function = getattr(importlib.import_module(module), name)
-        metadata, arrays = function(order["path"], order["origin"], *arguments)
-    kinds = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
-    yield HEAD + json.dumps({"metadata": metadata, "arrays": kinds}).encode()
-    for array in arrays.values():
-        content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        for start in range(0, content.size, 4 * BLOCK):
-            yield DATA + content[start : start + 4 * BLOCK].tobytes()
 
 
 def _machine_memory() -> int:

@@ -123,21 +123,23 @@ def different_rates(rates: Mapping[float | None, str]) -> str | None:
 
 
 def cached_windows(
-    catalogue: Catalogue, preparation: Preparation, cache: Path | None, observe: Observer | None = None
-) -> Windows:
+    catalogue: Catalogue, preparation: Preparation, cache: Path | None, observe: Observer | None = None,
+    keep: bool = False,
+) -> Windows:  # fmt: skip
     """The prepared windows of everything in this catalogue; computed and stored if they are not there yet.
 
     Where the cache cannot be written (a full disk, a read-only folder) the windows are still returned. `observe` is
-    called with every recording that is decoded for the windows, and so not where they are in the cache.
+    called with every recording that is decoded for the windows, and so not where they are in the cache; `keep`: they
+    will be prepared once more, in another way.
     """
     if cache is None or catalogue.problems:
-        return prepare(load(catalogue, observe=observe), preparation)  # which names the first problem
+        return prepare(load(catalogue, None, observe, keep), preparation)  # which names the first problem
     version = find_input(preparation.input).version
     key = digest_json([VERSION, version, asdict(preparation), fingerprint(catalogue, cache)])
     place = cache / "windows" / key
     if (found := _open(place, preparation)) is not None:
         return found
-    windows = prepare(load(catalogue, observe=observe), preparation)
+    windows = prepare(load(catalogue, None, observe, keep), preparation)
     try:
         _store(place, windows, preparation)
     except OSError:

@@ -23,6 +23,7 @@ Rates = Mapping[str, float | None]  # of each channel; None: the file does not s
 
 BLOCK = 2**18  # samples read at once
 SOME_NAMES = 30  # of channels, listed in a sentence
+KEPT_BYTES = 2**29  # of decoded files or recordings that wait to be read again
 MOST_CHANNELS = 1000  # of a file; more are windows that were cut already, or a table that lies on its side
 
 
@@ -86,6 +87,9 @@ class SignalFile:
             if rate is not None and not (np.isfinite(rate) and rate > 0):
                 wrong = f"the sampling rate must be a positive number of hertz, not {rate:g}"
                 raise InputError(f"{self.origin}: {wrong}")
+
+    def chosen(self, channel: str | None) -> str:
+        return chosen_channel(self.origin, self.channels, channel)
 
 
 def one_by_one(

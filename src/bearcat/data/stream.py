@@ -22,19 +22,7 @@ import numpy as np
 
 import bearcat.data.formats as formats
 from bearcat.data.recording import Floats
-from bearcat.data.signals import (
-    BLOCK,
-    Part,
-    Samples,
-    SignalFile,
-    Signals,
-    chosen_channel,
-    library,
-    one_by_one,
-    rate_of,
-    reading,
-    whole,
-)
+from bearcat.data.signals import BLOCK, Part, Samples, SignalFile, Signals, library, one_by_one, rate_of, reading, whole
 from bearcat.errors import InputError
 
 TIME_RESPONSES, TIME_AXES = (0, 1), (0, 1, 17)  # of UFF 58: kinds of function, and of abscissa (unknown, general, time)
@@ -239,7 +227,7 @@ def open_stream(path: Path, channel: str | None = None, origin: str | None = Non
 def _read(path: Path, channel: str | None, origin: str) -> Iterator[Any]:
     """Rate and size, then the blocks. The file is open until the last block, or until the generator is closed."""
     with open_signals(path, origin) as opened:
-        name = chosen_channel(origin, opened.channels, channel)
+        name = opened.chosen(channel)
         yield opened.rates[name], opened.channels[name]
         count = 0
         for part in opened.read([name]):

@@ -27,15 +27,7 @@ from numpy.typing import NDArray
 from bearcat.data.bearing import Bearing
 from bearcat.data.catalogue import Catalogue, Entry, Problem, grouped
 from bearcat.data.prepare import Preparation, different_rates
-from bearcat.data.recording import (
-    Recording,
-    RecordingInfo,
-    cut,
-    envelope_spectrum,
-    resample,
-    spectral_shape,
-    spectrum,
-)
+from bearcat.data.recording import Recording, RecordingInfo, cut, envelope_spectrum, resample, spectral_shape, spectrum
 from bearcat.errors import InputError
 
 UNLABELLED = "(unlabelled)"

@@ -5,9 +5,8 @@
       → the model's input (its torch form) → network = features, logits
       → calibration → log_probabilities, probabilities
 
-Classes, rate, preparation and versions are in the graph's metadata, the verdict of its run where that is not to use it,
-and what the model is familiar with: features of some hundred windows, their spectra in bands (float16, in base64), and
-limits, for bearcat.trust, which needs numpy and scipy alone.
+Classes, rate, preparation, versions and the decision of its run are in the graph's metadata, and what the model is
+familiar with: features and spectra of some hundred windows (float16, in base64), and limits.
 
 >>> export_onnx(load_model(Path("out/model")), Path("bearing.onnx"))       # pip install 'bearcat[export]'
 >>> load_onnx(Path("bearing.onnx")).predict(windows)                       # pip install 'bearcat[runtime]'
@@ -30,7 +29,7 @@ from bearcat import __version__
 from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import INPUTS, check_needs, find_input, metadata_arrays
 from bearcat.data.prepare import Preparation
-from bearcat.deploy.metadata import ONNX, Predictor, check_metadata
+from bearcat.deploy.metadata import ONNX, Predictor, check_metadata, common_fields
 from bearcat.errors import InputError
 from bearcat.storage import write_atomically
 from bearcat.trust.familiarity import Familiarity
@@ -130,13 +129,9 @@ def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
         _check_graph(session, metadata)
         return OnnxModel(
             session=session,
-            classes=tuple(metadata["classes"]),
             preparation=Preparation(**{key: metadata["preparation"][key] for key in ("length", "stride", "rate")}),
-            rate=metadata["rate"],
-            channels=metadata["channels"],
-            pooled_temperature=metadata["pooled_temperature"],
-            metadata=metadata,
             familiarity=_decode_familiarity(metadata.pop("familiarity"), session),
+            **common_fields(metadata),
         )
     except InputError as error:
         if str(error).startswith(f"{path}"):
@@ -196,11 +191,9 @@ def _traced(model: Model) -> Any:
     examples = {"rpm": torch.full((1,), 900.0), "orders": torch.tensor([0.4, 3.6, 5.4, 2.4])}
     behind = {name: examples[name] for needed, name in BEHIND.items() if needed in model.needs}
     windows = torch.zeros(2, model.channels, model.preparation.length)
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript")]
-    levels = [logger.level for logger in loggers]
+    disabled = logging.root.manager.disable
     try:
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)  # it speaks of packages that no graph here needs
+        logging.disable(logging.WARNING)  # it speaks of packages that no graph here needs
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return torch.onnx.export(
@@ -221,8 +214,7 @@ def _traced(model: Model) -> Any:
             " cannot be exported; use its folder"
         ) from error
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logging.disable(disabled)
 
 
 def _encode_familiarity(familiarity: Familiarity | None) -> dict[str, Any] | None:

@@ -87,15 +87,22 @@ class Predictor(Protocol):
         }  # fmt: skip
 
 
+Check = Callable[[Any], bool]
+
+
+def _is(kind: type) -> Check:
+    return lambda value: isinstance(value, kind)
+
+
 def _text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= LONGEST_TEXT
 
 
-def _sentences(value: Any) -> bool:
+def _texts(value: Any) -> bool:
     return isinstance(value, list) and all(map(_text, value))
 
 
-def _whole(low: int, high: int) -> Callable[[Any], bool]:
+def _whole(low: int, high: int) -> Check:
     return lambda value: type(value) is int and low <= value <= high
 
 
@@ -104,65 +111,50 @@ def _positive(value: Any) -> bool:
 
 
 def _names(value: Any) -> bool:
-    filled = _sentences(value) and 0 < len(value) <= MOST_CLASSES and all(map(str.strip, value))
+    filled = _texts(value) and 0 < len(value) <= MOST_CLASSES and all(map(str.strip, value))
     return filled and len(set(value)) == len(value)
 
 
-def _needs(value: Any) -> bool:
-    return isinstance(value, list) and set(map(str, value)) <= {"rate", "rpm", "bearing"}
-
-
-def _bearing(value: Any) -> bool:
-    try:
-        Bearing(**value)
-    except (TypeError, InputError):
-        return False
-    return True
-
-
 def _decision(value: Any) -> bool:
-    try:
-        found = from_plain(Decision, value)
-    except ValueError:
-        return False
+    found = from_plain(Decision, value)
     low, high = found.interval or (0, 1)
     shares = 0 <= low <= high <= 1 and 0 <= (found.expected or 0) <= 1
-    return shares and found.action in (USE, CHECK, REFUSE) and _sentences(value["reasons"])
+    return shares and found.action in (USE, CHECK, REFUSE) and _texts(value["reasons"])
 
 
-def _is(kind: type) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, kind)
-
-
-def _or_none(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or check(value)
-
-
-FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+HERTZ, WHOLE = "a positive number of hertz", "a whole number from {} to {}"
+# Whether a value will do, and what it must be; what ends in "or null" may be null.
+FIELDS: Mapping[str, tuple[Check, str]] = {
     "classes": (_names, "a list of different names"),
-    "channels": (_whole(1, MOST_CHANNELS), f"a whole number from 1 to {MOST_CHANNELS}"),
+    "channels": (_whole(1, MOST_CHANNELS), WHOLE.format(1, MOST_CHANNELS)),
     "preparation": (_is(dict), "a table"),
     "preparation.input": (_text, "a row of INPUTS"),
-    "preparation.length": (_whole(2, LONGEST_WINDOW), f"a whole number from 2 to {LONGEST_WINDOW}"),
-    "preparation.stride": (_or_none(_whole(1, LONGEST_WINDOW)), f"a whole number from 1 to {LONGEST_WINDOW}, or null"),
-    "preparation.rate": (_or_none(_positive), "a positive number of hertz, or null"),
-    "rate": (_or_none(_positive), "a positive number of hertz, or null"),
-    "rpm": (_or_none(_positive), "a positive number of rpm, or null"),
-    "channel": (_or_none(_text), "the name of a channel, or null"),
-    "bearing": (_or_none(_bearing), "the geometry of a bearing, or null"),
-    "needs": (_needs, "a list of rate, rpm and bearing"),
+    "preparation.length": (_whole(2, LONGEST_WINDOW), WHOLE.format(2, LONGEST_WINDOW)),
+    "preparation.stride": (_whole(1, LONGEST_WINDOW), f"{WHOLE.format(1, LONGEST_WINDOW)}, or null"),
+    "preparation.rate": (_positive, f"{HERTZ}, or null"),
+    "rate": (_positive, f"{HERTZ}, or null"),
+    "rpm": (_positive, "a positive number of rpm, or null"),
+    "channel": (_text, "the name of a channel, or null"),
+    "bearing": (lambda value: bool(Bearing(**value)), "the geometry of a bearing, or null"),
+    "needs": (lambda value: _texts(value) and set(value) <= {"rate", "rpm", "bearing"}, "a list of rate, rpm, bearing"),
     "encoder": (_text, "a row of ENCODERS"),
-    "calibrator": (_or_none(_text), "a row of CALIBRATORS, or null"),
+    "calibrator": (_text, "a row of CALIBRATORS, or null"),
     "calibrated": (_is(bool), "true or false"),
     "calibration_at_bound": (_is(bool), "true or false"),
     "pooled_temperature": (_positive, "a positive number"),
     "decision": (_decision, "action, expected, interval and reasons"),
-    "familiarity": (_or_none(_is(dict)), "a table, or null"),
+    "familiarity": (_is(dict), "a table, or null"),
     "made_by": (_is(dict), "a table"),
     "sha256": (_text, "a checksum"),
 }
 ONNX = tuple(name for name in FIELDS if name not in ("encoder", "calibrator", "calibration_at_bound", "sha256"))
 FOLDER = tuple(name for name in FIELDS if name not in ("made_by", "needs"))
+
+
+def common_fields(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Fields of Model and OnnxModel that both formats hold in the same way, of checked metadata."""
+    plain = {name: metadata[name] for name in ("rate", "channels", "pooled_temperature")}
+    return plain | {"classes": tuple(metadata["classes"]), "metadata": metadata}
 
 
 def check_metadata(metadata: Any, place: str, names: Iterable[str]) -> None:
@@ -174,5 +166,9 @@ def check_metadata(metadata: Any, place: str, names: Iterable[str]) -> None:
                 raise InputError(f"{place}: has damaged metadata ('{name}' is missing); copy the model again")
             value = value[key]
         check, expected = FIELDS[name]
-        if not check(value):
+        try:
+            good = expected.endswith("or null") if value is None else check(value)
+        except Exception:  # values of a wrong type raise nearly every kind
+            good = False
+        if not good:
             raise InputError(f"{place}: has damaged metadata ('{name}' must be {expected}); copy the model again")

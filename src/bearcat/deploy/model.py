@@ -32,7 +32,7 @@ from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import WHAT, find_input
 from bearcat.data.prepare import Preparation
 from bearcat.data.recording import Speed
-from bearcat.deploy.metadata import FOLDER, Predictor, check_metadata
+from bearcat.deploy.metadata import FOLDER, Predictor, check_metadata, common_fields
 from bearcat.errors import InputError
 from bearcat.models.networks import Network, restore
 from bearcat.settings import from_plain
@@ -127,9 +127,8 @@ def save_model(folder: Path, model: Model) -> None:
     tensors = {f"network.{name}": value for name, value in model.network.state_dict().items()}
     if model.calibration is not None:
         tensors |= {f"calibration.{name}": value for name, value in model.calibration.state().items()}
-    if model.familiarity is not None:
-        arrays = model.familiarity.state().items()
-        tensors |= {f"familiarity.{name}": torch.from_numpy(array) for name, array in arrays}
+    if (known := model.familiarity) is not None:
+        tensors |= {f"familiarity.{name}": torch.from_numpy(array) for name, array in known.state().items()}
     save_tensors(folder / WEIGHTS, tensors, {"format": FORMAT})
     own = model.to_dict() | {
         "format": FORMAT,
@@ -137,12 +136,8 @@ def save_model(folder: Path, model: Model) -> None:
         "calibrator": model.calibrator,
         "calibrated": model.calibration is not None,
         "calibration_at_bound": model.at_bound,
-        "familiarity": model.familiarity
-        and {
-            "windows": len(model.familiarity.features),
-            "false_alarms": model.familiarity.rate,
-            "recording_limit": model.familiarity.recording_limit,
-        },
+        "familiarity": known
+        and {"windows": len(known.features), "false_alarms": known.rate, "recording_limit": known.recording_limit},
         "sha256": digest_file(folder / WEIGHTS),
     }
     rest = {name: value for name, value in model.metadata.items() if name not in own and name != "seal"}
@@ -159,11 +154,10 @@ def load_model(folder: Path) -> Model:
         metadata = read_json(folder / METADATA)
         weights = read_regular(folder / WEIGHTS)
         if metadata["format"] != FORMAT:
-            newer = metadata["format"] > FORMAT
-            raise InputError(
-                f"{folder}: was written by {'a newer' if newer else 'an older'} bearcat (format {metadata['format']});"
-                f" {'upgrade bearcat' if newer else 'train the model again'}"
+            writer, advice = (
+                ("a newer", "upgrade") if metadata["format"] > FORMAT else ("an older", "train it again with")
             )
+            raise InputError(f"{folder}: was written by {writer} bearcat; {advice} this one")
         if digest(weights) != metadata["sha256"]:
             raise InputError(f"{folder}: {WEIGHTS} does not match {METADATA}; copy or train the model again")
         if metadata.pop("seal") != digest_json(metadata):
@@ -178,14 +172,10 @@ def load_model(folder: Path) -> Model:
         return Model(
             network=network,
             calibration=Calibration.from_state(_part(tensors, "calibration.")) if metadata["calibrated"] else None,
-            classes=tuple(metadata["classes"]),
             preparation=preparation,
-            rate=metadata["rate"],
-            metadata=metadata,
             encoder=metadata["encoder"],
             calibrator=metadata["calibrator"],
-            channels=metadata["channels"],
-            pooled_temperature=float(metadata["pooled_temperature"]),
+            **common_fields(metadata),
             familiarity=Familiarity.from_state(familiarity) if familiarity else None,
         )
     except FileNotFoundError as error:

@@ -136,6 +136,8 @@ class Diagnosis:
 
     def tempered(self, factor: float) -> Diagnosis:
         """The same with the windows' temperature multiplied by a factor; the decision is left to the caller."""
+        if factor == 1:
+            return self
         likely = np.log(np.maximum(list(self.probabilities.values()), np.finfo(np.float64).tiny)) / factor
         shares = np.exp(likely - np.logaddexp.reduce(likely))
         found = dict(zip(self.probabilities, shares.tolist(), strict=True))

@@ -95,18 +95,18 @@ def match_clusters(
     space = discriminant_space(flat, source.labels, classes)
     cluster, centres = clustered(space.project(values), target.recording, classes, apart)
     count, fewest = len(centres), int(np.bincount(cluster).min())
-    found = ClusterMatch(
+    finding = ClusterMatch(
         adapted=False, clusters=count, classes=classes, fewest_windows=fewest, wanted_windows=fewest_windows
     )
     of_cluster = np.array([_known_class(known[cluster == number]) for number in range(count)])
     named = of_cluster[of_cluster != UNKNOWN]
     distinct = len(np.unique(named)) == len(named)  # two clusters known to be healthy leave a class without one
     codes = None  # (window,) the classes that the source's are shifted to, by the matching or by the references alone
-    if distinct and found.comparable and fewest >= fewest_windows:
+    if distinct and finding.comparable and fewest >= fewest_windows:
         matching = match(centres, space.centres, of_cluster)
         free = free_left(centres, space.centres)
         scatter = float(((space.centres - space.centres.mean(axis=0)) ** 2).sum())
-        found = replace(found, fit=matching.fit, margin=matching.margin, free=1 - free / scatter)
+        finding = replace(finding, fit=matching.fit, margin=matching.margin, free=1 - free / scatter)
         single = len(np.unique(target.recording)) == classes == count  # no class can be taken for two
         clear = matching.fit > CLEAR_FIT and matching.margin > CLEAR_MARGIN
         clear = matching.fit > fit if count == classes else clear
@@ -116,22 +116,22 @@ def match_clusters(
             shares = dict(zip(data.classes, (counts / counts.sum()).tolist(), strict=True))
             strange = np.isin(cluster, _strange(centres, space.centres, matching))
             unknown = np.unique(target.recording[strange]).tolist() if len(target.recording) else []
-            found = replace(found, adapted=True, shares=shares, unknown=tuple(unknown))
+            finding = replace(finding, adapted=True, shares=shares, unknown=tuple(unknown))
     if codes is None and (known != UNKNOWN).any():
         codes = known
-        found = replace(found, adapted=True, reference=True)
+        finding = replace(finding, adapted=True, reference=True)
     if codes is not None:
         present = [int(code) for code in np.unique(codes) if code != UNKNOWN]
         offsets = {
             code: values[codes == code].mean(axis=0) - flat[source.labels == code].mean(axis=0) for code in present
         }
         common = np.mean(list(offsets.values()), axis=0)
-        if found.reference:
+        if finding.reference:
             projected = space.project(np.stack([values.mean(axis=0), values.mean(axis=0) - common]))
             common = common * _common_share(centres[of_cluster == UNKNOWN], space.centres, projected[0] - projected[1])
         offsets |= {code: common for code in range(classes) if code not in offsets}
         data = _shifted(data, offsets)
-    return data, found
+    return data, finding
 
 
 def _shifted(data: TrainingData, offsets: dict[int, NDArray[Any]]) -> TrainingData:

@@ -49,8 +49,8 @@ def score_curves(results: Sequence[Result]) -> ReportFigure | None:
     kept = complete_cells(results)
     accuracy, ece = (by_method(kept, _reported(score)) for score in SCORES)
     caption = (
-        f"Target accuracy (left) and ECE (right) after each epoch: {averaged_over(kept)}; the teacher's once there is"
-        f" one, the student's before. At the end: accuracy {_ends(accuracy)}; ECE {_ends(ece)}.{PHASES}"
+        f"Target accuracy (left) and ECE of 10 bins (right) after each epoch: {averaged_over(kept)}; the teacher's once"
+        f" there is one, the student's before. At the end: accuracy {_ends(accuracy)}; ECE {_ends(ece)}.{PHASES}"
     )
     panels = [Panel(accuracy, kept, "target accuracy, %"), Panel(ece, kept, "target ECE, %")]
     return _line_figure("curves", "Target accuracy and ECE over epochs", caption, panels, ordered_methods(results))
@@ -65,7 +65,8 @@ def task_curves(results: Sequence[Result], score: str) -> ReportFigure | None:
     for place, task in enumerate(tasks):
         runs, label = [run for run in results if run.cell.task == task], "" if place % 3 else f"target {name}, %"
         panels.append(Panel(by_method(runs, _reported(score)), runs, label, task))
-    title, caption = f"Target {name} over epochs, task by task", "Bands are one standard deviation over seeds."
+    title, bins = f"Target {name} over epochs, task by task", "ECE of 10 bins. " if score == "ece" else ""
+    caption = f"{bins}Bands are one standard deviation over seeds."
     return _line_figure(f"curves-{score}-tasks", title, caption, panels, ordered_methods(results))
 
 

@@ -37,6 +37,7 @@ from bearcat.storage import write_atomically
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+BINS = {"ECE": "ECE of 10 bins"}  # in captions
 GAP = PALETTE[1] + "40"  # see-through, so that a gap below the bar's top shows as well as one above
 
 
@@ -87,9 +88,9 @@ def critical_difference(comparison: Comparison, score: str) -> ReportFigure:
             ends = [place(rank[clique[0]]) - 0.05, place(rank[clique[-1]]) + 0.05]
             axis.plot(ends, [y, y], color="black", linewidth=3, solid_capstyle="butt")
     caption = (
-        f"Average ranks of {score} over {count(comparison.blocks_used, 'task × seed cell')}. A thick bar joins"
-        f" neighbours of which no two differ significantly (Wilcoxon signed-rank, Holm, level {ALPHA:g}), which does"
-        " not prove them equal. "
+        f"Average ranks of {BINS.get(score, score)} over {count(comparison.blocks_used, 'task × seed cell')}. A thick"
+        f" bar joins neighbours of which no two differ significantly (Wilcoxon signed-rank, Holm, level {ALPHA:g}),"
+        " which does not prove them equal. "
     )
     caption += comparison.warning or "Bold in the tables marks methods that do not differ from the best alone."
     return ReportFigure(f"ranks-{score}", f"Critical differences: {score}", caption, drawing)
@@ -118,7 +119,7 @@ def task_bars(results: Sequence[Result], comparison: Comparison, score: str) -> 
     drawing.legend(loc="outside lower center", ncols=legend_columns([shortened(name) for name in methods], WIDE))
     spread = any(cell.sd == cell.sd for cell in comparison.cells.values())  # not with one seed
     lines = "; thin lines are one standard deviation over seeds" if spread else ""
-    caption = f"Target {score} of each method on each task{lines}."
+    caption = f"Target {BINS.get(score, score)} of each method on each task{lines}."
     return ReportFigure(f"bars-{score}", f"Target {score}, task by task", caption, drawing)
 
 
@@ -150,9 +151,8 @@ def calibration_gain(results: Sequence[Result]) -> ReportFigure | None:
     axis.axhline(0, color="grey", linewidth=0.8, linestyle="--")
     axis.set(xlabel="ECE without calibration, %", ylabel="gain of calibration, points")
     drawing.legend(loc="outside lower center", ncols=legend_columns([shortened(name) for name in points], NARROW + 1))
-    caption = (
-        f"Target ECE of a method without calibration against how much calibrating lowers it: {'; '.join(sentences)}."
-    )
+    said = "; ".join(sentences)
+    caption = f"Target {BINS['ECE']} of a method without calibration against how much calibrating lowers it: {said}."
     return ReportFigure("calibration-gain", "Gain of calibration against the ECE without it", caption, drawing)
 
 
@@ -180,8 +180,8 @@ def reliability(results: Sequence[Result]) -> ReportFigure | None:
     errors = ", ".join(f"{title} {100 * bins.ece:.1f} %" for title, bins in panels)
     caption = (
         f"{method}{f' ({calibrator})' if calibrator else ''}: bars below the diagonal mean too much confidence."
-        f" ECE{f' of {len(results)} runs pooled' if len(results) > 1 else ''}: {errors}. A bar says nothing of how many"
-        " windows it stands for."
+        f" ECE of {len(panels[0][1].mass)} bins{f', {len(results)} runs pooled' if len(results) > 1 else ''}: {errors}."
+        " A bar says nothing of how many windows it stands for."
     )
     return ReportFigure(f"reliability-{method}", f"Reliability of {method}", caption, _draw_reliability(panels))
 

@@ -193,9 +193,8 @@ def write_bench_report(
     environment = typeset.templates()
     written: list[str] = []
     results, methods = sorted(results, key=lambda result: result.cell), ordered_methods(results)
-    groups = sorted(
-        {(cell.dataset, cell.input) for cell in [run.cell for run in results] + [run.cell for run in missing]}
-    )
+    cells = [*(run.cell for run in results), *(run.cell for run in missing)]
+    groups = sorted({(cell.dataset, cell.input) for cell in cells})
     try:
         _remove_earlier(out)
         general = [*caveats.incomplete(results, missing), *caveats.different_versions(results)]

@@ -136,8 +136,6 @@ def read_result(folder: Path, method: str | None = None) -> Result:
         record = Record.read(folder)
     except FileNotFoundError as error:
         raise InputError(f"{folder / RECORD}: does not exist; give the folder of a finished run") from error
-    except InputError:
-        raise
     except (OSError, ValueError) as error:
         raise InputError(f"{error}; train the run again") from error
     settings = record.settings
@@ -177,10 +175,6 @@ def _rows(path: Path) -> Iterator[list[dict[str, str]]]:
     """The rows of a csv file; a block that cannot use them finds it damaged."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: cannot be read ({type(error).__name__}: {error})") from error
-    try:
-        yield rows
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: is damaged; delete the folder and run again") from error
+            yield list(csv.DictReader(file))
+    except (OSError, csv.Error, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read ({type(error).__name__}: {error}); train the run again") from error

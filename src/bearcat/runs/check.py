@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from bearcat.calibration import Calibration
 from bearcat.calibration.evidence import read
 from bearcat.calibration.scaling import updated_temperature
 from bearcat.deploy.model import load_model, save_model
-from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError, suggest
 from bearcat.record import PREDICTIONS, LabelledRecordings, Record
 from bearcat.report.results import Predictions, read_result
@@ -63,11 +62,7 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> Record:
     earlier = 1.0 if record.labelled is None else record.labelled.temperature_factor
     factor = _temperature_factor(predictions, truth, record.data.classes)
     recordings = tuple(each.tempered(factor / earlier).decided(decision.action) for each in record.recordings)
-    labelled = LabelledRecordings(
-        len(truth), right, factor,
-        _mean_confidence(each.tempered(1 / earlier) for each in record.recordings if each.recording in truth),
-        _mean_confidence(each for each in recordings if each.recording in truth),
-    )  # fmt: skip
+    labelled = LabelledRecordings(len(truth), right, factor)
     if (folder / "model").is_dir():
         model = load_model(folder / "model")
         change = factor / float(model.metadata.get("temperature_factor", 1.0))  # a check may have been interrupted here
@@ -99,10 +94,6 @@ def _named(labels: Mapping[str, str], recordings: Sequence[str], classes: Sequen
             raise InputError(f"{name}: {problem}{suggest(name, recordings)}")
         truth[found[0]] = label
     return truth
-
-
-def _mean_confidence(diagnoses: Iterable[Diagnosis]) -> float:
-    return float(np.mean([each.confidence for each in diagnoses]))
 
 
 def _temperature_factor(predictions: Predictions, truth: Mapping[str, str], classes: Sequence[str]) -> float:

@@ -221,41 +221,41 @@ def train_step(recipe: Recipe, state: TrainingState, feed: Feed, phase: Phase, p
     """One iteration of every run: teachers label, weights are perturbed, losses are summed, the student descends."""
     batch = feed.next(phase.with_target, padded)
     state.batch_labels = None
-    shown = []  # the batch that each was given: one of them may hand on another
+    earlier = []  # the batch that each was given: one of them may hand on another
     for teaching in phase.teaching:
-        shown.append(batch)
+        earlier.append(batch)
         batch = teaching.start_step(state, batch) or batch
     weights = list(state.student.parameters())
 
     def task_losses(losses: Sequence[Loss]) -> dict[str, Tensor]:
         """The supervised loss and these, (run,) each, of one pass."""
         view = _task_pass(recipe, state, batch, any(loss.uses_target for loss in losses))
-        found = {"loss_supervised": formulas.supervised(view.source_logits, view.labels, view.source_present)}
-        return found | _losses(losses, view, state, feed)
+        terms = {"loss_supervised": formulas.supervised(view.source_logits, view.labels, view.source_present)}
+        return terms | _losses(losses, view, state, feed)
 
     def climbed_gradients(scope: str) -> tuple[Tensor, ...]:
         return torch.autograd.grad(_total(task_losses(phase.climbed if scope == "task" else [])), weights)
 
     before = [perturbation.perturb(weights, climbed_gradients) for perturbation in phase.perturbing]
     if before:
-        for teaching, given in zip(phase.teaching, shown, strict=True):
+        for teaching, given in zip(phase.teaching, earlier, strict=True):
             teaching.after_climb(state, given)
     if state.batch_labels is not None:
         selected = state.batch_labels[1].float()
         state.add("pseudo_label_share", formulas.masked_mean(selected, batch.target_present))
     aligning = [loss for loss in phase.losses if loss.aligns]
     others = [loss for loss in phase.losses if not loss.aligns]
-    found = task_losses(others if recipe.passes == "separate" else [*others, *aligning])
+    terms = task_losses(others if recipe.passes == "separate" else [*others, *aligning])
     if aligning and recipe.passes == "separate":
         joint = _view(state, batch, _pass(state, batch.both, batch.present), batch.present)
-        found |= _losses(aligning, joint, state, feed)
+        terms |= _losses(aligning, joint, state, feed)
     names = ["student", *(loss.name for loss in phase.losses if loss.name in state.modules)]
     optimisers = [state.optimisers[name] for name in names]
-    gradients = torch.autograd.grad(_total(found), parameters_of(optimisers))
-    for earlier in reversed(before):
-        put_back(weights, earlier)
+    gradients = torch.autograd.grad(_total(terms), parameters_of(optimisers))
+    for unperturbed in reversed(before):
+        put_back(weights, unperturbed)
     descend(optimisers, gradients)
-    for name, value in found.items():
+    for name, value in terms.items():
         state.add(name, value)
 
 

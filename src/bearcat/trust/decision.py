@@ -169,6 +169,8 @@ def _decide_model(evidence: ModelEvidence) -> Decision:
                 f"no fault was found in {evidence.recordings} recordings; up to {100 * high:.0f} % of such recordings"
                 " could be faulty all the same"
             )
+    if action == REFUSE and expected is not None and expected.value >= SAFE:
+        expected = None  # what speaks against the model speaks against the estimate too
     interval = None if expected is None else (expected.low, expected.high)
     return Decision(action, None if expected is None else expected.value, interval, tuple(reasons))
 

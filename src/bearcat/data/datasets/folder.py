@@ -25,21 +25,10 @@ from typing import ClassVar
 import numpy as np
 
 from bearcat.data.bearing import find_bearing
-from bearcat.data.catalogue import (
-    KEPT_BYTES,
-    About,
-    Catalogue,
-    Dataset,
-    Entry,
-    Problem,
-    checked_root,
-    content_digest,
-    grouped,
-    inside,
-)
+from bearcat.data.catalogue import About, Catalogue, Dataset, Entry, Problem, checked_root, content_digest, inside
 from bearcat.data.isolated import read_signals
 from bearcat.data.recording import Floats, Recording, RecordingInfo, stretch
-from bearcat.data.signals import Samples, Signals, reading
+from bearcat.data.signals import KEPT_BYTES, Samples, Signals, reading
 from bearcat.data.stream import FORMATS
 from bearcat.errors import InputError, suggest
 
@@ -75,8 +64,9 @@ class FileReader:
     def __init__(self, rows: Sequence[ManifestRow]) -> None:
         self._room = KEPT_BYTES
         self._kept: dict[Path, tuple[int, int, Signals]] = {}  # with the time of the file's last change, and its bytes
-        unread = grouped(rows, lambda row: row.path)
-        self._unread = {path: {row.origin for row in same} for path, same in unread.items()}
+        self._unread: dict[Path, set[str]] = defaultdict(set)  # the origins of the recordings of each file
+        for row in rows:
+            self._unread[row.path].add(row.origin)
 
     def signals(self, row: ManifestRow) -> Signals:
         """All channels of the whole file."""
@@ -183,8 +173,7 @@ class Folder(Dataset):
     def catalogue(self, only: Collection[Path] | None = None) -> Catalogue:
         """What the folder holds; `only`: of a manifest, the recordings in these files (resolved paths) alone."""
         root, notes, problems = checked_root(self.root), list[str](), list[Problem]()
-        with_manifest = (root / MANIFEST).exists() and not self.folders
-        if with_manifest:
+        if (root / MANIFEST).exists() and not self.folders:
             rows = _read_manifest(root, problems, only)
         else:
             rows = _read_tree(root, problems, notes, self.folders)
@@ -195,13 +184,9 @@ class Folder(Dataset):
             raise InputError(f"{root}: holds no recordings; {places}")
         usable = [self._complete(row) for number, row in enumerate(rows) if number not in duplicates]
         reader = FileReader(usable)
-        return Catalogue(
-            domains=tuple(sorted({row.domain for row in rows}, key=_natural)),
-            classes=tuple(sorted({row.label for row in rows if row.label is not None}, key=_natural)),
-            entries=tuple(_entry(row, reader) for row in usable),
-            problems=tuple(problems),
-            notes=tuple(notes),
-        )
+        domains = tuple(sorted({row.domain for row in rows}, key=_natural))
+        classes = tuple(sorted({row.label for row in rows if row.label is not None}, key=_natural))
+        return Catalogue(domains, classes, tuple(_entry(row, reader) for row in usable), tuple(problems), tuple(notes))
 
     def _complete(self, row: ManifestRow) -> ManifestRow:
         """The row, with missing values filled from the domain's name and these settings."""
