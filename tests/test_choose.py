@@ -28,7 +28,7 @@ from bearcat.data.datasets.folder import folder_entries
 from bearcat.data.inputs import find_input
 from bearcat.data.prepare import Preparation
 from bearcat.errors import InputError
-from bearcat.runs.adapt import choose_task
+from bearcat.runs.plan import choose_task
 from tests.test_folder import counted_reads, manifest, put
 
 TASK = Task("a", "b")

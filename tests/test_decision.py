@@ -60,7 +60,8 @@ model_evidence = mostly(
         "expected": st.none() | estimates | st.just(Estimate(float("nan"), 0.0, 1.0)) | st.just(Estimate(0.96, 0.7, 0.99)),
         "finite": st.booleans(), "source": st.none() | estimates, "source_windows": st.integers(0, 1000),
         "classes": st.integers(0, 13), "one_class": st.none() | words, "check_models": st.booleans(),
-        "calibrated": st.booleans(), "uncertain": st.lists(words, max_size=3).map(tuple), "all_healthy": st.none() | words,
+        "calibrated": st.booleans(), "uncertain": st.lists(words, max_size=3).map(tuple),
+        "recordings": st.integers(0, 30), "faulty": st.none() | st.integers(0, 30),
         "physics": st.none() | physics_checks(), "labels": st.none() | label_checks(),
     },
 )  # fmt: skip

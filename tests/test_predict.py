@@ -225,7 +225,8 @@ def test_a_file_that_cannot_be_used_is_to_be_checked_and_does_not_stop_the_comma
     status, shown, warned = command(*words)
     good, bad = json.loads(shown)["recordings"]
     assert (bad["decision"], bad["state"], bad["class"]) == ("check", "unreadable", None)
-    assert "c.wav" in bad["reasons"][0]
+    assert "damaged" in bad["reasons"][0]
+    assert "c.wav" in warned
     assert "problem:" in warned
     assert status == status_of([good, bad])
     assert command(*words[:2], tmp_path / "c.wav", *words[3:])[0] == 2, "nothing was decided"

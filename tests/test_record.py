@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -34,15 +33,6 @@ def test_a_record_is_read_as_it_was_written(tmp_path, labelled):
     assert written["estimates"]["expected"]["value"] == read.decision.expected.value
     assert Record.from_dict(written) == read
 
-
-def test_amending_writes_only_what_changes(tmp_path):
-    made = made_result(tmp_path / "run", CELL)
-    path = tmp_path / "run" / "record.json"
-    before = path.stat().st_mtime_ns, path.stat().st_ino
-    assert made.record.amend(made.folder, seed=3) == made.record
-    assert (path.stat().st_mtime_ns, path.stat().st_ino) == before
-    amended = made.record.amend(made.folder, decision=replace(made.record.decision, action="do not use"))
-    assert Record.read(made.folder) == amended != made.record
 
 
 @pytest.mark.parametrize(
@@ -82,7 +72,7 @@ def settings_of(name: str, **parts: dict) -> RunSettings:
 @pytest.mark.parametrize(
     ("name", "signs"),
     [("source-only", set()), ("DANN", {"DA"}), ("AT", {"DA", "PL"}), ("CAT-Temperature", {"DA", "PL", "cal"}),
-     ("dense-source-only", set()), ("dense-moved", {"cal"})],
+     ("dense-source-only", set()), ("match-clusters", {"cal"})],
 )  # fmt: skip
 def test_a_recipe_has_the_phases_of_its_ingredients_and_no_others(name, signs):
     assert settings_of(name).phases.keys() == signs

@@ -88,7 +88,9 @@ def to_plain(value: Any) -> Any:
     """A frozen dataclass as values that JSON knows."""
     if dataclasses.is_dataclass(value):
         return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, Mapping):
+        return {name: to_plain(item) for name, item in value.items()}
+    return [to_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 def from_plain(kind: Any, value: Any, name: str = "the value") -> Any:

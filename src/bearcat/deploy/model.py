@@ -198,7 +198,10 @@ def load_model(folder: Path) -> Model:
 
 def model_card(metadata: Mapping[str, Any]) -> str:
     """The card as Markdown, of what model.json holds; what is missing there is called unknown."""
-    preparation, recipe = metadata["preparation"], {name: metadata.get(name) for name in ("recipe", "task", "seed")}
+    preparation, recipe = (
+        metadata["preparation"],
+        {name: metadata[name] for name in ("recipe", "task", "seed") if name in metadata},
+    )
     rate = "unknown rate" if metadata["rate"] is None else f"{metadata['rate']:g} Hz"
     needs = find_input(preparation["input"]).needs
     fitted = f", fitted on {metadata['pooled_recordings']} recordings" if metadata.get("pooled_recordings") else ""
@@ -212,7 +215,7 @@ def model_card(metadata: Mapping[str, Any]) -> str:
         *metadata.get("limits", ()),
     ]
     parts = [
-        f"# A bearing diagnosis model: {recipe['recipe'] or 'recipe unknown'}, {recipe['task'] or 'task unknown'}",
+        f"# A bearing diagnosis model: {recipe.get('recipe', 'recipe unknown')}, {recipe.get('task', 'task unknown')}",
         f"**{from_plain(Decision, metadata['decision']).sentence}**",
         "Written by bearcat. Use it with `bearcat predict`, or export it with `bearcat export`.",
         f"## What it does\nTakes windows of {preparation['length']} samples of {metadata['channels']} channel(s) at"

@@ -20,7 +20,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ from bearcat.diagnosis.evidence import (
 )
 from bearcat.diagnosis.spectra import Doubles, EnvelopeSpectra
 from bearcat.errors import InputError
+from bearcat.settings import to_plain
 from bearcat.trust.decision import CANNOT_TELL, HEALTHY
 
 STATES = (HEALTHY, *FAULTS)
@@ -153,7 +154,8 @@ class PhysicsEvidence:
 
     def to_dict(self) -> dict[str, Any]:
         """What a record keeps: all but what a drawing needs."""
-        return asdict(replace(self, evidence=None, levels=None))
+        kept = replace(self, evidence=None, levels=None)
+        return {name: value for name, value in to_plain(kept).items() if name not in ("evidence", "levels", "turns")}
 
 
 class PhysicsAnalysis:

@@ -122,7 +122,8 @@ class Diagnosis:
     @staticmethod
     def unreadable(recording: str, problem: str) -> Diagnosis:
         """Of a file that cannot be used: a person must look at it."""
-        return Diagnosis(recording, Decision(CHECK, None, None, (problem,)), UNREADABLE, 0.0, {})
+        reason = problem.removeprefix(f"{recording}: ")
+        return Diagnosis(recording, Decision(CHECK, None, None, (reason,)), UNREADABLE, 0.0, {})
 
     @property
     def contradicted(self) -> bool:
@@ -132,7 +133,7 @@ class Diagnosis:
     @property
     def line(self) -> str | None:
         """The strongest fault line, in words; None where speed or bearing is not known."""
-        return None if self.physics is None else self.physics.line(self.nearest or self.state)
+        return None if self.physics is None else self.physics.line(self.label or self.state)
 
     def tempered(self, factor: float) -> Diagnosis:
         """The same with the windows' temperature multiplied by a factor; the decision is left to the caller."""

@@ -209,12 +209,14 @@ def _decide_recording(evidence: RecordingEvidence) -> Decision:
         reasons.append("unlike anything the model was adapted to")
     if fault and (evidence.physics != evidence.state or not evidence.faulty):
         reasons.append(f"physics finds {evidence.physics}{f' ({evidence.line})' * bool(evidence.line)}")
+    if evidence.faulty and evidence.physics == HEALTHY:
+        reasons.append("physics finds no fault")
     if refused:
         reasons.append("the model is not to be used")
     reasons += evidence.quality
     if evidence.state == CANNOT_TELL:
         reasons.append("the evidence is not enough")
-    elif not evidence.confidence >= (evidence.min_confidence if evidence.faulty else SURE):
+    elif not evidence.confidence >= max(SURE, evidence.min_confidence if evidence.faulty else 0):
         reasons.append(f"confidence is {100 * evidence.confidence:.0f} % only")
     if not evidence.faulty and evidence.agreement is not None and not evidence.agreement >= UNITED:
         reasons.append(f"windows disagree ({100 * evidence.agreement:.0f} % agree)")

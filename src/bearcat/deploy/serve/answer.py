@@ -99,14 +99,6 @@ class GivenWindows(BaseModel):
     rate: Rate | None = Field(None, description="In Hz; must be the model's.")
 
 
-class WindowAnswer(BaseModel):
-    start: int = Field(description="Its first sample, at the model's rate.")
-    seconds: float | None
-    label: str = Field(alias="class")
-    confidence: float
-    familiar: bool | None
-
-
 class Answer(BaseModel):
     """The diagnosis of a recording (docs/serve.md), with its windows and its picture where they are asked for."""
 
@@ -128,7 +120,9 @@ class Answer(BaseModel):
     )
     notes: list[str]
     rate: float | None = Field(description="In Hz, at which the model saw it.")
-    by_window: list[WindowAnswer] | None = None
+    by_window: list[dict[str, Any]] | None = Field(
+        None, description="Of each window: start (sample, at the model's rate), seconds, class, confidence, familiar."
+    )
     picture: dict[str, Any] | None = Field(
         None, description="What the page draws: waveform, spectra, marks (levels in dB) and the timeline of windows."
     )
@@ -158,7 +152,7 @@ class _WindowLog:
 
     def __init__(self, served: Served, query: PredictQuery, deadline: Deadline) -> None:
         self.classes, self.deadline = served.model.classes, deadline
-        self.lines: list[WindowAnswer] | None = [] if query.by == "window" else None
+        self.lines: list[dict[str, Any]] | None = [] if query.by == "window" else None
         self.timeline = Folded(len(self.classes) + 2, np.add) if query.picture else None
 
     def add(self, rate: float | None, windows: WindowPredictions) -> None:
@@ -174,7 +168,7 @@ class _WindowLog:
             return
         if len(self.lines) + len(windows.starts) > MOST_WINDOWS:
             raise field_error("by", f"there are more than {MOST_WINDOWS} windows; ask by recording, or cut it")
-        self.lines += map(WindowAnswer.model_validate, windows.rows(self.classes, rate))
+        self.lines += windows.rows(self.classes, rate)
 
 
 def answer_file(served: Served, readers: Readers, path: Path, query: PredictQuery, deadline: Deadline) -> Answer:
