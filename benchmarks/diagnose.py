@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.calibration.metrics import ece
+from bearcat.calibration import ece
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.datasets.benches import BENCHES
 from bearcat.data.datasets.simulate import CONDITIONS, Simulated
