@@ -169,7 +169,7 @@ def _print_scores(title: str, runs: Sequence[tuple[str, Record]]) -> None:
     from bearcat.diagnosis.recording import percent
 
     texts = ("recipe", "input")
-    scores = ("target accuracy", "recordings", "target ECE", "uncalibrated", "source accuracy", "T")
+    scores = ("target accuracy", "test recordings", "target ECE", "uncalibrated", "source accuracy", "T")
     table = plain_table((*texts, *scores), texts, title=title)
     for name, record in runs:
         target, origin, temperature = record.scores.target, record.scores.source, record.temperature
