@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bearcat.data.tasks import UNKNOWN, TrainingData
 from bearcat.methods.ingredient import Finding
-from bearcat.trust.discriminants import principal
+from bearcat.trust.checks import principal
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
