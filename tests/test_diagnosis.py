@@ -34,6 +34,7 @@ from bearcat.diagnosis.physics import (
 from bearcat.diagnosis.recording import COLUMNS, Diagnosis
 from bearcat.diagnosis.spectra import EnvelopeSpectra, Plan, Spectra, bands
 from bearcat.errors import InputError
+from bearcat.settings import from_plain
 from tests.reference import diagnosis as slow
 from tests.test_artefact import made_model, save_model
 
@@ -258,7 +259,7 @@ def test_physics_contradicts_another_state_and_nothing_else():
     assert len(list(witness.observe([recording.signal]))) == 1
     physics = witness.finish()
     assert [physics.contradicts(name) for name in ("outer-3", "unknown kind", "inner-3", "healthy")] == [False, False, True, True]  # fmt: skip
-    again = PhysicsEvidence.from_dict(json.loads(json.dumps(physics.to_dict())))
+    again = from_plain(PhysicsEvidence, json.loads(json.dumps(physics.to_dict())))
     assert again.to_dict() == physics.to_dict()
     assert again.line("outer-3") == physics.line("outer-3")
     unknown = PhysicsWitness("x", recording.rate, recording.rpm, None)

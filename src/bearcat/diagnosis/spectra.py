@@ -37,8 +37,8 @@ FLOOR = 1e-6  # of the highest magnitude, below which a bin holds rounding and i
 
 @dataclass(frozen=True, eq=False)
 class Spectra:
-    """Mean power (band, bin) of squared envelopes over their squared means; bin k lies at the order k / turns, and bands
-    are the whole range below half the rate, its halves, quarters and so on (`bands`).
+    """Mean power (band, bin) of squared envelopes over their squared means; bin k lies at the order k / turns;
+    bands are the whole range below half the rate, its halves, quarters and so on (`bands`).
     """
 
     power: Doubles
