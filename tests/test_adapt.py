@@ -6,6 +6,7 @@ import csv
 import html
 import json
 import re
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -212,10 +213,11 @@ def test_a_finished_run_is_not_run_again_and_another_is_refused(finished):
     assert "holds another run" in other.stderr
 
 
-@pytest.mark.parametrize("damage", ["gone", "cut", "flip", "json", "newer"])
-def test_a_damaged_model_folder_is_refused(finished, tmp_path, damage):
-    import shutil
-
+@pytest.mark.parametrize(
+    ("damage", "key"),
+    [("gone", "no model"), ("cut", "weights"), ("flip", "weights"), ("json", "damaged"), ("newer", "newer")],
+)
+def test_a_damaged_model_folder_is_refused(finished, tmp_path, damage, key):
     folder = tmp_path / "model"
     shutil.copytree(finished / "model", folder)
     weights, words = folder / "weights.safetensors", folder / "model.json"
@@ -231,7 +233,7 @@ def test_a_damaged_model_folder_is_refused(finished, tmp_path, damage):
         words.write_text("{")
     else:
         words.write_text(json.dumps(json.loads(words.read_text()) | {"format": 99}))
-    with pytest.raises(InputError, match=r"model: (is no model folder|is a damaged|weights|was written by a newer)"):
+    with pytest.raises(InputError, match=rf"model: .*{key}"):
         load_model(folder)
 
 
@@ -341,7 +343,7 @@ def test_two_sources_adapt_to_a_third_machine_and_every_choice_is_recorded(tmp_p
         (["--split", "blok"], "did you mean 'block'"),
         (["--device", "cuda"], "CUDA"),
         (["--device", "tpu"], "unknown device 'tpu'"),
-        (["--epochs", "0"], "epochs must be at least 1"),
+        (["--epochs", "0"], "epochs"),
         (["--seed", "-1"], "seed"),
         (["--window", "20"], "too short for the encoder"),
         (["--window", "20", "--recipe", "dense-MCC", "--input", "physics"], "too short for this input"),

@@ -18,6 +18,7 @@ from bearcat.deploy.metadata import check_metadata
 from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.errors import InputError
 from bearcat.models.networks import build_network, initialise
+from bearcat.settings import from_plain
 from bearcat.training.evaluate import predict
 from bearcat.trust.decision import Decision
 from bearcat.trust.familiarity import Familiarity, fit_familiarity
@@ -137,7 +138,7 @@ def test_a_model_and_its_card_say_the_decision_of_the_run(tmp_path):
     assert "Do not use" not in (folder / "README.md").read_text()
     save_model(tmp_path / "bad", made_model(decision=REFUSED))
     decision = load_model(tmp_path / "bad").decision
-    assert decision == Decision.from_dict(REFUSED)
+    assert decision == from_plain(Decision, REFUSED)
     assert (tmp_path / "bad" / "README.md").read_text().splitlines()[2] == f"**{decision.sentence}**"
 
 

@@ -14,8 +14,7 @@ from bearcat.data import Split, Task, split_task
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.tasks import UNKNOWN, HeldBack, Labelled, Mix, TrainingData, Unlabelled, mixed_task
 from bearcat.errors import InputError
-from bearcat.methods.before_training import MatchClusters, Standardise
-from bearcat.methods.matching import ClusterMatch, discriminant_space, match
+from bearcat.methods.before_training import ClusterMatch, MatchClusters, Standardise, discriminant_space, match
 from bearcat.methods.recipe import RECIPES, Recipe, Schedule
 from bearcat.runs.grid import plan, read_grid
 from bearcat.runs.run import _curves, alarm_scores

@@ -439,7 +439,7 @@ def test_recipes_of_other_ingredients_or_data_of_other_shape_do_not_stack():
         assert stack_key(runs[0]) != stack_key(runs[1])
         with pytest.raises(InputError, match="windows of one shape"):
             train(runs, CPU)
-    with pytest.raises(InputError, match="10 training windows are fewer than a batch of 16"):
+    with pytest.raises(InputError, match="10 .* batch of 16"):
         train([Run(live(RECIPES["AT"]), toy(windows=10), 0)], CPU)
 
 

@@ -267,7 +267,7 @@ class Record:
     versions: Mapping[str, str]
     seconds: float  # of the whole stack
     stack: int = 1  # runs that shared these seconds
-    kernels: Mapping[str, Any] | str | None = None
+    kernels: Mapping[str, str] | None = None  # of each part
     precision: str | None = None
     chosen: tuple[Choice, ...] = ()  # settings that were chosen from the recordings, with reasons
     adaptation: Mapping[str, Any] | None = None  # what the recipe found in the recordings before training

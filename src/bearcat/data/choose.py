@@ -1,8 +1,7 @@
 """Settings for a user's own recordings: chosen from the recordings, with a reason for every choice.
 
-`choose` takes measurements of all recordings of a task and chooses channel, rate, window, stride, split, input and
-whether to balance classes. A setting that was requested is not chosen; what cannot work is refused in one sentence.
-Labels of the target are not used. docs/add-your-data.md has the rules in words.
+A setting that was requested is not chosen; what cannot work is refused in one sentence. Labels of the target are not
+used. docs/add-your-data.md has the rules in words.
 
 >>> folder, catalogue, settings = choose_settings(folder, folder.catalogue(), task, Requested(input="time"))
 >>> [f"{choice.setting}: {choice.value}, because {choice.reason}" for choice in settings.choices]
@@ -15,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 
@@ -111,10 +111,7 @@ def choose_settings(
     requested: Requested,
     progress: Callable[[Iterable[FolderEntry]], Iterable[FolderEntry]] = iter,
 ) -> tuple[Dataset, Catalogue, DataSettings]:
-    """The dataset and its catalogue, whose channel may be chosen here, and the settings of a task.
-
-    They are chosen for a user's folder, and for any dataset with a physical input; else they are the paper's.
-    """
+    """Dataset and catalogue of the chosen channel, and settings: the paper's for named datasets and its inputs."""
     if not isinstance(dataset, Folder) and not isinstance(find_input(requested.kind), PhysicalInput):
         return dataset, catalogue, paper_settings(requested)
     part = catalogue.only((*task.sources, task.target))
@@ -188,25 +185,22 @@ def choose(measurements: Sequence[Measurement], task: Task, requested: Requested
     classes = classes_of((recording.origin, recording.label) for recording in source)
     chooser = _Chooser(source, target, requested)
     channel, rate = chooser.channel(), chooser.rate()
-    measured = {
-        recording.origin: recording.channels.get(channel or "") or next(iter(recording.channels.values()))
-        for recording in chooser.all
-    }
-    chooser.warnings += odd_recordings([found.portrait for found in measured.values() if found.portrait is not None])
-    samples = {}
+    portraits = []
     for recording in chooser.all:
+        measured = recording.channels.get(channel or "") or next(iter(recording.channels.values()))
+        portraits += [measured.portrait] if measured.portrait is not None else []
         ratio = Fraction(rate / recording.rate).limit_denominator(1000) if rate and recording.rate else Fraction(1)
-        samples[recording.origin] = math.ceil(measured[recording.origin].samples * ratio)
-    preparation = chooser.window(samples, rate, chooser.input(rate))
-    counts = _counts(samples, preparation.length, preparation.step)
-    split, balance = chooser.split(counts, preparation), chooser.balance(counts)
-    counted, labels = chooser.per_class(), {recording.label for recording in target if recording.label}
-    if single := [name for name, count in counted.items() if count == 1]:
-        sentence = f"known from a single recording each: {', '.join(single)}"
-        chooser.warnings.append(f"{sentence}; other recordings of them may look different")
-    if alien := sorted(labels - set(classes)):
-        unscored = "their windows count in no score, and get the name of a class that the source has"
-        chooser.warnings.append(f"the source lacks classes of the target: {', '.join(alien)}; {unscored}")
+        chooser.samples[recording.origin] = math.ceil(measured.samples * ratio)
+    chooser.warnings += odd_recordings(portraits)
+    preparation = chooser.window(rate, chooser.input(rate))
+    split, balance = chooser.split(preparation), chooser.balance(preparation)
+    recordings = Counter(str(recording.label) for recording in source)
+    if single := [name for name, count in recordings.items() if count == 1]:
+        names = ", ".join(single)
+        chooser.warnings.append(f"known from a single recording each: {names}; others of them may look different")
+    if alien := sorted({recording.label for recording in target if recording.label} - set(classes)):
+        lacks = f"the source lacks classes of the target: {', '.join(alien)}"
+        chooser.warnings.append(f"{lacks}; their windows count in no score, and get the name of another class")
     return DataSettings(preparation, split, channel, balance, tuple(chooser.choices), tuple(chooser.warnings))
 
 
@@ -215,11 +209,6 @@ def suited_input(text: str, recordings: Sequence[RecordingInfo]) -> tuple[str, C
     chosen, reason = find_input(text).suited(recordings)
     text = to_text(chosen, INPUTS) if reason else text
     return text, Choice("input", text, reason)
-
-
-def _counts(samples: Mapping[str, int], length: int, stride: int) -> dict[str, int]:
-    """How many windows each recording gives."""
-    return {origin: count_windows(size, length, stride) for origin, size in samples.items()}
 
 
 @dataclass
@@ -231,12 +220,21 @@ class _Chooser:
     requested: Requested
     choices: list[Choice] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    samples: dict[str, int] = field(default_factory=dict)  # of each recording at the rate of the windows
 
     def __post_init__(self) -> None:
         self.all = [*self.source, *self.target]
 
     def choose(self, setting: str, value: str, reason: str) -> None:
         self.choices.append(Choice(setting, value, reason))
+
+    def counts(self, length: int, stride: int) -> tuple[list[int], Counter[str], int]:
+        """How many windows each recording, each class of the source, and the target give."""
+        of = {origin: count_windows(samples, length, stride) for origin, samples in self.samples.items()}
+        classes: Counter[str] = Counter()
+        for recording in self.source:
+            classes[str(recording.label)] += of[recording.origin]
+        return list(of.values()), classes, sum(of[recording.origin] for recording in self.target)
 
     def channel(self) -> str | None:
         """The channel to read of all files; None where each has but one (or the manifest says which)."""
@@ -267,12 +265,12 @@ class _Chooser:
             else:  # many recordings may be of healthy bearings, so the upper quartile is taken and not the median
                 impulsive[name] = float(np.quantile([channel.impulsiveness for channel in measured], 0.75))
         ranked = sorted(impulsive, key=impulsive.__getitem__, reverse=True)
-        values = ", ".join(f"{name} {impulsive[name]:.1f}" for name in ranked)
+        values = ", ".join(f"{name} {impulsive[name]:.1f}" for name in ranked) or "none is a vibration"
         if len(ranked) == 1:
             return ranked[0], f"it is the only one that looks like a vibration{left_out}"
         if not ranked or impulsive[ranked[0]] < STANDS_OUT * impulsive[ranked[1]]:
-            kurtosis = f"kurtosis: {values or 'none is a vibration'}{left_out}"
-            raise InputError(f"no channel of ({', '.join(common)}) stands out ({kurtosis}); say which with --channel")
+            listed = f"no channel of ({', '.join(common)}) stands out (kurtosis: {values}{left_out})"
+            raise InputError(f"{listed}; say which with --channel")
         faults = "bearing faults are trains of impacts (kurtosis above an eighth of the rate"
         return ranked[0], f"it is the most impulsive, and {faults}: {values}){left_out}"
 
@@ -296,104 +294,92 @@ class _Chooser:
         elif len(rates) == 1:
             self.choose("rate", f"as recorded, {rate:g} Hz", "all recordings have it")
         elif odd:
-            reason = f"all but {len(odd)} of {len(self.all)} recordings have it"
-            self.choose("rate", f"{rate:g} Hz", f"{reason}, and the others are brought to it")
+            self.choose("rate", f"{rate:g} Hz", f"all but {len(odd)} of {len(self.all)} recordings have it")
         else:
             lowest = " and ".join(sorted({recording.domain for recording in self.all if recording.rate == rate}))
-            lost = f"content above {rate / 2:g} Hz of the faster recordings is lost"
-            reason = f"it is the lowest of {listed} (in {lowest}), and resampling up adds no content; {lost}"
-            self.choose("rate", f"{rate:g} Hz", reason)
+            lost = f"resampling up adds no content; content above {rate / 2:g} Hz of the faster recordings is lost"
+            self.choose("rate", f"{rate:g} Hz", f"it is the lowest of {listed} (in {lowest}), and {lost}")
         if rate < LOW_RATE:
-            resonances = "resonances that bearing faults excite lie mostly above 2 kHz; early faults may be missed"
-            self.warnings.append(f"at {rate:g} Hz nothing above {rate / 2:g} Hz is recorded, and {resonances}")
+            missed = "most resonances of bearing faults lie above 2 kHz; early faults may be missed"
+            self.warnings.append(f"at {rate:g} Hz nothing above {rate / 2:g} Hz is recorded, and {missed}")
         return rate
+
+    def input(self, rate: float | None) -> str:
+        """The input for recordings at this rate, to which they are brought."""
+        recordings = [replace(recording, rate=rate or recording.rate) for recording in self.all]
+        chosen, choice = suited_input(self.requested.kind, recordings)
+        if self.requested.input is None or choice.reason:
+            self.choose("input", chosen, choice.reason or "the recipe is made for it")
+        return chosen
 
     def _wanted(self, rate: float | None, physical: PhysicalInput | None) -> tuple[int, str]:
         """The length of a window that suits rate and speeds: of a turn, or, for physical inputs, of some; and why."""
         slowest = min((recording.rpm for recording in self.all if recording.rpm), default=None)
         turn = None if slowest is None or rate is None else rate * 60 / slowest
         if physical is None:
-            if turn is None:
-                return USUAL, "the paper's; shaft speeds, which might ask for more, are not known"
-            length = min(LONGEST, max(USUAL, 1 << round(math.log2(turn))))
-            share = f"this is {length / turn:.1f} of one"
-            return length, f"at {slowest:g} rpm a turn of the shaft takes {turn:.0f} samples, and {share}"
-        if rate is None:
+            length = USUAL if turn is None else min(LONGEST, max(USUAL, 1 << round(math.log2(turn))))
+            reason = "the paper's; shaft speeds, which might ask for more, are not known"
+        elif rate is None:
             length, reason = LONGEST, "the rate is not known; longer windows show lower frequencies"
         else:
             wanted = rate * ENOUGH_SECONDS if turn is None else ENOUGH_TURNS * turn
             length = min(1 << math.ceil(math.log2(wanted)), LONGEST_PHYSICAL)
-            seconds = f"{ENOUGH_SECONDS:g} s hold two turns from {120 / ENOUGH_SECONDS:g} rpm up"
-            reason = f"shaft speeds are not known, and {seconds}"
-            if turn is not None:
-                share = f"this is {length / turn:.1f} of them"
-                reason = f"at {slowest:g} rpm a turn of the shaft takes {turn:.0f} samples, and {share}"
-        if length < physical.shortest:
+            turns = f"{ENOUGH_SECONDS:g} s hold two turns from {120 / ENOUGH_SECONDS:g} rpm up"
+            reason = f"shaft speeds are not known, and {turns}"
+        if turn is not None:
+            share = f"this is {length / turn:.1f} turns"
+            reason = f"at {slowest:g} rpm a turn of the shaft takes {turn:.0f} samples, and {share}"
+        if physical is not None and length < physical.shortest:
             length = 1 << math.ceil(math.log2(physical.shortest))
             reason += f"; {physical.shortest} samples are the least for this input"
         return length, reason
 
-    def window(self, samples: Mapping[str, int], rate: float | None, kind: str) -> Preparation:
+    def window(self, rate: float | None, kind: str) -> Preparation:
         """The longest sensible window, and as little overlap as gives enough windows."""
         chosen = find_input(kind)
         physical = chosen if isinstance(chosen, PhysicalInput) else None
         wanted, reason = self._wanted(rate, physical)
-        least = SHORTEST if physical is None else max(SHORTEST, physical.shortest)
         lengths = [self.requested.window or wanted]
-        while not self.requested.window and lengths[-1] // 2 >= least:
+        while not self.requested.window and lengths[-1] // 2 >= max(SHORTEST, physical.shortest if physical else 0):
             lengths.append(lengths[-1] // 2)
-        shortest = min(samples, key=samples.__getitem__)
-        if samples[shortest] < lengths[-1]:
-            sizes = f"{samples[shortest]} samples are fewer than one window of {lengths[-1]}"
-            raise InputError(f"{shortest}: {sizes}; use a shorter window or leave the recording out")
-        fitting = [length for length in lengths if length <= samples[shortest]]
+        shortest = min(self.samples, key=self.samples.__getitem__)
+        least = self.samples[shortest]
+        if least < lengths[-1]:
+            short = f"{least} samples are fewer than one window of {lengths[-1]}"
+            raise InputError(f"{shortest}: {short}; use a shorter window or leave the recording out")
         enough = ENOUGH_TARGET if physical is None else ENOUGH_TARGET_PHYSICAL
-        length, stride = self._with_enough(fitting, samples, enough)
-        counts = _counts(samples, length, stride)
-        rare, few = self.per_class(counts).most_common()[-1]
+        for length, part in product([length for length in lengths if length <= least], (1, 2, 4)):
+            stride = self.requested.stride or length // part
+            _, classes, of_target = self.counts(length, stride)
+            if min(classes.values()) >= ENOUGH and of_target >= enough:
+                break  # the first length and stride that give enough windows, or else the last
+        rare, few = classes.most_common()[-1]
         if few < FEWEST:
             more = f"record at least {(FEWEST - 1) * stride + length} samples of it, or leave the class out"
             windows = f"{few} windows ({length} samples every {stride})"
             raise InputError(f"class '{rare}' of the source has {windows}, too few to learn and to test; {more}")
         if not self.requested.window:
-            short = f"recordings are short (the shortest, {shortest}, has {samples[shortest]} samples)"
+            short = f"recordings are short (the shortest, {shortest}, has {least} samples)"
             reason = reason if length == wanted else f"{short} and longer windows would be too few"
             self.choose("window", f"{length} samples", reason)
         if not self.requested.stride:
             overlap = f"{stride} samples, {100 * (length - stride) // length} % overlap"
-            windows = f"{few} windows of the rarest class '{rare}' and {self._of_target(counts)} of the target"
+            windows = f"{few} windows of the rarest class '{rare}' and {of_target} of the target"
             self.choose("stride", "no overlap" if stride == length else overlap, f"it gives {windows}")
         one_rate = self.requested.rate is None and len({recording.rate for recording in self.all}) == 1
         return Preparation(kind, length, None if stride == length else stride, None if one_rate else rate)
 
-    def _with_enough(self, lengths: Sequence[int], samples: Mapping[str, int], target: int) -> tuple[int, int]:
-        """The first length and stride that give enough windows, or else the last."""
-        for length in lengths:
-            for stride in [self.requested.stride] if self.requested.stride else [length, length // 2, length // 4]:
-                counts = _counts(samples, length, stride)
-                if min(self.per_class(counts).values()) >= ENOUGH and self._of_target(counts) >= target:
-                    return length, stride
-        return length, stride
-
-    def _of_target(self, counts: Mapping[str, int]) -> int:
-        return sum(counts[recording.origin] for recording in self.target)
-
-    def per_class(self, counts: Mapping[str, int] | None = None) -> Counter[str]:
-        """Windows of each class of the source; its recordings, where windows are not counted."""
-        found: Counter[str] = Counter()
-        for recording in self.source:
-            found[str(recording.label)] += 1 if counts is None else counts[recording.origin]
-        return found
-
-    def split(self, counts: Mapping[str, int], preparation: Preparation) -> Split:
+    def split(self, preparation: Preparation) -> Split:
         """Stretches of time where recordings are long enough, whole recordings where there are many short ones."""
         split = Split(self.requested.split or "block")
         if self.requested.split is None:
+            counts, *_ = self.counts(preparation.length, preparation.step)
             gap = split.gap + math.ceil(preparation.length / preparation.step) - 1
-            blocks = all(count >= max(1, round(split.test * count)) + 2 * gap + 1 for count in counts.values())
-            if blocks and np.median(list(counts.values())) >= 10 * gap:
+            blocks = all(count >= max(1, round(split.test * count)) + 2 * gap + 1 for count in counts)
+            fewest = min(Counter(recording.label for recording in self.source).values())
+            if blocks and np.median(counts) >= 10 * gap:
                 reason = "a stretch of every recording is kept for testing, away from the windows trained on"
-            elif min(self.per_class().values()) >= 5 and len(self.target) >= 10:
+            elif fewest >= 5 and len(self.target) >= 10:
                 split, reason = Split("recording"), "recordings are short and many, so some are kept whole for testing"
             elif blocks:
                 reason = "a stretch of every recording is kept for testing; they are short, so gaps cost many windows"
@@ -405,19 +391,12 @@ class _Chooser:
             self.warnings.append(f"windows overlap and are split at random, so {shared}: source scores are too high")
         return split
 
-    def input(self, rate: float | None) -> str:
-        """The input for recordings at this rate, to which they are brought."""
-        recordings = [replace(recording, rate=rate or recording.rate) for recording in self.all]
-        chosen, choice = suited_input(self.requested.kind, recordings)
-        if self.requested.input is None or choice.reason:
-            self.choices.append(replace(choice, reason=choice.reason or "the recipe is made for it"))
-        return chosen
-
-    def balance(self, counts: Mapping[str, int]) -> bool:
+    def balance(self, preparation: Preparation) -> bool:
         """Whether to balance classes: where they are very uneven."""
         if self.requested.balance is not None:
             return self.requested.balance
-        (largest, most), *_, (smallest, least) = self.per_class(counts).most_common()
+        _, classes, _ = self.counts(preparation.length, preparation.step)
+        (largest, most), *_, (smallest, least) = classes.most_common()
         uneven = most / least > UNEVEN
         reason = f"class '{largest}' has {most / least:.1f} times the windows of '{smallest}'"
         drawn = "; each class is drawn equally often, and counts equally in calibration" if uneven else ""

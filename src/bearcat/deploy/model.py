@@ -198,10 +198,8 @@ def load_model(folder: Path) -> Model:
 
 def model_card(metadata: Mapping[str, Any]) -> str:
     """The card as Markdown, of what model.json holds; what is missing there is called unknown."""
-    preparation, recipe = (
-        metadata["preparation"],
-        {name: metadata[name] for name in ("recipe", "task", "seed") if name in metadata},
-    )
+    preparation = metadata["preparation"]
+    recipe = {name: metadata[name] for name in ("recipe", "task", "seed") if name in metadata}
     rate = "unknown rate" if metadata["rate"] is None else f"{metadata['rate']:g} Hz"
     needs = find_input(preparation["input"]).needs
     fitted = f", fitted on {metadata['pooled_recordings']} recordings" if metadata.get("pooled_recordings") else ""

@@ -185,7 +185,7 @@ class DenseEncoder(Accelerated):
 
 
 class InputScaling(nn.Module):
-    """(window − mean) · factor, point by point: what methods.standardise found, (run, channel, point) each."""
+    """(window − mean) · factor, point by point: what methods.before_training found, (run, channel, point) each."""
 
     def __init__(self, mean: Tensor, factor: Tensor) -> None:
         super().__init__()
@@ -198,20 +198,6 @@ class InputScaling(nn.Module):
         return (windows - self.mean[:, None]) * self.factor[:, None]
 
 
-class WindowScaling(nn.Module):
-    """Each window by its own mean and deviation; a deviation below `least` (run, 1) counts as 1."""
-
-    def __init__(self, least: Tensor) -> None:
-        super().__init__()
-        self.least: Tensor
-        self.register_buffer("least", least)
-
-    def forward(self, windows: Tensor) -> Tensor:
-        centred = windows - windows.mean(dim=-1, keepdim=True)
-        deviation = centred.square().mean(dim=-1, keepdim=True).sqrt()
-        return centred / torch.where(deviation < self.least[:, :, None, None], 1.0, deviation)
-
-
 class Network(nn.Module):
     """An encoder and a head: windows (run, batch, channel, point) → logits (run, batch, class) and features.
 
@@ -220,7 +206,7 @@ class Network(nn.Module):
 
     def __init__(self, encoder: nn.Module, runs: int, classes: int) -> None:
         super().__init__()
-        self.scaling: InputScaling | WindowScaling | None = None
+        self.scaling: InputScaling | None = None
         self.encoder = encoder
         self.head = StackedDense(runs, cast("int", encoder.features), classes)
 
@@ -267,8 +253,6 @@ def restore(encoder: str, state: Mapping[str, Tensor], channels: int, points: in
     if "scaling.mean" in state:
         empty = torch.zeros(1, channels, points)
         network.scaling = InputScaling(empty, empty.clone())
-    elif "scaling.least" in state:
-        network.scaling = WindowScaling(torch.zeros(1, 1))
     network.load_state_dict(state)
     return network.requires_grad_(False)
 

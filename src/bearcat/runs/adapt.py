@@ -150,21 +150,15 @@ def _train(
     unadapted = None if choice.adapted else unadapted
     chosen, place = (own.record, ".") if unadapted is None else (unadapted, f"{BESIDE}{name}")
     diagnoses = _with_physics(spec, Diagnoses(chosen.recordings), physics, library)
-    evidence = _with_diagnoses(chosen.evidence, diagnoses, own.record.data.classes)
-    decision = decide(evidence)
     saved = SavedModel(chosen.settings.recipe_name, chosen.settings.adapts and choice.adapted, place, choice.reason)
-    record = replace(
-        own.record,
-        decision=decision,
-        evidence=evidence,
-        saved=saved,
-        recordings=tuple(each.decided(decision.action) for each in diagnoses),
-    )
+    record = decided_record(replace(own.record, saved=saved), chosen.evidence, diagnoses)
     model = own.model
     if unadapted is not None and model is not None:
         save_model(out / "model-adapted", model)
         model = load_model(out / place / "model")
-    write_run(out, FinishedRun(record, model and decided_model(model, decision), own.predictions, own.curves), keep)
+    write_run(
+        out, FinishedRun(record, model and decided_model(model, record.decision), own.predictions, own.curves), keep
+    )
     return record, beside
 
 
@@ -173,11 +167,17 @@ def decided_model(model: Model, decision: Decision) -> Model:
     return replace(model, metadata={**model.metadata, "decision": asdict(decision)})
 
 
-def _with_diagnoses(evidence: ModelEvidence, diagnoses: Diagnoses, classes: tuple[str, ...]) -> ModelEvidence:
-    """The evidence with what the target's recordings add to it."""
-    healthy = healthy_class(classes)
+def decided_record(record: Record, evidence: ModelEvidence, diagnoses: Diagnoses) -> Record:
+    """The record with the decision on the model, by this evidence and by its diagnoses, and on each recording."""
+    healthy = healthy_class(record.data.classes)
     faulty = None if healthy is None else sum(each.label != healthy for each in diagnoses)
-    return replace(evidence, physics=diagnoses.physics_check, recordings=len(diagnoses), faulty=faulty)
+    one_class = evidence.one_class if all(each.nearest == evidence.one_class for each in diagnoses) else None
+    evidence = replace(
+        evidence, physics=diagnoses.physics_check, recordings=len(diagnoses), faulty=faulty, one_class=one_class
+    )
+    decision = decide(evidence)
+    recordings = tuple(each.decided(decision.action) for each in diagnoses)
+    return replace(record, decision=decision, evidence=evidence, recordings=recordings)
 
 
 def _with_physics(

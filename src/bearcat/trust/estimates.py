@@ -92,7 +92,7 @@ def expected_range(accuracy: Mapping[str, Estimate], united: float = 1.0) -> Est
     """The accuracy to expect: what past runs had with such check models and such agreement of windows.
 
     Without check models: the lower of confidence and ATC, with an interval that covers both intervals. On labelled
-    public recordings (docs/results.md) both were far more often too high than too low, and the lower one was nearer.
+    public recordings (docs/LOG.md) both were far more often too high than too low, and the lower one was nearer.
     """
     if not math.isfinite(accuracy["confidence"].value):
         return Estimate(math.nan, math.nan, math.nan)
