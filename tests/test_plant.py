@@ -21,7 +21,7 @@ from bearcat.runs.run import _curves, alarm_scores
 from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, train
 from bearcat.trust.accuracy import binomial_interval
-from bearcat.trust.discriminants import principal
+from bearcat.trust.checks import principal
 from tests.conftest import make_recording
 from tests.reference import plant as twin
 

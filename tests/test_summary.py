@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from bearcat.cli.train import _print_adaptation
 from bearcat.data.recording import healthy_class
-from bearcat.diagnosis.evidence import FAULTS
-from bearcat.diagnosis.physics import STATES, FaultLines, PhysicsEvidence
+from bearcat.diagnosis.physics import FAULTS, STATES, FaultLines, PhysicsEvidence
 from bearcat.diagnosis.recording import STATUS, Diagnoses, Diagnosis
 from bearcat.record import Record
 from bearcat.report.pages import _first_sections, _headline

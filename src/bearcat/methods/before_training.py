@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from bearcat.data import tasks
     from bearcat.models import networks
-    from bearcat.trust import discriminants
+    from bearcat.trust import checks
 else:
     torch, networks = Deferred("torch"), Deferred("bearcat.models.networks")
-    tasks, discriminants = Deferred("bearcat.data.tasks"), Deferred("bearcat.trust.discriminants")
+    tasks, checks = Deferred("bearcat.data.tasks"), Deferred("bearcat.trust.checks")
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -255,7 +255,7 @@ def discriminant_space(values: NDArray[Any], labels: Integers, classes: int) -> 
     scaled = (values - mean) / deviation
     centres = np.array([scaled[labels == code].mean(axis=0) for code in range(classes)])
     within = (scaled - centres[labels]) / np.sqrt(max(1, len(scaled) - classes))
-    variances, axes = discriminants.principal(within)
+    variances, axes = checks.principal(within)
     floor = SHRINKAGE * variances.sum() / scaled.shape[1]
     along = 1 / np.sqrt((1 - SHRINKAGE) * variances + floor) if floor > 0 else np.ones_like(variances)
     across = 1 / np.sqrt(floor) if floor > 0 else 1.0
@@ -265,7 +265,7 @@ def discriminant_space(values: NDArray[Any], labels: Integers, classes: int) -> 
 
     whitened = whiten(centres)
     middle = whitened.mean(axis=0)
-    directions = discriminants.principal(whitened - middle)[1][: classes - 1]
+    directions = checks.principal(whitened - middle)[1][: classes - 1]
 
     def project(points: NDArray[Any]) -> Floats:
         return np.asarray((whiten((points - mean) / deviation) - middle) @ directions.T)

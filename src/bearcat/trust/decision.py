@@ -1,7 +1,7 @@
 """The one decision: what to do with a model, and with a recording. No other module knows these thresholds.
 
-`decide` turns evidence into an action, the accuracy or confidence behind it, its interval and the reasons, most
-important first. Terminal, page, model card, server and Python print that and nothing else.
+`decide` gives an action, the accuracy or confidence behind it, its interval and the reasons, most important first.
+Terminal, page, model card, server and Python print that and nothing else.
 
 >>> decide(ModelEvidence(expected=Estimate(0.97, 0.91, 1.0))).action
 'use'
@@ -12,7 +12,6 @@ important first. Terminal, page, model card, server and Python print that and no
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bearcat.trust.accuracy import Estimate, binomial_interval
@@ -62,9 +61,8 @@ class Decision:
 
 @dataclass(frozen=True)
 class PhysicsCheck:
-    """How many recordings both physics and the model can diagnose, and where they differ.
-
-    That physics shows no fault is less than a proof of health, so only a fault it names counts against the model.
+    """How many recordings both physics and the model can diagnose, and where they differ; only a fault that physics
+    names counts against the model, as finding none is no proof of health.
     """
 
     compared: int
@@ -106,6 +104,7 @@ class ModelEvidence:
     faulty: int | None = None  # how many of them show a fault; None: no class is called healthy
     physics: PhysicsCheck | None = None
     labels: LabelCheck | None = None
+    estimated: bool = True  # False: nobody has tried to estimate the accuracy on the target
 
 
 @dataclass(frozen=True)
@@ -134,28 +133,27 @@ def _decide_model(evidence: ModelEvidence) -> Decision:
     expected, labels, physics = evidence.expected, evidence.labels, evidence.physics
     if expected is not None and not math.isfinite(expected.value):
         expected = None
-    refused = list(_refusals(evidence, expected))
-    if labels is not None:
+    refusals = _refusals(evidence, expected)
+    good, safe = expected is not None and expected.value >= GOOD, expected is not None and expected.low >= SAFE
+    if labels is None:
+        action, reasons = REFUSE if refusals else USE if good and safe else CHECK, refusals
+    else:
         rate = labels.rate
-        found = f"{labels.right} of {labels.recordings} labelled recordings are diagnosed correctly"
         cleared = rate.low >= SAFE and labels.classes > 1
-        several = labels.recordings >= ENOUGH or (expected is not None and expected.low >= SAFE)
-        confirmed = rate.value == 1 and several and expected is not None and expected.value >= GOOD
-        if rate.high < SAFE or (refused and not cleared):
+        confirmed = rate.value == 1 and good and (labels.recordings >= ENOUGH or safe)
+        if rate.high < SAFE or (refusals and not cleared):
             action = REFUSE
         else:
             action = USE if rate.low >= SAFE or confirmed else CHECK
-        refused = [] if action != REFUSE else refused
-        few = confirmed and labels.recordings < ENOUGH  # too few, all of them right, to say more than was known before
-        expected, reasons = expected if few else rate, [found, *refused]
-    elif refused or expected is None:
-        action, reasons = REFUSE, refused
-    else:
-        good = expected.value >= GOOD and expected.low >= SAFE
-        action, reasons = USE if good else CHECK, []
-    if action == CHECK:
+        reasons = [f"{labels.right} of {labels.recordings} labelled recordings are diagnosed correctly"]
+        reasons += refusals if action == REFUSE else []
+        if not confirmed or labels.recordings >= ENOUGH:  # fewer, all right, say no more than was known before
+            expected = rate
+    if action == CHECK and (evidence.estimated or labels):
         names = ", ".join(evidence.uncertain)
         reasons.append(f"label {'more' if labels else 'some'} recordings{f', such as {names}' * bool(names)}")
+    elif action == CHECK:
+        reasons.append("the accuracy to expect on the target is not known here; bearcat adapt estimates it")
     if action != REFUSE:
         if physics is not None and physics.contradicted:
             reasons.append(f"physics differs on {physics.contradicted} of {physics.compared} recordings")
@@ -175,12 +173,12 @@ def _decide_model(evidence: ModelEvidence) -> Decision:
     return Decision(action, None if expected is None else expected.value, interval, tuple(reasons))
 
 
-def _refusals(evidence: ModelEvidence, expected: Estimate | None) -> Sequence[str]:
+def _refusals(evidence: ModelEvidence, expected: Estimate | None) -> list[str]:
     """Why a model is not to be used; empty where nothing speaks against it."""
     if not evidence.finite:
         return ["training broke down: the loss became NaN or infinite"]
+    source, physics, chance = evidence.source, evidence.physics, 1 / max(evidence.classes, 1)
     found = []
-    source, chance = evidence.source, 1 / max(evidence.classes, 1)
     if source is not None and evidence.classes > 1:
         beyond = source.low > chance or evidence.source_windows < FEWEST_WINDOWS
         if not (source.value >= chance + LEARNT * (1 - chance) and beyond):
@@ -190,15 +188,12 @@ def _refusals(evidence: ModelEvidence, expected: Estimate | None) -> Sequence[st
             )
     if evidence.one_class is not None:
         found.append(f"every target window is called '{evidence.one_class}'")
-    if evidence.physics is not None and evidence.physics.outvotes:
-        missed = len(evidence.physics.missed)
-        found.append(
-            f"physics names another fault on {missed} of {evidence.physics.compared} recordings; diagnose these with"
-            " bearcat diagnose"
-        )
-    if expected is None:
+    if physics is not None and physics.outvotes:
+        share = f"{len(physics.missed)} of {physics.compared} recordings"
+        found.append(f"physics names another fault on {share}; diagnose these with bearcat diagnose")
+    if expected is None and evidence.estimated:
         found.append("its confidences are not numbers")
-    elif not expected.value >= POOR:
+    elif expected is not None and not expected.value >= POOR:
         found.append("the expected accuracy is too low")
     return found
 

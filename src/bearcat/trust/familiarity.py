@@ -31,10 +31,9 @@ KEPT_WINDOWS = 1024  # windows that stand for the target in a Familiarity
 class Familiarity:
     """What the adapted target looks like to the network and in its spectra, and the limits of windows of its kind.
 
-    Two scores, higher is stranger. Distance: to the NEIGHBOURS-th nearest feature vector of the target's training
-    windows, all of length 1. Shape: the same distance between spectra, in bands, each in units of its spread within
-    recordings, divided by the distance those neighbours have to their own neighbours. Each score gets half of the
-    false-alarm rate.
+    Two scores, higher is stranger, each with half of the false-alarm rate. Distance: to the NEIGHBOURS-th nearest
+    feature vector of the target's training windows, all of length 1. Shape: the same between spectra, in bands, each in
+    units of its spread within recordings, divided by the distance those neighbours have to their own neighbours.
     """
 
     features: NDArray[Any]  # (kept window, feature) of length 1; float32, rounded to float16 so that files stay small
@@ -65,19 +64,16 @@ class Familiarity:
         return np.asarray(np.any(scores > limits[:, None], axis=0))
 
     def recording_is_unfamiliar(self, unfamiliar: int, windows: int) -> bool:
-        """Whether a recording of so many windows, so many of them unfamiliar, is not of the target's kind.
-
-        Its share of unfamiliar windows must exceed what recordings of the target have shown, and their number must be
-        improbable at the false-alarm rate: one strange window of two is not enough.
+        """Whether more windows of a recording are unfamiliar than recordings of the target have shown, and so many that
+        it is improbable at the false-alarm rate: one strange window of two is not enough.
         """
         if unfamiliar == 0 or unfamiliar / windows <= self.recording_limit:
             return False
         return bool(bdtrc(unfamiliar - 1, windows, self.rate) <= self.rate)
 
     def covering(self, shares: Sequence[float]) -> Familiarity:
-        """The same with a limit that the recordings it was made of stay within: `shares` of their unfamiliar windows.
-
-        Held-out windows are few of each recording and may not show how much the rest of it varies.
+        """The same with a limit that the recordings it was made of stay within, with `shares` of unfamiliar windows:
+        held-out windows are few of each recording and may not show how much the rest of it varies.
         """
         found = np.asarray(shares, dtype=np.float64)
         limit = min(conformal_limit(found, self.rate), float(found.max(initial=0.0)))
@@ -128,9 +124,8 @@ def fit_familiarity(
 
 
 def band_spread(shapes: NDArray[Any], recording: Integers) -> NDArray[np.float32]:
-    """The root mean square distance of each band (channel · band,) from its mean over the recording.
-
-    At least a tenth of the median over bands, so that a band without noise does not decide; 1 where no band has any.
+    """The root mean square distance of each band (channel · band,) from its mean over the recording; at least a tenth
+    of the median over bands, so that a band without noise does not decide; 1 where no band has any.
     """
     number = np.unique(recording, return_inverse=True)[1]
     means = np.array([shapes[number == each].mean(axis=0) for each in range(number.max() + 1)])
@@ -140,10 +135,8 @@ def band_spread(shapes: NDArray[Any], recording: Integers) -> NDArray[np.float32
 
 
 def familiarity_record(fitted: Familiarity, scores: Floats, recording: Integers, source: Booleans) -> dict[str, Any]:
-    """The entry of a record about a familiarity: limits, measured false alarms, and how strange the source looks.
-
-    scores (score, window) are of the held-out target windows: every second window sets limits for the others.
-    source (window,): which source windows look unfamiliar; would a change as large as that of domains be noticed?
+    """A record's entry: limits, false alarms among held-out target windows with these scores (score, window), every
+    second of which sets limits for the others, and the share of source windows (window,) that look unfamiliar.
     """
     order = np.argsort(recording, kind="stable")  # every recording on both sides
     wrong, windows = 0, 0
@@ -151,11 +144,10 @@ def familiarity_record(fitted: Familiarity, scores: Floats, recording: Integers,
         if len(setting) and len(judged):
             half = _with_limits(fitted, scores[:, setting], recording[setting])
             wrong, windows = wrong + int(half.beyond_limits(scores[:, judged]).sum()), windows + len(judged)
-    return {
+    limits = {name: getattr(fitted, name) for name in ("distance_limit", "shape_limit", "recording_limit")}
+    return limits | {
         "rate": fitted.rate, "false_alarms": wrong / windows if windows else None,
-        "source_unfamiliar": float(source.mean()) if len(source) else None, "distance_limit": fitted.distance_limit,
-        "shape_limit": fitted.shape_limit, "recording_limit": fitted.recording_limit,
-        "recordings": len(np.unique(recording)),
+        "source_unfamiliar": float(source.mean()) if len(source) else None, "recordings": len(np.unique(recording)),
     }  # fmt: skip
 
 

@@ -1,15 +1,12 @@
-"""From the windows of a recording to one diagnosis of it; numpy only.
+"""From the windows of a recording to one diagnosis of it; numpy only (docs/trust.md, "Confidence of recordings").
 
 Windows of one recording come from one bearing in one state, so their calibrated log-probabilities are averaged, and the
-softmax of the average is the recording's. The product of the windows' probabilities (the sum instead of the mean)
-would be right if windows were independent. They are not: what misleads one window misleads the next, and a hundred
-windows at 60 % would become certainty. `pooled_temperature` finds the place between the two from how far windows of a
-recording contradict each other (temperature 1 is the mean, 1/n the product of n windows).
+softmax of the average is the recording's. Their sum would be right if windows were independent; but what misleads one
+window misleads the next, and a hundred windows at 60 % would become certainty. `pooled_temperature` finds a place
+between the two from how far windows contradict each other.
 
 >>> pooled = pool(tally(log_probabilities), temperature=1.0)      # (window, class)
 >>> pooled.index, pooled.confidence, pooled.agreement, pooled.windows
-
-Where the model has a Familiarity, unfamiliar windows are counted too, and too many make the recording unfamiliar.
 """
 
 from __future__ import annotations
@@ -99,9 +96,8 @@ def pool(counted: Tally, temperature: float = 1.0, familiarity: Familiarity | No
     agreement = float(counted.votes[probabilities.argmax()] / counted.windows)
     if familiarity is None or counted.unfamiliar is None:
         return Pooled(probabilities, agreement, counted.windows)
-    share = counted.unfamiliar / counted.windows
     familiar = not familiarity.recording_is_unfamiliar(counted.unfamiliar, counted.windows)
-    return Pooled(probabilities, agreement, counted.windows, share, familiar)
+    return Pooled(probabilities, agreement, counted.windows, counted.unfamiliar / counted.windows, familiar)
 
 
 def pooled_temperature(log_probabilities: NDArray[Any], recording: Integers, accuracy: float) -> float:
@@ -109,9 +105,7 @@ def pooled_temperature(log_probabilities: NDArray[Any], recording: Integers, acc
 
     All windows of a recording have its class. So if q are its pooled probabilities and v the shares of windows that
     were given each class, Σ q·v of its windows should be right; over all recordings that should be `accuracy`, the
-    share of right windows (window, class), which is known or estimated. Recordings whose windows all agree are then as
-    sure as windows are right, and where windows contradict each other the majority is the surer for it, up to what the
-    mean says. No labels are needed. 1 where there is nothing to go by.
+    share of right windows, which is known or estimated. 1 where there is nothing to go by.
     """
     numbers, place = np.unique(recording, return_inverse=True)
     if not len(numbers) or not np.isfinite(accuracy) or not np.isfinite(log_probabilities.max(axis=1)).all():
