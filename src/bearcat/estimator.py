@@ -345,9 +345,10 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"{name} {what}; give a list of signals, each with one axis")
         about, recordings = {kind: self._about(kind) for kind in (False, True)}, []
         for number, (signal, kind) in enumerate(zip(X, np.broadcast_to(target, len(X)).tolist(), strict=True)):
-            known = dict(zip(("rpm", "bearing"), about[kind], strict=True))
-            origin = f"recording {number} of {name}"
-            recordings.append(Recording(signal=signal, domain="", channel="", rate=self.rate, origin=origin, **known))
+            (rpm, bearing), origin = about[kind], f"recording {number} of {name}"
+            recordings.append(
+                Recording(signal, domain="", channel="", rate=self.rate, origin=origin, rpm=rpm, bearing=bearing)
+            )
         windows = prepare(recordings, Preparation(input=self.input_, length=window, stride=self.stride))
         return _Prepared(windows.values, windows.recording)
 
@@ -395,8 +396,8 @@ def _on_cpu(trained: Trained, data: TrainingData, encoder: str) -> tuple[Network
     calibration = trained.calibration
     if calibration is None:
         logits, _ = predict(trained.network, trained.batches.source_test)
-        evidence = Evidence(source_logits=logits, source_labels=trained.batches.source_test_labels)
-        calibration = Temperature().fit(evidence)
+        labels = trained.batches.source_test_labels
+        calibration = Temperature().fit(Evidence(source_logits=logits, source_labels=labels))
     network = select_run(trained.network, 0, encoder, *data.source_train.values.shape[1:])
     return network, Calibration.from_state({name: value.cpu() for name, value in calibration.state().items()})
 
@@ -412,10 +413,8 @@ def flattened(X: Any) -> tuple[Any, tuple[int, int] | None]:  # noqa: N803
     values = np.asarray(X)
     rows, channels, samples = values.shape
     if channels > samples:
-        raise InputError(
-            f"X has the shape {values.shape}, which is {channels} channels of {samples} samples; the axes are (window,"
-            " channel, sample), so give X.transpose(0, 2, 1)"
-        )
+        given = f"X has the shape {values.shape}, which is {channels} channels of {samples} samples"
+        raise InputError(f"{given}; the axes are (window, channel, sample), so give X.transpose(0, 2, 1)")
     return values.reshape(rows, channels * samples), (channels, samples)
 
 
@@ -423,10 +422,8 @@ def source_rows(sample_domain: Any, rows: int) -> np.ndarray:
     """(row,) bool: source where the domain's number is not negative, as skada has it."""
     domain = np.asarray(sample_domain)
     if domain.ndim > 1:
-        raise InputError(
-            f"the third argument is sample_domain, a number for each row, and not windows of shape {domain.shape};"
-            " give the target's windows by name: fit(Xs, ys, X_target=Xt)"
-        )
+        given = f"the third argument is sample_domain, a number for each row, and not windows of shape {domain.shape}"
+        raise InputError(f"{given}; give the target's windows by name: fit(Xs, ys, X_target=Xt)")
     if domain.shape != (rows,):
         raise InputError(f"sample_domain must hold one whole number for each of {rows} rows, not {domain.shape}")
     if not np.issubdtype(domain.dtype, np.number) or (domain != np.round(domain)).any():
@@ -468,8 +465,8 @@ def held_out(codes: Integers, row: Integers, share: float, random: np.random.Gen
 
 def seed_of(random_state: int | np.random.RandomState | None) -> int:
     """A whole number is the seed itself, so that it means the same as elsewhere in bearcat."""
-    if isinstance(random_state, int | np.integer):
-        if random_state < 0:
-            raise InputError(f"random_state is a whole number from 0 on, not {random_state}")
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
+    if not isinstance(random_state, int | np.integer):
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    if random_state < 0:
+        raise InputError(f"random_state is a whole number from 0 on, not {random_state}")
+    return int(random_state)

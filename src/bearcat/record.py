@@ -1,7 +1,7 @@
 """The record of a run: what a finished run says of itself, as values with types, and how it is written and read.
 
-record.json is written last and marks a run as finished. It carries checksums of itself and of the tables beside it, so
-that a damaged folder is noticed. docs/record.md lists its entries. Nothing here needs torch.
+record.json is written last and marks a run as finished. It carries checksums of itself and of the tables beside it.
+docs/record.md lists its entries. Nothing here needs torch.
 
 >>> record = Record.read(Path("bearcat-out"))
 >>> record.scores.target.accuracy, record.settings.epochs
@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from bearcat.data.choose import Choice
 from bearcat.diagnosis.recording import Diagnosis
-from bearcat.settings import from_plain
+from bearcat.settings import from_plain, to_plain
 from bearcat.storage import digest, read_json, write_atomically
 from bearcat.trust.accuracy import Estimate
 from bearcat.trust.decision import Decision, ModelEvidence
@@ -310,15 +310,8 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """As record.json has it, without its checksums."""
-        found = {each.name: getattr(self, each.name) for each in fields(self)}
-        own: dict[str, Any] = {
-            name: asdict(value)
-            for name, value in found.items()
-            if is_dataclass(value) and not isinstance(value, type | RunSettings)
-        }
-        own |= {"settings": self.settings.values, "chosen": [asdict(choice) for choice in self.chosen]}
-        own["recordings"] = [each.to_dict() for each in self.recordings]
-        plain: dict[str, Any] = json.loads(_text(found | own))
+        own = {"settings": self.settings.values, "recordings": [each.to_dict() for each in self.recordings]}
+        plain: dict[str, Any] = json.loads(_text(to_plain(replace(self, recordings=())) | own))
         return plain
 
     @classmethod
@@ -358,13 +351,11 @@ class Record:
             raise ValueError(f"{path}: is damaged ({type(error).__name__})") from error
         if not intact:
             raise ValueError(f"{path}: is damaged (it does not match its checksum)")
-        for name in (PREDICTIONS, CURVES):
-            try:
-                content = (folder / name).read_bytes()
-            except FileNotFoundError as error:
-                raise ValueError(f"{folder / name}: is missing") from error
-            if digest(content) != checksums.get(name):
-                raise ValueError(f"{folder / name}: is damaged (it does not match its checksum)")
+        for table in (folder / PREDICTIONS, folder / CURVES):
+            if not table.exists():
+                raise ValueError(f"{table}: is missing")
+            if digest(table.read_bytes()) != checksums.get(table.name):
+                raise ValueError(f"{table}: is damaged (it does not match its checksum)")
         try:
             return cls.from_dict(found)
         except ValueError as error:
