@@ -346,9 +346,10 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         about, recordings = {kind: self._about(kind) for kind in (False, True)}, []
         for number, (signal, kind) in enumerate(zip(X, np.broadcast_to(target, len(X)).tolist(), strict=True)):
             (rpm, bearing), origin = about[kind], f"recording {number} of {name}"
-            recordings.append(
-                Recording(signal, domain="", channel="", rate=self.rate, origin=origin, rpm=rpm, bearing=bearing)
+            known = Recording(
+                signal=signal, domain="", channel="", rate=self.rate, origin=origin, rpm=rpm, bearing=bearing
             )
+            recordings.append(known)
         windows = prepare(recordings, Preparation(input=self.input_, length=window, stride=self.stride))
         return _Prepared(windows.values, windows.recording)
 
