@@ -11,10 +11,12 @@ docs/record.md lists its entries. Nothing here needs torch.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import getitem
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from bearcat.data.choose import Choice
 from bearcat.diagnosis.recording import Diagnosis
@@ -23,6 +25,7 @@ from bearcat.storage import digest, read_json, write_atomically
 from bearcat.trust.accuracy import Estimate
 from bearcat.trust.decision import Decision, ModelEvidence
 
+Kind = TypeVar("Kind")
 RECORD, PREDICTIONS, CURVES, SPEC = "record.json", "predictions.csv", "curves.csv", "run.json"
 
 
@@ -155,11 +158,34 @@ class DataSizes:
     identity: str
 
 
+class SettingsEntry(Generic[Kind]):
+    """An attribute of RunSettings: the entry of its values at this path."""
+
+    def __init__(self, kind: Callable[[Any], Kind], *path: str) -> None:
+        self.kind, self.path = kind, path
+
+    def __get__(self, settings: RunSettings, _: type | None = None) -> Kind:
+        return self.kind(reduce(getitem, self.path, settings.values))
+
+
 @dataclass(frozen=True)
 class RunSettings:
-    """Everything that determines a run but its seed, as plain values. What others need to know of it are properties."""
+    """Everything that determines a run but its seed, as plain values, and what others need to know of it."""
 
     values: Mapping[str, Any]
+    dataset = SettingsEntry(str, "data", "name")
+    sources = SettingsEntry(tuple[str, ...], "source")
+    target = SettingsEntry(str, "target")
+    input = SettingsEntry(str, "preparation", "input")
+    length = SettingsEntry(int, "preparation", "length")  # samples of a window
+    split = SettingsEntry(str, "split", "scheme")
+    test_share = SettingsEntry(float, "split", "test")
+    recipe = SettingsEntry(dict[str, Any], "recipe")
+    recipe_name = SettingsEntry(str, "recipe", "name")
+    epochs = SettingsEntry(int, "recipe", "schedule", "epochs")
+    adapts = SettingsEntry(
+        bool, "recipe", "adapts"
+    )  # whether it uses the target at all; else it trains on the source alone
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> RunSettings:
@@ -169,61 +195,14 @@ class RunSettings:
         return found
 
     @property
-    def dataset(self) -> str:
-        return str(self.values["data"]["name"])
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        return tuple(self.values["source"])
-
-    @property
-    def target(self) -> str:
-        return str(self.values["target"])
-
-    @property
     def task(self) -> str:
         """As tables name it."""
         return task_words(f"{'+'.join(self.sources)}→{self.target}", self.values.get("mix", {}).get("words", ""))
 
     @property
-    def input(self) -> str:
-        return str(self.values["preparation"]["input"])
-
-    @property
-    def length(self) -> int:
-        """Samples of a window."""
-        return int(self.values["preparation"]["length"])
-
-    @property
-    def split(self) -> str:
-        return str(self.values["split"]["scheme"])
-
-    @property
-    def test_share(self) -> float:
-        return float(self.values["split"]["test"])
-
-    @property
-    def recipe(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.values["recipe"]
-        return found
-
-    @property
-    def recipe_name(self) -> str:
-        return str(self.recipe["name"])
-
-    @property
-    def epochs(self) -> int:
-        return int(self.recipe["schedule"]["epochs"])
-
-    @property
     def calibrator(self) -> str | None:
         found: str | None = self.recipe["calibration"]
         return found
-
-    @property
-    def adapts(self) -> bool:
-        """Whether the recipe uses the target at all; otherwise it is training on the source alone."""
-        return bool(self.recipe["adapts"])
 
     @property
     def adaptive_thresholds(self) -> bool:
