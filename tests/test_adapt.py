@@ -458,3 +458,16 @@ def test_a_collapsed_or_failed_run_is_marked_in_its_record(tmp_path, monkeypatch
         assert not record.evidence.finite
         assert "NaN" in record.decision.sentence
         assert any("NaN" in warning for warning in record.warnings)
+
+
+def test_a_target_of_very_many_recordings_is_diagnosed_in_part_and_says_so(tmp_path, monkeypatch):
+    from bearcat.runs import run as work
+    from bearcat.runs.adapt import adapt
+    from bearcat.runs.plan import Wishes, make_plan
+
+    monkeypatch.setattr(work, "MOST_RECORDINGS", 2)
+    settings = {"severities": "4", "faults": "inner,outer", "seconds": "1"}
+    wishes = Wishes(settings=settings, input="frequency", window=256, recipe="source-only", epochs=1, device="cpu")
+    found = adapt(make_plan(wishes), tmp_path / "out")
+    assert len(found.recordings) == found.record.evidence.recordings == 2
+    assert any("2 of 3" in warning for warning in found.warnings)

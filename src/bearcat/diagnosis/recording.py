@@ -180,9 +180,11 @@ class Diagnosis:
     def cells(self) -> dict[str, str]:
         """What a table for people shows, by its heading."""
         evidence = [self.physics.reason] if self.physics is not None and self.label is None else []
+        nearest = f" (nearest: {self.nearest})" if self.state == UNKNOWN_STATE and self.nearest else ""
         return {
-            "recording": self.recording, "decision": self.decision.action, "diagnosis": self.label or self.state,
-            "confidence": "" if self.state == UNREADABLE else percent(self.confidence),
+            "recording": self.recording, "decision": self.decision.action,
+            "diagnosis": f"{self.label or self.state}{nearest}",
+            "confidence": "" if self.state in (UNREADABLE, UNKNOWN_STATE) else percent(self.confidence),
             "fault line": "" if evidence else self.line or "",
             "reason": "; ".join([*self.decision.reasons, *evidence]),
             "agreement": percent(self.agreement), "unfamiliar": percent(self.unfamiliar),

@@ -137,6 +137,9 @@ def train_stack(
                 unknown = [split.target.recordings[number].origin for number in evaluation.unknown]
                 model, diagnoses = diagnose_target(model, split.target, unknown)
                 record = replace(record, recordings=tuple(diagnoses))
+                if (total := len(split.target.recordings)) > MOST_RECORDINGS:
+                    only = f"only the first {MOST_RECORDINGS} of {total} target recordings are diagnosed here"
+                    record = replace(record, warnings=(*record.warnings, f"{only}; use bearcat predict for the others"))
         columns = _curves(trained, place, split.training.classes)
         found.append(FinishedRun(record, model, _predictions(split, evaluation), columns))
     return found
