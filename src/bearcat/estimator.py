@@ -66,27 +66,23 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     recipe : a name of `bearcat recipes`, or a Recipe. Recipes without a calibrator get a temperature at the end.
     input : a row of INPUTS, what the network is given of a window; None is the recipe's own.
     window, stride : samples, for X of whole recordings; None where X is windows.
-    epochs : None is the recipe's own number; the phases keep their shares.
-    batch_size : windows of each domain in a step; fewer where there are fewer.
+    epochs, batch_size : None is the recipe's own number of epochs; windows of each domain in a step, at most.
     test_share : of the source, held out to calibrate on.
     random_state : a whole number, a RandomState, or None for another training each time.
     device : "auto", "cpu" or "cuda".
-    rate : samples per second, for inputs that use it, and of the saved model.
-    rpm, bearing : speed of the shaft, and bearing (as `--bearing` reads it), for inputs that use them.
+    rate, rpm, bearing : samples per second, speed of the shaft, and bearing as `--bearing` reads it, where known.
     rpm_target, bearing_target : the target's, and of rows to predict without `sample_domain`; None: the source's.
     progress : True prints a line now and then while it trains, to standard error.
 
     Attributes
     ----------
     classes_, n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
-    window_shape_ : (channel, samples) of a window.
-    recipe_name_, recipe_, input_ : what was trained; "source-only" where fit was given no target.
-    seed_, windows_ : the seed it was trained with, and how many windows of each kind.
+    recipe_name_, recipe_, input_, seed_ : what was trained; "source-only" where fit was given no target.
+    window_shape_, windows_ : (channel, samples) of a window, and how many there were of each kind.
     source_accuracy_ : of the source windows that were held out.
     decision_ : a `Decision`, `check` or `do not use`, with reasons; its `sentence` is part of the repr.
-    network_, calibration_ : what predicts, a stack of one.
+    network_, calibration_, history_ : what predicts, a stack of one; losses and the like, one number an epoch.
     pooled_temperature_, pooled_recordings_ : of recordings' confidence (1 for windows), and how many it was fitted on.
-    history_ : losses and the like, one number an epoch.
     """
 
     # What scikit-learn may hand on where its metadata routing is on; nothing is switched on here.
