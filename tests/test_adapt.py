@@ -76,13 +76,13 @@ def test_both_runs_have_a_sealed_record_and_the_better_model_is_saved(finished):
     assert beside.saved is None
     assert beside.data.classes == record.data.classes
     assert [each.recording for each in beside.recordings] == [each.recording for each in record.recordings]
-    choice = choose_model(
+    adapted, reason = choose_model(
         "CAT*-Temperature", replace(record.evidence, **own_evidence(finished, record)), beside.evidence,
         agreement=(record.agreement, beside.agreement),
     )  # fmt: skip
-    assert record.saved.adapted == choice.adapted
-    assert record.saved.folder == ("." if choice.adapted else "beside-source-only")
-    assert record.saved.reason == choice.reason
+    assert record.saved.adapted == adapted
+    assert record.saved.folder == ("." if adapted else "beside-source-only")
+    assert record.saved.reason == reason
 
 
 def own_evidence(folder: Path, record: Record) -> dict[str, object]:

@@ -21,7 +21,7 @@ from bearcat.models.networks import build_network, initialise
 from bearcat.settings import from_plain
 from bearcat.training.evaluate import predict
 from bearcat.trust.decision import Decision
-from bearcat.trust.familiarity import Familiarity, fit_familiarity
+from bearcat.trust.pooling import Familiarity, fit_familiarity
 
 CLASSES = ("healthy", "inner", "outer")
 USE = asdict(Decision("use", 0.97, (0.9, 1.0)))

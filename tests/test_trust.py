@@ -31,7 +31,7 @@ from bearcat.training import estimates as label_free
 from bearcat.training.estimates import run_evidence
 from bearcat.training.evaluate import watcher
 from bearcat.training.loop import Run, train
-from bearcat.trust import accuracy, familiarity
+from bearcat.trust import accuracy, pooling
 from bearcat.trust.checks import check_predictions
 from bearcat.trust.decision import ModelEvidence, decide
 from bearcat.trust.estimates import expected_range, source_accuracy
@@ -142,7 +142,7 @@ def test_agreement_is_the_share_of_equal_predictions():
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.sampled_from([0.05, 0.1, 0.2, 0.5]))
 def test_a_conformal_limit_is_its_twins(scores, rate):
-    assert familiarity.conformal_limit(np.array(scores, dtype=float), rate) == reference.limit(scores, rate)
+    assert pooling.conformal_limit(np.array(scores, dtype=float), rate) == reference.limit(scores, rate)
 
 
 def made_windows(seed: int, windows: int, shift: float = 0.0, tone: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -165,13 +165,13 @@ def made_evidence(*words, **settings) -> tuple[np.ndarray, np.ndarray]:
     return features, spectral_shape(signals)
 
 
-def made_familiarity(seed: int, held_out: int = 400, each: int = 20, **settings) -> familiarity.Familiarity:
+def made_familiarity(seed: int, held_out: int = 400, each: int = 20, **settings) -> pooling.Familiarity:
     train, held = made_evidence(seed, 300), made_evidence(seed + 10_000, held_out)
-    return familiarity.fit_familiarity(*train, np.arange(300) // 50, *held, np.arange(held_out) // each, **settings)
+    return pooling.fit_familiarity(*train, np.arange(300) // 50, *held, np.arange(held_out) // each, **settings)
 
 
 @pytest.fixture(scope="module")
-def fitted() -> familiarity.Familiarity:
+def fitted() -> pooling.Familiarity:
     return made_familiarity(0)
 
 
@@ -192,10 +192,10 @@ def test_bands_count_in_units_of_their_spread_within_recordings():
     random = np.random.default_rng(1)
     recording = np.repeat([4, 0, 7], 20)
     shapes = random.normal(size=(60, 5)) * [1, 2, 3, 0.5, 0] + 10 * recording[:, None]
-    spread = familiarity.band_spread(shapes, recording)
+    spread = pooling.band_spread(shapes, recording)
     assert spread == pytest.approx(reference.band_spread(shapes.tolist(), recording.tolist()), rel=1e-5)
     assert spread[-1] == pytest.approx(0.1 * np.median(spread), rel=0.1), "a band without noise does not decide"
-    assert (familiarity.band_spread(np.ones((3, 2)), np.zeros(3)) == 1).all()
+    assert (pooling.band_spread(np.ones((3, 2)), np.zeros(3)) == 1).all()
 
 
 @given(st.floats(1e-3, 1e3), st.floats(-1, 1))
@@ -218,11 +218,11 @@ def test_windows_of_the_target_raise_no_more_alarms_than_allowed_and_others_do()
         shifted.append(known.unfamiliar(*made_evidence(700 + seed, 50, shift=2.0)).mean())
         heard.append(known.unfamiliar(*made_evidence(900 + seed, 50, tone=100)).mean())
         source = known.unfamiliar(*made_evidence(seed, 50, shift=2.0))
-        record = familiarity.familiarity_record(known, known.scores(*held), np.arange(200) // 10, source)
+        record = pooling.familiarity_record(known, known.scores(*held), np.arange(200) // 10, source)
         assert record["source_unfamiliar"] > 0.9
         assert record["false_alarms"] < 0.15
-    assert np.mean(own) <= familiarity.FALSE_ALARMS + 0.01  # a run has a spread of 0.018 here
-    assert np.mean(own) > familiarity.FALSE_ALARMS / 4, "the rate is shared by two scores, not wasted"
+    assert np.mean(own) <= pooling.FALSE_ALARMS + 0.01  # a run has a spread of 0.018 here
+    assert np.mean(own) > pooling.FALSE_ALARMS / 4, "the rate is shared by two scores, not wasted"
     assert np.mean(shifted) > 0.95
     assert np.mean(heard) > 0.95, "a line that the network overlooks is heard all the same"
 
@@ -237,17 +237,17 @@ def test_a_recording_is_unfamiliar_when_many_of_its_windows_are_and_one_of_two_i
 
 def test_few_held_out_windows_give_a_limit_and_the_rate_it_has():
     train, held = made_evidence(0, 30), made_evidence(1, 9)
-    known = familiarity.fit_familiarity(*train, np.arange(30), *held, np.zeros(9, dtype=int))
+    known = pooling.fit_familiarity(*train, np.arange(30), *held, np.zeros(9, dtype=int))
     assert known.rate == 0.2, "two scores, ten places"
     assert not known.unfamiliar(*held).any()
-    single = familiarity.fit_familiarity(train[0][:1], train[1][:1], np.zeros(1), *held, np.zeros(9, dtype=int))
+    single = pooling.fit_familiarity(train[0][:1], train[1][:1], np.zeros(1), *held, np.zeros(9, dtype=int))
     assert single.usable
     with pytest.raises(InputError, match="between 0 and 1"):
-        familiarity.fit_familiarity(*train, np.arange(30), *held, np.zeros(9, dtype=int), rate=0.0)
+        pooling.fit_familiarity(*train, np.arange(30), *held, np.zeros(9, dtype=int), rate=0.0)
 
 
 def test_a_familiarity_comes_back_from_its_arrays(fitted):
-    again = familiarity.Familiarity.from_state({name: value.copy() for name, value in fitted.state().items()})
+    again = pooling.Familiarity.from_state({name: value.copy() for name, value in fitted.state().items()})
     new = made_evidence(3, 50, 0.4)
     assert np.array_equal(again.unfamiliar(*new), fitted.unfamiliar(*new))
     assert 0 < again.unfamiliar(*new).mean() < 1
@@ -256,13 +256,13 @@ def test_a_familiarity_comes_back_from_its_arrays(fitted):
     assert np.array_equal(again.features, fitted.features), "half the bytes keep all of it"
     assert sum(array.nbytes for array in fitted.state().values()) < 2 * 300 * (16 + 32) + 4 * (300 + 32) + 64
     with pytest.raises(InputError, match="needs distance_limit"):
-        familiarity.Familiarity.from_state({"features": fitted.features})
+        pooling.Familiarity.from_state({"features": fitted.features})
     for change in (
         {"neighbours": 301}, {"shape_limit": math.nan}, {"features": np.zeros(3)}, {"spreads": fitted.spreads[1:]},
         {"scale": np.zeros(32)}, {"scale": np.ones(3)},
     ):  # fmt: skip
         with pytest.raises(InputError, match="finite limits"):
-            familiarity.Familiarity.from_state(fitted.state() | change)
+            pooling.Familiarity.from_state(fitted.state() | change)
 
 
 # What is said, and what it may depend on.

@@ -66,27 +66,23 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     recipe : a name of `bearcat recipes`, or a Recipe. Recipes without a calibrator get a temperature at the end.
     input : a row of INPUTS, what the network is given of a window; None is the recipe's own.
     window, stride : samples, for X of whole recordings; None where X is windows.
-    epochs : None is the recipe's own number; the phases keep their shares.
-    batch_size : windows of each domain in a step; fewer where there are fewer.
+    epochs, batch_size : None is the recipe's own number of epochs; windows of each domain in a step, at most.
     test_share : of the source, held out to calibrate on.
     random_state : a whole number, a RandomState, or None for another training each time.
     device : "auto", "cpu" or "cuda".
-    rate : samples per second, for inputs that use it, and of the saved model.
-    rpm, bearing : speed of the shaft, and bearing (as `--bearing` reads it), for inputs that use them.
+    rate, rpm, bearing : samples per second, speed of the shaft, and bearing as `--bearing` reads it, where known.
     rpm_target, bearing_target : the target's, and of rows to predict without `sample_domain`; None: the source's.
     progress : True prints a line now and then while it trains, to standard error.
 
     Attributes
     ----------
     classes_, n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
-    window_shape_ : (channel, samples) of a window.
-    recipe_name_, recipe_, input_ : what was trained; "source-only" where fit was given no target.
-    seed_, windows_ : the seed it was trained with, and how many windows of each kind.
+    recipe_name_, recipe_, input_, seed_ : what was trained; "source-only" where fit was given no target.
+    window_shape_, windows_ : (channel, samples) of a window, and how many there were of each kind.
     source_accuracy_ : of the source windows that were held out.
     decision_ : a `Decision`, `check` or `do not use`, with reasons; its `sentence` is part of the repr.
-    network_, calibration_ : what predicts, a stack of one.
+    network_, calibration_, history_ : what predicts, a stack of one; losses and the like, one number an epoch.
     pooled_temperature_, pooled_recordings_ : of recordings' confidence (1 for windows), and how many it was fitted on.
-    history_ : losses and the like, one number an epoch.
     """
 
     # What scikit-learn may hand on where its metadata routing is on; nothing is switched on here.
@@ -345,9 +341,11 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"{name} {what}; give a list of signals, each with one axis")
         about, recordings = {kind: self._about(kind) for kind in (False, True)}, []
         for number, (signal, kind) in enumerate(zip(X, np.broadcast_to(target, len(X)).tolist(), strict=True)):
-            known = dict(zip(("rpm", "bearing"), about[kind], strict=True))
-            origin = f"recording {number} of {name}"
-            recordings.append(Recording(signal=signal, domain="", channel="", rate=self.rate, origin=origin, **known))
+            (rpm, bearing), origin = about[kind], f"recording {number} of {name}"
+            known = Recording(
+                signal=signal, domain="", channel="", rate=self.rate, origin=origin, rpm=rpm, bearing=bearing
+            )
+            recordings.append(known)
         windows = prepare(recordings, Preparation(input=self.input_, length=window, stride=self.stride))
         return _Prepared(windows.values, windows.recording)
 
@@ -395,8 +393,8 @@ def _on_cpu(trained: Trained, data: TrainingData, encoder: str) -> tuple[Network
     calibration = trained.calibration
     if calibration is None:
         logits, _ = predict(trained.network, trained.batches.source_test)
-        evidence = Evidence(source_logits=logits, source_labels=trained.batches.source_test_labels)
-        calibration = Temperature().fit(evidence)
+        labels = trained.batches.source_test_labels
+        calibration = Temperature().fit(Evidence(source_logits=logits, source_labels=labels))
     network = select_run(trained.network, 0, encoder, *data.source_train.values.shape[1:])
     return network, Calibration.from_state({name: value.cpu() for name, value in calibration.state().items()})
 
@@ -412,10 +410,8 @@ def flattened(X: Any) -> tuple[Any, tuple[int, int] | None]:  # noqa: N803
     values = np.asarray(X)
     rows, channels, samples = values.shape
     if channels > samples:
-        raise InputError(
-            f"X has the shape {values.shape}, which is {channels} channels of {samples} samples; the axes are (window,"
-            " channel, sample), so give X.transpose(0, 2, 1)"
-        )
+        given = f"X has the shape {values.shape}, which is {channels} channels of {samples} samples"
+        raise InputError(f"{given}; the axes are (window, channel, sample), so give X.transpose(0, 2, 1)")
     return values.reshape(rows, channels * samples), (channels, samples)
 
 
@@ -423,10 +419,8 @@ def source_rows(sample_domain: Any, rows: int) -> np.ndarray:
     """(row,) bool: source where the domain's number is not negative, as skada has it."""
     domain = np.asarray(sample_domain)
     if domain.ndim > 1:
-        raise InputError(
-            f"the third argument is sample_domain, a number for each row, and not windows of shape {domain.shape};"
-            " give the target's windows by name: fit(Xs, ys, X_target=Xt)"
-        )
+        given = f"the third argument is sample_domain, a number for each row, and not windows of shape {domain.shape}"
+        raise InputError(f"{given}; give the target's windows by name: fit(Xs, ys, X_target=Xt)")
     if domain.shape != (rows,):
         raise InputError(f"sample_domain must hold one whole number for each of {rows} rows, not {domain.shape}")
     if not np.issubdtype(domain.dtype, np.number) or (domain != np.round(domain)).any():
@@ -468,8 +462,8 @@ def held_out(codes: Integers, row: Integers, share: float, random: np.random.Gen
 
 def seed_of(random_state: int | np.random.RandomState | None) -> int:
     """A whole number is the seed itself, so that it means the same as elsewhere in bearcat."""
-    if isinstance(random_state, int | np.integer):
-        if random_state < 0:
-            raise InputError(f"random_state is a whole number from 0 on, not {random_state}")
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
+    if not isinstance(random_state, int | np.integer):
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    if random_state < 0:
+        raise InputError(f"random_state is a whole number from 0 on, not {random_state}")
+    return int(random_state)

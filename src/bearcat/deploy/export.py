@@ -32,8 +32,7 @@ from bearcat.data.prepare import Preparation
 from bearcat.deploy.metadata import ONNX, Predictor, check_metadata, common_fields
 from bearcat.errors import InputError
 from bearcat.storage import write_atomically
-from bearcat.trust.familiarity import Familiarity
-from bearcat.trust.pooling import Outputs
+from bearcat.trust.pooling import Familiarity, Outputs
 
 if TYPE_CHECKING:
     from bearcat.deploy.model import Model

@@ -21,8 +21,7 @@ from bearcat.trust.decision import CHECK, REFUSE, USE, Decision
 
 if TYPE_CHECKING:
     from bearcat.data.prepare import Preparation
-    from bearcat.trust.familiarity import Familiarity
-    from bearcat.trust.pooling import Outputs
+    from bearcat.trust.pooling import Familiarity, Outputs
 
 MOST_CLASSES, MOST_CHANNELS, LONGEST_WINDOW, LONGEST_TEXT = 10_000, 1024, 2**24, 10_000
 

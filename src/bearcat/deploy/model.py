@@ -47,8 +47,7 @@ from bearcat.storage import (
     write_atomically,
 )
 from bearcat.trust.decision import Decision
-from bearcat.trust.familiarity import Familiarity
-from bearcat.trust.pooling import Outputs
+from bearcat.trust.pooling import Familiarity, Outputs
 
 FORMAT = 3
 BATCH = 16  # windows at once: what lies between two layers then stays in the cache (benchmarks/predict_speed.py)

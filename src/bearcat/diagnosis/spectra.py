@@ -107,11 +107,10 @@ class EnvelopeSpectra:
         self._pending.append(self._pool.submit(self._plan.measure, window))
 
     def _keep(self, found: Spectra | None) -> None:
-        if found is None or self._sum is None:
-            self._sum = found if self._sum is None else self._sum
-            return
-        total = self._sum
-        self._sum = Spectra(total.power + found.power, total.turns, total.windows + 1, total.kurtosis + found.kurtosis)
+        if found is not None and (total := self._sum) is not None:
+            kurtosis = total.kurtosis + found.kurtosis
+            found = Spectra(total.power + found.power, total.turns, total.windows + 1, kurtosis)
+        self._sum = found or self._sum
 
     def _count_limits(self, block: Floats) -> None:
         """Counts runs of neighbours at the lowest and at the highest value so far."""

@@ -143,14 +143,14 @@ def _train(
     supported = bool(finding["adapted"]) if finding is not None else None
     unadapted = beside[name] if compares else None
     if unadapted is None:
-        choice = choose_model(spec.recipe_name, own.record.evidence, None, supported)
+        adapted, reason = choose_model(spec.recipe_name, own.record.evidence, None, supported)
     else:
         agreement = own.record.agreement, unadapted.agreement
-        choice = choose_model(spec.recipe_name, own.record.evidence, unadapted.evidence, supported, agreement)
-    unadapted = None if choice.adapted else unadapted
+        adapted, reason = choose_model(spec.recipe_name, own.record.evidence, unadapted.evidence, supported, agreement)
+    unadapted = None if adapted else unadapted
     chosen, place = (own.record, ".") if unadapted is None else (unadapted, f"{BESIDE}{name}")
     diagnoses = _with_physics(spec, Diagnoses(chosen.recordings), physics, library)
-    saved = SavedModel(chosen.settings.recipe_name, chosen.settings.adapts and choice.adapted, place, choice.reason)
+    saved = SavedModel(chosen.settings.recipe_name, chosen.settings.adapts and adapted, place, reason)
     record = decided_record(replace(own.record, saved=saved), chosen.evidence, diagnoses)
     model = own.model
     if unadapted is not None and model is not None:

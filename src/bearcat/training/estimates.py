@@ -26,7 +26,7 @@ from bearcat.trust.accuracy import Source, Target
 from bearcat.trust.checks import MOST_WINDOWS, check_predictions, representations
 from bearcat.trust.decision import ModelEvidence
 from bearcat.trust.estimates import check_estimates, estimates
-from bearcat.trust.familiarity import KEPT_WINDOWS, Familiarity, familiarity_record, fit_familiarity
+from bearcat.trust.pooling import KEPT_WINDOWS, Familiarity, familiarity_record, fit_familiarity
 
 
 @dataclass(frozen=True, eq=False)

@@ -223,37 +223,26 @@ def _decide_recording(evidence: RecordingEvidence) -> Decision:
     return Decision(action, evidence.confidence, None, tuple(reasons[:MOST_REASONS]))
 
 
-@dataclass(frozen=True)
-class ModelChoice:
-    """Which of two models of one task is saved, the adapted or the unadapted one, and why."""
-
-    adapted: bool
-    reason: str
-
-
 def choose_model(
     recipe: str,
     adapted: ModelEvidence,
     unadapted: ModelEvidence | None,
     supported: bool | None = None,
     agreement: tuple[float | None, float | None] = (None, None),
-) -> ModelChoice:
-    """The adapted model, unless it broke down or check models agree less with it than with the unadapted one.
-
-    A recipe that decides itself whether to adapt (`supported`) is believed: on public and simulated recordings it never
-    lost to the unadapted network. `unadapted` is None where there is but one model; `agreement` is that of check models
-    with both.
+) -> tuple[bool, str]:
+    """Whether the adapted model is saved, and why: it is, unless it broke down or check models agree less with it than
+    with the unadapted one (None where there is but one model). A recipe that decides itself whether to adapt
+    (`supported`) is believed: on public and simulated recordings it never lost to the unadapted network.
     """
     if unadapted is None:
-        return ModelChoice(bool(supported), f"{recipe} {'adapted itself' if supported else 'did not adapt'}")
+        return bool(supported), f"{recipe} {'adapted itself' if supported else 'did not adapt'}"
     broken, plain_broken = (not each.finite or each.one_class is not None for each in (adapted, unadapted))
     if broken and not plain_broken:
-        why = "names one class only" if adapted.finite else "broke down"
-        return ModelChoice(False, f"{recipe} {why}")
+        return False, f"{recipe} {'names one class only' if adapted.finite else 'broke down'}"
     if supported:
-        return ModelChoice(True, "the target's recordings support adapting")
+        return True, "the target's recordings support adapting"
     mine, alone = agreement
     if mine is None or alone is None or plain_broken:
-        return ModelChoice(True, "nothing speaks for the unadapted model")
+        return True, "nothing speaks for the unadapted model"
     shares = f"check models agree with the adapted model on {100 * mine:.0f} % of windows, with the unadapted on"
-    return ModelChoice(mine >= alone - SLACK, f"{shares} {100 * alone:.0f} %")
+    return mine >= alone - SLACK, f"{shares} {100 * alone:.0f} %"

@@ -64,7 +64,6 @@ def estimates(
         "mean_confidence": float(confidences.mean()),
         "accuracy": {name: _finite(estimate) for name, estimate in accuracy.items()}, "window_agreement": united,
         "expected": _finite(expected), "abstention": {"kept": abstention}, "familiarity": dict(familiarity),
-        "uncertain_recordings": uncertain,
     })  # fmt: skip
     evidence = ModelEvidence(
         expected if math.isfinite(expected.value) else None, finite, source_accuracy(source), len(source.labels),
