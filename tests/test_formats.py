@@ -226,8 +226,8 @@ def test_a_damaged_file_is_named_with_its_kind(tmp_path, suffix, damage):
     ("content", "sentence"),
     [
         (b"\xff\xfe1\x00\n\x00", "is not UTF-8 text"),
-        (b"\x81\n1\n", "is not UTF-8 text .byte 0x81."),
-        (b",".join([b"1"] * 2000) + b"\n" + b",".join([b"2"] * 2000), "has 2000 columns; .*transpose"),
+        (b"\x81\n1\n", "is not UTF-8"),
+        (b",".join([b"1"] * 2000) + b"\n" + b",".join([b"2"] * 2000), "has 2000 columns.*transpose"),
         (b"1,2\n3\n4,5\n", "cannot be read"),
         (b"1\nabc\n3\n", "cannot be read"),
         (b"hello\nworld\n", "no row holds numbers only"),

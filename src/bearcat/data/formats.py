@@ -276,10 +276,7 @@ def _from_table(origin: str, head: Part, parts: Callable[[Sequence[str]], Iterat
 
 
 def open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
-    """Columns of numbers: any of , ; tab or blanks between them, decimal point or comma, an optional header.
-
-    Below the header may be a row of units, behind each row a separator, and in a column the time of day.
-    """
+    """Columns of numbers: any of , ; tab or blanks between them, decimal point or comma, header and units, clocks."""
     blocks = _line_blocks(file, origin)
     lines = next(blocks, None)
     if lines is None:

@@ -33,10 +33,7 @@ class TooLargeError(InputError):
 
 @contextmanager
 def reading(origin: str, kind: str, damaged: type[InputError] = InputError) -> Iterator[None]:
-    """Turns any failure while reading a file into one sentence that names the file.
-
-    Every exception counts as damage, because readers that meet unexpected bytes raise nearly all kinds of them.
-    """
+    """Turns any failure while reading a file (readers raise nearly all kinds) into one sentence that names it."""
     try:
         yield
     except InputError:
@@ -48,12 +45,10 @@ def reading(origin: str, kind: str, damaged: type[InputError] = InputError) -> I
     except MemoryError as error:
         raise TooLargeError(f"{origin}: needs more memory than there is; cut it into shorter recordings") from error
     except UnicodeDecodeError as error:
-        byte = f"byte 0x{error.object[error.start]:02x}"
-        raise InputError(f"{origin}: is not UTF-8 text ({byte}); save it again with the encoding UTF-8") from error
+        raise InputError(f"{origin}: is not UTF-8 text; save it again with the encoding UTF-8") from error
     except Exception as error:
         reason = str(error).strip().split("\n")[0][:200].rstrip(".") or type(error).__name__
-        advice = "the file is damaged, cut short or of another format"
-        raise damaged(f"{origin}: cannot be read as {kind} ({reason}); {advice}") from error
+        raise damaged(f"{origin}: cannot be read as {kind} ({reason}); it is damaged or of another format") from error
 
 
 def library(name: str, extra: str, origin: str) -> Any:
@@ -79,14 +74,13 @@ class SignalFile:
 
     def __post_init__(self) -> None:
         if (count := max(len(self.channels), len(self.names))) > MOST_CHANNELS:
-            most = f"more than the {MOST_CHANNELS} channels that a file may have"
-            raise InputError(f"{self.origin}: has {count} columns; {most}; transpose the table, or cut it into files")
+            most = f"has {count} columns, more than {MOST_CHANNELS}"
+            raise InputError(f"{self.origin}: {most}; transpose the table, or cut it into files")
         if not self.channels:
             raise InputError(f"{self.origin}: holds no numeric signal; it has {_some(self.names)}")
         for rate in self.rates.values():
             if rate is not None and not (np.isfinite(rate) and rate > 0):
-                wrong = f"the sampling rate must be a positive number of hertz, not {rate:g}"
-                raise InputError(f"{self.origin}: {wrong}")
+                raise InputError(f"{self.origin}: the sampling rate must be a positive number of hertz, not {rate:g}")
 
     def chosen(self, channel: str | None) -> str:
         return chosen_channel(self.origin, self.channels, channel)
@@ -156,7 +150,7 @@ def rate_of(origin: str, name: str, times: Samples) -> float:
     step = span / (times.size - 1)
     off = np.abs(times - times[0] - step * np.arange(times.size))
     if not off.max() <= 1.5 * step:
-        uneven = f"the times in column '{name}' are not evenly spaced (near {times[off.argmax()]:g} s)"
+        uneven = f"the times in '{name}' are not evenly spaced (near {times[off.argmax()]:g} s)"
         raise InputError(f"{origin}: {uneven}; resample the signal, or remove the column and give the rate")
     return whole(1 / step)
 

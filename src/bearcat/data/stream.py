@@ -1,8 +1,7 @@
 """Files of signals in all formats: those of bearcat.data.formats, and here those of measuring instruments.
 
-`read_signals` reads all channels; `open_stream` reads one, a block of samples at a time, so that a day needs no more
-memory than a minute. Channels go by name; where the format has no names, they are called "1", "2", … LabVIEW TDMS,
-universal files (UFF 58 and 58b), MDF and FLAC each need a library of their own; formulas in MDF are not evaluated.
+`open_stream` reads one channel a block of samples at a time, so that a day needs no more memory than a minute. Where a
+format has no names, channels are called "1", "2", … LabVIEW TDMS, UFF 58 and 58b, MDF and FLAC each need a library.
 
 >>> loudest = max(abs(block).max() for block in open_stream(Path("pump/monday.wav")).blocks)
 """
@@ -55,8 +54,7 @@ def open_tdms(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
         scales = any(int(properties.get("NI_Number_Of_Scales", 0)) > 0 for properties in places)
         unscaled = str(channel.properties.get("NI_Scaling_Status", "")).lower() == "unscaled"
         if (unscaled and not scales) or "DaqMx" in type(channel.data_type).__name__ + str(channel.data_type):
-            raw = f"the channel '{name}' holds raw numbers of the converter without their scale"
-            raise InputError(f"{origin}: {raw}; save it again as scaled data")
+            raise InputError(f"{origin}: '{name}' holds raw numbers without their scale; save it again as scaled data")
         step = float(channel.properties.get("wf_increment", 0) or 0)
         rates[name] = whole(1 / step) if step > 0 else None
 
@@ -133,8 +131,7 @@ def open_mdf(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
                 continue
             conversion = channel.conversion
             if conversion is not None and conversion.conversion_type == formula:
-                what = f"the channel '{channel.name}' is kept as a formula, which bearcat does not evaluate"
-                raise InputError(f"{origin}: {what}; save it again with physical values")
+                raise InputError(f"{origin}: '{channel.name}' is kept as a formula; save it again with physical values")
             name = _named([*found, channel.name])[-1]
             found[name], rates[name], sizes[name] = (number, place), rate, 8 * count
 
@@ -235,7 +232,7 @@ def _read(path: Path, channel: str | None, origin: str) -> Iterator[Any]:
                 with np.errstate(over="ignore"):  # a value beyond float32 becomes Inf and is named below
                     block = np.ascontiguousarray(part[name][start : start + BLOCK], dtype=np.float32)
                 if not (finite := np.isfinite(block)).all():
-                    bad = f"sample {count + int(finite.argmin())} is NaN or infinite"
-                    raise InputError(f"{origin}: {bad}; cut such samples out or interpolate them")
+                    bad = count + int(finite.argmin())
+                    raise InputError(f"{origin}: sample {bad} is NaN or infinite; cut such out or interpolate them")
                 yield block
                 count += block.size

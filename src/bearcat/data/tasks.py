@@ -1,8 +1,7 @@
 """From windows to a task: labelled source, unlabelled target, and what is held back for evaluation.
 
-Target labels cannot leak. Nothing reachable from `TrainingData` knows a target label, a target file's name, or an order
-or a numbering that follows either. The split uses no target labels: where the paper stratifies by class, the target is
-stratified by recording, which is the same where each recording has one class. `HeldBack` is for evaluation alone.
+Target labels cannot leak: nothing reachable from `TrainingData` knows a target label, a target file's name, or an order
+that follows either. Where the paper stratifies by class, the target is stratified by recording (docs/protocol.md).
 
 >>> split = split_task(Task("load0", "load3"), source, target, Split("block"), seed=0)
 >>> train(split.training)
@@ -68,8 +67,7 @@ class Split:
 class Mix:
     """Which classes a labelled target holds and in which shares, to try what plants have (docs/plant.md).
 
-    Classes are names of labels; "healthy" is the class called healthy or normal, and "rest" all that are not named.
-    Labels choose windows here and are not used for anything else.
+    "healthy" is the class called healthy or normal, "rest" all that are not named. Labels only choose windows here.
     """
 
     keep: tuple[str, ...] = ()  # the target's classes; none: all
@@ -158,10 +156,7 @@ class HeldBack:
 
 @dataclass(frozen=True, eq=False)
 class SplitTask:
-    """Which windows of a task are for training and which for testing: indices into the windows of its two sides.
-
-    Values are copied when `training` or `held_back` is first used; until then a split costs next to nothing.
-    """
+    """Which windows of a task are for training and which for testing: indices into the windows of its two sides."""
 
     task: Task
     classes: tuple[str, ...]
@@ -332,20 +327,17 @@ def _parts(
     """Indices of the windows to train on and to test on, in random order; codes None: classes are not used."""
     if split.scheme == "block":
         train, test = _blocks(windows, split, random)
-    elif split.scheme == "window":
-        test = _stratified(windows.recording if codes is None else codes, split.test, random)
-        train = ~test
     else:
-        test = _whole_recordings(windows, codes, split.test, random)
+        if split.scheme == "window":
+            test = _stratified(windows.recording if codes is None else codes, split.test, random)
+        else:
+            test = _whole_recordings(windows, codes, split.test, random)
         train = ~test
     return random.permutation(np.flatnonzero(train)), random.permutation(np.flatnonzero(test))
 
 
 def _stratified(strata: Integers, share: float, random: np.random.Generator) -> NDArray[np.bool_]:
-    """A random `share` of every stratum, exact in total: what is left over goes to the largest remainders.
-
-    A stratum of two or more has at least one on either side.
-    """
+    """A random `share` of every stratum, exact in total by largest remainders, with one or more on either side."""
     _, members = np.unique(strata, return_inverse=True)
     sizes = np.bincount(members)
     wanted = sizes * share
@@ -362,8 +354,7 @@ def _stratified(strata: Integers, share: float, random: np.random.Generator) -> 
 
 def _blocks(windows: Windows, split: Split, random: np.random.Generator) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """In every recording one stretch of time, placed at random, is the test; the windows next to it are left out."""
-    train = np.zeros(len(windows), dtype=bool)
-    test = np.zeros(len(windows), dtype=bool)
+    train, test = np.zeros((2, len(windows)), dtype=bool)
     for number, recording in enumerate(windows.recordings):
         members = np.flatnonzero(windows.recording == number)
         members = members[np.argsort(windows.start[members])]
