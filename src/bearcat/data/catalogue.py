@@ -186,7 +186,7 @@ def checked_root(root: Path, name: str | None = None) -> Path:
     raise InputError(f"{root}: {what}; {fetch}check the path given with --root or --data")
 
 
-def found_files(root: Path, pattern: str, name: str | None = None) -> dict[str, list[Path]]:
+def files_in(root: Path, pattern: str, name: str | None = None) -> dict[str, list[Path]]:
     """The files below a folder that match, by name, each with all the places it stands in."""
     paths = sorted(checked_root(root, name).rglob(pattern))
     return grouped((path for path in paths if path.is_file() and not path.name.startswith(".")), lambda path: path.name)

@@ -77,9 +77,7 @@ class Recording(RecordingInfo):
             raise InputError(f"{self.origin}: {many}; cut them out or interpolate them")
         if self.speed is not None:
             if self.speed.shape != signal.shape:
-                raise InputError(
-                    f"{self.origin}: {self.speed.size} speeds for {signal.size} samples; give as many"
-                )
+                raise InputError(f"{self.origin}: {self.speed.size} speeds for {signal.size} samples; give as many")
             if (bad := np.flatnonzero(~((self.speed > 0) & (self.speed < np.inf)))).size:
                 wrong = f"the speed must be a positive number of rpm, but is {self.speed[bad[0]]:g} at sample {bad[0]}"
                 raise InputError(f"{self.origin}: {wrong}; leave that part out with start and stop", "rpm")
