@@ -21,9 +21,8 @@ from scipy import io as scipy_io
 from scipy.io import wavfile
 
 from bearcat.data import formats, isolated, stream
-from bearcat.data.formats import read_mat
 from bearcat.data.signals import BLOCK, TooLargeError
-from bearcat.data.stream import FORMATS, open_stream, read_signals
+from bearcat.data.stream import FORMATS, open_stream, read_mat, read_signals
 from bearcat.errors import InputError
 
 INSTRUMENTS = (".h5", ".hdf5", ".flac", ".tdms", ".uff", ".unv", ".mf4", ".mdf")

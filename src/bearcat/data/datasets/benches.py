@@ -32,10 +32,10 @@ from bearcat.data.catalogue import (
     files_in,
     grouped,
 )
-from bearcat.data.formats import mat_arrays, read_mat
 from bearcat.data.isolated import Arrays, read_arrays
 from bearcat.data.recording import Recording, resample
 from bearcat.data.signals import reading
+from bearcat.data.stream import mat_arrays, read_mat
 from bearcat.errors import InputError, suggest
 
 PADERBORN_RATE = 64_000.0  # of each of PADERBORN_CHANNELS
