@@ -19,7 +19,7 @@ from datetime import date
 from itertools import islice
 from math import prod
 from pathlib import Path
-from typing import IO, Any, BinaryIO, Literal, Protocol
+from typing import Any, BinaryIO, Literal, Protocol
 
 import numpy as np
 
@@ -98,19 +98,13 @@ def open_npz(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
     for member in archive.zip.infolist():
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others unpack far more at once
             raise ValueError(f"'{member.filename}' is compressed in a way that numpy does not write")
-        with archive.zip.open(member) as content:
-            _check_announced(content, member)
+        lib = np.lib.format  # an array that announces more than its member holds is refused before it takes memory
+        with archive.zip.open(member) as content, suppress(ValueError):  # a text, or objects, which numpy refuses
+            read = lib.read_array_header_1_0 if lib.read_magic(content) == (1, 0) else lib.read_array_header_2_0
+            shape, _, dtype = read(content)
+            if prod(shape) * dtype.itemsize > member.file_size:
+                raise EOFError(f"'{member.filename}' announces more samples than it holds")
     return from_arrays(origin, {name: np.asarray(array) for name, array in archive.items()})
-
-
-def _check_announced(content: IO[bytes], member: zipfile.ZipInfo) -> None:
-    """Refuses an array that announces more than its member holds, before memory is taken for it."""
-    lib = np.lib.format
-    with suppress(ValueError):  # a text, or an array of objects, which numpy refuses to read
-        version = lib.read_magic(content)
-        shape, _, dtype = (lib.read_array_header_1_0 if version == (1, 0) else lib.read_array_header_2_0)(content)
-        if prod(shape) * dtype.itemsize > member.file_size:
-            raise EOFError(f"'{member.filename}' announces more samples than it holds")
 
 
 def open_mat(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:

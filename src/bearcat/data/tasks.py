@@ -114,7 +114,7 @@ class Labelled:
 
     values: Floats  # (window, channel, time)
     labels: Integers  # (window,) codes into the task's classes
-    recording: Integers = field(default_factory=_not_known)  # (window,) an index into `SplitTask.source_recordings`
+    recording: Integers = field(default_factory=_not_known)  # (window,) an index into `SplitTask.source.recordings`
     domain: Integers = field(default_factory=_not_known)  # (window,) the number of the source domain
 
     def __len__(self) -> int:
@@ -126,10 +126,8 @@ class Unlabelled:
     """Windows in random order; recordings and references are empty where they are not known."""
 
     values: Floats  # (window, channel, time)
-    # (window,) an index into `SplitTask.target_recordings`, which are numbered at random
-    recording: Integers = field(default_factory=_not_known)
-    # (window,) the class of windows whose label was given (`Mix.reference`), UNKNOWN elsewhere
-    reference: Integers = field(default_factory=_not_known)
+    recording: Integers = field(default_factory=_not_known)  # (window,) an index into `SplitTask.target_order`
+    reference: Integers = field(default_factory=_not_known)  # (window,) the class given by `Mix.reference`, or UNKNOWN
 
     def __len__(self) -> int:
         return len(self.values)
@@ -166,18 +164,8 @@ class SplitTask:
     source_test: Integers
     target_train: Integers
     target_test: Integers
-    target_order: Integers  # the random order in which `target_recordings` are numbered
+    target_order: Integers  # the target's recordings in the random order in which training knows them
     reference: Integers = field(default_factory=_not_known)  # (window of the target,) as in `Unlabelled`
-
-    @property
-    def source_recordings(self) -> tuple[RecordingInfo, ...]:
-        """What `recording` of the labelled windows points into."""
-        return self.source.recordings
-
-    @property
-    def target_recordings(self) -> tuple[RecordingInfo, ...]:
-        """What `recording` of the unlabelled windows points into; training is not given it."""
-        return tuple(self.target.recordings[number] for number in self.target_order)
 
     @cached_property
     def training(self) -> TrainingData:
@@ -217,8 +205,8 @@ def split_task(
     classes = classes_of((recording.origin, recording.label) for recording in source.recordings)
     alien = [recording for recording in target.recordings if recording.label not in (None, *classes)]
     if alien and not keep_unknown:
-        where = f"is in the target '{task.target}' but not in the source '{'+'.join(task.sources)}'"
-        raise InputError(f"{alien[0].origin}: class '{alien[0].label}' {where}; add it there or leave it out here")
+        what = f"{alien[0].origin}: the source has no class '{alien[0].label}'"
+        raise InputError(f"{what} as the target '{task.target}' has; add it there or leave it out here")
     source_parts = _parts(source, _codes(source, classes), split, np.random.default_rng([seed, 0]))
     target_parts = _parts(target, None, split, np.random.default_rng([seed, 1]))
     # Recordings are listed by class, so their own numbers would tell the labels.
@@ -280,8 +268,7 @@ def _references(mix: Mix, recordings: Sequence[RecordingInfo], classes: tuple[st
     if not named:
         raise InputError(f"--reference: no recording of the target '{domain}' has the label or the name '{wanted}'")
     if len(named) > 1:
-        names = ", ".join([info.origin for info in named.values()][:3])
-        raise InputError(f"--reference: '{wanted}' names several recordings ({names}); give more of the path")
+        raise InputError(f"--reference: '{wanted}' names {len(named)} recordings; give more of the path")
     if healthy is None:
         raise InputError("--reference names a recording, but no class of the source is called healthy or normal")
     ((number, info),) = named.items()
@@ -292,8 +279,7 @@ def _references(mix: Mix, recordings: Sequence[RecordingInfo], classes: tuple[st
 
 def _check_domains(task: Task, source: Windows, target: Windows) -> None:
     for role, windows, named in (("source", source, set(task.sources)), ("target", target, {task.target})):
-        domains = {recording.domain for recording in windows.recordings}
-        if domains != named:
+        if (domains := {recording.domain for recording in windows.recordings}) != named:
             raise InputError(f"the {role} of {task} holds windows of {', '.join(sorted(domains)) or 'no domain'}")
     recordings = (*source.recordings, *target.recordings)
     if sentence := different_rates({recording.rate: recording.origin for recording in recordings}):
@@ -310,8 +296,7 @@ def classes_of(source: Iterable[tuple[str, str | None]]) -> tuple[str, ...]:
             raise InputError(f"{origin}: a source recording needs a label; put it into <domain>/<label>/")
         classes[str(label)] = None
     if len(classes) < 2:
-        only = next(iter(classes), "(none)")
-        raise InputError(f"the source has only the class '{only}'; a classifier needs at least two")
+        raise InputError(f"the source has only the class '{''.join(classes)}'; a classifier needs at least two")
     return tuple(classes)
 
 
