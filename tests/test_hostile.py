@@ -92,8 +92,7 @@ def test_files_that_crash_their_parser_are_a_sentence_on_the_command_line(models
 
 def test_every_dataset_reads_risky_files_in_a_child(tmp_path):
     """As the published ones lie on disk: a file that crashes is named."""
-    from bearcat.data.datasets.benches import CWRU, HITSM
-    from bearcat.data.datasets.paderborn import Paderborn
+    from bearcat.data.datasets.benches import CWRU, HITSM, Paderborn
 
     (tmp_path / "mfs").mkdir()
     for name in ("97.mat", "N15_M07_F10_KA04_1.mat", "mfs/IR2_600.mat"):

@@ -54,7 +54,7 @@ def test_only_the_classes_kept_are_in_the_target(sides):
     split = mixed_task(TASK, *sides, Split("block"), 0, Mix(keep=("healthy", "outer")))
     assert split.classes == CLASSES
     assert set(labels_of(split, split.target_train)) == set(labels_of(split, split.target_test)) == {"Normal", "outer"}
-    assert {info.label for info in split.target_recordings} == {"Normal", "outer"}
+    assert {info.label for info in split.target.recordings} == {"Normal", "outer"}
     without = mixed_task(TASK, *sides, Split("block"), 0, Mix(without=("inner",)))
     assert np.array_equal(without.target_train, split.target_train)
 

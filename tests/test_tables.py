@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bearcat.data.datasets.paderborn import CONDITIONS
+from bearcat.data.datasets.benches import CONDITIONS
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES
 from bearcat.record import DomainScores, RunSettings, Scores

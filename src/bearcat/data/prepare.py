@@ -1,8 +1,7 @@
 """Recordings → the windows a network is given; kept on disk, memory-mapped, so that a dataset is prepared once.
 
-A cache entry is named by a hash of the content of its files and of every setting that shapes the windows: a changed
-file or setting never meets an old entry. Entries appear by renaming a finished folder, so any number of processes can
-share a cache; one that does not match its checksum is built again. The folder can be deleted at any time.
+A cache entry is named by a hash of its files' content and of every setting that shapes the windows. Entries appear by
+renaming a finished folder, so processes can share a cache; one that does not match its checksum is built again.
 
 >>> windows = prepare(recordings, Preparation(input="frequency"))
 >>> windows = cached_windows(catalogue.only(["load0"]), Preparation(), cache_folder())
@@ -126,11 +125,9 @@ def cached_windows(
     catalogue: Catalogue, preparation: Preparation, cache: Path | None, observe: Observer | None = None,
     keep: bool = False,
 ) -> Windows:  # fmt: skip
-    """The prepared windows of everything in this catalogue; computed and stored if they are not there yet.
+    """The prepared windows of everything in this catalogue; stored where there is room, if they are not there yet.
 
-    Where the cache cannot be written (a full disk, a read-only folder) the windows are still returned. `observe` is
-    called with every recording that is decoded for the windows, and so not where they are in the cache; `keep`: they
-    will be prepared once more, in another way.
+    `observe` is called with every recording that is decoded; `keep`: they will be prepared once more, in another way.
     """
     if cache is None or catalogue.problems:
         return prepare(load(catalogue, None, observe, keep), preparation)  # which names the first problem
@@ -159,10 +156,7 @@ def metadata(catalogue: Catalogue, cache: Path) -> list[tuple[RecordingInfo, int
 
 
 def fingerprint(catalogue: Catalogue, cache: Path) -> str:
-    """SHA-256 of everything that determines the recordings: labels, how they are read, and the files' content.
-
-    A file that is missing counts too: when it comes, the data are different.
-    """
+    """SHA-256 of everything that determines the recordings: labels, readers, files' content, and what is missing."""
     content = _contents(catalogue, cache)
     entries = [
         [entry.domain, entry.label, entry.origin, entry.identity, content.get(entry.file)]

@@ -1,13 +1,8 @@
 """What is wrong with a user's recordings: files that cannot be read, recordings unlike the others, impossible speeds.
 
-`survey` is what `bearcat data check` reports: every recording of a dataset read once and counted, every problem named.
-
-`odd_recordings` names those that do not belong with the others: another rate, a constant or a clipped signal, a level
-or a spectrum far from the median of its neighbours (the same domain and label, or, for the level, the same domain).
-
-`doubtful_speeds` names speeds that cannot be right. Lines of the shaft (1, 2 and 3 a turn) and of the bearing should
-stand where the speed says; a right speed finds higher lines than nearly all other speeds would, a wrong one is any of
-them. A speed that is wrong by a simple factor may pass, for its lines may be multiples of the right ones.
+`survey` is what `bearcat data check` reports. `odd_recordings` compares rate, level and spectrum with the neighbours'
+(same domain and label). `doubtful_speeds` looks for lines of shaft and bearing, which are higher at the right speed
+than at nearly all others; one that is wrong by a simple factor may pass, for its lines are multiples of the right ones.
 
 >>> odd_recordings([portrait(recording, recording.signal) for recording in load(catalogue)])
 ['600rpm/inner/3.csv: its level is 41 dB below that of its 9 neighbours; check unit, gain and cable']
@@ -236,10 +231,7 @@ def _groups(portraits: Sequence[Portrait], mixed: bool) -> Iterator[list[Portrai
 
 
 def doubtful_speeds(recordings: Iterable[Recording]) -> list[str]:
-    """A sentence for each speed of a domain whose lines do not stand out in its recordings, taken together.
-
-    Recordings whose rate or speed is not known, or is a signal, or that are too short, say nothing.
-    """
+    """A sentence for each speed of a domain whose lines do not stand out in its recordings, taken together."""
     scores: dict[tuple[str, float], list[NDArray[Any]]] = defaultdict(list)
     names: dict[tuple[str, float], list[str]] = defaultdict(list)
     for recording in recordings:

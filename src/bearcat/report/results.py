@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.datasets.paderborn import CONDITIONS
+from bearcat.data.datasets.benches import CONDITIONS
 from bearcat.data.inputs import INPUTS
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Recipe

@@ -28,7 +28,7 @@ from importlib.resources import files
 
 import numpy as np
 
-from bearcat.data.datasets.paderborn import CONDITIONS
+from bearcat.data.datasets.benches import CONDITIONS
 from bearcat.methods.recipe import RECIPES
 from bearcat.report import stats
 from bearcat.report.caveats import incomplete, troubles

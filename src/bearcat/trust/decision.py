@@ -164,7 +164,7 @@ def _decide_model(evidence: ModelEvidence) -> Decision:
         if evidence.recordings and evidence.faulty == 0 and not (physics and physics.missed):
             _, high = binomial_interval(0, evidence.recordings)
             reasons.append(
-                f"no fault was found in {evidence.recordings} recordings; up to {100 * high:.0f} % of such recordings"
+                f"no fault was found in {evidence.recordings} recording{'s' * (evidence.recordings > 1)}; up to {100 * high:.0f} % of such recordings"
                 " could be faulty all the same"
             )
     if action == REFUSE and expected is not None and expected.value >= SAFE:
