@@ -14,8 +14,8 @@ import torch
 from bearcat.calibration import Calibration
 from bearcat.data import Preparation
 from bearcat.data.recording import spectral_shape, spectrum, standardise
-from bearcat.deploy.metadata import check_metadata
 from bearcat.deploy.model import Model, load_model, save_model
+from bearcat.deploy.predictor import check_metadata
 from bearcat.errors import InputError
 from bearcat.models.networks import build_network, initialise
 from bearcat.settings import from_plain
@@ -62,7 +62,7 @@ def made_model(
         network.head.weight.mul_(sharp)
     fitted = calibration_of(calibration, len(classes), seed)
     metadata = {"decision": USE} | metadata
-    return Model(network, fitted, classes, preparation, rate, metadata, channels=channels, encoder=encoder)
+    return Model(classes, preparation, rate, metadata, channels, network=network, calibration=fitted, encoder=encoder)
 
 
 def raw_windows(model: Model, count: int = 40, seed: int = 3) -> np.ndarray:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from bearcat.data.stream import Stream
-    from bearcat.deploy.metadata import Predictor
     from bearcat.deploy.predict import FoundRecording, WindowPredictions
+    from bearcat.deploy.predictor import Predictor
     from bearcat.diagnosis.recording import Diagnosis
 
     Put = Callable[[dict[str, Any]], None]
@@ -236,8 +236,7 @@ def export(
     onnx: Annotated[Path, Option("--onnx", help="The file to write; its name ends in .onnx.")],
 ) -> None:
     """Write a model as one ONNX file, from recorded windows to calibrated probabilities (docs/deploy.md)."""
-    from bearcat.deploy.export import export_onnx
-    from bearcat.deploy.model import load_model
+    from bearcat.deploy.model import export_onnx, load_model
 
     opened = load_model(model)
     _print_decision(opened)

@@ -330,8 +330,9 @@ def _model(
     pooled = pooled_temperature(spread, recordings, float(evaluation.target.max(axis=1).mean()))
     familiarity = evaluation.trust.familiarity
     return Model(
-        network, evaluation.calibration, training.classes, spec.preparation, rate, card, spec.recipe.encoder,
-        spec.recipe.final or spec.recipe.calibration, channels, pooled, familiarity if familiarity.usable else None,
+        training.classes, spec.preparation, rate, card, channels, pooled, familiarity if familiarity.usable else None,
+        network=network, calibration=evaluation.calibration, encoder=spec.recipe.encoder,
+        calibrator=spec.recipe.final or spec.recipe.calibration,
     )  # fmt: skip
 
 
