@@ -26,7 +26,7 @@ from bearcat.data.recording import Recording
 from bearcat.data.tasks import Mix, Split, SplitTask, Task, mixed_task, split_task
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Recipe
-from bearcat.models.encoders import ENCODERS
+from bearcat.models.networks import ENCODERS
 from bearcat.record import task_words
 from bearcat.report.results import Cell
 from bearcat.settings import spell_out, to_plain
