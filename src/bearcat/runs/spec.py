@@ -31,8 +31,7 @@ from bearcat.record import task_words
 from bearcat.report.results import Cell
 from bearcat.settings import spell_out, to_plain
 from bearcat.storage import digest_json
-from bearcat.training.calibrate import check_calibrator
-from bearcat.training.estimates import RunEvidence, run_evidence
+from bearcat.training.evaluate import RunEvidence, check_calibrator, run_evidence
 from bearcat.training.loop import RESULT_VERSION
 
 
