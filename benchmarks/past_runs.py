@@ -29,8 +29,7 @@ from bearcat.data.tasks import UNKNOWN, Mix
 from bearcat.runs.grid import only_methods, plan, read_grid
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.training.batches import padded_stack
-from bearcat.training.estimates import estimate_runs, run_evidence
-from bearcat.training.evaluate import predict
+from bearcat.training.evaluate import estimate_runs, predict, run_evidence
 from bearcat.training.loop import Run, stack_key, train
 from bearcat.trust.accuracy import Source, Target, expected_hits, window_agreement
 from bearcat.trust.checks import MODELS

@@ -23,7 +23,7 @@ from bearcat.deploy.model import export_onnx, load_model
 from bearcat.errors import InputError
 from bearcat.methods.ingredient import View
 from bearcat.methods.recipe import RECIPES
-from bearcat.models.encoders import ENCODERS
+from bearcat.models.networks import ENCODERS
 from bearcat.training.loop import Run, train
 from tests.test_train import CPU, SHORT, toy
 

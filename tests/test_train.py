@@ -20,8 +20,7 @@ from bearcat.methods.losses import Adversarial, Confusion, Sharpness
 from bearcat.methods.recipe import GROUPS, RECIPES, Recipe, Schedule
 from bearcat.methods.selftraining import SelfTraining, Teacher
 from bearcat.training.batches import stack_data
-from bearcat.training.calibrate import Fitting
-from bearcat.training.evaluate import predict, watcher
+from bearcat.training.evaluate import Fitting, predict, watcher
 from bearcat.training.loop import Run, Trained, new_state, stack_key, train
 from bearcat.training.state import TrainingState
 from tests.reference import loop as reference

@@ -27,9 +27,8 @@ from bearcat.report.results import Cell
 from bearcat.report.typeset import PageFigure
 from bearcat.runs.run import evaluate, run_stack
 from bearcat.runs.spec import Library, RunSpec
-from bearcat.training import estimates as label_free
-from bearcat.training.estimates import run_evidence
-from bearcat.training.evaluate import watcher
+from bearcat.training import evaluate as label_free
+from bearcat.training.evaluate import run_evidence, watcher
 from bearcat.training.loop import Run, train
 from bearcat.trust import accuracy, pooling
 from bearcat.trust.checks import check_predictions

@@ -35,8 +35,7 @@ from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 from bearcat.deploy.model import Model, save_model
 from bearcat.errors import InputError, suggest
 from bearcat.methods.recipe import RECIPES, Recipe, find_recipe
-from bearcat.models.encoders import find_encoder
-from bearcat.models.networks import Network, select_run
+from bearcat.models.networks import Network, find_encoder, select_run
 from bearcat.settings import to_plain, to_text
 from bearcat.training.evaluate import EpochEnd, predict
 from bearcat.training.loop import Run, Trained, chosen_device, train

@@ -43,8 +43,7 @@ from bearcat.runs.record import Evaluation, claim, log_probabilities_text, make_
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.storage import digest_json, write_atomically
 from bearcat.training.batches import padded_stack
-from bearcat.training.estimates import RunEvidence, estimate_runs, unknown_recordings
-from bearcat.training.evaluate import EpochEnd, predict, scores, watcher
+from bearcat.training.evaluate import EpochEnd, RunEvidence, estimate_runs, predict, scores, unknown_recordings, watcher
 from bearcat.training.loop import Run, Trained, train
 from bearcat.trust.pooling import Tally, pool, pooled_temperature, tally
 

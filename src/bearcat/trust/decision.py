@@ -164,7 +164,7 @@ def _decide_model(evidence: ModelEvidence) -> Decision:
         if evidence.recordings and evidence.faulty == 0 and not (physics and physics.missed):
             _, high = binomial_interval(0, evidence.recordings)
             what = f"{evidence.recordings} recording{'s' * (evidence.recordings > 1)}"
-            reasons.append(f"no fault was found in {what}; up to {100 * high:.0f} % of such could be faulty all the same")
+            reasons.append(f"no fault was found in {what}; up to {100 * high:.0f} % of such may be faulty all the same")
     if action == REFUSE and expected is not None and expected.value >= SAFE:
         expected = None  # what speaks against the model speaks against the estimate too
     interval = None if expected is None else (expected.low, expected.high)
