@@ -447,7 +447,8 @@ def test_a_collapsed_or_failed_run_is_marked_in_its_record(tmp_path, monkeypatch
         "simulated", dataset, Task("N15_M07_F10", "N09_M07_F10"), "DANN", RECIPES["DANN"].in_epochs(1),
         Preparation("frequency", 256),
     )  # fmt: skip
-    (record,) = work.run_stack([spec], [tmp_path / "out"], torch.device("cpu"), keep=("model",))
+    (run,) = work.run_stack([spec], [tmp_path / "out"], torch.device("cpu"), keep_model=True)
+    record = run.record
     assert (record.collapsed, record.failed) == (trouble == "collapse", trouble == "nan")
     assert record.decision.action == "do not use"
     assert load_model(tmp_path / "out" / "model").decision == record.decision

@@ -18,7 +18,7 @@ from bearcat.diagnosis.recording import Diagnoses, Diagnosis
 from bearcat.errors import InputError
 from bearcat.record import Record
 from bearcat.report.results import Cell, Result, read_result
-from bearcat.runs.check import check_run, read_labels
+from bearcat.runs.adapt import check_run, read_labels
 from bearcat.trust.accuracy import (
     STEADY,
     Estimate,

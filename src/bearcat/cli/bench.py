@@ -140,7 +140,7 @@ def _executor(
     name: str, jobs: int | None, stack: int | None, address: str | None, device: str, track: str | None
 ) -> Executor:
     from bearcat.runs.executors import Cluster, Stack
-    from bearcat.runs.record import require_tracker
+    from bearcat.runs.record import find_tracker
     from bearcat.training.loop import chosen_device
 
     if name not in ("stack", "ray"):
@@ -151,7 +151,7 @@ def _executor(
             other = "ray" if name == "stack" else "stack"
             raise InputError(f"--{option} is for the executor {other}, not for {name}; leave it out")
     if track is not None:
-        require_tracker(track)
+        find_tracker(track)
     return Stack(chosen_device(device), stack) if name == "stack" else Cluster(device, jobs, address)
 
 

@@ -91,11 +91,11 @@ def adapt(
     from bearcat.methods.recipe import DEFAULT_RECIPE
     from bearcat.runs.adapt import adapt as run
     from bearcat.runs.plan import Wishes, make_plan, target_mix
-    from bearcat.runs.record import require_tracker
+    from bearcat.runs.record import find_tracker
     from bearcat.settings import pairs
 
     if track is not None:
-        require_tracker(track)
+        find_tracker(track)
     wishes = Wishes(
         data_name, root, source or (), target, kind, recipe or DEFAULT_RECIPE, beside or (), epochs, seed, split,
         balance, device, precision, channel, rate, rpm, bearing, window, stride,
@@ -190,7 +190,7 @@ def check(
     labels: Annotated[Path, Option(help="A csv with the columns recording and label, of recordings of the target.")],
 ) -> None:
     """Compare a run with labels of some recordings; update its expected accuracy, recommendation and calibration."""
-    from bearcat.runs.check import check_run, read_labels
+    from bearcat.runs.adapt import check_run, read_labels
 
     found = check_run(run, read_labels(labels))
     print(found.decision.sentence)
