@@ -279,8 +279,8 @@ def _model(
     familiarity = evaluation.trust.familiarity
     return Model(
         split.classes, spec.preparation, infos[0].rate, card, channels, pooled,
-        familiarity if familiarity.usable else None, network=network, calibration=evaluation.calibration, encoder=spec.recipe.encoder,
-        calibrator=spec.recipe.final or spec.recipe.calibration,
+        familiarity if familiarity.usable else None, network=network, calibration=evaluation.calibration,
+        encoder=spec.recipe.encoder, calibrator=spec.recipe.final or spec.recipe.calibration,
     )  # fmt: skip
 
 
