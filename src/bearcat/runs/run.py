@@ -278,9 +278,9 @@ def _model(
     pooled = pooled_temperature(_log(evaluation.target), tested, float(evaluation.target.max(axis=1).mean()))
     familiarity = evaluation.trust.familiarity
     return Model(
-        split.classes, spec.preparation, infos[0].rate, card, channels, pooled, familiarity if familiarity.usable else None,
-        network=network, calibration=evaluation.calibration, encoder=spec.recipe.encoder,
-        calibrator=spec.recipe.final or spec.recipe.calibration,
+        split.classes, spec.preparation, infos[0].rate, card, channels, pooled,
+        familiarity if familiarity.usable else None, network=network, calibration=evaluation.calibration,
+        encoder=spec.recipe.encoder, calibrator=spec.recipe.final or spec.recipe.calibration,
     )  # fmt: skip
 
 
