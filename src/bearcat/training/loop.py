@@ -35,7 +35,7 @@ from bearcat.models.stacked import Randomness
 from bearcat.storage import digest, digest_json
 from bearcat.training.batches import Batch, Batches, Checked, Feed, data_key, stack_data
 from bearcat.training.evaluate import EpochEnd, check_calibrator, fit_calibration, refill
-from bearcat.training.state import STUDENT, Recorder, TrainingState, arithmetic, put_back, set_rate
+from bearcat.training.state import STUDENT, Recorder, TrainingState, put_back, set_rate, torch_settings
 
 RESULT_VERSION = 7  # raise it whenever the same settings, seed and data give another result
 FEW_RUNS = 4  # of a dense network, whose products are too small to share
@@ -154,7 +154,7 @@ def train(
     late = recipe.calibrate == "end"
     calibrate_from = schedule.epochs if recipe.calibration is None else schedule.calibrate_from
     small = len(runs) <= FEW_RUNS and isinstance(state.student.encoder, networks.DenseEncoder)
-    with arithmetic(precision, device, small):
+    with torch_settings(precision, device, small):
         saved_at = time.monotonic()
         feed, recorder = Feed(batches), Recorder(device)
         for epoch in range(state.epoch, schedule.epochs):

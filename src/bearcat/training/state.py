@@ -188,7 +188,7 @@ def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
 
 
 @contextmanager
-def arithmetic(precision: str, device: torch.device, small: bool = False) -> Iterator[None]:
+def torch_settings(precision: str, device: torch.device, small: bool = False) -> Iterator[None]:
     """Sets how torch computes, for a while: on a GPU with products of float32 as they are, or rounded to TF32 first
     ("bfloat16" too: outside the convolutions there is little to gain); on a CPU with one thread for small networks (a
     second gains little there, and waiting for a busy core costs a lot).
