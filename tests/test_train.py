@@ -142,7 +142,10 @@ def assert_equal_to_twin(recipe: Recipe, data: TrainingData, seed: int = 3) -> T
         places, present = (part[0] for part in batches.target_pass(epoch))
         twin.start_epoch(epoch, [torch.from_numpy(row[there]) for row, there in zip(places, present, strict=True)])
         order = batches.order(epoch)
-        pairs = [order.windows(0, iteration) for iteration in range(batches.iterations)]
+        pairs = [
+            (order.source[0, step][order.source_present[0, step]], order.target[0, step][order.target_present[0, step]])
+            for step in range(batches.iterations)
+        ]
         steps = [twin.step(torch.from_numpy(source), torch.from_numpy(target)) for source, target in pairs]
         for theirs, ours in names.items():
             expected = float(sum(step[theirs] for step in steps)) / len(steps)

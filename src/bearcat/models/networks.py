@@ -290,7 +290,7 @@ def build_network(encoder: str, runs: int, channels: int, points: int, classes: 
 
 
 def select_run(network: Network, run: int, encoder: str, channels: int, points: int) -> Network:
-    """One run of a stack as a network of its own, on the CPU, which predicts and is not trained further."""
+    """One run of a stack as `restore` makes it, on the CPU."""
     state = {name: value[run : run + 1].cpu() for name, value in network.state_dict().items()}
     return restore(encoder, state, channels, points)
 

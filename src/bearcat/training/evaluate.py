@@ -92,9 +92,7 @@ def balanced_accuracy(probabilities: Tensor, labels: Tensor) -> Tensor:
 def watcher(
     held_back: Sequence[HeldBack], device: torch.device, edges: str = "upper"
 ) -> Callable[[EpochEnd], dict[str, Tensor]]:
-    """Returns what evaluates the networks after every epoch: source and target scores of student and teacher, and the
-    accuracy of pseudo-labels.
-    """
+    """Evaluates the networks after every epoch: scores of student and teacher, and the accuracy of pseudo-labels."""
     target = padded_stack([np.asarray(held.target_test.values) for held in held_back], 0, device)
     target_labels = padded_stack([held.target_test_labels for held in held_back], UNKNOWN, device)
     train_labels = padded_stack([held.target_train_labels for held in held_back], UNKNOWN, device)
@@ -177,7 +175,7 @@ class Fitting:
         return Evidence(source_logits=logits, source_labels=labels, source_weight=weight, **found)
 
     def expected_accuracy(self) -> Tensor:
-        """The share of right predictions to expect on the target's training windows, (run,): that of the verdict."""
+        """The share of right predictions to expect on the target's training windows, (run,)."""
         logits, labels = self.source_test[0], self.batches.source_test_labels
         source, target = (each.double().log_softmax(dim=-1).cpu().numpy() for each in (logits, self.target[0]))
         found = []
@@ -190,10 +188,7 @@ class Fitting:
 
 def fit_calibration(recipe: Recipe, state: TrainingState, text: str | None = None) -> Calibration:
     """The calibration of the reported network by the recipe's calibrator, or by another."""
-    text = text or recipe.calibration
-    if text is None:
-        raise ValueError("the recipe has no calibrator")
-    return Fitting(state.reported, state.batches, state.checks, recipe.balance).fit(text)
+    return Fitting(state.reported, state.batches, state.checks, recipe.balance).fit(text or recipe.calibration or "")
 
 
 def refill(earlier: Calibration | None, fitted: Calibration) -> Calibration:
@@ -215,9 +210,7 @@ def _equal_classes(labels: Tensor, classes: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class RunEvidence:
-    """What is known of a run's windows without the network: their `spectral_shape`, (window, channel · band) each, and
-    what check models say of them.
-    """
+    """What is known of a run's windows without the network: spectral shapes (window, channel · band), check models."""
 
     target_train: NDArray[np.float32]  # KEPT_WINDOWS at most
     train_recording: NDArray[np.int64]  # of those windows, an index into the target's recordings
@@ -267,7 +260,7 @@ class RunEstimates:
 
 
 def unknown_recordings(finding: Finding | None, split: SplitTask) -> list[int]:
-    """The target's recordings that were found to show a class the source lacks."""
+    """The target's recordings that were found to show a class the source lacks: a model is not familiar with them."""
     return sorted(split.target_order[list(finding.unknown) if finding else []].tolist())
 
 
@@ -277,9 +270,8 @@ def estimate_runs(
 ) -> list[RunEstimates]:  # fmt: skip
     """The estimates of every run of a stack. `source` and `target`: what `predict` says of their test windows.
 
-    Recordings of the target that show a class the source lacks are not what a model is familiar with. Estimators read
-    probabilities by the source's calibration; confidences that users see are by that of the finished network.
-    Of the training windows at most KEPT_WINDOWS are used, so that the end of a run stays short however long it was.
+    Estimators read probabilities by the source's calibration; confidences that users see are by that of the finished
+    network. Of the training windows at most KEPT_WINDOWS are used, so that the end of a run stays short.
     """
     final, finite = trained.calibration, trained.finite
 

@@ -27,9 +27,8 @@ STUDENT = 20  # the stream of randomness of the student's initial weights
 
 @dataclass(eq=False)
 class TrainingState:
-    """Networks, optimisers, and what ingredients leave for each other and for the history.
-
-    What a step reads and writes stays in one place (Recorder).
+    """Networks, optimisers, and what ingredients leave for each other and for the history; recorded steps read and
+    write it where it lies.
     """
 
     student: Network
@@ -109,14 +108,10 @@ class TrainingState:
             broken = broken | ~parameter.isfinite().flatten(1).all(dim=1)
         self.finite &= ~broken
         if not bool(self.finite.all()):  # zeros cannot spread: logits, and all that follows from them, stay finite
-            with torch.no_grad():
-                for network in self._networks().values():
-                    for tensor in network.state_dict().values():
-                        tensor[~self.finite] = 0
-                for optimiser in self.optimisers.values():
-                    for moments in optimiser.state.values():
-                        for name in ("exp_avg", "exp_avg_sq"):
-                            moments[name][~self.finite] = 0
+            tensors = [each for network in self._networks().values() for each in network.state_dict().values()]
+            moments = [each for optimiser in self.optimisers.values() for each in optimiser.state.values()]
+            for tensor in (*tensors, *(each[name] for each in moments for name in ("exp_avg", "exp_avg_sq"))):
+                tensor[~self.finite] = 0
         if self.calibration is not None:
             self.remember("temperature", self.calibration.temperature)
             self.remember("temperature_at_bound", self.calibration.at_bound.to(torch.float32))
@@ -126,8 +121,7 @@ class TrainingState:
 
     def _networks(self) -> dict[str, nn.Module]:
         networks: dict[str, nn.Module] = {"student": self.student}
-        if self.teacher is not None:
-            networks["teacher"] = self.teacher
+        networks |= {} if self.teacher is None else {"teacher": self.teacher}
         return networks | {f"module-{name}": module for name, module in self.modules.items()}
 
     def save(self, path: Path, identity: str) -> None:
@@ -171,9 +165,7 @@ class TrainingState:
             self.history = {name: list(tensors[f"history.{name}"].unbind(0)) for name in metadata["history"]}
             self.epoch = int(metadata["epoch"])
         except (KeyError, RuntimeError, ValueError) as error:
-            raise InputError(
-                f"{path}: is damaged and cannot be continued; delete it to start from the beginning"
-            ) from error
+            raise InputError(f"{path}: is damaged and cannot be continued; delete it to start again") from error
 
 
 def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -196,34 +188,23 @@ def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
 
 
 @contextmanager
-def matrix_products(precision: str, device: torch.device) -> Iterator[None]:
-    """Torch's own products on a GPU: of float32 as they are, or rounded to TF32 first. As before, afterwards.
-
-    "bfloat16" means TF32 here: outside the convolutions there is little to gain.
+def torch_settings(precision: str, device: torch.device, small: bool = False) -> Iterator[None]:
+    """Sets how torch computes, for a while: on a GPU with products of float32 as they are, or rounded to TF32 first
+    ("bfloat16" too: outside the convolutions there is little to gain); on a CPU with one thread for small networks (a
+    second gains little there, and waiting for a busy core costs a lot).
     """
-    if device.type != "cuda":
-        yield
-        return
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("highest" if precision == "float32" else "high")
-    torch.backends.cudnn.allow_tf32 = precision != "float32"
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32, torch.get_num_threads()
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("highest" if precision == "float32" else "high")
+        torch.backends.cudnn.allow_tf32 = precision != "float32"
+    elif small:
+        torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(before[0])
         torch.backends.cudnn.allow_tf32 = before[1]
-
-
-@contextmanager
-def few_threads(small: bool, device: torch.device) -> Iterator[None]:
-    """One thread for small networks on a CPU: a second gains little there, and waiting for a busy core costs a lot."""
-    before = torch.get_num_threads()
-    if small and device.type == "cpu":
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(before[2])
 
 
 class Recorder:
