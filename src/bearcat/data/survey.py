@@ -109,11 +109,10 @@ def _class_notes(rows: Sequence[Row]) -> list[str]:
     """Notes on domains whose classes differ: as a target, a domain may have classes that a source cannot teach."""
     known = grouped((row for row in rows if row.label != UNLABELLED), lambda row: row.domain)
     labelled = {domain: {row.label for row in same} for domain, same in known.items()}
-    notes = [
-        f"source '{other}' cannot teach these classes of target '{domain}': {', '.join(sorted(labels - taught))}"
-        for (domain, labels), (other, taught) in product(labelled.items(), repeat=2)
-        if labels - taught
-    ]
+    notes = []
+    for (domain, labels), (other, taught) in product(labelled.items(), repeat=2):
+        if lacking := ", ".join(sorted(labels - taught)):
+            notes.append(f"source '{other}' cannot teach these classes of target '{domain}': {lacking}")
     unlabelled = [row.domain for row in rows if row.label == UNLABELLED and row.domain not in labelled]
     notes += [f"domain '{domain}' has no labels: it can be a target, not a source" for domain in unlabelled]
     if any(None in row.rates for row in rows):
@@ -161,16 +160,13 @@ def _clipped(samples: NDArray[Any]) -> float:
 
 def odd_recordings(portraits: Sequence[Portrait]) -> list[str]:
     """A sentence for each recording that differs from its neighbours, at most some of a kind."""
-    constant = [
-        f"{recording.origin}: does not change ({recording.value:g} throughout), as where no sensor is connected;"
-        " leave it out" for recording in portraits if recording.value is not None
-    ]  # fmt: skip
-    clipped = [
-        f"{recording.origin}: is clipped, {100 * recording.clipped:.1f} % of its samples stand at"
-        f" ±{recording.peak:.4g}; record it again with a lower gain"
-        for recording in portraits if recording.clipped >= CLIPPED
-    ]  # fmt: skip
-    sentences = []
+    constant, clipped, sentences = list[str](), list[str](), list[str]()
+    for recording in portraits:
+        if recording.value is not None:
+            constant.append(f"{recording.origin}: does not change ({recording.value:g} throughout); check its sensor")
+        if recording.clipped >= CLIPPED:
+            share = f"{100 * recording.clipped:.1f} % of its samples stand at ±{recording.peak:.4g}"
+            clipped.append(f"{recording.origin}: is clipped, {share}; record it again with a lower gain")
     for kind in (constant, clipped, odd_rates(portraits), _odd_levels(portraits), _odd_shapes(portraits)):
         found = list(kind)
         more = f" (and {len(found) - LISTED} more such recordings)"
@@ -200,10 +196,9 @@ def _odd_levels(portraits: Sequence[Portrait]) -> Iterator[str]:
             continue
         for recording, decibel in zip(group, off, strict=True):
             if abs(decibel) >= LEVEL:
-                where = "below" if decibel < 0 else "above"
                 mixed = ", some with other labels" if len({other.label for other in group}) > 1 else ""
-                others = f"{where} that of its {len(group) - 1} neighbours{mixed}; check unit, gain and cable"
-                yield f"{recording.origin}: its level is {abs(decibel):.0f} dB {others}"
+                others = f"{'below' if decibel < 0 else 'above'} that of its {len(group) - 1} neighbours{mixed}"
+                yield f"{recording.origin}: its level is {abs(decibel):.0f} dB {others}; check unit, gain and cable"
 
 
 def _odd_shapes(portraits: Sequence[Portrait]) -> Iterator[str]:

@@ -426,9 +426,8 @@ def lines(settings: Simulated, condition: Condition) -> list[tuple[float, float]
     driven = torque * (condition.speed / REFERENCE.speed) ** settings.tone_exponent
     table = [(1.0, settings.unbalance * squared)]
     table += [(float(order), size * torque * squared) for order, size in enumerate(settings.misalignment, start=1)]
-    table += [
-        (order, size * driven) for order, size in zip(settings.motor_orders, settings.motor_amplitudes, strict=True)
-    ]
+    motor = zip(settings.motor_orders, settings.motor_amplitudes, strict=True)
+    table += [(order, size * driven) for order, size in motor]
     for multiple, size in enumerate(settings.gear_amplitudes, start=1):
         mesh = float(settings.gear_teeth * multiple)
         side = settings.gear_sideband * size
