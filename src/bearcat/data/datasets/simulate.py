@@ -165,10 +165,7 @@ class Simulated(Dataset):
     about: ClassVar[About] = About(
         title="Simulated 6203 bearings (for demos and tests; no evidence about real machines)",
         licence="MIT",
-        licence_address="https://opensource.org/license/mit",
-        reference="Model after Antoni and Randall (2003) and McFadden and Smith (1984); docs/simulator.md",
-        homepage="docs/simulator.md",
-    )
+    )  # the model is after Antoni and Randall (2003) and McFadden and Smith (1984)
 
     def __post_init__(self) -> None:
         """Refuses settings that cannot work, naming the field."""
