@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from bearcat.calibration import ece
-from bearcat.methods import matching
+from bearcat.methods import before_training
 from bearcat.runs.grid import only_methods, plan, read_grid
 from bearcat.runs.run import alarm_scores
 from bearcat.runs.spec import Library, RunSpec
@@ -107,15 +107,15 @@ def scored(specs: list[RunSpec], library: Library, device: torch.device) -> list
 
 def remember_spaces() -> None:
     """Cells with the same source windows share their discriminant space."""
-    found, make = {}, matching.discriminant_space
+    found, make = {}, before_training.discriminant_space
 
-    def remembered(values: Any, labels: Any, classes: int) -> matching.Space:
+    def remembered(values: Any, labels: Any, classes: int) -> before_training.Space:
         key = digest(np.ascontiguousarray(values).tobytes() + labels.tobytes())
         if key not in found:
             found[key] = make(values, labels, classes)
         return found[key]
 
-    matching.discriminant_space = remembered
+    before_training.discriminant_space = remembered
 
 
 def read(path: Path) -> list[dict[str, str]]:

@@ -32,7 +32,7 @@ from workload import (
     time_steps,
 )
 
-from bearcat.training.stepping import matrix_products
+from bearcat.training.state import matrix_products
 
 ENCODER = ((1, 16, 15), (16, 32, 3), (32, 64, 3), (64, 128, 3))  # inputs, outputs, taps
 DENSE = ((512, 256), (256, 256), (256, CLASSES))

@@ -25,10 +25,9 @@ from bearcat.methods.recipe import RECIPES, Recipe, Schedule
 from bearcat.models.networks import PRECISIONS, fast_path, use_path
 from bearcat.training import loop as loop
 from bearcat.training.batches import Feed, stack_data
-from bearcat.training.calibrate import fit_calibration, refill
-from bearcat.training.evaluate import EpochEnd, watcher
+from bearcat.training.evaluate import EpochEnd, fit_calibration, refill, watcher
 from bearcat.training.loop import Run, train
-from bearcat.training.stepping import Recorder, matrix_products
+from bearcat.training.state import Recorder, matrix_products
 
 CLASSES, LENGTH, BATCH = 13, 1024, 64
 

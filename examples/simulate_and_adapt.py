@@ -31,7 +31,8 @@ def main() -> None:
         recipe = make_recipe(name, "frequency", epochs)
         specs = [RunSpec("simulated", bearing, task, name, recipe, spectra, Split("block"), seed) for seed in SEEDS]
         with tempfile.TemporaryDirectory() as out:
-            records = run_stack(specs, [Path(out) / str(seed) for seed in SEEDS], torch.device("cpu"))
+            runs = run_stack(specs, [Path(out) / str(seed) for seed in SEEDS], torch.device("cpu"))
+        records = [run.record for run in runs]
         source = mean(record.scores.source.accuracy for record in records)
         target = mean(record.scores.target.accuracy for record in records)
         confidence = mean(record.estimates.mean_confidence for record in records)

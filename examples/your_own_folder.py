@@ -8,6 +8,7 @@ yours out the same way (docs/add-your-data.md) and leave `make_folder` out.
 """
 
 import argparse
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -56,9 +57,13 @@ def main() -> None:
         return
 
     # Channel, rate, window, split and input are chosen from the recordings; each choice has a reason.
-    adapted = bearcat.adapt(recordings / SOURCE, recordings / TARGET, out=out, epochs=arguments.epochs, device="cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they are printed below
+        adapted = bearcat.adapt(recordings / SOURCE, recordings / TARGET, out=out, epochs=arguments.epochs)
     for choice in adapted.record.chosen:
         print(f"{choice.setting}: {choice.value}; {choice.reason}")
+    for warning in adapted.warnings:
+        print(f"warning: {warning}")
     print(f"\n{adapted.decision.sentence}\n")
 
     for diagnosis in bearcat.diagnose(arguments.folder / "new", model=adapted):

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing import connection, forkserver, resource_tracker
@@ -139,6 +140,7 @@ def _command(
         sys.modules["matplotlib"] = None  # type: ignore[assignment]
     sys.argv = [script or "bearcat", *words]
     if script:
+        warnings.filterwarnings("default", category=UserWarning, module="__main__")  # pytest has made them errors
         sys.path.insert(0, str(Path(script).parent.absolute()))
         runpy.run_path(script, run_name="__main__")
     else:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bearcat.diagnosis.recording import Diagnosis
 from bearcat.methods.recipe import RECIPES
 from bearcat.methods.selftraining import SelfTraining
 from bearcat.record import Record
@@ -19,8 +20,16 @@ from bearcat.report.results import Cell, Result
 from bearcat.trust.accuracy import Source, Target
 from bearcat.trust.decision import decide
 from bearcat.trust.estimates import check_estimates, estimates
+from bearcat.trust.pooling import Pooled
 
 CLASSES = ("healthy", "inner", "outer")
+
+
+def made_diagnosis(recording: str, label: str = "inner", confidence: float = 0.9, agreement: float = 0.6) -> Diagnosis:
+    """By a model whose classes are CLASSES."""
+    rest = (1 - confidence) / (len(CLASSES) - 1)
+    shares = np.array([confidence if name == label else rest for name in CLASSES])
+    return Diagnosis.by_model(recording, Pooled(shares, agreement, 10, 0.2, True), CLASSES, "use")
 
 
 def made_result(

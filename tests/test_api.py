@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import html
+import io
 import json
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +18,16 @@ import bearcat
 from bearcat.data import open_dataset
 from bearcat.deploy.model import load_model
 from bearcat.errors import InputError
+from bearcat.methods.recipe import DEFAULT_RECIPE
+from bearcat.runs.adapt import Adaptation
+from bearcat.runs.plan import Wishes, make_plan
+from bearcat.trust.decision import PhysicsCheck
+
+
+def adapt(*places: Path, **words: Any) -> Adaptation:
+    """Adapts for few epochs; every class of the source is known from one recording, of which a Python warning warns."""
+    with pytest.warns(UserWarning, match="single recording"):
+        return bearcat.adapt(*places, **{"window": 1024, "device": "cpu"} | words)
 
 
 @pytest.fixture(scope="module")
@@ -25,77 +42,98 @@ def adapted(tmp_path_factory):
         np.savez(place / f"{entry.label}.npz", x=entry.read().signal, fs=16_000.0)
     (root / "known" / "notes.csv").write_text("nothing to do with it\n")
     source, target = root / "known" / "pump-A", root / "new" / "pump-B"
-    found = bearcat.adapt(source, target, out=root / "out", epochs=4, window=1024, device="cpu")
-    return root, found
+    output, errors = io.StringIO(), io.StringIO()
+    with redirect_stdout(output), redirect_stderr(errors):
+        found = adapt(source, target, out=root / "out", epochs=4)
+    return root, found, (output.getvalue(), errors.getvalue())
 
 
-def test_adapting_two_folders_returns_what_was_found(adapted, capsys):
-    root, found = adapted
-    assert capsys.readouterr().out == ""
+def test_adapting_two_folders_returns_what_was_found_and_prints_nothing(adapted):
+    root, found, printed = adapted
+    assert printed == ("", "")
     assert found.record.settings.sources == ("pump-A",)
-    assert {row["recording"] for row in found.recordings} == {"pump-B/healthy.npz", "pump-B/inner-1.npz"}
+    assert {each.recording for each in found.recordings} == {"pump-B/healthy.npz", "pump-B/inner-1.npz"}
     text = repr(found)
-    assert text.splitlines()[0] == "pump-A → pump-B by match-clusters"
-    for row in found.recordings:
-        assert f"{row['recording']}" in text
-        assert 0 < row["confidence"] <= 1
-    assert found.verdict in text
+    assert text.splitlines()[0] == found.recordings.summary
+    assert text.count(found.decision.sentence) == 1
+    for each in found.recordings:
+        (line,) = [line for line in text.splitlines() if line.startswith(each.recording)]
+        assert each.decision.action in line.split()
+        assert f"{100 * each.confidence:.1f} %" in line
+        assert 0 < each.confidence <= 1
     frame = found.to_frame()
-    assert list(frame["recording"]) == [row["recording"] for row in found.recordings]
-    assert json.loads((root / "out" / "record.json").read_text())["recordings"] == list(found.record.recordings)
+    assert list(frame["recording"]) == [each.recording for each in found.recordings]
+    assert list(frame["decision"]) == [each.decision.action for each in found.recordings]
+    kept = json.loads((root / "out" / "record.json").read_text())["recordings"]
+    assert kept == [each.to_dict() for each in found.recordings]
 
 
-def test_the_page_and_the_terminal_begin_with_the_targets_recordings(adapted, capsys):
-    from bearcat.cli.train import adapt
-
-    root, _ = adapted
+def test_the_page_and_the_terminal_begin_with_the_targets_recordings(adapted, command):
+    root, found, _ = adapted
     page = (root / "out" / "report.html").read_text(encoding="utf-8")
-    assert page.index("<h2>Decision and recordings") < page.index("<h2>For researchers")
-    assert page.index("pump-B/inner-1.npz") < page.index("<h2>For researchers")
-    adapt(
-        str(root), source=["pump-A"], target="pump-B", settings=["folders=known/pump-A,new/pump-B"], epochs=4,
-        window=1024, device="cpu", out=root / "out",
+    body = page[page.index("<body") :]
+    for text in (found.recordings.summary, "pump-B/healthy.npz", "pump-B/inner-1.npz"):
+        assert text in body
+        assert body.index(text) < body.rindex("For researchers")  # the heading; the first is a link to it
+    folders = "folders=known/pump-A,new/pump-B"
+    status, printed, _ = command(
+        "adapt", "--data", root, "--source", "pump-A", "--target", "pump-B", "--set", folders, "--epochs", 4, "--window",
+        1024, "--device", "cpu", "--out", root / "out",
     )  # fmt: skip
-    assert "pump-B/inner-1.npz" in capsys.readouterr().out
+    assert status == 0
+    first, heading, *rows = printed.splitlines()
+    assert first == found.recordings.summary
+    assert heading.split()[:2] == ["recording", "decision"]
+    assert [row.split()[0] for row in rows[:2]] == [each.recording for each in found.recordings.worst_first]
+    assert printed.index(found.decision.sentence) < printed.index("target accuracy")
 
 
 def test_adapting_needs_neither_pictures_nor_page(adapted, monkeypatch, tmp_path):
     """The extra `report` may be missing."""
     monkeypatch.setattr("bearcat.runs.record.find_spec", lambda _: None)
-    root, _ = adapted
+    root, _, _ = adapted
     places = root / "known" / "pump-A", root / "new" / "pump-B"
-    found = bearcat.adapt(*places, out=tmp_path / "out", epochs=1, window=1024, device="cpu")
+    found = adapt(*places, out=tmp_path / "out", epochs=1)
     assert {path.name for path in found.folder.iterdir()} >= {"record.json", "model"}
     assert not (found.folder / "report.html").exists()
 
 
 def test_a_model_diagnoses_files_folders_and_arrays_as_it_did_the_target(adapted):
-    root, found = adapted
-    expected = {row["recording"].rpartition("/")[2]: row for row in found.recordings}
+    root, found, _ = adapted
+    expected = {each.recording.rpartition("/")[2]: each for each in found.recordings}
     for model in (found, root / "out" / "model"):
         again = bearcat.diagnose(root / "new" / "pump-B", model=model)
         assert len(again) == 2
-        for row in again:
-            before = expected[row["recording"].rpartition("/")[2]]
-            assert (row["class"], row["windows"]) == (before["class"], before["windows"])
-            assert row["confidence"] == pytest.approx(before["confidence"], abs=1e-5)
-            assert row["familiar"] == before["familiar"]
+        for each in again:
+            before = expected[each.recording.rpartition("/")[2]]
+            assert (each.label, each.state, each.windows) == (before.label, before.state, before.windows)
+            assert each.confidence == pytest.approx(before.confidence, abs=1e-5)
+            assert (each.familiar, each.decision.action) == (before.familiar, before.decision.action)
     samples = np.load(root / "new" / "pump-B" / "inner-1.npz")["x"]
-    (row,) = bearcat.diagnose(samples, model=found, rate=16_000.0)
-    assert row["class"] == expected["inner-1.npz"]["class"]
-    assert "inner-1" in repr(bearcat.diagnose([root / "new" / "pump-B" / "inner-1.npz"], model=found))
+    (one,) = bearcat.diagnose(samples, model=found, rate=16_000.0)
+    assert (one.recording, one.label) == ("array", expected["inner-1.npz"].label)
+    alone = bearcat.diagnose([root / "new" / "pump-B" / "inner-1.npz"], model=found)
+    assert repr(alone).splitlines()[0] == alone.summary
+    assert alone[0].recording in repr(alone)
+
+
+@pytest.mark.parametrize("with_model", [False, True])
+def test_a_speed_that_cannot_be_is_refused_with_a_model_and_without(adapted, with_model):
+    _, found, _ = adapted
+    with pytest.raises(InputError, match="rpm.* 0$"):
+        bearcat.diagnose(np.ones(4096), model=found if with_model else None, rate=16_000, rpm=0, bearing="6205")
 
 
 def test_without_a_model_physics_answers(adapted):
-    root, found = adapted
-    for model in (None, adapted):
-        with pytest.raises(InputError, match="rpm must be a positive number, not 0"):
-            bearcat.diagnose(np.ones(4096), model=model, rate=16_000, rpm=0, bearing="6205")
-    with pytest.raises(InputError, match="leave model or orders out"):
+    root, found, _ = adapted
+    with pytest.raises(InputError, match="model or orders"):
         bearcat.diagnose("x.wav", model=found, orders={"BPFO": 3.0, "BPFI": 5.0})
     answers = bearcat.diagnose(root / "new" / "pump-B", rpm=900, bearing="6203")
-    assert len(answers) == 2
-    assert len(answers.to_frame()) == 2
+    assert [Path(each.recording).name for each in answers] == ["healthy.npz", "inner-1.npz"]
+    assert all(each.label is None and each.state == each.physics.state for each in answers)
+    assert answers[1].state == "inner race"
+    assert answers[1].decision.action == "alarm"
+    assert list(answers.to_frame()["state"]) == [each.state for each in answers]
 
 
 def test_folders_that_are_none_or_share_a_name_are_refused(tmp_path):
@@ -131,35 +169,96 @@ def plant(tmp_path_factory):
 BEARING = "balls=8,ball=6.75,pitch=28.5"
 
 
-def test_physics_that_contradicts_the_diagnosis_is_named_everywhere(plant, capsys):
-    found = bearcat.adapt(
-        plant / "pump-A-1500rpm", plant / "pump-B-1500rpm", out=plant / "out", epochs=20, window=1024, device="cpu",
-        bearing=BEARING,
-    )  # fmt: skip
-    rows = {row["recording"].rpartition("/")[2]: row for row in found.recordings}
-    assert (rows["inner-1.npz"]["class"], rows["inner-1.npz"]["physics"]) == ("outer", "inner race")
-    assert rows["inner-1.npz"]["line"].startswith("BPFO") or "× BPFO" in rows["inner-1.npz"]["line"]
-    opinion = found.record.decision.second_opinion
-    assert "BPFI" in opinion["sentence"] + opinion["contradicted"][1]["reason"]
-    assert "such as" in opinion["sentence"]
+def page_of(folder: Path) -> str:
+    """The text of a run's page, with plain blanks."""
+    return html.unescape((folder / "report.html").read_text(encoding="utf-8")).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_physics_that_contradicts_the_model_refuses_it_everywhere(plant):
+    places = plant / "pump-A-1500rpm", plant / "pump-B-1500rpm"
+    found = adapt(*places, out=plant / "out", epochs=20, bearing=BEARING)
+    each = {each.recording.rpartition("/")[2]: each for each in found.recordings}["inner-1.npz"]
+    assert (each.label, each.state, each.physics.state) == ("outer", "outer race", "inner race")
+    assert "BPFO" in each.line  # of the class that the model names
+    assert found.record.evidence.physics == PhysicsCheck(2, 2, tuple(each.recording for each in found.recordings))
+    assert found.decision.action == "do not use"
+    assert found.decision.expected is None  # the estimate is what physics contradicts
+    assert any("physics" in reason for reason in found.decision.reasons)
+    assert all(each.decision.action != "ok" for each in found.recordings)
     card = (found.model / "README.md").read_text(encoding="utf-8")
-    for text in (repr(found), card, (found.folder / "report.html").read_text(encoding="utf-8").replace("&#39;", "'")):
-        assert "orders contradict the model on 2 of 2" in text
-        assert "Do not use this model: the bearing's orders name other faults" in text
-    assert found.record.decision.action == "do not use"
-    assert "Do not use" in load_model(found.model).refusal
+    for text in (repr(found), card, page_of(found.folder)):
+        assert found.decision.sentence in text
+        assert "Recommendation: use" not in text
+    assert load_model(found.model).decision == found.decision
     (answer,) = bearcat.diagnose(plant / "pump-B-1500rpm" / "inner-1.npz", model=found)
-    assert (answer["class"], answer["physics"]) == ("outer", "inner race")
+    assert (answer.label, answer.physics.state) == ("outer", "inner race")
+    assert answer.decision.action == each.decision.action
 
 
 def test_a_target_that_may_be_all_healthy_is_named_everywhere(plant, capsys):
-    found = bearcat.adapt(
-        plant / "pump-A-1500rpm", plant / "pump-C-1500rpm", out=plant / "healthy", epochs=20, window=1024, device="cpu",
-        bearing=BEARING, reference="healthy.npz", progress=True,
-    )  # fmt: skip
-    printed = capsys.readouterr().out
-    page, card = ((found.folder / name).read_text(encoding="utf-8") for name in ("report.html", "model/README.md"))
-    for text in (printed, page, card, json.dumps(json.loads((found.model / "model.json").read_text())["cautions"])):
-        assert "may be all healthy" in text
+    words = {"epochs": 20, "bearing": BEARING, "reference": "healthy.npz", "progress": True}
+    found = adapt(plant / "pump-A-1500rpm", plant / "pump-C-1500rpm", out=plant / "healthy", **words)
+    assert capsys.readouterr().out == ""  # the bar is on standard error
+    assert (found.record.evidence.recordings, found.record.evidence.faulty) == (2, 0)
+    assert {each.state for each in found.recordings} == {"healthy"}
+    (reason,) = [reason for reason in found.decision.reasons if "no fault" in reason]
+    card = (found.model / "README.md").read_text(encoding="utf-8")
+    for text in (repr(found), page_of(found.folder), card):
+        assert reason[1:] in text
     assert found.record.settings.values["mix"]["reference"] == "healthy.npz"
-    assert found.saved.decision.sentence == found.verdict
+    assert load_model(found.model).decision == found.decision
+
+
+def test_planning_needs_no_command_line_and_its_choices_and_warnings_are_values(plant):
+    code = (
+        "import sys; from bearcat.runs.plan import Wishes, make_plan;"
+        f"plan = make_plan(Wishes(data={str(plant)!r}, source=('pump-A-1500rpm',), target='pump-C-1500rpm',"
+        f" recipe='DANN', bearing={BEARING!r}, mix=__import__('bearcat.data.tasks').data.tasks.Mix(reference='healthy')));"
+        "assert not [name for name in sys.modules if name.startswith('bearcat.cli')];"
+        "import json; print(json.dumps([[choice.setting for choice in plan.choices], plan.warnings]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    choices, warned = json.loads(done.stdout)  # and nothing else is printed
+    assert done.stderr == ""
+    assert {"channel", "rate", "split"} <= set(choices)
+    assert "DANN" in warned[0]
+    assert "match-clusters" in warned[0]
+
+
+def test_a_plan_is_of_the_wishes(plant):
+    wishes = Wishes(
+        data=str(plant), source=("pump-A-1500rpm",), target="pump-C-1500rpm", recipe="dense-MCC", beside=("dense-DANN*",),
+        epochs=3, seed=4, window=512, split="block", device="cpu", rate=16_000.0,
+    )  # fmt: skip
+    plan = make_plan(wishes)
+    assert (plan.spec.recipe_name, plan.spec.seed, plan.spec.recipe.schedule.epochs) == ("dense-MCC", 4, 3)
+    assert (plan.spec.preparation.length, plan.spec.preparation.rate, plan.spec.split.scheme) == (512, 16_000, "block")
+    assert (plan.spec.task.sources, plan.spec.task.target) == (("pump-A-1500rpm",), "pump-C-1500rpm")
+    assert [other.recipe_name for other in plan.beside] == ["dense-DANN*"]
+    assert not {"split", "rate", "window"} & {choice.setting for choice in plan.choices}
+    assert plan.spec.chosen == plan.choices
+    assert make_plan(wishes).spec.to_dict() == plan.spec.to_dict()
+
+
+def test_warnings_of_the_plan_are_python_warnings_and_the_command_line_stays_unloaded(plant, tmp_path):
+    code = (
+        "import sys, warnings, bearcat\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        f"    found = bearcat.adapt({str(plant / 'pump-A-1500rpm')!r}, {str(plant / 'pump-C-1500rpm')!r}, recipe='DANN',"
+        f" input='frequency', window=256, epochs=1, device='cpu', reference='healthy.npz', out={str(tmp_path / 'out')!r})\n"
+        "texts = [str(each.message) for each in caught if each.category is UserWarning]\n"
+        "assert 'DANN' in texts[0] and 'match-clusters' in texts[0], texts\n"
+        "assert tuple(texts) == found.warnings[:len(texts)]\n"
+        "assert {each.filename for each in caught if str(each.message) in texts} == {'<string>'}\n"
+        "assert not [name for name in sys.modules if name.startswith('bearcat.cli')]\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+def test_the_old_name_of_the_default_is_refused_with_the_new_one(tmp_path):
+    for name in ("dense-moved", "Dense-Moved"):
+        with pytest.raises(InputError, match=f"'{name}'.*'{DEFAULT_RECIPE}'"):
+            bearcat.adapt("0", "1", data="simulated", recipe=name, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -32,7 +32,6 @@ from bearcat.calibration import (
     accuracy,
     brier,
     find_calibrator,
-    nll_from_logits,
     scaling,
 )  # fmt: skip
 from bearcat.calibration.evidence import read
@@ -52,6 +51,12 @@ def _one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+def nll_from_logits(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean −log softmax(logits) at the label, (run,)."""
+    likely = torch.as_tensor(logits).double().log_softmax(-1)
+    return -likely.gather(-1, torch.as_tensor(labels)[..., None])[..., 0].mean(-1)
 
 
 def draw_labels(logits: Tensor, seed: int = 0) -> Tensor:

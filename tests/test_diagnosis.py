@@ -18,11 +18,23 @@ from bearcat.data.bearing import BEARINGS, known_orders
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import Recording, resample
 from bearcat.deploy.predict import array_recording, diagnose_physically
-from bearcat.diagnosis.evidence import FEATURES, SCALES, find_evidence, levels_over_background, other_orders
-from bearcat.diagnosis.physics import STATES, Classifier, PhysicsAnalysis, PhysicsEvidence, PhysicsWitness, state_of
+from bearcat.diagnosis.physics import (
+    FEATURES,
+    SCALES,
+    STATES,
+    Classifier,
+    PhysicsAnalysis,
+    PhysicsEvidence,
+    PhysicsWitness,
+    find_evidence,
+    levels_over_background,
+    other_orders,
+    state_of,
+)
 from bearcat.diagnosis.recording import COLUMNS, Diagnosis
 from bearcat.diagnosis.spectra import EnvelopeSpectra, Plan, Spectra, bands
 from bearcat.errors import InputError
+from bearcat.settings import from_plain
 from tests.reference import diagnosis as slow
 from tests.test_artefact import made_model, save_model
 
@@ -247,7 +259,7 @@ def test_physics_contradicts_another_state_and_nothing_else():
     assert len(list(witness.observe([recording.signal]))) == 1
     physics = witness.finish()
     assert [physics.contradicts(name) for name in ("outer-3", "unknown kind", "inner-3", "healthy")] == [False, False, True, True]  # fmt: skip
-    again = PhysicsEvidence.from_dict(json.loads(json.dumps(physics.to_dict())))
+    again = from_plain(PhysicsEvidence, json.loads(json.dumps(physics.to_dict())))
     assert again.to_dict() == physics.to_dict()
     assert again.line("outer-3") == physics.line("outer-3")
     unknown = PhysicsWitness("x", recording.rate, recording.rpm, None)

@@ -31,10 +31,9 @@ from bearcat.data.recording import resample
 from bearcat.data.signals import BLOCK, TooLargeError
 from bearcat.data.stream import Stream
 from bearcat.data.stream import open_stream as read_here
-from bearcat.deploy.export import export_onnx, load_onnx
-from bearcat.deploy.metadata import FIELDS, FOLDER, ONNX
-from bearcat.deploy.model import load_model
+from bearcat.deploy.model import export_onnx, load_model
 from bearcat.deploy.predict import at_rate_of, open_model, open_stream, pool_stream, resampled
+from bearcat.deploy.predictor import FIELDS, FOLDER, ONNX, load_onnx
 from bearcat.errors import InputError, suggest
 from bearcat.report.results import read_result
 from bearcat.runs.grid import read_grid

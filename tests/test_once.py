@@ -16,7 +16,9 @@ import pytest
 
 from bearcat.data import catalogue, open_dataset
 from bearcat.record import RECORD, Record
+from bearcat.report import pages
 from bearcat.runs import adapt as adapting
+from bearcat.runs import run as running
 from bearcat.runs import spec as specs
 from bearcat.runs.plan import Wishes, make_plan
 
@@ -92,14 +94,14 @@ def whole(mine, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("whole") / "out"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BEARCAT_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(adapting, "drawable", lambda: False)
+        patch.setattr("bearcat.runs.record.find_spec", lambda _: None)
         adapting.adapt(make_plan(wishes(mine)), out)
     return out
 
 
 def test_adapting_reads_fits_and_writes_everything_once(mine, tmp_path, monkeypatch):
     """Two runs are trained: the recipe's and its unadapted counterpart's."""
-    monkeypatch.setattr(adapting, "drawable", lambda: False)
+    monkeypatch.setattr("bearcat.runs.record.find_spec", lambda _: None)
     fitted = counted(monkeypatch, specs, "run_evidence", lambda *_: "check models")
     written = counted(monkeypatch, Record, "write", lambda _, folder: folder.name)
     read = counted(monkeypatch, Record, "read", lambda folder: folder.name)
@@ -112,6 +114,23 @@ def test_adapting_reads_fits_and_writes_everything_once(mine, tmp_path, monkeypa
     assert read == {}
     files = [path.relative_to(mine).as_posix() for path in mine.rglob("*.csv")]
     assert opened == dict.fromkeys(files, 2)  # once to hash it, once to decode it
+
+
+def test_an_adaptation_killed_before_its_page_draws_it_and_trains_nothing(mine, tmp_path, monkeypatch, blank_figures):
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(pages, "write_run_page", killed)
+        with pytest.raises(KeyboardInterrupt):
+            adapting.adapt(make_plan(wishes(mine)), out)
+    written = (out / RECORD).read_bytes()
+    assert not (out / "report.html").exists()
+    monkeypatch.setattr(adapting, "train_stack", killed)
+    found = adapting.adapt(make_plan(wishes(mine)), out)
+    assert found.recordings.summary in (out / "report.html").read_text(encoding="utf-8")
+    assert (out / RECORD).read_bytes() == written
 
 
 def test_predicting_a_file_opens_that_file_and_no_neighbour(mine, whole, tmp_path, command):
@@ -143,23 +162,23 @@ def contents(folder: Path) -> dict[str, object]:
     return found
 
 
-@pytest.mark.parametrize(
-    "step", ["train_stack", "run_stack", "choose_model", "write_run", "save_predictions", "write_record"]
-)
+@pytest.mark.parametrize("step", ["train", "train beside", "choose", "write", "save", "record"])
 def test_an_interrupted_adaptation_goes_on_to_the_same_bytes(mine, whole, tmp_path, monkeypatch, step):
     """Killed before this step: of the run, the one beside it, the choice of a model, the run's own folder."""
-    monkeypatch.setattr(adapting, "drawable", lambda: False)
-    from bearcat.runs import run as running
-
-    owner, name = {"save_predictions": (running, "save_model"), "write_record": (Record, "write")}.get(
-        step, (adapting, step)
-    )
+    monkeypatch.setattr("bearcat.runs.record.find_spec", lambda _: None)
     out = tmp_path / "out"
+    owner, name, own = {
+        "train": (adapting, "run_stack", lambda *_, write, **__: not write),
+        "train beside": (adapting, "run_stack", lambda *_, write, **__: write),
+        "choose": (adapting, "choose_model", lambda *_: True),
+        "write": (running.FinishedRun, "write", lambda _, folder: folder == out),
+        "save": (running, "save_model", lambda folder, _: folder == out / "model"),
+        "record": (Record, "write", lambda _, folder: folder == out),
+    }[step]
     honest = getattr(owner, name)
 
     def killed(*words: Any, **more: Any) -> Any:
-        own = step not in ("save_predictions", "write_record") or any(word in (out, out / "model") for word in words)
-        if own:
+        if own(*words, **more):
             raise KeyboardInterrupt
         return honest(*words, **more)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from typer.testing import CliRunner
 
 ROOT = Path(__file__).parent.parent
@@ -51,7 +52,7 @@ def required(names: Iterable[str], extras: Iterable[str] = ()) -> set[str]:
     waiting = [(name, tuple(extras)) for name in names]
     while waiting:
         name, wanted = waiting.pop()
-        key = re.sub(r"[-_.]+", "-", name).lower()
+        key = canonicalize_name(name)
         if key in found:
             continue
         try:
@@ -158,25 +159,29 @@ def test_core_alone_adapts_predicts_and_diagnoses(wheel, tmp_path):
     assert "outer race" in answer.stdout
 
 
-def test_every_extra_is_in_all_or_said_to_be_apart_and_is_pinned():
-    extras = PROJECT["optional-dependencies"]
-    pinned = {
-        re.sub(r"[-_.]+", "-", line.split("==")[0]).lower()
-        for line in (ROOT / "constraints.txt").read_text().splitlines()
-    }
-    for name, texts in extras.items():
-        for requirement in map(Requirement, texts):
-            if requirement.name != "bearcat":
-                assert re.sub(r"[-_.]+", "-", requirement.name).lower() in pinned, (name, requirement.name)
-            else:
-                assert requirement.extras <= set(extras)
-    apart = {"ray", "docs", "dev", "all"}  # for clusters, and for those who change bearcat
-    (together,) = map(Requirement, extras["all"])
-    within = {"bearcat": set(together.extras)}
-    for name in list(within["bearcat"]):
-        for requirement in map(Requirement, extras[name]):
-            within["bearcat"] |= set(requirement.extras) if requirement.name == "bearcat" else set()
-    assert within["bearcat"] | apart == set(extras)
+def within(extra: str) -> set[str]:
+    """The extras of ours that an extra brings, and those that these bring."""
+    found: set[str] = set()
+    for requirement in map(Requirement, PROJECT["optional-dependencies"][extra]):
+        if requirement.name == "bearcat":
+            found |= requirement.extras.union(*map(within, requirement.extras))
+    return found
+
+
+def test_every_extra_is_in_all_or_for_clusters_and_developers_alone():
+    extras = set(PROJECT["optional-dependencies"])
+    assert within("dev") | {"dev"} == extras
+    assert within("dev") - within("all") - {"all"} == {"ray", "docs"}
+
+
+def test_every_requirement_is_pinned_to_a_version_that_it_allows():
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    pinned = {canonicalize_name(name): version for name, version in (line.split("==") for line in lines)}
+    texts = [*PROJECT["dependencies"], *(text for extra in PROJECT["optional-dependencies"].values() for text in extra)]
+    for requirement in map(Requirement, texts):
+        if requirement.name != "bearcat":
+            version = pinned[canonicalize_name(requirement.name)]
+            assert requirement.specifier.contains(version), (str(requirement), version)
 
 
 @pytest.mark.parametrize("version", ["3.12", "3.13"])

@@ -14,15 +14,14 @@ from bearcat.data import Split, Task, split_task
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.tasks import UNKNOWN, HeldBack, Labelled, Mix, TrainingData, Unlabelled, mixed_task
 from bearcat.errors import InputError
-from bearcat.methods.before_training import MatchClusters, Standardise
-from bearcat.methods.matching import ClusterMatch, discriminant_space, match
+from bearcat.methods.before_training import ClusterMatch, MatchClusters, Standardise, discriminant_space, match
 from bearcat.methods.recipe import RECIPES, Recipe, Schedule
 from bearcat.runs.grid import plan, read_grid
 from bearcat.runs.run import _curves, alarm_scores
 from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, train
 from bearcat.trust.accuracy import binomial_interval
-from bearcat.trust.discriminants import principal
+from bearcat.trust.checks import principal
 from tests.conftest import make_recording
 from tests.reference import plant as twin
 
@@ -408,8 +407,7 @@ def test_a_stack_and_a_resumed_run_do_as_single_runs(name, last, tmp_path):
     for own, other in zip(resumed.network.parameters(), stack.network.parameters(), strict=True):
         assert torch.equal(own, other)
     whole, again = (_curves(trained, 1, CLASSES) for trained in (stack, resumed))
-    assert list(whole) == list(again)
-    np.testing.assert_array_equal(list(whole.values()), list(again.values()))
+    assert whole == again
 
 
 def test_false_alarms_and_missed_faults_are_counted(sides):

@@ -23,7 +23,7 @@ from scipy import signal as processing
 from scipy.io import wavfile
 
 from bearcat.calibration import Calibration
-from bearcat.deploy.export import export_onnx
+from bearcat.deploy.model import export_onnx
 from bearcat.deploy.predict import (
     at_rate_of,
     cut_stream,

@@ -35,7 +35,7 @@ from scipy.io import savemat, wavfile
 from bearcat import cli
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.datasets.simulate import Simulated
-from bearcat.deploy.export import export_onnx
+from bearcat.deploy.model import export_onnx
 from bearcat.deploy.serve import Address, Limits, serve
 from bearcat.deploy.serve.answer import Deadline, PredictQuery, Served, answer_windows
 from bearcat.deploy.serve.app import page_and_policy

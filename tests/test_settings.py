@@ -39,11 +39,11 @@ def test_every_type_of_setting_is_read_from_text():
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
-        ("cuont", "1", "unknown setting 'cuont'; did you mean 'count'"),
-        ("count", "1.5", "setting 'count': '1.5' is not a whole number"),
+        ("cuont", "1", "'cuont'.*'count'"),
+        ("count", "1.5", "'count'.*'1.5'.*whole"),
         ("share", "half", "is not a number"),
         ("on", "yes", "is not true or false"),
-        ("sizes", "1,x", "is not a list like a,b,c of which each is a number"),
+        ("sizes", "1,x", "list"),
     ],
 )
 def test_a_wrong_setting_is_named(name, text, sentence):

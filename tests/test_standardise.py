@@ -45,21 +45,18 @@ def recipe(standardise: Standardise) -> Recipe:
     return Recipe((standardise, Confusion()), encoder="dense:widths=8", schedule=SHORT, dropout=0.0)
 
 
-@pytest.mark.parametrize("robust", [False, True])
 @pytest.mark.parametrize("domains", [1, 2])
-def test_each_domain_is_centred_and_scaled_by_itself(robust, domains):
+def test_each_domain_is_centred_and_scaled_by_itself(domains):
     data = points(domains=domains)
-    prepared = Standardise("domain", robust).prepare(data)
+    prepared = Standardise("domain").prepare(data)
     moved, module = prepared.data, prepared.module
     for part in range(domains):
         values = moved.source_train.values[moved.source_train.domain == part]
         scaled = module(torch.from_numpy(values)[None])[0].numpy()
-        middle = np.median(scaled, axis=0) if robust else scaled.mean(axis=0)
-        spread = np.ptp(np.percentile(scaled, [25, 75], axis=0), axis=0) / 1.349 if robust else scaled.std(axis=0)
-        np.testing.assert_allclose(middle, 0, atol=1e-4)
-        np.testing.assert_allclose(spread, 1, atol=1e-4)
+        np.testing.assert_allclose(scaled.mean(axis=0), 0, atol=1e-4)
+        np.testing.assert_allclose(scaled.std(axis=0), 1, atol=1e-4)
     target = module(torch.from_numpy(data.target_train.values)[None])[0].numpy()
-    np.testing.assert_allclose(np.median(target, axis=0) if robust else target.mean(axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(target.mean(axis=0), 0, atol=1e-5)
 
 
 def test_by_the_source_the_target_keeps_its_offset():
@@ -81,15 +78,7 @@ def test_by_domain_an_offset_and_a_gain_of_the_target_change_no_prediction():
     torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2)
 
 
-def test_per_window_a_window_loses_its_own_mean_and_deviation():
-    module = Standardise("window").prepare(points()).module
-    windows = torch.randn(1, 5, 1, 30) * 7 + 3
-    expected = (windows - windows.mean(-1, keepdim=True)) / windows.std(-1, keepdim=True, correction=0)
-    torch.testing.assert_close(module(windows), expected)
-    assert torch.equal(module(torch.full((1, 1, 1, 9), 4.0)), torch.zeros(1, 1, 1, 9))
-
-
-@pytest.mark.parametrize("by", ["domain", "source", "window"])
+@pytest.mark.parametrize("by", ["domain", "source"])
 def test_a_stack_does_as_its_runs_do_and_a_run_taken_out_of_it_too(by):
     runs = [Run(recipe(Standardise(by)), points(seed), seed) for seed in range(2)]
     together = train(runs, CPU)
@@ -128,14 +117,12 @@ def test_a_point_that_never_changes_does_no_harm():
     assert torch.allclose(scaled[..., 2], torch.zeros(()))
 
 
-def test_a_recipe_scales_by_one_ingredient_and_a_window_has_no_quartiles():
+def test_a_recipe_scales_by_one_ingredient_and_by_what_is_known():
     class Second(Standardise):
         name = "second"
 
     twice = Recipe((Standardise(), Second()), encoder="linear", schedule=SHORT)
     with pytest.raises(InputError, match="one ingredient"):
         train([Run(twice, points(), 0)], CPU)
-    with pytest.raises(InputError, match="robust"):
-        Standardise("window", robust=True)
     with pytest.raises(InputError, match="by"):
         Standardise("day")

@@ -14,7 +14,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from bearcat.errors import InputError
-from bearcat.runs.record import open_tracker
+from bearcat.runs.record import find_tracker
 from tests.commands import ended
 
 
@@ -58,7 +58,7 @@ def made_history(epochs: int, seed: int = 0) -> list[dict[str, float]]:
 
 def test_every_number_is_read_back_and_nan_is_not_there(tmp_path: Path):
     history = made_history(12)
-    tracker = open_tracker("tensorboard", tmp_path / "deep" / "track")
+    tracker = find_tracker("tensorboard")(tmp_path / "deep" / "track")
     for epoch, numbers in enumerate(history):
         tracker.epoch(epoch, numbers)
     tracker.close()
@@ -70,7 +70,7 @@ def test_every_number_is_read_back_and_nan_is_not_there(tmp_path: Path):
 
 
 def test_an_epoch_can_be_read_before_the_tracker_is_closed(tmp_path: Path):
-    tracker = open_tracker("tensorboard", tmp_path)
+    tracker = find_tracker("tensorboard")(tmp_path)
     tracker.epoch(0, {"loss": 0.5})
     assert read(tmp_path) == {"loss": {0: 0.5}}
     tracker.close()
@@ -78,11 +78,11 @@ def test_an_epoch_can_be_read_before_the_tracker_is_closed(tmp_path: Path):
 
 def test_a_resumed_training_goes_on_and_repeats_nothing(tmp_path: Path):
     first, second = made_history(8, 1), made_history(10, 2)
-    before = open_tracker("tensorboard", tmp_path)
+    before = find_tracker("tensorboard")(tmp_path)
     for epoch in range(8):
         before.epoch(epoch, first[epoch])
     before.close()
-    after = open_tracker("tensorboard", tmp_path)
+    after = find_tracker("tensorboard")(tmp_path)
     for epoch in range(5, 10):  # the checkpoint was of epoch 5
         after.epoch(epoch, second[epoch])
     after.close()
@@ -91,7 +91,7 @@ def test_a_resumed_training_goes_on_and_repeats_nothing(tmp_path: Path):
 
 
 def track_and_die(folder: Path) -> None:
-    tracker = open_tracker("tensorboard", folder)
+    tracker = find_tracker("tensorboard")(folder)
     for epoch in range(3):
         tracker.epoch(epoch, {"loss": float(epoch)})
     os.kill(os.getpid(), signal.SIGKILL)
@@ -99,7 +99,7 @@ def track_and_die(folder: Path) -> None:
 
 def test_a_resumed_training_keeps_what_a_killed_one_had_written(tmp_path: Path):
     assert ended(track_and_die, tmp_path) == -signal.SIGKILL
-    tracker = open_tracker("tensorboard", tmp_path)
+    tracker = find_tracker("tensorboard")(tmp_path)
     tracker.epoch(3, {"loss": 3.0})
     tracker.close()
     assert read(tmp_path) == {"loss": {0: 0.0, 1: 1.0, 2: 2.0, 3: 3.0}}
@@ -107,14 +107,14 @@ def test_a_resumed_training_keeps_what_a_killed_one_had_written(tmp_path: Path):
 
 def test_an_unknown_tracker_is_refused_with_the_nearest_name(tmp_path: Path):
     with pytest.raises(InputError, match="unknown tracker 'tensorbord'; did you mean 'tensorboard'"):
-        open_tracker("tensorbord", tmp_path)
+        find_tracker("tensorbord")
 
 
 def test_a_missing_package_is_answered_with_its_pip_command(tmp_path: Path):
     code = (
         "import sys; sys.modules['tensorboard'] = None\n"
-        "from pathlib import Path; from bearcat.errors import InputError; from bearcat.runs.record import open_tracker\n"
-        "try: open_tracker('tensorboard', Path(sys.argv[1]))\n"
+        "from pathlib import Path; from bearcat.errors import InputError; from bearcat.runs.record import find_tracker\n"
+        "try: find_tracker('tensorboard')(Path(sys.argv[1]))\n"
         "except InputError as error: print(error)"
     )
     printed = subprocess.run([sys.executable, "-c", code, tmp_path], check=True, capture_output=True, text=True).stdout
@@ -124,12 +124,12 @@ def test_a_missing_package_is_answered_with_its_pip_command(tmp_path: Path):
 def test_a_folder_that_cannot_be_is_named(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="file.*cannot be written"):
-        open_tracker("tensorboard", tmp_path / "file" / "track")
+        find_tracker("tensorboard")(tmp_path / "file" / "track")
 
 
 def fill_the_disk(folder: Path) -> None:
     """In a process of its own, whose writing thread dies. The writer appends by name: there now lies a full device."""
-    tracker = open_tracker("tensorboard", folder)
+    tracker = find_tracker("tensorboard")(folder)
     tracker.epoch(0, {"loss": 1.0})
     (file,) = folder.iterdir()
     file.unlink()

@@ -9,8 +9,7 @@ The package can be used alone, on any logits, numpy or torch, for one model or a
 
 from __future__ import annotations
 
-from bearcat.calibration.evidence import Calibration, Calibrator, Evidence
-from bearcat.calibration.metrics import accuracy, brier, ece, nll, nll_from_logits, reliability_bins
+from bearcat.calibration.evidence import Calibration, Calibrator, Evidence, accuracy, brier, ece, nll, reliability_bins
 from bearcat.calibration.scaling import Identity, Matrix, Temperature, Vector
 from bearcat.calibration.target import CPCS, PseudoCal, RecordingConfidence, TargetConfidence, TransCal
 from bearcat.settings import from_text
@@ -18,20 +17,14 @@ from bearcat.settings import from_text
 __all__ = [
     "CALIBRATORS", "CPCS", "Calibration", "Calibrator", "Evidence", "Identity", "Matrix", "PseudoCal",
     "RecordingConfidence", "TargetConfidence", "Temperature", "TransCal", "Vector", "accuracy", "brier", "ece",
-    "find_calibrator", "nll", "nll_from_logits", "reliability_bins",
+    "find_calibrator", "nll", "reliability_bins",
 ]  # fmt: skip
 
 CALIBRATORS: dict[str, type[Calibrator]] = {
-    "Identity": Identity,
-    "Temperature": Temperature,
-    "Vector": Vector,
-    "Matrix": Matrix,
-    "CPCS": CPCS,
-    "TransCal": TransCal,
-    "TargetConfidence": TargetConfidence,
-    "PseudoCal": PseudoCal,
+    "Identity": Identity, "Temperature": Temperature, "Vector": Vector, "Matrix": Matrix, "CPCS": CPCS,
+    "TransCal": TransCal, "TargetConfidence": TargetConfidence, "PseudoCal": PseudoCal,
     "RecordingConfidence": RecordingConfidence,
-}
+}  # fmt: skip
 
 
 def find_calibrator(text: str) -> Calibrator:

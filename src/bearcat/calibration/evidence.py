@@ -1,16 +1,17 @@
-"""What goes into fitting a calibrator, what comes out, and reading both: numpy or torch, with or without the run axis.
+"""What goes into fitting a calibrator, what comes out, and measures of how good it is, one number per run.
 
->>> evidence = Evidence(source_logits=logits, source_labels=labels)
->>> calibration = Calibration.identity(runs=1, classes=4)
->>> calibration.probabilities(logits)
->>> sample = read(logits, labels)                        # (window, class) and (window,), or with a run axis before
+Scores have the axes (run, window, class), labels and weight (run, window); the run axis may be left out, and numpy in
+gives numpy out. A weight of 0 marks padding, which may hold anything. Sums are in float64.
+
+>>> calibration = Temperature().fit(Evidence(source_logits=logits, source_labels=labels))
+>>> ece(calibration.probabilities(logits), labels)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -25,10 +26,7 @@ Array = TypeVar("Array", Tensor, NDArray[Any])  # what comes in as numpy goes ou
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Scores (run, window, class), labels (run, window) and weight (run, window) float64 on one device.
-
-    Where the weight is 0 the score and the label are 0 too, so that padding can hold anything, NaN included.
-    """
+    """Scores (run, window, class), labels and float64 weight (run, window); all are 0 where the weight is."""
 
     scores: Tensor
     labels: Tensor
@@ -52,9 +50,9 @@ def as_tensor(values: AnyArray) -> Tensor:
 def like(given: Array, result: Tensor) -> Array:
     """A result (run, …) as numpy if the input (run, window, class) was, and without the run axis if it had none."""
     result = result if np.ndim(given) == 3 else result[0]
-    if isinstance(given, Tensor):
-        return result
-    return result.numpy()[()]  # a numpy scalar rather than an array without axes
+    return (
+        result if isinstance(given, Tensor) else result.numpy()[()]
+    )  # a numpy scalar rather than an array without axes
 
 
 def read(
@@ -75,10 +73,8 @@ def read(
         if not (torch.isfinite(present) & (present >= 0)).all():
             raise InputError(f"{of_weight} must be finite and not negative; give 0 to windows that should not count")
         if not ((target >= 0) & (target < tensor.shape[-1])).all():
-            raise InputError(
-                f"{of_labels} must lie in 0 … {tensor.shape[-1] - 1}, the classes of {of_scores};"
-                " give weight 0 to unlabelled windows"
-            )
+            classes = f"0 … {tensor.shape[-1] - 1}, the classes of {of_scores}"
+            raise InputError(f"{of_labels} must lie in {classes}; give weight 0 to unlabelled windows")
     return Sample(tensor, target, present)
 
 
@@ -115,20 +111,14 @@ def _windows(values: AnyArray, beside: Tensor, stacked: bool, name: str) -> Tens
     tensor = as_tensor(values).to(beside.device)
     tensor = tensor if stacked else tensor[None]
     if tensor.shape != beside.shape[:2]:
-        raise InputError(
-            f"{name} must hold one value per window, shape {tuple(beside.shape[(not stacked) : 2])},"
-            f" not {tuple(tensor.shape[(not stacked) :])}"
-        )
+        wanted, given = (tuple(shape[not stacked :]) for shape in (beside.shape[:2], tensor.shape))
+        raise InputError(f"{name} must hold one value per window, shape {wanted}, not {given}")
     return tensor
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evidence:
-    """All that a calibrator may read; all but the first two are optional. Weights of 0 mark padding.
-
-    Axes: logits (run, window, class), labels and weights (run, window), features (run, window, feature); the run axis
-    may be left out everywhere, and numpy arrays are accepted. In training, only what a calibrator `needs` is computed.
-    """
+    """All that a calibrator may read, features as (run, window, feature); training computes only what it `needs`."""
 
     source_logits: AnyArray  # the labelled source test split
     source_labels: AnyArray
@@ -178,11 +168,7 @@ class Calibration:
         return torch.where(self._one_scale(), 1 / self.scale[:, 0], torch.nan)
 
     def apply(self, logits: Array) -> Array:
-        """Calibrated logits, shape as given ((window, class) for a calibration of one run), in at least float32.
-
-        A temperature keeps the set of largest logits exactly, although multiplying in floating point can make
-        neighbouring numbers equal.
-        """
+        """Calibrated logits, shape as given, in at least float32; a temperature keeps the set of largest exactly."""
         given, result = self._mapped(logits)
         return like(logits, self._order_kept(given, result))
 
@@ -215,9 +201,8 @@ class Calibration:
         runs, classes = self.scale.shape
         fits = (given.ndim == 3 and len(given) == runs) or (given.ndim == 2 and runs == 1)
         if not fits or given.shape[-1] != classes:
-            raise InputError(
-                f"logits must have the shape ({runs}, window, {classes}) of this calibration, not {tuple(given.shape)}"
-            )
+            wanted = f"({runs}, window, {classes})"
+            raise InputError(f"logits must have the shape {wanted} of this calibration, not {tuple(given.shape)}")
         given = given[None] if given.ndim == 2 else given
         given = given if given.dtype in (torch.float32, torch.float64) else given.float()
         result = given * self.scale[:, None].to(given)  # no matrix product: those may be rounded to TF32 on a GPU
@@ -240,3 +225,87 @@ class Calibrator(Protocol):
     needs: ClassVar[tuple[str, ...]]  # the fields of Evidence it reads beyond source logits, labels and weight
 
     def fit(self, evidence: Evidence) -> Calibration: ...
+
+
+@dataclass(frozen=True, eq=False)
+class ReliabilityBins(Generic[Array]):
+    """What a reliability diagram draws, per run and bin; an empty bin has NaN for confidence and accuracy."""
+
+    confidence: Array  # (run, bin) mean confidence
+    accuracy: Array  # (run, bin) share of correct predictions
+    mass: Array  # (run, bin) share of the windows' weight; sums to one
+    edges: Array  # (run, bin + 1) bin m is (edges[m], edges[m + 1]]
+
+
+def ece(
+    probabilities: Array, labels: AnyArray, weight: AnyArray | None = None, bins: int = 10, edges: str = "upper"
+) -> Array:
+    """Expected calibration error of the predicted class: |accuracy − confidence| averaged over bins by their mass.
+
+    `edges`: which of its edges a bin holds; "lower" is the published code's min(⌊confidence · bins⌋, bins − 1).
+    """
+    if edges not in ("upper", "lower"):
+        raise InputError(f"edges must be 'upper' or 'lower', not '{edges}'")
+    sample = read(probabilities, labels, weight)
+    confidence, hit, _, place = _binned(sample, bins, edges)
+    gap = _per_bin(sample.weight * (confidence.double() - hit), place, bins)  # masses cancel: no bin is divided by
+    return like(probabilities, gap.abs().sum(-1) / sample.weight.sum(-1))
+
+
+def reliability_bins(
+    probabilities: Array, labels: AnyArray, weight: AnyArray | None = None, bins: int = 10
+) -> ReliabilityBins[Array]:
+    """Per bin: mean confidence, accuracy, mass; and the edges. Σ mass · |accuracy − confidence| is the ECE."""
+    sample = read(probabilities, labels, weight)
+    confidence, hit, edges, place = _binned(sample, bins)
+    columns = (torch.ones_like(hit), confidence.double(), hit)
+    mass, sure, right = (_per_bin(sample.weight * each, place, bins) for each in columns)
+    shares = mass / sample.weight.sum(-1, keepdim=True)
+    return ReliabilityBins(*(like(probabilities, each) for each in (sure / mass, right / mass, shares, edges.double())))
+
+
+def nll(probabilities: Array, labels: AnyArray, weight: AnyArray | None = None) -> Array:
+    """Mean −log of the label's probability, which is taken no smaller than the least normal number of its type."""
+    sample = read(probabilities, labels, weight)
+    of_label = sample.scores.gather(-1, sample.labels[..., None])[..., 0]
+    floor = torch.finfo(sample.scores.dtype).tiny
+    return like(probabilities, _mean(-of_label.double().clamp(min=floor).log(), sample))
+
+
+def brier(probabilities: Array, labels: AnyArray, weight: AnyArray | None = None) -> Array:
+    """Squared distance to the one-hot label, summed over classes, mean over windows: between 0 and 2."""
+    sample = read(probabilities, labels, weight)
+    classes = torch.arange(sample.scores.shape[-1], device=sample.scores.device)
+    hit = (sample.labels[..., None] == classes).double()
+    return like(probabilities, _mean((sample.scores.double() - hit).square().sum(-1), sample))
+
+
+def accuracy(scores: Array, labels: AnyArray, weight: AnyArray | None = None) -> Array:
+    """Share of windows whose largest score (logit or probability; the first of equals) is at the label."""
+    sample = read(scores, labels, weight, ("scores", "labels", "weight"))
+    return like(scores, _mean((sample.scores.argmax(-1) == sample.labels).double(), sample))
+
+
+def _mean(values: Tensor, sample: Sample) -> Tensor:
+    return (values * sample.weight).sum(1) / sample.weight.sum(1)
+
+
+def _binned(sample: Sample, bins: int, held: str = "upper") -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Confidence, whether right (0.0 or 1.0), edges (run, bin + 1) and bin of each window; but for edges (run, window).
+
+    Edges are in the type of the confidence, so that float32's 0.1 lies on the edge 0.1 and not above. The bin is how
+    many inner edges lie below the confidence, strictly where bins hold the upper one.
+    """
+    if bins < 1:
+        raise InputError(f"bins must be at least 1, not {bins}")
+    predicted = sample.scores.argmax(-1, keepdim=True)  # torch promises the first of equals
+    confidence = sample.scores.gather(-1, predicted)[..., 0].contiguous()
+    steps = torch.arange(bins + 1, dtype=torch.float64, device=confidence.device)
+    edges = (steps / bins).to(confidence.dtype).expand(len(confidence), bins + 1).contiguous()
+    place = torch.searchsorted(edges[..., 1:-1].contiguous(), confidence, right=held == "lower")
+    return confidence, (predicted[..., 0] == sample.labels).double(), edges, place
+
+
+def _per_bin(values: Tensor, place: Tensor, bins: int) -> Tensor:
+    """Sums (…, bin) of values (…, window). A loop over bins: scattered additions have no fixed order on a GPU."""
+    return torch.stack([torch.where(place == number, values, 0.0).sum(-1) for number in range(bins)], dim=-1)

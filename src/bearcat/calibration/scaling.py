@@ -1,16 +1,15 @@
 """Calibrators that rescale logits, fitted on labelled source windows (Guo et al., 2017; docs/method.md).
 
-A calibrator is a frozen dataclass of settings; `fit` takes Evidence, with the run as first axis, and returns a
-Calibration of all runs, each as if it were fitted alone. Fits are in float64 on the device of the logits.
+A calibrator is a frozen dataclass of settings; `fit` returns a Calibration of all runs of the Evidence, each as if it
+were fitted alone. Fits are in float64 on the device of the logits.
 
->>> calibration = Temperature().fit(Evidence(source_logits=logits, source_labels=labels))
->>> probabilities = calibration.probabilities(target_logits)
+>>> Temperature().fit(Evidence(source_logits=logits, source_labels=labels)).probabilities(target_logits)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -38,26 +37,30 @@ class Identity:
         return _identity(evidence.source())
 
 
-class Bounded:
-    """A calibrator with bounds of its temperature, which are checked."""
+class CheckedSettings:
+    """Checks the bounds of a temperature, the ridge of a regression and the settings that are one of a few names."""
 
-    bounds: tuple[float, float] | None
+    choices: ClassVar[Mapping[str, Collection[str]]] = {}
 
     def __post_init__(self) -> None:
-        if self.bounds is not None and (len(self.bounds) != 2 or not 0 < self.bounds[0] < self.bounds[1] < math.inf):
-            raise InputError(f"bounds must be two positive temperatures, the lower first, or none, not {self.bounds}")
+        settings = vars(self)
+        bounds, ridge = settings.get("bounds"), settings.get("ridge", 1.0)
+        if bounds is not None and (len(bounds) != 2 or not 0 < bounds[0] < bounds[1] < math.inf):
+            raise InputError(f"bounds must be two positive temperatures, the lower first, or none, not {bounds}")
+        if not 0 < ridge < math.inf:
+            raise InputError(f"ridge must be a positive number, not {ridge}")
+        for name, known in self.choices.items():
+            if settings[name] not in known:
+                raise InputError(f"{name} is '{settings[name]}'{suggest(settings[name], known)}")
 
 
 @dataclass(frozen=True)
-class Temperature(Bounded):
-    """One temperature per run, of least NLL within the bounds.
+class Temperature(CheckedSettings):
+    """One temperature per run, of least NLL within the bounds; T is 1, or the nearest bound, where logits say nothing.
 
     A perfectly classified source has no best temperature: the NLL falls as T goes to 0, and the fit ends at the lower
-    bound, which `at_bound` records. If logits hold no information (no windows, or all classes alike) T is 1, or the
-    bound nearest to it.
-
-    Without bounds it is what the published code finds: Nelder and Mead's search from T = 2, which stops somewhere on
-    the way where there is no best temperature; `at_bound` records that too.
+    bound, which `at_bound` records. Without bounds it is the published code's search by Nelder and Mead from T = 2,
+    which then stops somewhere on the way.
     """
 
     bounds: tuple[float, float] | None = (1.0, 100.0)  # docs/method.md, for use inside self-training
@@ -70,7 +73,7 @@ class Temperature(Bounded):
 
 
 @dataclass(frozen=True)
-class _Regression:
+class _Regression(CheckedSettings):
     """Settings of calibrators with many parameters."""
 
     # The ridge keeps separable classes (infinite factors) and the offsets' common shift finite, and should decide
@@ -80,12 +83,8 @@ class _Regression:
     # and 7e-3 of 0.4). Separable logits of margin m stop where m · exp(−m · factor) ≈ ridge · (factor − 1).
     ridge: float = 1e-4
     solver: str = "newton"  # or "sgd": 5000 steps of gradient descent without a ridge, as the published code does
+    choices: ClassVar[Mapping[str, Collection[str]]] = {"solver": ("newton", "sgd")}
     needs: ClassVar[tuple[str, ...]] = ()
-
-    def __post_init__(self) -> None:
-        check_positive("ridge", self.ridge)
-        if self.solver not in ("newton", "sgd"):
-            raise InputError(f"solver is '{self.solver}'{suggest(self.solver, ('newton', 'sgd'))}")
 
 
 @dataclass(frozen=True)
@@ -117,11 +116,6 @@ class Matrix(_Regression):
         return replace(_identity(sample), matrix=solution[..., :-1], bias=solution[..., -1])
 
 
-def check_positive(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value > 0):
-        raise InputError(f"{name} must be a positive number, not {value}")
-
-
 def from_temperature(scale: Tensor, at_bound: Tensor, classes: int) -> Calibration:
     """One scale (run,) for all classes."""
     scales = scale[:, None].repeat(1, classes)
@@ -134,20 +128,14 @@ def centred(sample: Sample) -> Tensor:
     return (logits - logits.amax(-1, keepdim=True)).clamp(min=-1e150)
 
 
-def confidences(logits: Tensor, temperature: Tensor) -> Tensor:
-    """The largest probability (…, window) of centred logits (…, window, class) at temperature (…)."""
-    return 1 / (logits / temperature[..., None, None]).exp().sum(dim=-1)
-
-
 def says_nothing(logits: Tensor, shares: Tensor) -> Tensor:
     """Runs (run,) whose centred logits have all classes alike in every window that counts, if any does."""
     return ((logits.amin(-1) == 0) | (shares == 0)).all(1)
 
 
 def searched(sample: Sample, loss: Loss) -> tuple[Tensor, Tensor]:
-    """Scale 1/T (run,) by Nelder and Mead's search for T from 2, run by run, and whether there is no best T.
-
-    There is no best T where every window that counts is right, so that the loss falls as T goes to 0, or none counts.
+    """Scale 1/T (run,) by Nelder and Mead's search for T from 2, run by run, and whether there is no best T, since
+    every window that counts is right (the loss falls as T goes to 0), or none counts.
     """
     found, degenerate = [], []
     for logits, labels, shares in zip(centred(sample).cpu(), sample.labels.cpu(), sample.shares().cpu(), strict=True):
@@ -172,11 +160,7 @@ def _identity(sample: Sample) -> Calibration:
 
 
 def least_nll(sample: Sample, lower: float, upper: float) -> tuple[Tensor, Tensor]:
-    """Scale 1/T (run,) of least NLL for T in [lower, upper], and whether it is at a bound.
-
-    The NLL is convex in the scale, so its derivative crosses zero once. Twenty halvings on log T leave a bracket of
-    about 1e-5, inside the reach of Newton's method, which then squares the error each time.
-    """
+    """Scale 1/T (run,) of least NLL for T in [lower, upper], and whether it is at a bound. The NLL is convex in 1/T."""
     logits, shares = centred(sample), sample.shares()
     of_label = (shares * logits.gather(-1, sample.labels[..., None])[..., 0]).sum(1)
 
@@ -188,7 +172,7 @@ def least_nll(sample: Sample, lower: float, upper: float) -> tuple[Tensor, Tenso
 
     least, most = torch.full_like(of_label, 1 / upper), torch.full_like(of_label, 1 / lower)
     low, high = least.log(), most.log()
-    for _ in range(20):
+    for _ in range(20):  # to a bracket of about 1e-5 on log T, inside the reach of Newton's method
         middle = (low + high) / 2
         rising = derivatives(middle.exp())[0] > 0
         low, high = torch.where(rising, low, middle), torch.where(rising, middle, high)
@@ -209,7 +193,8 @@ def matching_temperature(target: Sample, accuracy: Tensor, bounds: tuple[float, 
     logits, share = centred(target)[:, None], target.shares()[:, None]  # (run, 1, window, class), (run, 1, window)
 
     def too_sure(temperature: Tensor) -> Tensor:
-        return (share * confidences(logits, temperature)).sum(dim=-1) - accuracy
+        confidence = 1 / (logits / temperature[..., None, None]).exp().sum(dim=-1)
+        return (share * confidence).sum(dim=-1) - accuracy
 
     low, high = (torch.full_like(accuracy, bound) for bound in bounds)
     for _ in range(50):
@@ -244,9 +229,6 @@ def _softmax_regression(
     inputs (run, window, class, input), or with a class axis of 1 where all classes have the same; anchor (run, class,
     input); common (input,): 1 where an input is the same for all classes, so that adding a number to its parameters in
     all classes changes no probability.
-
-    Newton starts from the anchor over the best T ≥ 1: where windows are wrong by huge margins the anchor itself is so
-    saturated that it has no curvature. The published code's gradient descent starts from the anchor and has no ridge.
     """
     (runs, _, _, width), classes = inputs.shape, anchor.shape[1]
     shares = sample.shares()
@@ -287,7 +269,7 @@ def _softmax_regression(
         blocks.diagonal(dim1=2, dim2=4).add_((common * curvature)[:, None, None])
         return (gradient + ridge * (parameters - anchor)).flatten(1), hessian
 
-    if solver == "sgd":
+    if solver == "sgd":  # from the anchor, without the ridge
         parameters, velocity = anchor.clone(), torch.zeros_like(anchor)
         for _ in range(SGD_STEPS):
             scores = inputs[:, :, 0] @ parameters.mT if shared else (parameters[:, None] * inputs).sum(-1)
@@ -296,6 +278,7 @@ def _softmax_regression(
             velocity += error.mT @ inputs[:, :, 0] if shared else (error[..., None] * inputs).sum(1)
             parameters = parameters - SGD_RATE * velocity
         return parameters
+    # From the anchor over the best T ≥ 1: where windows are wrong by huge margins the anchor itself has no curvature.
     scale = least_nll(sample, 1.0, 1e6)[0][:, None, None]
     start = scale * anchor + (1 - scale) * common * anchor.mean(1, keepdim=True)
     return minimise(start.flatten(1), objective, derivatives).view(runs, classes, width)
@@ -306,10 +289,9 @@ def minimise(
 ) -> Tensor:
     """The minimum (run, parameter) of objective: (run, parameter) → (run,), convex in every run, by Newton's method.
 
-    derivatives: (run, parameter) → gradient (run, parameter), Hessian (run, parameter, parameter).
-    Each round takes the Newton direction and the first of the step lengths 1, 0.3, 0.09 … that lowers the objective
-    enough (Armijo). A run that has converged no longer changes. The check waits for a GPU after each trial: 5 to 10
-    short waits cost less than 60 rounds of 14 trials that change nothing.
+    derivatives: (run, parameter) → gradient (run, parameter), Hessian (run, parameter, parameter). Each round takes the
+    Newton direction and the first of the step lengths 1, 0.3, 0.09 … that lowers the objective enough (Armijo). The
+    check waits for a GPU after each trial: 5 to 10 short waits cost less than 60 rounds of 14 trials without effect.
     """
     point, value = start, objective(start)
     finished = torch.zeros_like(value, dtype=torch.bool)

@@ -1,15 +1,9 @@
-"""Calibrators that look at the unlabelled target.
+"""Calibrators that look at the unlabelled target (docs/method.md, docs/trust.md).
 
-CPCS (Park et al., AISTATS 2020): a logistic regression on features separates the domains, its odds weight the labelled
-source windows, and the temperature with the lowest weighted Brier score is chosen.
-
-TransCal (Wang et al., NeurIPS 2020): the mean target confidence equals an estimate of the target accuracy, that of
-importance weighting, less biased by a power of the weights between 0 and 1 and of less variance by two control
-variates: the mean weight, which should be 1, and the share of right source predictions, which should be their
-calibrated confidence.
-
-The others need one number for the target's accuracy (`Evidence.estimates["accuracy"]`, or how far windows of one
-recording agree) or make labelled windows out of unlabelled ones (docs/method.md).
+CPCS (Park et al., AISTATS 2020) weights labelled source windows by the odds of a logistic regression on features that
+separates the domains. TransCal (Wang et al., NeurIPS 2020) makes the mean target confidence an estimate of the target
+accuracy. The others need one number for that accuracy (`Evidence.estimates["accuracy"]`, or how far windows of one
+recording agree), or make labelled windows out of unlabelled ones.
 
 >>> calibration = CPCS().fit(evidence)                   # evidence with features, see Evidence
 """
@@ -17,7 +11,7 @@ recording agree) or make labelled windows out of unlabelled ones (docs/method.md
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -26,8 +20,8 @@ from torch import Tensor
 
 from bearcat.calibration import scaling
 from bearcat.calibration.evidence import AnyArray, Calibration, Evidence, Sample, as_tensor, read_features
-from bearcat.calibration.scaling import Bounded, Temperature, centred, from_temperature, matching_temperature
-from bearcat.errors import InputError, suggest
+from bearcat.calibration.scaling import CheckedSettings, Temperature, centred, from_temperature, matching_temperature
+from bearcat.errors import InputError
 from bearcat.trust.accuracy import majority_weight
 
 POWERS = 41  # of TransCal's weights, from 0 to 1
@@ -36,7 +30,7 @@ LARGEST_ODDS = 40.0  # of a weight's logarithm, so that the square of the larges
 
 
 @dataclass(frozen=True)
-class CPCS(Bounded):
+class CPCS(CheckedSettings):
     """Covariate-shift-aware temperature. Features are not rescaled: Newton's method does not need it."""
 
     bounds: tuple[float, float] | None = (1.0, 100.0)  # as for Temperature
@@ -44,15 +38,10 @@ class CPCS(Bounded):
     # How the domains become equally large: "under" leaves windows of the larger out, "over" draws from the smaller,
     # with replacement, as many as the larger has (authors' code).
     resampling: str = "under"
+    choices: ClassVar[Mapping[str, Collection[str]]] = {"resampling": ("under", "over")}
     needs: ClassVar[tuple[str, ...]] = (
         "source_features", "source_train_features", "source_train_weight", "target_features", "target_weight", "seeds",
     )  # fmt: skip
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        scaling.check_positive("ridge", self.ridge)
-        if self.resampling not in DRAWS:
-            raise InputError(f"resampling is '{self.resampling}'{suggest(self.resampling, DRAWS)}")
 
     def fit(self, evidence: Evidence) -> Calibration:
         sample = evidence.source()
@@ -63,7 +52,12 @@ class CPCS(Bounded):
         odds = odds - odds.masked_fill(sample.weight == 0, -torch.inf).amax(1, keepdim=True)
         odds = torch.where(sample.weight > 0, odds, -torch.inf)
         weighted = replace(sample, weight=sample.weight * odds.exp())
-        found = _least_brier(weighted, *self.bounds) if self.bounds else scaling.searched(weighted, _mean_brier)
+
+        def mean_brier(logits: Tensor, labels: Tensor, shares: Tensor) -> float:
+            hit = torch.nn.functional.one_hot(labels, logits.shape[-1])
+            return float((shares * (logits.softmax(-1) - hit).square().sum(-1)).sum())
+
+        found = _least_brier(weighted, *self.bounds) if self.bounds else scaling.searched(weighted, mean_brier)
         return from_temperature(*found, classes=sample.scores.shape[2])
 
     def log_weights(self, evidence: Evidence) -> Tensor:
@@ -73,27 +67,23 @@ class CPCS(Bounded):
         target = read_features(evidence.target_features, evidence.target_weight, "target_features")
         if not inputs.shape[::2] == source[0].shape[::2] == target[0].shape[::2]:
             raise InputError("source_features, source_train_features and target_features must agree in runs and width")
-        seeds = read_seeds(evidence, inputs)
-        source_kept, target_kept = DRAWS[self.resampling](source[1], target[1], seeds)
+        draw = balanced if self.resampling == "under" else oversampled
+        source_kept, target_kept = draw(source[1], target[1], read_seeds(evidence, inputs))
         weights = _domain_regression(source[0], source_kept, target[0], target_kept, self.ridge)
         return (inputs * weights[:, None, :-1]).sum(-1) + weights[:, -1:]
 
 
 @dataclass(frozen=True)
-class TransCal(Bounded):
+class TransCal(CheckedSettings):
     """The temperature of least |mean target confidence − estimated accuracy|.
 
-    Whole curves of temperature and power make that nothing. The published search (SLSQP from T = 2, power ½) stops
-    somewhere on it; here it is the point nearest to where that search begins.
+    Whole curves of temperature and power make that 0. The published search (SLSQP from START) stops somewhere on one;
+    this is the point nearest to START.
     """
 
     bounds: tuple[float, float] = (1.0, 100.0)
     ridge: float = 1.0  # as in CPCS
     needs: ClassVar[tuple[str, ...]] = (*CPCS.needs, "target_logits")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        scaling.check_positive("ridge", self.ridge)
 
     def fit(self, evidence: Evidence) -> Calibration:
         sample = evidence.source()
@@ -111,11 +101,8 @@ class TransCal(Bounded):
 
 
 @dataclass(frozen=True)
-class TargetConfidence(Bounded):
-    """The temperature at which mean confidence on the target is the accuracy expected there; at least the source's.
-
-    The estimate can make a network more careful than its source asks for, never less.
-    """
+class TargetConfidence(CheckedSettings):
+    """The temperature at which mean confidence on the target is the accuracy expected there; at least the source's."""
 
     bounds: tuple[float, float] = (1.0, 100.0)
     needs: ClassVar[tuple[str, ...]] = ("target_logits", "target_weight", "estimates")
@@ -135,7 +122,7 @@ class TargetConfidence(Bounded):
 
 
 @dataclass(frozen=True)
-class PseudoCal(Bounded):
+class PseudoCal(CheckedSettings):
     """The temperature of least NLL on mixtures of target windows, whose label is that of the larger part.
 
     Hu et al. (ICML 2024) mix pairs of inputs with unlike pseudo-labels; here their features are mixed, since a mixture
@@ -169,11 +156,9 @@ class PseudoCal(Bounded):
 
 
 @dataclass(frozen=True)
-class RecordingConfidence(Bounded):
+class RecordingConfidence(CheckedSettings):
     """The temperature, at least the source's, at which mean confidence on the target is the share of windows that have
-    the class of most windows of their recording.
-
-    A recording has one class, so no more windows can be right. With `mixtures` it is the geometric mean of that
+    the class of most windows of their recording: no more can be right. With `mixtures` it is the geometric mean of that
     temperature and PseudoCal's, which knows nothing of recordings and errs otherwise.
     """
 
@@ -196,29 +181,21 @@ class RecordingConfidence(Bounded):
 def balanced(source_weight: Tensor, target_weight: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
     """Weights (run, window) after drawing from the larger domain as many windows as the smaller one has, each once.
 
-    A window's place in the draw depends on its run's seed and its index alone: neither on the neighbours in a stack,
-    nor on padding after it, nor on the device.
+    Draws depend on the run's seed and a window's index alone, not on the stack, padding or device; so do all below.
     """
-    fewest = torch.minimum((source_weight > 0).sum(1), (target_weight > 0).sum(1))[:, None]
-
-    def draw(weight: Tensor, stream: int) -> Tensor:
-        keys = random_integers(2 * seeds + stream, weight.shape[1])
-        rank = keys.masked_fill(weight == 0, torch.iinfo(torch.int64).max).argsort(stable=True, dim=1).argsort(1)
-        return torch.where(rank < fewest, weight, 0.0)
-
-    return draw(source_weight, 0), draw(target_weight, 1)
+    weights = source_weight, target_weight
+    fewest = torch.minimum(*((weight > 0).sum(1, keepdim=True) for weight in weights))
+    ranks = [_shuffled(weight, 2 * seeds + stream).argsort(1) for stream, weight in enumerate(weights)]
+    source, target = (torch.where(rank < fewest, weight, 0.0) for rank, weight in zip(ranks, weights, strict=True))
+    return source, target
 
 
 def oversampled(source_weight: Tensor, target_weight: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights (run, window) after drawing from the smaller domain, with replacement, as many windows as the larger has.
-
-    A window counts as often as it is drawn; draws depend on the run's seed and the numbers of windows alone.
-    """
+    """Weights (run, window), times how often each is drawn, with replacement, until both domains are equally large."""
     counts = [(weight > 0).sum(1, keepdim=True) for weight in (source_weight, target_weight)]
-    most = torch.maximum(*counts)
+    most, longest = torch.maximum(*counts), max(source_weight.shape[1], target_weight.shape[1])
 
     def draw(weight: Tensor, count: Tensor, stream: int) -> Tensor:
-        longest = max(source_weight.shape[1], target_weight.shape[1])
         drawn = random_integers(2 * seeds + stream, longest) % count.clamp(min=1)
         place = (weight == 0).long().argsort(stable=True, dim=1).gather(1, drawn)  # the drawn-th window that counts
         wanted = torch.arange(longest, device=weight.device) < most
@@ -226,9 +203,6 @@ def oversampled(source_weight: Tensor, target_weight: Tensor, seeds: Tensor) -> 
         return torch.where(count < most, weight * often, weight)
 
     return draw(source_weight, counts[0], 0), draw(target_weight, counts[1], 1)
-
-
-DRAWS = {"under": balanced, "over": oversampled}
 
 
 def per_run(values: AnyArray, name: str, beside: Tensor) -> Tensor:
@@ -251,21 +225,22 @@ def window_agreement(target: Sample, recording: AnyArray | None) -> Tensor:
 
 
 def partners(weight: Tensor, seeds: Tensor) -> Tensor:
-    """For each window another one, (run, window): the next in a random circle of all that count.
-
-    The circle depends on the run's seed and the windows' places alone, not on the stack, padding or device.
-    """
-    keys = random_integers(seeds, weight.shape[1]).masked_fill(weight == 0, torch.iinfo(torch.int64).max)
-    order = keys.argsort(stable=True, dim=1)
-    rank = order.argsort(dim=1)
+    """For each window another one, (run, window): the next in a random circle of all that count."""
+    order = _shuffled(weight, seeds)
     count = (weight > 0).sum(dim=1, keepdim=True).clamp(min=1)
-    return order.gather(1, (rank + 1) % count)
+    return order.gather(1, (order.argsort(dim=1) + 1) % count)
+
+
+def _shuffled(weight: Tensor, seeds: Tensor) -> Tensor:
+    """Places of windows (run, window) in random order, those without weight last."""
+    keys = random_integers(seeds, weight.shape[1]).masked_fill(weight == 0, torch.iinfo(torch.int64).max)
+    return keys.argsort(stable=True, dim=1)
 
 
 def read_seeds(evidence: Evidence, beside: Tensor) -> Tensor:
     """The seed of each run of a tensor (run, …), 0 where none is given."""
-    zeros = torch.zeros(len(beside), dtype=torch.int64, device=beside.device)
-    return zeros if evidence.seeds is None else per_run(evidence.seeds, "seeds", beside).long()
+    seeds = torch.zeros(len(beside), dtype=torch.int64) if evidence.seeds is None else evidence.seeds
+    return per_run(seeds, "seeds", beside).long()
 
 
 def random_integers(seeds: Tensor, count: int) -> Tensor:
@@ -274,9 +249,8 @@ def random_integers(seeds: Tensor, count: int) -> Tensor:
     def mixed(state: Tensor) -> Tensor:
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
             # int64 products wrap as unsigned ones would; the shift must not copy the sign.
-            state = (state ^ ((state >> shift) & ((1 << (64 - shift)) - 1))) * (
-                factor - (1 << 64) if factor >> 63 else factor
-            )
+            shifted = (state >> shift) & ((1 << (64 - shift)) - 1)
+            state = (state ^ shifted) * (factor - (1 << 64) if factor >> 63 else factor)
         return state
 
     golden = 0x9E3779B97F4A7C15 - (1 << 64)
@@ -284,15 +258,10 @@ def random_integers(seeds: Tensor, count: int) -> Tensor:
     return mixed(mixed(seeds * golden)[:, None] + index * golden) & torch.iinfo(torch.int64).max
 
 
-def _mean_brier(logits: Tensor, labels: Tensor, shares: Tensor) -> float:
-    hit = torch.nn.functional.one_hot(labels, logits.shape[-1])
-    return float((shares * (logits.softmax(-1) - hit).square().sum(-1)).sum())
-
-
 def estimated_accuracy(sample: Sample, odds: Tensor, source_confidence: Tensor, powers: Tensor) -> Tensor:
-    """The target accuracy that labelled source windows suggest, (run, power).
-
-    odds (run, window) are logarithms of the importance weights; source_confidence (run,) is the calibrated one.
+    """The target accuracy that labelled source windows suggest, (run, power), by importance weighting with two control
+    variates: the mean weight, which should be 1, and the share of right predictions, which should be their calibrated
+    source_confidence (run,). Powers of the weights reduce bias; odds (run, window) are their logarithms.
     """
     share = sample.shares()[:, None]  # (run, 1, window)
     error = (sample.scores.argmax(dim=-1) != sample.labels).double()[:, None]
@@ -366,7 +335,16 @@ def _least_brier(sample: Sample, lower: float, upper: float) -> tuple[Tensor, Te
     places = grid[:, None].expand(-1, len(logits))
     parts = (score(places[start : start + width]) for start in range(0, len(grid), width))
     values, slopes = (torch.cat(column) for column in zip(*parts, strict=True))
-    place = _bottom(score, grid, _lowest(values, slopes))
+    # Saturated softmaxes give plateaus, equal to rounding; at their far end slopes may still know which way is down.
+    lowest = (values <= values.amin(0) + 1e-14).long()
+    left, right = lowest.argmax(0), len(values) - 1 - lowest.flip(0).argmax(0)
+    index = torch.where(slopes.gather(0, right[None])[0] < 0, right, left)
+    low, high = grid[(index - 1).clamp(min=0)], grid[(index + 1).clamp(max=len(grid) - 1)]
+    for _ in range(45):  # halvings of where the slope changes sign
+        middle = (low + high) / 2
+        falling = score(middle)[1] < 0
+        low, high = torch.where(falling, middle, low), torch.where(falling, high, middle)
+    place = (low + high) / 2
     least, most = torch.full_like(place, 1 / upper), torch.full_like(place, 1 / lower)
     scale = (-place).exp().clamp(least, most)
     # Halving approaches a bound without reaching it.
@@ -374,24 +352,3 @@ def _least_brier(sample: Sample, lower: float, upper: float) -> tuple[Tensor, Te
     scale = torch.where(scaling.says_nothing(logits, shares), torch.ones_like(scale).clamp(least, most), scale)
     scale = torch.where(values.isnan().any(0), torch.nan, scale)
     return scale, (scale == least) | (scale == most)
-
-
-def _lowest(values: Tensor, slopes: Tensor) -> Tensor:
-    """Index (run,) of the least of values (grid, run).
-
-    Saturated softmaxes give plateaus, equal to rounding; at their far end the slopes may still know which way is down.
-    """
-    lowest = values <= values.amin(0) + 1e-14
-    left = lowest.long().argmax(0, keepdim=True)
-    right = len(values) - 1 - lowest.long().flip(0).argmax(0, keepdim=True)
-    return torch.where(slopes.gather(0, right) < 0, right, left)[0]
-
-
-def _bottom(score: Callable[[Tensor], tuple[Tensor, Tensor]], grid: Tensor, index: Tensor) -> Tensor:
-    """log T (run,) where the slope changes sign between the grid's neighbours of index, by 45 halvings."""
-    low, high = grid[(index - 1).clamp(min=0)], grid[(index + 1).clamp(max=len(grid) - 1)]
-    for _ in range(45):
-        middle = (low + high) / 2
-        falling = score(middle)[1] < 0
-        low, high = torch.where(falling, middle, low), torch.where(falling, high, middle)
-    return (low + high) / 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,11 +15,11 @@ from bearcat.cli.options import Device, Names, Root, Track, console, plain_table
 from bearcat.errors import InputError, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from bearcat.runs.execute import Executor, Listener
     from bearcat.runs.spec import Library, RunSpec
-    from bearcat.runs.store import RunState, Store
+    from bearcat.runs.store import Store
 
 commands = typer.Typer(no_args_is_help=True, help="Run, resume and report grids of runs (docs/benchmark.md).")
 
@@ -41,7 +42,7 @@ def bench_run(
     ] = None,
     address: Annotated[str | None, Option(help="An existing Ray cluster.  \\[default: a local one]")] = None,
     device: Device = "auto",
-    retry_failed: Annotated[bool, Option("--retry-failed", help="Try runs that failed once more.")] = False,
+    retry_failed: Annotated[bool, Option("--retry-failed", help="Train runs that failed again.")] = False,
     only_method: OnlyMethod = None,
     limit_seconds: Annotated[
         float | None, Option(min=0, help="After this time stop at the next checkpoint; for time-limited queues.")
@@ -60,12 +61,11 @@ def bench_run(
     with _bench_bar(specs, trained) as listener:
         execution = Execution(opened, specs, listener, limit_seconds, library=library, track=track)
         complete = execute(execution, chosen, retry_failed)
-    states = {spec.identity: opened.state(spec.identity) for spec in specs}
-    _print_states(specs, states)
+    kinds = _print_states(specs, opened)
     if not complete:
         print("the time limit was reached; run the same command again to go on", file=sys.stderr)
     print(f"{len(trained)} trained by this process; the report: {program()} bench report {grid} --store {store}")
-    if any(state.kind == "failed" for state in states.values()):
+    if kinds["failed"]:
         print("some runs failed; --retry-failed tries them again", file=sys.stderr)
         raise typer.Exit(1)
 
@@ -76,7 +76,7 @@ def bench_status(grid: GridFile, store: StoreFolder = Path("bench-store"), root:
     from bearcat.runs.store import outdated
 
     opened, specs, _ = _opened(grid, store, root, None, create=False)
-    _print_states(specs, {spec.identity: opened.state(spec.identity) for spec in specs})
+    _print_states(specs, opened)
     for sentence in outdated([spec for spec in specs if not opened.settled(spec.identity)], opened):
         print_note(sentence)
 
@@ -91,7 +91,7 @@ def bench_report(
     ] = None,
     only_method: OnlyMethod = None,
     task: Annotated[Names, Option(metavar="A:B", help="Only this task; repeat for more.")] = None,
-    decimals: Annotated[int, Option(min=0, max=4, help="Of percentages in tables; the paper prints two.")] = 1,
+    decimals: Annotated[int, Option(min=0, max=4, help="Decimals of percentages in tables; the paper prints two.")] = 1,
 ) -> None:
     """Tables, statistics and figures of what is done, on one page."""
     from bearcat.report.pages import write_bench_report
@@ -111,13 +111,11 @@ def _only_tasks(specs: Sequence[RunSpec], wanted: Sequence[str]) -> list[RunSpec
     """The runs of these tasks, written A:B or A→B; Paderborn's domains by the paper's numbers too."""
     from bearcat.report.results import numbered
 
-    names = {str(spec.task): str(spec.task) for spec in specs}
-    names |= {numbered(name): name for name in names}
-    chosen = set()
+    names = {name: str(spec.task) for spec in specs for name in (str(spec.task), numbered(str(spec.task)))}
     for text in wanted:
         if (name := text.replace(":", "→")) not in names:
             raise InputError(f"the grid has no task '{text}'{suggest(name, list(names))}")
-        chosen.add(names[name])
+    chosen = {names[text.replace(":", "→")] for text in wanted}
     return [spec for spec in specs if str(spec.task) in chosen]
 
 
@@ -142,23 +140,18 @@ def _executor(
     name: str, jobs: int | None, stack: int | None, address: str | None, device: str, track: str | None
 ) -> Executor:
     from bearcat.runs.executors import Cluster, Stack
-    from bearcat.runs.record import require_tracker
+    from bearcat.runs.record import find_tracker
     from bearcat.training.loop import chosen_device
 
-    known = ("stack", "ray")
-    if name not in known:
-        raise InputError(f"unknown executor '{name}'{suggest(name, known)}")
-    of_executor = {
-        "jobs": ("ray", jobs),
-        "stack": ("stack", stack),
-        "address": ("ray", address),
-        "track": ("stack", track),
-    }
-    for option, (fits, value) in of_executor.items():
-        if value is not None and name != fits:
-            raise InputError(f"--{option} is for the executor {fits}, not for {name}; leave it out")
+    if name not in ("stack", "ray"):
+        raise InputError(f"unknown executor '{name}'{suggest(name, ('stack', 'ray'))}")
+    foreign = {"jobs": jobs, "address": address} if name == "stack" else {"stack": stack, "track": track}
+    for option, value in foreign.items():
+        if value is not None:
+            other = "ray" if name == "stack" else "stack"
+            raise InputError(f"--{option} is for the executor {other}, not for {name}; leave it out")
     if track is not None:
-        require_tracker(track)
+        find_tracker(track)
     return Stack(chosen_device(device), stack) if name == "stack" else Cluster(device, jobs, address)
 
 
@@ -199,13 +192,16 @@ def _bench_bar(specs: Sequence[RunSpec], trained: set[str]) -> Iterator[Listener
         yield Listener(finish, epoch, message=print_note)
 
 
-def _print_states(specs: Sequence[RunSpec], states: Mapping[str, RunState]) -> None:
-    """A row for each method, the failed runs with their sentences, and an estimate of the time that is left."""
-    from collections import Counter
+def _print_states(specs: Sequence[RunSpec], store: Store) -> Counter[str]:
+    """A row for each method, the failed runs with their sentences, and an estimate of the time that is left.
+
+    Returns how many cells are in which state.
+    """
     from statistics import mean
 
     from rich.text import Text
 
+    states = {spec.identity: store.state(spec.identity) for spec in specs}
     kinds = ("done", "running", "failed", "missing")
     table = plain_table(("method", *kinds), left=("method",))
     seconds: dict[str, list[float]] = {}
@@ -228,6 +224,7 @@ def _print_states(specs: Sequence[RunSpec], states: Mapping[str, RunState]) -> N
         state = states[spec.identity]
         if state.kind in ("failed", "damaged", "running"):
             print(f"{state.kind}: {spec.cell}: {state.detail}", file=sys.stderr)
+    return counts
 
 
 def _duration(seconds: float) -> str:

@@ -39,7 +39,7 @@ def adapt(
         int | None,
         Option(help="Every phase is scaled to fit.  \\[default: the recipe's; at most 40 for simulated data]"),
     ] = None,
-    seed: Annotated[int, Option(help="Of the split, the weights, the order of windows and dropout.")] = 0,
+    seed: Annotated[int, Option(help="Seed of the split, the weights, the order of windows and dropout.")] = 0,
     split: Annotated[
         str | None, Option(help=f"window, block or recording.  \\[default: window, the paper's{OWN}]")
     ] = None,
@@ -60,7 +60,7 @@ def adapt(
     rate: options.Rate = None,
     rpm: options.Rpm = None,
     bearing: options.Bearing = None,
-    window: Annotated[int | None, Option(help=f"Samples a window.  \\[default: 1024{OWN}]")] = None,
+    window: Annotated[int | None, Option(help=f"Samples of a window.  \\[default: 1024{OWN}]")] = None,
     stride: Annotated[
         int | None, Option(help=f"Samples from one window to the next.  \\[default: no overlap{OWN}]")
     ] = None,
@@ -91,11 +91,11 @@ def adapt(
     from bearcat.methods.recipe import DEFAULT_RECIPE
     from bearcat.runs.adapt import adapt as run
     from bearcat.runs.plan import Wishes, make_plan, target_mix
-    from bearcat.runs.record import require_tracker
+    from bearcat.runs.record import find_tracker
     from bearcat.settings import pairs
 
     if track is not None:
-        require_tracker(track)
+        find_tracker(track)
     wishes = Wishes(
         data_name, root, source or (), target, kind, recipe or DEFAULT_RECIPE, beside or (), epochs, seed, split,
         balance, device, precision, channel, rate, rpm, bearing, window, stride,
@@ -169,7 +169,7 @@ def _print_scores(title: str, runs: Sequence[tuple[str, Record]]) -> None:
     from bearcat.diagnosis.recording import percent
 
     texts = ("recipe", "input")
-    scores = ("target accuracy", "recordings", "target ECE", "uncalibrated", "source accuracy", "T")
+    scores = ("target accuracy", "test recordings", "target ECE", "uncalibrated", "source accuracy", "T")
     table = plain_table((*texts, *scores), texts, title=title)
     for name, record in runs:
         target, origin, temperature = record.scores.target, record.scores.source, record.temperature
@@ -190,7 +190,7 @@ def check(
     labels: Annotated[Path, Option(help="A csv with the columns recording and label, of recordings of the target.")],
 ) -> None:
     """Compare a run with labels of some recordings; update its expected accuracy, recommendation and calibration."""
-    from bearcat.runs.check import check_run, read_labels
+    from bearcat.runs.adapt import check_run, read_labels
 
     found = check_run(run, read_labels(labels))
     print(found.decision.sentence)

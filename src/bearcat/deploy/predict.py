@@ -30,7 +30,7 @@ from bearcat.data.recording import Floats, Integers, Recording, RecordingInfo, r
 from bearcat.data.signals import BLOCK
 from bearcat.data.stream import FORMATS, Stream
 from bearcat.data.survey import CLIPPED, MEASURED, Portrait, portrait
-from bearcat.deploy.metadata import Predictor
+from bearcat.deploy.predictor import Predictor
 from bearcat.diagnosis.physics import PhysicsAnalysis, PhysicsWitness
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis
 from bearcat.errors import InputError
@@ -68,7 +68,7 @@ def open_model(path: Path) -> Predictor:
     """The model in a folder, or in a file that ends in .onnx."""
     path = Path(path)
     if path.suffix.lower() == ".onnx":
-        from bearcat.deploy.export import load_onnx
+        from bearcat.deploy.predictor import load_onnx
 
         return load_onnx(path)
     try:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, fields
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bearcat.errors import InputError, suggest
@@ -34,6 +35,16 @@ if TYPE_CHECKING:
     from bearcat.models.stacked import Randomness
     from bearcat.training.batches import Batch
     from bearcat.training.state import TrainingState
+
+
+class Deferred:
+    """A module that is imported when something of it is used: recipes are listed without waiting for torch."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._module), name)
 
 
 def per_run(default: float) -> Any:
@@ -56,10 +67,8 @@ def check_choices(settings: Any, prefix: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What a training step offers to the loss of an ingredient. The first axis of everything is the run.
-
-    Logits are (run, batch, class), features (run, batch, feature), labels and masks (run, batch). A mask `present` says
-    which places of a padded batch hold a window; None means all.
+    """What a training step offers to a loss: logits (run, batch, class), features (run, batch, feature), labels and
+    masks (run, batch). A mask says which places of a padded batch hold a window; None means all.
     """
 
     size: int  # windows of the source batch; the target's come behind them
@@ -149,10 +158,7 @@ class Loss(Ingredient):
         return None
 
     def ramp(self, progress: float) -> float:
-        """The number `view.ramp` has at a step; progress runs from 0 at `start` towards 1 at the end of training.
-
-        It is the same for all runs of a stack, so it may not depend on fields made by `per_run`.
-        """
+        """The number `view.ramp` has at a step, by the progress from `start` (0) to the end (1); not of one run."""
         return progress
 
     def climbed_from(self, schedule: Schedule) -> int | None:
@@ -180,10 +186,9 @@ class Finding:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """What a preparation makes of a run's data.
+    """What a preparation makes of a run's data; the module, for one run, is what the network begins with.
 
-    The module, for one run, is what the network begins with; without one the target's windows stay as they are. It has
-    buffers alone, whose first axis is the run, and does to windows of the target what was done here.
+    It has buffers alone, whose first axis is the run, and does to windows of the target what was done here.
     """
 
     data: TrainingData
@@ -242,8 +247,7 @@ KINDS = (Loss, BeforeTraining, Teaching, Perturbation)
 
 def stack_key(ingredient: Ingredient) -> Hashable:
     """What the ingredients of runs in one stack must share: all but the numbers that may differ."""
-    varying = _per_run_fields(ingredient)
-    shared = (getattr(ingredient, field.name) for field in fields(ingredient) if field.name not in varying)
+    shared = (getattr(ingredient, each.name) for each in fields(ingredient) if not each.metadata.get("per_run"))
     return type(ingredient), *shared
 
 
@@ -252,11 +256,7 @@ def stacked(ingredients: Sequence[Ingredient], device: torch.device) -> Ingredie
     import torch
 
     together = copy.copy(ingredients[0])
-    for name in _per_run_fields(together):
+    for name in (each.name for each in fields(together) if each.metadata.get("per_run")):
         numbers = [getattr(ingredient, name) for ingredient in ingredients]
         object.__setattr__(together, name, torch.tensor(numbers, dtype=torch.float32, device=device))
     return together
-
-
-def _per_run_fields(ingredient: Ingredient) -> list[str]:
-    return [field.name for field in fields(ingredient) if field.metadata.get("per_run")]

@@ -14,12 +14,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bearcat.methods.ingredient import Loss, Perturbation, View, choice, per_run
+from bearcat.methods.ingredient import Deferred, Loss, Perturbation, View, choice, per_run
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor, nn
 
+    from bearcat.methods import formulas
     from bearcat.methods.recipe import Schedule
+    from bearcat.models import networks, stacked
+else:
+    torch, formulas = Deferred("torch"), Deferred("bearcat.methods.formulas")
+    networks, stacked = Deferred("bearcat.models.networks"), Deferred("bearcat.models.stacked")
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # bandwidths of the five kernels, in mean squared distances
 PROBABILITY_BANDWIDTH = 1.68  # of JMMD's kernel on probabilities, the original's
@@ -47,13 +53,9 @@ class Adversarial(Alignment):
     reduction: str = choice("mean", "sum of means")  # authors' code: over all windows of both domains; text: twice that
 
     def build(self, runs: int, features: int, classes: int, dropout: float) -> nn.Module:  # noqa: ARG002
-        from bearcat.models.networks import DomainClassifier
-
-        return DomainClassifier(runs, features, dropout)
+        return networks.DomainClassifier(runs, features, dropout)
 
     def loss(self, view: View) -> Tensor:
-        from bearcat.methods import formulas
-
         classifier: Any = view.module
         features = formulas.reverse_gradient(view.features, self.weight * view.ramp)
         logits = classifier(features, view.randomness)
@@ -68,15 +70,9 @@ class ConditionalAdversarial(Alignment):
     entropy: bool = False  # weights 1 + exp(−entropy), normalised in each domain
 
     def build(self, runs: int, features: int, classes: int, dropout: float) -> nn.Module:
-        from bearcat.models.networks import DomainClassifier
-
-        return DomainClassifier(runs, features * classes, dropout)
+        return networks.DomainClassifier(runs, features * classes, dropout)
 
     def loss(self, view: View) -> Tensor:
-        import torch
-
-        from bearcat.methods import formulas
-
         classifier: Any = view.module
         probabilities = view.logits.detach().softmax(dim=-1)  # the gradient goes by the features alone
         features = formulas.reverse_gradient(view.features, self.weight * view.ramp)
@@ -103,13 +99,9 @@ class ClassifierDiscrepancy(Alignment):
     name = "mcd"
 
     def build(self, runs: int, features: int, classes: int, dropout: float) -> nn.Module:  # noqa: ARG002
-        from bearcat.models.stacked import StackedDense
-
-        return StackedDense(runs, features, classes)
+        return stacked.StackedDense(runs, features, classes)
 
     def loss(self, view: View) -> Tensor:
-        from bearcat.methods import formulas
-
         second: Any = view.module
         features = formulas.reverse_gradient(view.target_features, self.weight * view.ramp)
         gap = (view.head(features).softmax(dim=-1) - second(features).softmax(dim=-1)).abs().mean(dim=-1)
@@ -130,15 +122,9 @@ class Wasserstein(Alignment):
     penalty: float = per_run(10.0)
 
     def build(self, runs: int, features: int, classes: int, dropout: float) -> nn.Module:  # noqa: ARG002
-        from bearcat.models.networks import DomainClassifier
-
-        return DomainClassifier(runs, features, 0.0)  # dropout would change the slope between two passes
+        return networks.DomainClassifier(runs, features, 0.0)  # dropout would change the slope between two passes
 
     def loss(self, view: View) -> Tensor:
-        import torch
-
-        from bearcat.methods import formulas
-
         critic: Any = view.module
         answers = critic(formulas.reverse_gradient(view.features, self.weight * view.ramp), None)
         source = formulas.masked_mean(answers[:, : view.size], view.source_present)
@@ -158,15 +144,11 @@ class KernelMatching(Alignment):
     name = "mk-mmd"
 
     def loss(self, view: View) -> Tensor:
-        from bearcat.methods import formulas
-
         kernel = self.kernel(view)
         return self.weight * view.ramp * formulas.mean_discrepancy(kernel, view.size, view.present)
 
     def kernel(self, view: View) -> Tensor:
         """Of all pairs of windows, (run, batch, batch)."""
-        from bearcat.methods import formulas
-
         return formulas.gaussian_kernels(view.features, view.present, FACTORS)
 
 
@@ -177,8 +159,6 @@ class JointMatching(KernelMatching):
     name = "jmmd"
 
     def kernel(self, view: View) -> Tensor:
-        from bearcat.methods import formulas
-
         probabilities = view.logits.softmax(dim=-1)
         of_probabilities = formulas.gaussian_kernels(probabilities, view.present, (1.0,), PROBABILITY_BANDWIDTH)
         return super().kernel(view) * of_probabilities
@@ -192,8 +172,6 @@ class CovarianceMatching(Alignment):
     layer: str = choice("features", "logits")
 
     def loss(self, view: View) -> Tensor:
-        from bearcat.methods import formulas
-
         values = view.features if self.layer == "features" else view.logits
         source = formulas.covariance(values[:, : view.size], view.source_present)
         gap = source - formulas.covariance(values[:, view.size :], view.target_present)
@@ -214,8 +192,6 @@ class Transport(Alignment):
     rounds: int = 30
 
     def loss(self, view: View) -> Tensor:
-        from bearcat.methods import formulas
-
         gap = formulas.squared_distances(view.source_features, view.target_features)
         surprise = -view.target_logits.log_softmax(dim=-1).mT  # (run, class, target window)
         surprise = surprise.gather(1, view.labels[..., None].expand_as(gap))
@@ -239,8 +215,6 @@ class Confusion(Loss):
         return schedule.label_from if self.climbed == "labels" else self.start(schedule)
 
     def loss(self, view: View) -> Tensor:
-        from bearcat.methods import formulas
-
         return self.weight * formulas.class_confusion(view.target_logits, self.temperature, view.target_present)
 
 
@@ -255,8 +229,6 @@ class Uniformity(Loss):
     weight: float = per_run(0.005)
 
     def loss(self, view: View) -> Tensor:
-        from bearcat.methods import formulas
-
         each = formulas.weights(view.target_logits, view.target_present)[..., None]
         mean = (each * view.target_logits.softmax(dim=-1)).sum(dim=1).clamp(1e-6, 1 - 1e-6)
         uniform = 1 / mean.shape[-1]
@@ -277,10 +249,6 @@ class Triplet(Loss):
     margin: float = 1.0
 
     def loss(self, view: View) -> Tensor:
-        import torch
-
-        from bearcat.methods import formulas
-
         if view.pseudo_labels is None or view.selected is None:
             raise RuntimeError("the triplet loss needs pseudo-labels; put it behind self-training")
         labels = torch.cat([view.labels, view.pseudo_labels], dim=1)
@@ -304,8 +272,6 @@ class Sharpness(Perturbation):
 
     def perturb(self, weights: Sequence[Tensor], gradients: Callable[[str], Sequence[Tensor]]) -> list[Tensor]:
         """Moves every run's weights uphill; the norm is over all weights of a run."""
-        import torch
-
         found = gradients(self.scope)
         with torch.no_grad():
             before = [weight.detach().clone() for weight in weights]

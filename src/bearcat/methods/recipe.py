@@ -87,16 +87,13 @@ class Recipe:
         check_choices(self, "")
         if self.doubled and self.passes != "separate":
             raise InputError("setting 'doubled' needs passes of its own for the source; add passes=separate")
+        names = [ingredient.name for ingredient in self.ingredients]
         for each in self.ingredients:
             if not isinstance(each, KINDS):
-                kinds = ", ".join(kind.__name__ for kind in KINDS)
-                raise InputError(
-                    f"the ingredient '{each.name}' would do nothing; derive {type(each).__name__} from {kinds}"
-                )
-        names = [ingredient.name for ingredient in self.ingredients]
-        for name in names:
-            if names.count(name) > 1:
-                raise InputError(f"the recipe has the ingredient '{name}' twice; leave one out")
+                known = ", ".join(kind.__name__ for kind in KINDS)
+                raise InputError(f"the ingredient '{each.name}' would do nothing; derive its class from {known}")
+            if names.count(each.name) > 1:
+                raise InputError(f"the recipe has the ingredient '{each.name}' twice; leave one out")
         if not 0 <= self.dropout < 1:
             raise InputError(f"setting 'dropout' must be at least 0 and below 1, not {self.dropout:g}")
 
@@ -113,16 +110,14 @@ class Recipe:
 
     @property
     def adapts(self) -> bool:
-        """Whether it uses the target; scaling each window, or all by the source, does not."""
+        """Whether it uses the target; scaling by the source does not."""
         return any(each.adapts for each in self.ingredients)
 
     def unadapted(self) -> tuple[str, Recipe]:
         """The same network, schedule and calibration trained on the source alone, with its name among RECIPES."""
-        scaling: Standardise | None = self.find(Standardise)
-        if scaling is not None and scaling.by == "domain":
-            scaling = replace(scaling, by="source")
+        scaling = (Standardise("source"),) if self.find(Standardise) else ()
         name = f"{self.encoder.partition(':')[0]}-source-only"
-        plain = replace(self, ingredients=(scaling,) if scaling else (), passes="shared", doubled=False)
+        plain = replace(self, ingredients=scaling, passes="shared", doubled=False)
         return name if name in RECIPES else "source-only", plain
 
     def for_input(self, text: str) -> Recipe:
@@ -158,9 +153,8 @@ class Recipe:
     def with_settings(self, texts: Mapping[str, str]) -> Recipe:
         """The recipe with some settings changed: {"labels.tau": "0.95", "encoder": "dense", "schedule.batch": "32"}."""
         recipe = self
-        for name, text in texts.items():
-            if name != "published":
-                recipe = recipe._with_setting(name, text)
+        for name in (name for name in texts if name != "published"):
+            recipe = recipe._with_setting(name, texts[name])
         if find_name(texts.get("published", "false"), ("true", "false"), "value of 'published'") == "true":
             missing = {name: text for name, text in recipe.published_settings().items() if name not in texts}
             recipe = recipe.with_settings(missing)
@@ -181,7 +175,6 @@ class Recipe:
         part, dot, setting = name.partition(".")
         if not dot:
             return override(self, {name: text})
-        ingredients = {each.name: each for each in self.ingredients}
         if part == "encoder":
             return replace(self, encoder=f"{self.encoder}:{setting}={text}")
         if name == "calibration.kind":
@@ -190,13 +183,12 @@ class Recipe:
             return replace(self, calibration=f"{self.calibration}:{setting}={text}")
         if part == "schedule":
             return replace(self, schedule=override(self.schedule, {setting: text}))
-        if part in ingredients:
-            changed = override(ingredients[part], {setting: text})
-            return replace(self, ingredients=tuple(changed if each.name == part else each for each in self.ingredients))
-        for each in self.ingredients:  # a part of an ingredient, such as the teacher
-            inner = getattr(each, part, None)
+        for place, each in enumerate(self.ingredients):
+            inner = each if each.name == part else getattr(each, part, None)  # or a part of it, such as the teacher
             if is_dataclass(inner):
-                return self.change(each.name, **{part: override(inner, {setting: text})})
+                changed: Any = override(inner, {setting: text})
+                changed = changed if inner is each else replace(each, **{part: changed})
+                return replace(self, ingredients=(*self.ingredients[:place], changed, *self.ingredients[place + 1 :]))
         known = {each.name for recipe in RECIPES.values() for each in recipe.ingredients} | {"teacher", "calibration"}
         if part in known:
             raise InputError(f"the recipe has no '{part}' whose '{setting}' could be set; choose another recipe")

@@ -13,14 +13,20 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from bearcat.errors import InputError
-from bearcat.methods.ingredient import Loss, Teaching, View, check_choices, choice, per_run
+from bearcat.methods.ingredient import Deferred, Loss, Teaching, View, check_choices, choice, per_run
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from bearcat.data.inputs import Input
+    from bearcat.methods import formulas
+    from bearcat.training import batches, evaluate
     from bearcat.training.batches import Batch
     from bearcat.training.state import TrainingState
+else:
+    torch, formulas = Deferred("torch"), Deferred("bearcat.methods.formulas")
+    batches, evaluate = Deferred("bearcat.training.batches"), Deferred("bearcat.training.evaluate")
 
 
 @dataclass(frozen=True)
@@ -53,9 +59,9 @@ class SelfTraining(Teaching, Loss):
     average: str = choice("batch", "selected")  # authors' code: unselected windows count zero; text: selected
     # "cross-entropy" with the labels, or "squared": difference of the student's and the teacher's probabilities.
     objective: str = choice("cross-entropy", "squared")
-    # "confidence" above the threshold. Or by a rule of methods/formulas.py, without a threshold: "share" (the surest
-    # of each class), "cluster" (the nearest to the centre of each class), "neighbour" (like the nearest source window).
-    select: str = choice("confidence", "share", "cluster", "neighbour")
+    # "confidence" above the threshold; or without one, "share" (the surest of each class) or "cluster" (the nearest to
+    # the centre of each class).
+    select: str = choice("confidence", "share", "cluster")
     share: float = 0.5  # of each class, for "share" and "cluster"
     samples: int = 1  # passes of the teacher, each with dropout of its own, whose probabilities are averaged
     agree: bool = False  # a label counts only if all of these passes give it
@@ -69,17 +75,11 @@ class SelfTraining(Teaching, Loss):
             raise InputError("labels.samples must be at least 1, and labels.share above 0 and at most 1")
 
     def in_epochs(self, before: int, after: int) -> SelfTraining:
-        """The teacher's memory keeps its share of the training: with the paper's momentum in a tenth of the steps it
-        would stay where it started.
-        """
+        """The teacher's memory keeps its share of the training, or in a tenth of the steps it would hardly move."""
         return replace(self, teacher=replace(self.teacher, momentum=self.teacher.momentum ** (before / after)))
 
     def start_epoch(self, state: TrainingState) -> None:
         """Makes the teacher where there is none yet, and the thresholds of this epoch."""
-        import torch
-
-        from bearcat.methods import formulas
-
         if state.teacher is None:
             state.teacher = copy.deepcopy(state.student).requires_grad_(False)
             if self.teacher.early and self.teacher.statistics == "target":
@@ -98,7 +98,7 @@ class SelfTraining(Teaching, Loss):
             if self.counts_mode == "training":
                 logits, present = state.predict_in_training(state.teacher, state.epoch, self.teacher.dropout)
             else:
-                logits, _ = state.predict(state.teacher, state.batches.target_train)
+                logits, _ = evaluate.predict(state.teacher, state.batches.target_train)
                 present = state.batches.target_present
             if self.counts == "calibrated" and state.calibration is not None:
                 logits = state.calibration.apply(logits)
@@ -122,9 +122,7 @@ class SelfTraining(Teaching, Loss):
 
     def _supported(self, state: TrainingState) -> Tensor:
         """The label that the rule gives each target training window, (run, window), −1 where none."""
-        from bearcat.methods import formulas
-
-        logits, features = state.predict(state.reported, state.batches.target_train)
+        logits, features = evaluate.predict(state.reported, state.batches.target_train)
         present = state.batches.target_present
         scores, labels = logits.softmax(dim=-1).max(dim=-1)
         if self.select == "cluster":
@@ -133,10 +131,6 @@ class SelfTraining(Teaching, Loss):
         return formulas.best_of_each_class(scores, labels, self.share, state.classes, present)
 
     def _label(self, state: TrainingState, batch: Batch) -> None:
-        import torch
-
-        from bearcat.methods import formulas
-
         if state.teacher is None or state.thresholds is None or state.pseudo_labels is None:
             raise RuntimeError("an epoch of self-training begins with start_epoch")
         own = self.teacher.statistics == "target"
@@ -158,8 +152,6 @@ class SelfTraining(Teaching, Loss):
         state.batch_labels = labels, selected, probabilities
 
     def loss(self, view: View) -> Tensor:
-        from bearcat.methods import formulas
-
         if view.pseudo_labels is None or view.selected is None or view.probabilities is None:
             raise RuntimeError("a step of self-training begins with start_step")
         if self.objective == "squared":
@@ -178,20 +170,16 @@ class TargetStatistics(Teaching):
 
     def end_epoch(self, state: TrainingState) -> None:
         """Copies the student's weights and passes the target through the copy, as many batches as an epoch has."""
-        import torch
-
-        from bearcat.training.batches import gather
-
         if state.teacher is None:
             state.teacher = copy.deepcopy(state.student).requires_grad_(False)
         follow(state.teacher, state.student, momentum=0.0, statistics=False)
-        batches = state.batches
-        count = torch.tensor(batches.target_windows, device=batches.target_train.device)[:, None]
-        place = torch.arange(batches.size, device=count.device)
+        windows, size, steps = state.batches.target_train, state.batches.size, state.batches.iterations
+        count = torch.tensor(state.batches.target_windows, device=windows.device)[:, None]
+        place = torch.arange(size, device=count.device)
         with torch.no_grad():
-            for step in range(batches.iterations):  # full batches: where the windows end, they begin again
-                first = (state.epoch * batches.iterations + step) * batches.size
-                state.teacher(gather(batches.target_train, (place + first) % count), True)
+            for step in range(state.epoch * steps, (state.epoch + 1) * steps):
+                # Full batches: where the windows end, they begin again.
+                state.teacher(batches.gather(windows, (place + step * size) % count), True)
 
 
 @dataclass(frozen=True)
@@ -220,23 +208,16 @@ class StrongView(Teaching):
         return self if isinstance(kind, Waveform) else replace(self, shift=0.0, stop=0.0)
 
     def start_step(self, state: TrainingState, batch: Batch) -> Batch:
-        import torch
-
-        from bearcat.methods import formulas
-
         state.randomness.next()
         windows, draws = batch.target, state.randomness
         with torch.no_grad():
             if self.resample or self.shift:
                 windows = formulas.resampled(windows, draws, self.resample, self.shift)
-            if self.stop:
-                windows = formulas.band_stopped(windows, draws, self.stop)
-            if self.scale:
-                windows = formulas.scaled(windows, draws, self.scale)
-            if self.snr:
-                windows = formulas.noisy(windows, draws, self.snr)
-            if self.mask:
-                windows = formulas.masked(windows, draws, self.mask)
+            for share, changed in (
+                (self.stop, formulas.band_stopped), (self.scale, formulas.scaled), (self.snr, formulas.noisy),
+                (self.mask, formulas.masked),
+            ):  # fmt: skip
+                windows = changed(windows, draws, share) if share else windows
             return replace(batch, both=torch.cat([batch.source, windows], dim=1))
 
 
@@ -255,8 +236,6 @@ class WeakView(StrongView):
 
 def follow(teacher: Any, student: Any, momentum: float, statistics: bool) -> None:
     """teacher ← momentum·teacher + (1 − momentum)·student, for parameters and, if asked, normalisation statistics."""
-    import torch
-
     followers, leaders = list(teacher.parameters()), list(student.parameters())
     if statistics:
         followers += list(teacher.buffers())

@@ -95,7 +95,7 @@ def estimates_off(results: Sequence[Result]) -> list[Caveat]:
             items.append(f"{result.cell}: {100 * expected.value:.1f} expected, {100 * truth:.1f} % measured")
     text = (
         f"In {count(len(items), 'run')} the accuracy expected without labels is more than {100 * FAR:.0f} points from"
-        " the measured one: without labels one would have been misled."
+        " the measured one."
     )
     return [Caveat("Estimate off", text, tuple(items))] if items else []
 

@@ -19,7 +19,7 @@ from bearcat.data.bearing import FAULT_LINES
 from bearcat.data.inputs import INPUTS, FaultOrders, Input, Physics, find_input
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.recording import Recording, Windows, cut, envelope_spectrum, spectrum
-from bearcat.diagnosis.evidence import DECIBELS, FAULTS, MULTIPLES
+from bearcat.diagnosis.physics import DECIBELS, FAULTS, MULTIPLES
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError
 from bearcat.report.typeset import PALETTE, WIDE, ReportFigure, empty_figure, house_style, shortened

@@ -1,4 +1,4 @@
-"""One adaptation from recordings to a folder of results: what `bearcat adapt` and `bearcat.adapt` do.
+"""One adaptation from recordings to a folder of results, and what labels of some target recordings say of it later.
 
     OUT/
       record.json, predictions.csv, curves.csv, run.json, reliability.png      as in run.py, of the recipe
@@ -13,33 +13,44 @@ record.json is written once, last, with the decision on the recommended model an
 >>> found = adapt(plan, Path("out"))
 >>> found.decision.action, found.recordings.summary
 ('use', '14 recordings: 9 alarm, 5 ok.')
+>>> check_run(Path("out"), {"pump-B/07.wav": "healthy"}).decision.sentence
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import csv
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bearcat.data import Entry
+import numpy as np
+import torch
+
+from bearcat.calibration import Calibration
+from bearcat.calibration.evidence import read
+from bearcat.calibration.scaling import updated_temperature
 from bearcat.data.datasets.folder import FolderEntry
 from bearcat.data.recording import Recording, healthy_class
 from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.diagnosis.physics import PhysicsEvidence, PhysicsWitness
 from bearcat.diagnosis.recording import Diagnoses
-from bearcat.record import RECORD, Record, SavedModel
-from bearcat.report.results import BESIDE
+from bearcat.errors import InputError, suggest
+from bearcat.record import PREDICTIONS, RECORD, LabelledRecordings, Record, SavedModel
+from bearcat.report.results import BESIDE, Predictions, read_result
 from bearcat.runs.plan import AdaptationPlan
 from bearcat.runs.record import claim, drawable
-from bearcat.runs.run import EXTRAS, FinishedRun, run_stack, train_stack, write_run
+from bearcat.runs.run import FinishedRun, run_stack
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.training.evaluate import EpochEnd
-from bearcat.trust.decision import Decision, ModelEvidence, choose_model, decide
+from bearcat.trust.decision import ENOUGH, Decision, LabelCheck, ModelEvidence, choose_model, decide
 
 Bar = Callable[[str, int], AbstractContextManager[Callable[[EpochEnd], None] | None]]  # of a recipe and its epochs
 CHECKPOINT = "checkpoint.safetensors"
+PRIOR_SPREAD = math.log(2)  # of the logarithm of the temperature, before there are labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,26 +106,22 @@ def adapt(plan: AdaptationPlan, out: Path, bar: Bar = lambda *_: nullcontext(), 
     models is recommended (trust/decision.py).
     """
     spec = plan.library.identified(plan.spec)
-    keep = EXTRAS if drawable() else ("model",)
     if (out / RECORD).exists():
         claim(out, spec)
         record = Record.read(out)
-        places = {place.parent for place in out.glob(f"{BESIDE}*/{RECORD}")}
+        places = [place.parent for place in out.glob(f"{BESIDE}*/{RECORD}")]
         beside = {place.name.removeprefix(BESIDE): Record.read(place) for place in places}
     else:
-        record, beside = _train(plan, spec, out, bar, track, keep)
-    named = {other: beside[other] for other in sorted(beside)}
-    if drawable() and not (out / "report.html").exists():
-        from bearcat.report.pages import write_run_page
-
-        write_run_page(out)
+        record, beside = _train(plan, spec, out, bar, track)
+    if not (out / "report.html").exists():
+        _write_page(out)
     (out / CHECKPOINT).unlink(missing_ok=True)
     warnings = (*plan.warnings, *(text for text in record.warnings if text not in plan.warnings))
-    return Adaptation(out, record, named, warnings)
+    return Adaptation(out, record, {name: beside[name] for name in sorted(beside)}, warnings)
 
 
 def _train(
-    plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar, track: str | None, keep: tuple[str, ...]
+    plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar, track: str | None
 ) -> tuple[Record, dict[str, Record]]:
     """Trains the run and those beside it, decides, and writes the folders; the run's own record last."""
     library, physics = plan.library, dict[str, PhysicsEvidence | None]()
@@ -122,62 +129,68 @@ def _train(
     def observe(recording: Recording) -> None:
         physics[recording.origin] = look(recording, spec.preparation.rate)
 
+    def trained(run: RunSpec, folder: Path, write: bool) -> FinishedRun:
+        with bar(run.recipe_name, run.recipe.schedule.epochs) as progress:
+            (found,) = run_stack(
+                [run], [folder], plan.device, progress, folder / CHECKPOINT, keep_model=True, library=library,
+                track=track, write=write,
+            )  # fmt: skip
+        return found
+
     library.observe(spec, observe)
-    with bar(spec.recipe_name, spec.recipe.schedule.epochs) as progress:
-        checkpoint = out / CHECKPOINT
-        (own,) = train_stack([spec], [out], plan.device, progress, checkpoint, library=library, track=track, keep=keep)
-    finding = own.record.adaptation
+    own = trained(spec, out, write=False)
+    supported = None if own.record.adaptation is None else bool(own.record.adaptation["adapted"])
     name, recipe = spec.recipe.unadapted()
     others = {other.recipe_name: other for other in plan.beside}
-    compares = spec.recipe.adapts and (finding is None or bool(finding["adapted"]))
+    compares = spec.recipe.adapts and supported is not False
     if compares or name in others:
         others[name] = replace(spec, recipe_name=name, recipe=recipe)
     beside = dict[str, Record]()
     for other in others.values():
         folder = out / f"{BESIDE}{other.recipe_name}"
-        with bar(other.recipe_name, other.recipe.schedule.epochs) as progress:
-            (beside[other.recipe_name],) = run_stack(
-                [other], [folder], plan.device, progress, folder / CHECKPOINT, keep=keep, library=library, track=track
-            )
+        beside[other.recipe_name] = trained(other, folder, write=True).record
         (folder / CHECKPOINT).unlink(missing_ok=True)
-    supported = bool(finding["adapted"]) if finding is not None else None
     unadapted = beside[name] if compares else None
     if unadapted is None:
-        choice = choose_model(spec.recipe_name, own.record.evidence, None, supported)
+        adapted, reason = choose_model(spec.recipe_name, own.record.evidence, None, supported)
     else:
         agreement = own.record.agreement, unadapted.agreement
-        choice = choose_model(spec.recipe_name, own.record.evidence, unadapted.evidence, supported, agreement)
-    unadapted = None if choice.adapted else unadapted
-    chosen, place = (own.record, ".") if unadapted is None else (unadapted, f"{BESIDE}{name}")
-    diagnoses = _with_physics(spec, Diagnoses(chosen.recordings), physics, library)
-    evidence = _with_diagnoses(chosen.evidence, diagnoses, own.record.data.classes)
-    decision = decide(evidence)
-    saved = SavedModel(chosen.settings.recipe_name, chosen.settings.adapts and choice.adapted, place, choice.reason)
-    record = replace(
-        own.record,
-        decision=decision,
-        evidence=evidence,
-        saved=saved,
-        recordings=tuple(each.decided(decision.action) for each in diagnoses),
-    )
-    model = own.model
-    if unadapted is not None and model is not None:
+        adapted, reason = choose_model(spec.recipe_name, own.record.evidence, unadapted.evidence, supported, agreement)
+    chosen, place, model = own.record, ".", own.model
+    if unadapted is not None and not adapted and model is not None:
+        chosen, place = unadapted, f"{BESIDE}{name}"
         save_model(out / "model-adapted", model)
         model = load_model(out / place / "model")
-    write_run(out, FinishedRun(record, model and decided_model(model, decision), own.predictions, own.curves), keep)
+    diagnoses = _with_physics(spec, Diagnoses(chosen.recordings), physics, library)
+    saved = SavedModel(chosen.settings.recipe_name, chosen.settings.adapts and adapted, place, reason)
+    record = decided_record(replace(own.record, saved=saved), chosen.evidence, diagnoses)
+    replace(own, record=record, model=model and _decided_model(model, record.decision)).write(out)
     return record, beside
 
 
-def decided_model(model: Model, decision: Decision) -> Model:
+def _write_page(folder: Path) -> None:
+    if drawable():
+        from bearcat.report.pages import write_run_page
+
+        write_run_page(folder)
+
+
+def _decided_model(model: Model, decision: Decision) -> Model:
     """The model with this decision in what it says of itself."""
     return replace(model, metadata={**model.metadata, "decision": asdict(decision)})
 
 
-def _with_diagnoses(evidence: ModelEvidence, diagnoses: Diagnoses, classes: tuple[str, ...]) -> ModelEvidence:
-    """The evidence with what the target's recordings add to it."""
-    healthy = healthy_class(classes)
+def decided_record(record: Record, evidence: ModelEvidence, diagnoses: Diagnoses) -> Record:
+    """The record with the decision on the model, by this evidence and by its diagnoses, and on each recording."""
+    healthy = healthy_class(record.data.classes)
     faulty = None if healthy is None else sum(each.label != healthy for each in diagnoses)
-    return replace(evidence, physics=diagnoses.physics_check, recordings=len(diagnoses), faulty=faulty)
+    one_class = evidence.one_class if all(each.nearest == evidence.one_class for each in diagnoses) else None
+    evidence = replace(
+        evidence, physics=diagnoses.physics_check, recordings=len(diagnoses), faulty=faulty, one_class=one_class
+    )
+    decision = decide(evidence)
+    recordings = tuple(each.decided(decision.action) for each in diagnoses)
+    return replace(record, decision=decision, evidence=evidence, recordings=recordings)
 
 
 def _with_physics(
@@ -187,18 +200,15 @@ def _with_physics(
     entries = {
         entry.origin: entry
         for entry in library.catalogue(spec.dataset).entries
-        if entry.domain == spec.task.target and entry.origin not in known and _may_be_known(entry)
+        if entry.domain == spec.task.target and entry.origin not in known
     }
     found = dict(known)
     for each in diagnoses:
-        if each.recording in entries:
-            found[each.recording] = look(entries[each.recording].read(), spec.preparation.rate)
+        entry = entries.get(each.recording)
+        # A folder's files are not read again where speed or bearing cannot be known.
+        if entry and (not isinstance(entry, FolderEntry) or None not in (entry.row.bearing, entry.row.rpm)):
+            found[each.recording] = look(entry.read(), spec.preparation.rate)
     return Diagnoses(replace(each, physics=found.get(each.recording)) for each in diagnoses)
-
-
-def _may_be_known(entry: Entry) -> bool:
-    """Whether speed and bearing of the recording can be known, as far as can be said without reading it again."""
-    return not isinstance(entry, FolderEntry) or (entry.row.bearing is not None and entry.row.rpm is not None)
 
 
 def look(recording: Recording, rate: float | None) -> PhysicsEvidence | None:
@@ -212,3 +222,84 @@ def look(recording: Recording, rate: float | None) -> PhysicsEvidence | None:
     for _ in witness.observe([recording.signal]):
         pass
     return witness.finish()
+
+
+def read_labels(path: Path) -> dict[str, str]:
+    """A table with the columns recording and label."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: cannot be read ({type(error).__name__}: {error})") from error
+    if not rows or not {"recording", "label"} <= set(rows[0]):
+        raise InputError(f"{path}: must have the columns recording and label, and a row for each recording")
+    return {str(row["recording"]): str(row["label"]) for row in rows}
+
+
+def check_run(folder: Path, labels: Mapping[str, str]) -> Record:
+    """Compares the recommended model with these labels; decides anew, and recalibrates the model and its diagnoses.
+
+    `labels` are all that are known: those of an earlier check are forgotten. The recordings need not be drawn at
+    random: those that the decision asks for are the uncertain ones, so the interval is a cautious one for the others.
+    Tables of the training run stay as they are.
+    """
+    result = read_result(folder)
+    record, predictions = result.record, result.saved.predictions
+    if not predictions.log_probabilities.shape[1]:
+        raise InputError(f"{folder / PREDICTIONS}: has no log_probabilities to calibrate with; train the run again")
+    found = {each.recording: each for each in record.recordings}
+    truth = _named(labels, list(found), record.data.classes)
+    right = sum(found[name].nearest == label for name, label in truth.items())
+    counted = LabelCheck(len(truth), right, len(set(truth.values())))
+    evidence = replace(record.evidence, labels=counted)
+    left = tuple(name for name in evidence.uncertain if name not in truth)
+    decision = decide(replace(evidence, uncertain=left))
+    earlier = 1.0 if record.labelled is None else record.labelled.temperature_factor
+    factor = _temperature_factor(predictions, truth, record.data.classes)
+    recordings = tuple(each.tempered(factor / earlier).decided(decision.action) for each in record.recordings)
+    labelled = LabelledRecordings(len(truth), right, factor)
+    if (folder / "model").is_dir():
+        model = load_model(folder / "model")
+        change = factor / float(model.metadata.get("temperature_factor", 1.0))  # a check may have been interrupted here
+        before = model.calibration or Calibration.identity(1, len(model.classes))
+        after = replace(
+            before, scale=before.scale / change, bias=before.bias / change, at_bound=torch.zeros_like(before.at_bound)
+        )
+        metadata = {**model.metadata, "temperature_factor": factor}
+        model = replace(model, calibration=after, calibrator=model.calibrator or "Temperature", metadata=metadata)
+        save_model(folder / "model", _decided_model(model, decision))
+    record = replace(record, evidence=evidence, decision=decision, recordings=recordings, labelled=labelled)
+    record.write(folder)
+    _write_page(folder)
+    return record
+
+
+def _named(labels: Mapping[str, str], recordings: Sequence[str], classes: Sequence[str]) -> dict[str, str]:
+    """The labels by the recordings' full names."""
+    truth = {}
+    for name, label in labels.items():
+        if label not in classes:
+            raise InputError(f"{name}: label '{label}' is no class of the model{suggest(label, classes)}")
+        found = [recording for recording in recordings if recording == name or recording.endswith(f"/{name}")]
+        if len(found) != 1:
+            problem = "is no recording of the run" if not found else "names several recordings"
+            raise InputError(f"{name}: {problem}{suggest(name, recordings)}")
+        truth[found[0]] = label
+    return truth
+
+
+def _temperature_factor(predictions: Predictions, truth: Mapping[str, str], classes: Sequence[str]) -> float:
+    """What the temperature is multiplied by, so that confidences on the labelled recordings are as good as they can be.
+
+    The run's own calibration is the prior: a factor of two either way is as likely as not to be exceeded once in three
+    times. A recording counts once, however many windows it has: they are no independent evidence. A few labels, or
+    labels of one class, make nothing surer: that a fault was recognised says nothing of how sure "healthy" is.
+    """
+    windows = Counter(predictions.recording)
+    labels = [classes.index(truth[name]) if name in truth else 0 for name in predictions.recording]
+    weight = [1 / windows[name] if name in truth else 0.0 for name in predictions.recording]
+    if not any(weight):
+        return 1.0
+    sample = read(predictions.log_probabilities, np.array(labels), np.array(weight))
+    factor = float(updated_temperature(sample, PRIOR_SPREAD)[0])
+    return factor if len(truth) >= ENOUGH and len(set(truth.values())) > 1 else max(factor, 1.0)

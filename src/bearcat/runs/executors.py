@@ -27,7 +27,7 @@ from bearcat.data.inputs import INPUTS
 from bearcat.data.tasks import TrainingData
 from bearcat.errors import InputError
 from bearcat.methods.recipe import Recipe
-from bearcat.models.encoders import ENCODERS, find_encoder
+from bearcat.models.networks import ENCODERS, find_encoder
 from bearcat.record import CURVES, PREDICTIONS, RECORD, SPEC
 from bearcat.runs.execute import Execution, Listener, TimeUp, complete, error_sentence
 from bearcat.runs.spec import RunSpec

@@ -1,23 +1,21 @@
-"""What a run writes into its folder besides its model: whose it is, predictions, the record; numbers for a tracker.
+"""Whose a folder is, the record of a run from its evaluation, and the numbers of its epochs for a tracker.
 
 run.json says which run a folder belongs to, so that another does not overwrite it. A tracker shows the numbers of each
 epoch elsewhere and decides nothing; a training that is resumed opens its folder again and continues there.
 
 >>> claim(folder, spec)
->>> make_record(spec, split, evaluation, trained, device, seconds=12.5).write(folder)
+>>> make_record(spec, split, evaluation, trained, 0, device, seconds=12.5).write(folder)
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,6 @@ import bearcat
 from bearcat.calibration import Calibration
 from bearcat.data import SplitTask
 from bearcat.errors import InputError, suggest
-from bearcat.methods.ingredient import Finding
 from bearcat.record import (
     RECORD,
     SPEC,
@@ -47,8 +44,7 @@ from bearcat.report.results import BESIDE
 from bearcat.runs.spec import RunSpec
 from bearcat.settings import from_plain
 from bearcat.storage import read_json, write_atomically
-from bearcat.training.estimates import RunEstimates
-from bearcat.training.evaluate import EpochEnd
+from bearcat.training.evaluate import EpochEnd, RunEstimates
 from bearcat.training.loop import RESULT_VERSION, Trained
 from bearcat.trust.decision import decide
 
@@ -58,19 +54,15 @@ COLUMNS = ("recording", "start", "label", "predicted", "confidence", "confidence
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """The predictions of a run for its test windows, and what follows from them."""
+    """The predictions of a run for its target test windows, and what follows from them and from those of the source."""
 
-    source: NDArray[np.float64]  # (window, class) calibrated log-probabilities
     target: NDArray[np.float32]  # (window, class) calibrated probabilities
     target_uncalibrated: NDArray[np.float32]
-    finite: bool  # the loss never turned NaN or infinite
     calibration: Calibration | None  # of this run alone, on the CPU
     source_temperature: float | None  # what training used, where the finished network has another calibrator
-    scores: dict[str, dict[str, float | None] | None]  # of "source" and "target"; None without labels
-    reliability: dict[str, dict[str, Any] | None]  # what a reliability diagram draws, likewise
     trust: RunEstimates
-    finding: Finding | None  # of the recipe in the recordings, before training
-    unknown: list[int]  # recordings of the target that were found to match no class of the source
+    scores: dict[str, dict[str, Any] | None] = field(default_factory=lambda: {"source": None, "target": None})
+    reliability: dict[str, dict[str, Any] | None] = field(default_factory=lambda: {"source": None, "target": None})
 
 
 def claim(folder: Path, spec: RunSpec) -> None:
@@ -78,7 +70,9 @@ def claim(folder: Path, spec: RunSpec) -> None:
     note = folder / SPEC
     try:
         if note.exists():
-            owner = _owner(note)
+            owner = None
+            with suppress(ValueError, KeyError, TypeError):  # a damaged note is no loss while nothing is finished
+                owner = str(read_json(note)["identity"])
             if owner != spec.identity and (owner is not None or (folder / RECORD).exists()):
                 raise InputError(f"{folder}: holds another run (other settings, seed or data); choose another --out")
         elif folder.exists() and (
@@ -93,23 +87,21 @@ def claim(folder: Path, spec: RunSpec) -> None:
         raise InputError(f"{folder}: cannot be used ({type(error).__name__}: {error}); choose another --out") from error
 
 
-def _owner(note: Path) -> str | None:
-    """The identity in run.json; None where it is damaged, which is no loss while nothing is finished."""
-    try:
-        return str(read_json(note)["identity"])
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
 def make_record(
-    spec: RunSpec, split: SplitTask, evaluation: Evaluation, trained: Trained, device: torch.device, seconds: float
+    spec: RunSpec,
+    split: SplitTask,
+    evaluation: Evaluation,
+    trained: Trained,
+    number: int,
+    device: torch.device,
+    seconds: float,
 ) -> Record:
-    """Everything that is known of a finished run. `seconds` are those of the whole stack."""
-    training, calibration = split.training, evaluation.calibration
-    predicted = np.bincount(evaluation.target.argmax(axis=1), minlength=len(training.classes))
-    never = [name for name, windows in zip(training.classes, predicted.tolist(), strict=True) if windows == 0]
-    evidence, warnings = evaluation.trust.evidence, list(spec.warnings)
-    if not evaluation.finite:
+    """Everything that is known of this run of a stack, but its diagnoses. `seconds` are those of the whole stack."""
+    calibration, estimated, finding = evaluation.calibration, evaluation.trust, trained.findings[number]
+    predicted = np.bincount(evaluation.target.argmax(axis=1), minlength=len(split.classes))
+    never = [name for name, windows in zip(split.classes, predicted.tolist(), strict=True) if windows == 0]
+    finite, warnings = bool(trained.finite[number]), list(spec.warnings)
+    if not finite:
         warnings.append("the loss turned NaN or infinite; the run was stopped there and its numbers mean nothing")
     fitted = None
     if calibration is not None:
@@ -118,27 +110,26 @@ def make_record(
         fitted = FittedCalibration(known, at_bound, evaluation.source_temperature)
         if at_bound:
             warnings.append(describe_bound(temperature))
-    checked, finding = evaluation.trust.checked, evaluation.finding
     return Record(
         scores=from_plain(Scores, evaluation.scores),
-        estimates=from_plain(Estimates, evaluation.trust.estimates),
-        evidence=evidence,
-        decision=decide(evidence),
-        estimates_checked=None if checked is None else CheckedEstimates(**checked),
+        estimates=from_plain(Estimates, estimated.estimates),
+        evidence=estimated.evidence,
+        decision=decide(estimated.evidence),
+        estimates_checked=None if estimated.checked is None else CheckedEstimates(**estimated.checked),
         calibration=fitted,
         reliability=from_plain(Reliability, evaluation.reliability),
-        failed=not evaluation.finite,
-        collapsed=evidence.one_class is not None,
+        failed=not finite,
+        collapsed=estimated.evidence.one_class is not None,
         never_predicted=tuple(never),
         warnings=tuple(warnings),
         settings=RunSettings.from_dict(spec.to_dict()),
         seed=spec.seed,
         data=DataSizes(
-            training.classes,
-            len(training.source_train),
-            len(training.source_test),
-            len(training.target_train),
-            len(split.held_back.target_test),
+            split.classes,
+            len(split.source_train),
+            len(split.source_test),
+            len(split.target_train),
+            len(split.target_test),
             spec.identity,
         ),
         device=str(device) if device.type == "cpu" else torch.cuda.get_device_name(device),
@@ -168,37 +159,18 @@ def describe_bound(temperature: float) -> str:
     )
 
 
-def write_predictions(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """The table of the target's test windows, a row for each."""
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, COLUMNS)
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomically(path, text.getvalue().encode())
-
-
-def log_probabilities_text(values: NDArray[Any]) -> str:
-    """(class,) as the table has them."""
-    return " ".join(f"{value:.5g}" for value in values.tolist())
-
-
 def drawable() -> bool:
     """Whether there is what pictures and pages need, the extra `report`."""
     return all(find_spec(name) is not None for name in ("matplotlib", "jinja2"))
 
 
-def require_tracker(name: str) -> None:
-    """Refuses an unknown tracker, or one whose package is missing, before any data are read."""
+def find_tracker(name: str) -> Callable[[Path], TensorBoard]:
+    """What opens this tracker in a folder, which may hold an earlier part of the same training."""
     if name not in TRACKERS:
         raise InputError(f"unknown tracker '{name}'{suggest(name, TRACKERS)}")
     if find_spec(name) is None:
         raise InputError(f"tracking with {name} needs an extra; pip install 'bearcat[track]'")
-
-
-def open_tracker(name: str, folder: Path) -> TensorBoard:
-    """The tracker of this name, writing into the folder, which may hold an earlier part of the same training."""
-    require_tracker(name)
-    return TRACKERS[name](folder)
+    return TRACKERS[name]
 
 
 @contextmanager
@@ -210,7 +182,7 @@ def tracked(
         yield progress
         return
     with ExitStack() as opened:
-        trackers = {number: open_tracker(name, folder) for number, folder in folders.items()}
+        trackers = {number: find_tracker(name)(folder) for number, folder in folders.items()}
         for tracker in trackers.values():
             opened.callback(tracker.close)
 

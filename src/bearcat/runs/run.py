@@ -11,7 +11,8 @@
 
 Only this module writes such a folder: `bearcat adapt` trains stacks of one, a benchmark many stacks.
 
->>> (record,) = run_stack([spec], [Path("out")], torch.device("cpu"))
+>>> (run,) = run_stack([spec], [Path("out")], torch.device("cpu"))
+>>> run.record.scores
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import csv
 import io
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -39,16 +40,14 @@ from bearcat.diagnosis.recording import Diagnosis
 from bearcat.models.networks import select_run
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
 from bearcat.report.figures import write_reliability
-from bearcat.runs.record import Evaluation, claim, log_probabilities_text, make_record, tracked, write_predictions
+from bearcat.runs.record import COLUMNS, Evaluation, claim, drawable, make_record, tracked
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.storage import digest_json, write_atomically
 from bearcat.training.batches import padded_stack
-from bearcat.training.estimates import RunEvidence, estimate_runs, unknown_recordings
-from bearcat.training.evaluate import EpochEnd, predict, scores, watcher
+from bearcat.training.evaluate import EpochEnd, RunEvidence, estimate_runs, predict, scores, unknown_recordings, watcher
 from bearcat.training.loop import Run, Trained, train
 from bearcat.trust.pooling import Tally, pool, pooled_temperature, tally
 
-EXTRAS = ("model", "picture")  # what a folder may also hold
 MOST_RECORDINGS, MOST_WINDOWS = 200, 200  # of the target, and of each, that a record diagnoses
 
 
@@ -57,9 +56,18 @@ class FinishedRun:
     """A trained and evaluated run, as its folder holds it."""
 
     record: Record
-    model: Model | None  # if wanted
-    predictions: Sequence[Mapping[str, Any]]  # a row for each target test window
-    curves: Mapping[str, Sequence[float]]  # columns over epochs; nan where a number did not exist
+    model: Model | None = None  # if wanted
+    tables: Mapping[str, bytes] = field(default_factory=dict)  # predictions.csv and curves.csv; none of a run read back
+
+    def write(self, folder: Path) -> None:
+        """Writes the folder of the run, its record last; a picture only beside a model."""
+        for name, content in self.tables.items():
+            write_atomically(folder / name, content)
+        if self.model is not None:
+            save_model(folder / "model", self.model)
+            if drawable():
+                write_reliability(self.record.reliability, folder / "reliability.png")
+        self.record.write(folder)
 
 
 def run_stack(
@@ -69,46 +77,25 @@ def run_stack(
     progress: Callable[[EpochEnd], None] | None = None,
     checkpoint: Path | None = None,
     checkpoint_seconds: float = 20.0,
-    keep: Sequence[str] = (),
+    keep_model: bool = False,
     library: Library | None = None,
     track: str | None = None,
-) -> list[Record]:
-    """Trains these runs, whose stack keys must agree, together and writes a folder for each; returns their records.
-
-    Folders that hold their record already are left alone, and where all do, nothing is trained. `keep` is a part of
-    EXTRAS, `track` a name of track.TRACKERS, which then writes into FOLDER/track.
-    """
-    found = train_stack(
-        specs, folders, device, progress, checkpoint, checkpoint_seconds, keep, library, track, finished=True
-    )
-    for folder, run in zip(folders, found, strict=True):
-        if not (folder / RECORD).exists():
-            write_run(folder, run, keep)
-    return [run.record for run in found]
-
-
-def train_stack(
-    specs: Sequence[RunSpec],
-    folders: Sequence[Path],
-    device: torch.device,
-    progress: Callable[[EpochEnd], None] | None = None,
-    checkpoint: Path | None = None,
-    checkpoint_seconds: float = 20.0,
-    keep: Sequence[str] = (),
-    library: Library | None = None,
-    track: str | None = None,
-    finished: bool = False,
+    write: bool = True,
 ) -> list[FinishedRun]:
-    """The same without writing; the folders are claimed for the runs. `finished`: those with a record are read."""
+    """Trains these runs, whose stack keys must agree, together; writes a folder for each, or only claims it.
+
+    Runs whose folder holds their record already are read, and where all do, nothing is trained. `track` is a name of
+    TRACKERS, which then writes into FOLDER/track.
+    """
     library = library or Library()
     specs = [library.identified(spec) for spec in specs]
-    done = [finished and (folder / RECORD).exists() for folder in folders]
-    splits = [] if all(done) else [library.split(spec) for spec in specs]  # data that do not do leave no folder
+    done = [(folder / RECORD).exists() for folder in folders]
+    splits = [] if all(done) else [library.split(spec) for spec in specs]  # data that cannot be used leave no folder
     for folder, spec in zip(folders, specs, strict=True):
         claim(folder, spec)
-    read = {place: FinishedRun(Record.read(folders[place]), None, (), {}) for place in range(len(specs)) if done[place]}
+    found = {place: FinishedRun(Record.read(folder)) for place, folder in enumerate(folders) if done[place]}
     if all(done):
-        return [read[place] for place in range(len(specs))]
+        return list(found.values())
     started = time.monotonic()
     known = [library.evidence(spec, split) for spec, split in zip(specs, splits, strict=True)]
     runs = [
@@ -117,45 +104,32 @@ def train_stack(
     ]
     edges = specs[0].recipe.ece_edges
     watch = watcher([split.held_back for split in splits], device, edges)
-    tracks = {place: folders[place] / "track" for place in range(len(specs)) if not done[place]}
+    tracks = {place: folder / "track" for place, folder in enumerate(folders) if not done[place]}
     with tracked(track, tracks, progress) as show:
         identity = digest_json([spec.identity for spec in specs])
         trained = train(
             runs, device, watch, show, checkpoint, checkpoint_seconds, specs[0].precision, identity=identity
         )  # fmt: skip
     evaluations = evaluate(trained, splits, device, known, edges)
-    seconds, found = time.monotonic() - started, []
-    for place, (spec, split, evaluation) in enumerate(zip(specs, splits, evaluations, strict=True)):
-        if done[place]:
-            found.append(read[place])
-            continue
-        record = make_record(spec, split, evaluation, trained, device, seconds)
-        model = None
-        if "model" in keep:
+    seconds = time.monotonic() - started
+    for place in tracks:
+        spec, split, evaluation = specs[place], splits[place], evaluations[place]
+        record, model = make_record(spec, split, evaluation, trained, place, device, seconds), None
+        if keep_model:
             model = _model(trained, place, spec, split, evaluation, record)
-            if evaluation.finite:
-                unknown = [split.target.recordings[number].origin for number in evaluation.unknown]
+            if not record.failed:
+                found_unknown = unknown_recordings(trained.findings[place], split)
+                unknown = [split.target.recordings[number].origin for number in found_unknown]
                 model, diagnoses = diagnose_target(model, split.target, unknown)
                 record = replace(record, recordings=tuple(diagnoses))
-        columns = _curves(trained, place, split.training.classes)
-        found.append(FinishedRun(record, model, _predictions(split, evaluation), columns))
-    return found
-
-
-def write_run(folder: Path, run: FinishedRun, keep: Sequence[str] = ()) -> None:
-    """Writes the folder of a run, its record last."""
-    write_predictions(folder / PREDICTIONS, run.predictions)
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(["epoch", *run.curves])
-    for epoch, cells in enumerate(zip_longest(*run.curves.values(), fillvalue=math.nan)):
-        writer.writerow([epoch, *("" if math.isnan(cell) else f"{cell:.6g}" for cell in cells)])
-    write_atomically(folder / CURVES, text.getvalue().encode())
-    if run.model is not None:
-        save_model(folder / "model", run.model)
-    if "picture" in keep:
-        write_reliability(run.record.reliability, folder / "reliability.png")
-    run.record.write(folder)
+                if (total := len(split.target.recordings)) > MOST_RECORDINGS:
+                    only = f"only the first {MOST_RECORDINGS} of {total} target recordings are diagnosed here"
+                    record = replace(record, warnings=(*record.warnings, f"{only}; use bearcat predict for the others"))
+        tables = {PREDICTIONS: _predictions(split, evaluation), CURVES: _curves(trained, place, split.classes)}
+        found[place] = FinishedRun(record, model, tables)
+        if write:
+            found[place].write(folders[place])
+    return [found[place] for place in range(len(specs))]
 
 
 def evaluate(
@@ -171,53 +145,38 @@ def evaluate(
         "source": trained.batches.source_test_labels,
         "target": padded_stack([split.held_back.target_test_labels for split in splits], UNKNOWN, device),
     }
-    outputs = {
-        "source": predict(trained.network, trained.batches.source_test),
-        "target": predict(trained.network, values),
-    }
-    stack = trained.calibration
-    plain = {domain: logits for domain, (logits, _) in outputs.items()}
+    source, target = (predict(trained.network, windows) for windows in (trained.batches.source_test, values))
+    stack, plain = trained.calibration, {"source": source[0], "target": target[0]}
     calibrated = plain if stack is None else {domain: stack.apply(logits) for domain, logits in plain.items()}
-    estimates = estimate_runs(trained, splits, evidence, outputs["source"], outputs["target"])
+    estimates = estimate_runs(trained, splits, evidence, source, target)
     scored = {domain: scores(plain[domain], stack, labels[domain], edges) for domain in labels}
     other = trained.source_calibration if trained.source_calibration is not stack else None
     for domain, found in scored.items() if other is not None else ():
         by_source = scores(plain[domain], other, labels[domain], edges)
         found |= {f"{name}_source_calibrated": by_source[name] for name in ("ece", "ece15")}
-    source = calibrated["source"].double().log_softmax(dim=-1).cpu().numpy()
-    target, uncalibrated = (each["target"].softmax(dim=-1).cpu().numpy() for each in (calibrated, plain))
-
-    def of_run(number: int, split: SplitTask) -> Evaluation:
+    probabilities, uncalibrated = (each["target"].softmax(dim=-1).cpu().numpy() for each in (calibrated, plain))
+    evaluations = []
+    for number, split in enumerate(splits):
         windows = len(split.held_back.target_test)
-        found: dict[str, dict[str, Any] | None] = {"source": None, "target": None}
-        diagrams = dict(found)
-        for domain in labels:
-            truth = labels[domain][number]
-            if bool((truth != UNKNOWN).any()):
-                own: dict[str, Any] = {name: _number(score[number]) for name, score in scored[domain].items()}
-                if domain == "target":
-                    own |= alarm_scores(target[number, :windows], split.held_back, split.classes)
-                found[domain] = own
-                after = None if stack is None else _bins(calibrated[domain][number], truth)
-                diagrams[domain] = {"uncalibrated": _bins(plain[domain][number], truth), "calibrated": after}
-        return Evaluation(
-            source=source[number, : len(split.training.source_test)],
-            target=target[number, :windows],
-            target_uncalibrated=uncalibrated[number, :windows],
-            finite=bool(trained.finite[number]),
-            calibration=stack
-            and Calibration.from_state(
-                {name: value[number : number + 1].cpu() for name, value in stack.state().items()}
-            ),
-            source_temperature=None if other is None else _number(other.temperature[number]),
-            scores=found,
-            reliability=diagrams,
-            trust=estimates[number],
-            finding=trained.findings[number],
-            unknown=unknown_recordings(trained.findings[number], split),
+        own = None
+        if stack is not None:
+            state = {name: value[number : number + 1].cpu() for name, value in stack.state().items()}
+            own = Calibration.from_state(state)
+        temperature = None if other is None else _number(other.temperature[number])
+        evaluation = Evaluation(
+            probabilities[number, :windows], uncalibrated[number, :windows], own, temperature, estimates[number]
         )
-
-    return [of_run(number, split) for number, split in enumerate(splits)]
+        evaluations.append(evaluation)
+        for domain, stacked in labels.items():
+            truth = stacked[number]
+            if bool((truth != UNKNOWN).any()):
+                evaluation.scores[domain] = {name: _number(score[number]) for name, score in scored[domain].items()}
+                before, after = (_bins(each[domain][number], truth) for each in (plain, calibrated))
+                diagram = {"uncalibrated": before, "calibrated": None if stack is None else after}
+                evaluation.reliability[domain] = diagram
+        if (target_scores := evaluation.scores["target"]) is not None:
+            target_scores |= alarm_scores(evaluation.target, split.held_back, split.classes)
+    return evaluations
 
 
 def alarm_scores(probabilities: np.ndarray, held_back: HeldBack, classes: Sequence[str]) -> dict[str, Any]:
@@ -227,26 +186,23 @@ def alarm_scores(probabilities: np.ndarray, held_back: HeldBack, classes: Sequen
     has none to count.
     """
     windows, truth = held_back.target_test.recording, held_back.target_test_labels
+    known = truth != UNKNOWN
     diagnosed, right = [], []
-    for number in np.unique(windows[truth != UNKNOWN]):
+    for number in np.unique(windows[known]):
         members = windows == number
-        counted = tally(_log(probabilities[members]))
-        diagnosed.append(pool(counted).index)
+        diagnosed.append(pool(tally(_log(probabilities[members]))).index)
         right.append(truth[members][0])
     hits = np.equal(diagnosed, right)
-    found: dict[str, Any] = {
-        "recordings": len(right), "recording_accuracy": float(hits.mean()) if right else None,
-    }  # fmt: skip
+    found: dict[str, Any] = {"recordings": len(right), "recording_accuracy": float(hits.mean()) if right else None}
     healthy = healthy_class(classes)
     code = UNKNOWN if healthy is None else list(classes).index(healthy)
     for prefix, predicted, labels in (
-        ("", probabilities.argmax(axis=1)[truth != UNKNOWN], truth[truth != UNKNOWN]),
+        ("", probabilities.argmax(axis=1)[known], truth[known]),
         ("recording_", np.array(diagnosed), np.array(right)),
     ):
-        sound, faulty = (labels == code, labels != code) if healthy else (labels < 0, labels < 0)
-        alarms = predicted != code
-        found[f"{prefix}false_alarms"] = float(alarms[sound].mean()) if sound.any() else None
-        found[f"{prefix}missed_faults"] = float((~alarms[faulty]).mean()) if faulty.any() else None
+        alarms, sound = predicted != code, labels == code
+        for name, wrong in (("false_alarms", alarms[sound]), ("missed_faults", ~alarms[~sound])):
+            found[prefix + name] = float(wrong.mean()) if healthy and len(wrong) else None
     return found
 
 
@@ -305,51 +261,60 @@ def _model(
     trained: Trained, number: int, spec: RunSpec, split: SplitTask, evaluation: Evaluation, record: Record
 ) -> Model:
     """One run of the stack as a model of its own, with what its card says of the run."""
-    training, rate = split.training, split.target.recordings[0].rate
+    infos, tested = split.target.recordings, split.held_back.target_test.recording
     channels, points = split.target.values.shape[1:]
     network = select_run(trained.network, number, spec.recipe.encoder, channels, points)
-    recordings = split.held_back.target_test.recording
-    speeds = {None if recording.rpm_channel else recording.rpm for recording in split.target.recordings}
-    names = {recording.channel for recording in split.target.recordings}
-    bearings = {recording.bearing for recording in split.target.recordings}
-    bearing = next(iter(bearings)) if len(bearings) == 1 else None
+    bearing = _shared(info.bearing for info in infos)
     sizes = ("source_train", "source_test", "target_train", "target_test")
     card = {
-        "channel": next(iter(names)) if len(names) == 1 else None, "bearing": bearing and asdict(bearing),
-        "rpm": next(iter(speeds)) if len(speeds) == 1 else None,
+        "channel": _shared(info.channel for info in infos), "bearing": bearing and asdict(bearing),
+        "rpm": _shared(None if info.rpm_channel else info.rpm for info in infos),
         "recipe": spec.recipe_name, "task": str(spec.task), "seed": spec.seed, "versions": dict(record.versions),
         "data": {"name": spec.data} | {name: getattr(record.data, name) for name in sizes},
         "scores": {domain: found for domain, found in evaluation.scores.items() if found is not None},
         "limits": list(record.warnings), "decision": asdict(record.decision),
-        "pooled_recordings": len(set(recordings.tolist())),
+        "pooled_recordings": len(set(tested.tolist())),
     }  # fmt: skip
-    spread = _log(evaluation.target)
-    pooled = pooled_temperature(spread, recordings, float(evaluation.target.max(axis=1).mean()))
+    pooled = pooled_temperature(_log(evaluation.target), tested, float(evaluation.target.max(axis=1).mean()))
     familiarity = evaluation.trust.familiarity
     return Model(
-        network, evaluation.calibration, training.classes, spec.preparation, rate, card, spec.recipe.encoder,
-        spec.recipe.final or spec.recipe.calibration, channels, pooled, familiarity if familiarity.usable else None,
+        split.classes, spec.preparation, infos[0].rate, card, channels, pooled, familiarity if familiarity.usable else None,
+        network=network, calibration=evaluation.calibration, encoder=spec.recipe.encoder,
+        calibrator=spec.recipe.final or spec.recipe.calibration,
     )  # fmt: skip
 
 
-def _predictions(split: SplitTask, evaluation: Evaluation) -> list[dict[str, Any]]:
-    """The rows of predictions.csv."""
+def _shared(values: Iterable[Any]) -> Any:
+    """The value that all of these are; None where they differ."""
+    found = set(values)
+    return found.pop() if len(found) == 1 else None
+
+
+def _predictions(split: SplitTask, evaluation: Evaluation) -> bytes:
+    """predictions.csv: a row for each target test window."""
     calibrated, plain, test = evaluation.target, evaluation.target_uncalibrated, split.held_back.target_test
     spread = _log(calibrated)
     rows = []
     for row in np.lexsort((test.start, test.recording)):
         recording = test.recordings[int(test.recording[row])]
-        predicted = split.training.classes[int(calibrated[row].argmax())]
-        rows.append({
-            "recording": recording.origin, "start": int(test.start[row]), "label": recording.label or "",
-            "predicted": predicted, "confidence": f"{calibrated[row].max():.6f}",
-            "confidence_uncalibrated": f"{plain[row].max():.6f}",
-            "log_probabilities": log_probabilities_text(spread[row]),
-        })  # fmt: skip
-    return rows
+        predicted, confidence = split.classes[int(calibrated[row].argmax())], f"{calibrated[row].max():.6f}"
+        rows.append((
+            recording.origin, int(test.start[row]), recording.label or "", predicted, confidence,
+            f"{plain[row].max():.6f}", " ".join(f"{value:.5g}" for value in spread[row].tolist()),
+        ))  # fmt: skip
+    return _csv(COLUMNS, rows)
 
 
-def _curves(trained: Trained, number: int, classes: Sequence[str]) -> dict[str, list[float]]:
-    """The columns of curves.csv but the epochs; thresholds by the names of classes."""
+def _curves(trained: Trained, number: int, classes: Sequence[str]) -> bytes:
+    """curves.csv: a row for each epoch, empty where a number did not exist; thresholds by the names of classes."""
     names = {f"threshold_{code}": f"threshold:{label}" for code, label in enumerate(classes)}
-    return {names.get(name, name): values[:, number].tolist() for name, values in trained.history.items()}
+    columns = {names.get(name, name): values[:, number].tolist() for name, values in trained.history.items()}
+    rows = enumerate(zip_longest(*columns.values(), fillvalue=math.nan))
+    texts = ((epoch, *("" if math.isnan(cell) else f"{cell:.6g}" for cell in cells)) for epoch, cells in rows)
+    return _csv(("epoch", *columns), texts)
+
+
+def _csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([header, *rows])
+    return text.getvalue().encode()

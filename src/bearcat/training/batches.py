@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bearcat.data.tasks import UNKNOWN, TrainingData
+from bearcat.data.recording import Integers
+from bearcat.data.tasks import UNKNOWN, TrainingData, Unlabelled
 from bearcat.errors import InputError
 
 SOURCE, TARGET, COUNTED = 10, 11, 12  # streams of randomness, besides those of the split and of the networks
@@ -40,6 +41,18 @@ class EpochOrder(NamedTuple):
         """The source and target windows of one run's batch, without padding."""
         source, target = self.source[run, iteration], self.target[run, iteration]
         return source[self.source_present[run, iteration]], target[self.target_present[run, iteration]]
+
+
+class Checked(NamedTuple):
+    """What check models say of a run's target training windows (trust/checks), and the windows' recordings."""
+
+    said: Mapping[str, Integers]  # (window,) each; empty where there are no check models
+    recording: Integers  # each window its own where recordings are not known
+
+    @staticmethod
+    def of(said: Mapping[str, Integers] | None, windows: Unlabelled) -> Checked:
+        known = len(windows.recording) == len(windows)
+        return Checked(said or {}, windows.recording if known else np.arange(len(windows)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,11 +33,9 @@ from bearcat.models import networks
 from bearcat.models.networks import Network, build_network, fast_path, initialise, path_of, use_path
 from bearcat.models.stacked import Randomness
 from bearcat.storage import digest, digest_json
-from bearcat.training.batches import Batch, Batches, Feed, data_key, stack_data
-from bearcat.training.calibrate import check_calibrator, fit_calibration, refill
-from bearcat.training.evaluate import EpochEnd
-from bearcat.training.state import STUDENT, Checked, TrainingState
-from bearcat.training.stepping import Recorder, descend, few_threads, matrix_products, parameters_of, put_back, set_rate
+from bearcat.training.batches import Batch, Batches, Checked, Feed, data_key, stack_data
+from bearcat.training.evaluate import EpochEnd, check_calibrator, fit_calibration, refill
+from bearcat.training.state import STUDENT, Recorder, TrainingState, few_threads, matrix_products, put_back, set_rate
 
 RESULT_VERSION = 7  # raise it whenever the same settings, seed and data give another result
 FEW_RUNS = 4  # of a dense network, whose products are too small to share
@@ -247,14 +245,18 @@ def train_step(recipe: Recipe, state: TrainingState, feed: Feed, phase: Phase, p
     others = [loss for loss in phase.losses if not loss.aligns]
     terms = task_losses(others if recipe.passes == "separate" else [*others, *aligning])
     if aligning and recipe.passes == "separate":
-        joint = _view(state, batch, _pass(state, batch.both, batch.present), batch.present)
+        joint = _passed(state, batch, [(batch.both, batch.present)], batch.present)
         terms |= _losses(aligning, joint, state, feed)
     names = ["student", *(loss.name for loss in phase.losses if loss.name in state.modules)]
     optimisers = [state.optimisers[name] for name in names]
-    gradients = torch.autograd.grad(_total(terms), parameters_of(optimisers))
+    parameters = [each for optimiser in optimisers for group in optimiser.param_groups for each in group["params"]]
+    gradients = torch.autograd.grad(_total(terms), parameters)
     for unperturbed in reversed(before):
         put_back(weights, unperturbed)
-    descend(optimisers, gradients)
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient.contiguous()  # fused Adam wants the parameter's own strides
+    for optimiser in optimisers:
+        optimiser.step()
     for name, value in terms.items():
         state.add(name, value)
 
@@ -262,16 +264,36 @@ def train_step(recipe: Recipe, state: TrainingState, feed: Feed, phase: Phase, p
 def _task_pass(recipe: Recipe, state: TrainingState, batch: Batch, with_target: bool) -> View:
     """What losses other than of alignment read (docs/method.md, Passes)."""
     if recipe.passes == "joint":
-        return _view(state, batch, _pass(state, batch.both, batch.present), batch.present)
-    batch = batch.doubled() if recipe.doubled else batch
+        return _passed(state, batch, [(batch.both, batch.present)], batch.present)
     if with_target and not recipe.doubled:
-        return _view(state, batch, _pass(state, batch.both, batch.present, domains=2), batch.present)
-    source = _pass(state, batch.source, batch.source_present)
+        return _passed(state, batch, [(batch.both, batch.present)], batch.present, domains=2)
+    batch = batch.doubled() if recipe.doubled else batch
+    source = batch.source, batch.source_present
     if not with_target:
-        return _view(state, batch, source, batch.source_present)
-    target = _pass(state, batch.target, batch.target_present)
-    logits, features = (torch.cat(pair, dim=1) for pair in zip(source, target, strict=True))
-    return _view(state, batch, (logits, features), batch.present)
+        return _passed(state, batch, [source], batch.source_present)
+    return _passed(state, batch, [source, (batch.target, batch.target_present)], batch.present)
+
+
+def _passed(
+    state: TrainingState, batch: Batch, parts: Sequence[tuple[Tensor, Tensor | None]], present: Tensor | None,
+    domains: int = 1,
+) -> View:  # fmt: skip
+    """What passes of the student offer to losses, in training mode: batch statistics of each part, fresh dropout.
+
+    After a pass of the source alone the target's part of the view is empty.
+    """
+    outputs = []
+    for windows, mask in parts:
+        state.randomness.next()
+        outputs.append(state.student(windows, True, state.randomness, mask, domains))
+    logits, features = outputs[0]
+    if len(outputs) > 1:
+        logits, features = (torch.cat(each, dim=1) for each in zip(*outputs, strict=True))
+    labels, selected, probabilities = state.batch_labels or (None, None, None)
+    return View(
+        batch.size, logits, features, present, batch.labels, labels, selected, probabilities, state.student.head,
+        state.randomness, ramp=features.new_zeros(1),
+    )  # fmt: skip
 
 
 def _losses(losses: Sequence[Loss], view: View, state: TrainingState, feed: Feed) -> dict[str, Tensor]:
@@ -279,22 +301,6 @@ def _losses(losses: Sequence[Loss], view: View, state: TrainingState, feed: Feed
         f"loss_{loss.name}": loss.loss(replace(view, ramp=feed.ramp(loss.name), module=state.modules.get(loss.name)))
         for loss in losses
     }
-
-
-def _pass(state: TrainingState, windows: Tensor, present: Tensor | None, domains: int = 1) -> tuple[Tensor, Tensor]:
-    """The student in training mode: batch statistics, fresh dropout."""
-    state.randomness.next()
-    logits, features = state.student(windows, True, state.randomness, present, domains)
-    return logits, features
-
-
-def _view(state: TrainingState, batch: Batch, outputs: tuple[Tensor, Tensor], present: Tensor | None) -> View:
-    """What a pass offers to losses; after a pass of the source alone the target's part is empty."""
-    labels, selected, probabilities = state.batch_labels or (None, None, None)
-    return View(
-        batch.size, *outputs, present, batch.labels, labels, selected, probabilities, state.student.head,
-        state.randomness, ramp=outputs[1].new_zeros(1),
-    )  # fmt: skip
 
 
 def _total(parts: dict[str, Tensor]) -> Tensor:

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bearcat.deploy.export import OnnxModel, export_onnx, load_onnx
-from bearcat.deploy.metadata import Predictor
+from bearcat.deploy.predictor import OnnxModel, Predictor, load_onnx
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.errors import InputError
 
@@ -115,7 +114,7 @@ def open_served(path: Path) -> OnnxModel:
     """The model in onnxruntime, one core a call, for several calls run at once; a folder is exported first."""
     if path.suffix.lower() == ".onnx":
         return load_onnx(path, threads=1)
-    from bearcat.deploy.model import load_model
+    from bearcat.deploy.model import export_onnx, load_model
 
     with tempfile.TemporaryDirectory(prefix="bearcat-") as folder:
         return load_onnx(export_onnx(load_model(path), Path(folder) / "model.onnx"), threads=1)

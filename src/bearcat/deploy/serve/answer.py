@@ -24,7 +24,6 @@ from bearcat.data.bearing import BEARINGS, Bearing, find_bearing
 from bearcat.data.isolated import Readers
 from bearcat.data.recording import Floats
 from bearcat.data.stream import UPLOADS
-from bearcat.deploy.metadata import Predictor
 from bearcat.deploy.predict import (
     BATCH,
     FoundRecording,
@@ -33,6 +32,7 @@ from bearcat.deploy.predict import (
     pool_windows,
     predict_windows,
 )
+from bearcat.deploy.predictor import Predictor
 from bearcat.deploy.serve.picture import Folded, Mark, RecordingPicture, marks_of, timeline
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis
 from bearcat.errors import InputError

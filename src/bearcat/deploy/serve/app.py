@@ -128,7 +128,7 @@ class Metrics:
         self.unfamiliar.inc(answer.familiar is False)
 
 
-class UnsupportedBodyError(Exception):
+class UnsupportedBodyError(InputError):
     """The body is neither a recording nor windows."""
 
 
@@ -198,14 +198,11 @@ class PredictionService:
             slow = "the answer took" if received else "the request's body took"
             reason = f"{slow} longer than {self.limits.timeout:g} s; send less at once"
             return _refuse(408, reason, headers={"Connection": "close"})
-        if isinstance(error, TooLargeError):
-            return _refuse(413, str(error), error.field or "file")
-        if isinstance(error, InputError):
-            return _refuse(422, str(error), error.field or ("file" if query.filename else "body"))
         if isinstance(error, ClientDisconnect):
             return _refuse(499, "the client went away")
-        if isinstance(error, UnsupportedBodyError):
-            return _refuse(415, str(error), "content-type")
+        if isinstance(error, InputError):
+            status = {TooLargeError: 413, UnsupportedBodyError: 415}.get(type(error), 422)
+            return _refuse(status, str(error), error.field or ("file" if query.filename else "body"))
         return None
 
     def _accept(self, change: int) -> None:
@@ -229,7 +226,7 @@ class PredictionService:
             return partial(answer_windows, self.served, bytes(content), query, deadline)
         if kind != "application/octet-stream":
             wanted = "a recording as application/octet-stream (its name in the address, ?filename=…)"
-            raise UnsupportedBodyError(f"send {wanted}, or windows as application/json")
+            raise UnsupportedBodyError(f"send {wanted}, or windows as application/json", "content-type")
         return partial(self._answer_upload, await self._store_upload(request, query), query, deadline)
 
     async def _store_upload(self, request: Request, query: PredictQuery) -> Path:

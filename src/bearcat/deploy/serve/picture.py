@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
 from bearcat.data.recording import Floats, envelope_spectrum, spectrum
-from bearcat.diagnosis.evidence import DECIBELS, REACH
+from bearcat.diagnosis.physics import DECIBELS, REACH
 
 POINTS = 800  # of a curve, at most (twice as many parts of a waveform)
 DETAIL = 1200  # samples drawn one by one
