@@ -122,25 +122,20 @@ def different_rates(rates: Mapping[float | None, str]) -> str | None:
 
 
 def cached_windows(
-    catalogue: Catalogue, preparation: Preparation, cache: Path | None, observe: Observer | None = None,
-    keep: bool = False,
-) -> Windows:  # fmt: skip
+    catalogue: Catalogue, preparation: Preparation, cache: Path, observe: Observer | None = None
+) -> Windows:
     """The prepared windows of everything in this catalogue; stored where there is room, if they are not there yet.
 
-    `observe` is called with every recording that is decoded; `keep`: they will be prepared once more, in another way.
+    `observe` is called with every recording that is decoded for them.
     """
-    if cache is None or catalogue.problems:
-        return prepare(load(catalogue, None, observe, keep), preparation)  # which names the first problem
+    catalogue.check()
     version = find_input(preparation.input).version
-    key = digest_json([VERSION, version, asdict(preparation), fingerprint(catalogue, cache)])
-    place = cache / "windows" / key
+    place = cache / "windows" / digest_json([VERSION, version, asdict(preparation), fingerprint(catalogue, cache)])
     if (found := _open(place, preparation)) is not None:
         return found
-    windows = prepare(load(catalogue, None, observe, keep), preparation)
-    try:
+    windows = prepare(load(catalogue, None, observe), preparation)
+    with suppress(OSError):
         _store(place, windows, preparation)
-    except OSError:
-        return windows
     return _open(place, preparation) or windows
 
 
