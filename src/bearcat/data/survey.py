@@ -188,8 +188,12 @@ def odd_rates(recordings: Sequence[RecordingInfo]) -> Iterator[str]:
 
 
 def _odd_levels(portraits: Sequence[Portrait]) -> Iterator[str]:
-    sound = [recording for recording in portraits if recording.value is None]
-    for group in _groups(sound, mixed=True):
+    """Those far from the median of one domain and label, or of one domain where a label has few recordings."""
+    sound, groups = [recording for recording in portraits if recording.value is None], list[list[Portrait]]()
+    for domain in grouped(sound, lambda recording: recording.domain).values():
+        labels = list(grouped(domain, lambda recording: recording.label).values())
+        groups += [domain] if any(len(group) < FEWEST for group in labels) else labels
+    for group in (group for group in groups if len(group) >= FEWEST):
         off = np.array([recording.level for recording in group])
         off -= np.median(off)
         if (np.abs(off) >= LEVEL).sum() > max(1, MOST_ODD * len(group)):
@@ -203,26 +207,15 @@ def _odd_levels(portraits: Sequence[Portrait]) -> Iterator[str]:
 
 def _odd_shapes(portraits: Sequence[Portrait]) -> Iterator[str]:
     sound = [recording for recording in portraits if recording.shape is not None]
-    for group in _groups(sound, mixed=False):
-        for same in grouped(group, lambda recording: recording.rate).values():
-            if len(same) < FEWEST:
-                continue
-            shapes = np.array([recording.shape for recording in same])
-            far = np.sqrt(((shapes - np.median(shapes, axis=0)) ** 2).mean(axis=1))
-            *_, second, first = np.argsort(far)
-            if far[first] >= max(SHAPE, ALONE * far[second]):
-                decibel = 10 / np.log(10) * far[first]
-                sentence = f"its spectrum is unlike that of its {len(same) - 1} neighbours (by {decibel:.0f} dB)"
-                yield f"{same[first].origin}: {sentence}; it may be another sensor or machine, or a fault of its own"
-
-
-def _groups(portraits: Sequence[Portrait], mixed: bool) -> Iterator[list[Portrait]]:
-    """Recordings of one domain and label; `mixed`: those of one domain where a label has few."""
-    for domain in grouped(portraits, lambda recording: recording.domain).values():
-        labels = list(grouped(domain, lambda recording: recording.label).values())
-        if mixed and any(len(group) < FEWEST for group in labels):
-            labels = [domain]
-        yield from (group for group in labels if len(group) >= FEWEST)
+    for same in grouped(sound, lambda recording: (recording.domain, recording.label, recording.rate)).values():
+        if len(same) < FEWEST:
+            continue
+        shapes = np.array([recording.shape for recording in same])
+        far = np.sqrt(((shapes - np.median(shapes, axis=0)) ** 2).mean(axis=1))
+        *_, second, first = np.argsort(far)
+        if far[first] >= max(SHAPE, ALONE * far[second]):
+            unlike = f"unlike that of its {len(same) - 1} neighbours (by {10 / np.log(10) * far[first]:.0f} dB)"
+            yield f"{same[first].origin}: its spectrum is {unlike}; another sensor or machine, or a fault of its own"
 
 
 def doubtful_speeds(recordings: Iterable[Recording]) -> list[str]:

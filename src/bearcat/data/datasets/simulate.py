@@ -269,11 +269,8 @@ def simulate(settings: Simulated, condition: Condition, defects: tuple[Defect, .
     lead = near.size  # simulated and thrown away, so that the recording does not begin at rest
     total = lead + settings.samples
     turns = shaft_turns(settings, condition, total, stream("speed"))
-    growth = float(
-        (condition.speed / REFERENCE.speed) ** settings.noise_speed_exponent
-        * (condition.force / REFERENCE.force) ** settings.noise_force_exponent
-    )  # of background and roughness, over the reference
-
+    growth = float((condition.speed / REFERENCE.speed) ** settings.noise_speed_exponent)  # of background and roughness
+    growth *= float((condition.force / REFERENCE.force) ** settings.noise_force_exponent)
     rough = settings.roughness * growth * stream("roughness").standard_normal(total)  # many small asperities
     signal = scipy.signal.fftconvolve(rough, near)[:total]
     for defect in defects:
