@@ -37,13 +37,11 @@ class Download:
 
 @dataclass(frozen=True)
 class About:
-    """A dataset's title, licence and reference, for people who consider using it."""
+    """A dataset's title and licence, for people who consider using it."""
 
     title: str
     licence: str
     licence_address: str = ""
-    reference: str = ""
-    homepage: str = ""
 
 
 @dataclass(frozen=True)

@@ -50,9 +50,8 @@ class _Transfer:
     def __init__(self, download: Download, target: Path, known: str | None, progress: Progress) -> None:
         self.address, self.name, self.pinned = download.address, download.name, download.sha256 is not None
         self.target, self.known, self.progress = target, known, progress
-        self.part, self.state_file, self.bad = (
-            target.with_name(target.name + end) for end in (".part", ".part.json", ".bad")
-        )
+        ends = (".part", ".part.json", ".bad")
+        self.part, self.state_file, self.bad = (target.with_name(target.name + end) for end in ends)
         self.by_hand = f"look for it in a browser, and save it as {target}"
 
 

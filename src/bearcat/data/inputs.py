@@ -122,7 +122,6 @@ def metadata_arrays(needs: Sequence[str], rpm: Speed | None, bearing: Bearing | 
     return speed if orders is None else [*speed, np.array([orders[name] for name in KINEMATIC])]
 
 
-@dataclass(frozen=True)
 class Waveform(Input):
     """The samples, standardised by the window's mean and standard deviation."""
 
@@ -139,7 +138,6 @@ class Waveform(Input):
         return form
 
 
-@dataclass(frozen=True)
 class Spectrum(Input):
     """The magnitude spectrum, first half of the bins, standardised (docs/protocol.md)."""
 

@@ -122,25 +122,20 @@ def different_rates(rates: Mapping[float | None, str]) -> str | None:
 
 
 def cached_windows(
-    catalogue: Catalogue, preparation: Preparation, cache: Path | None, observe: Observer | None = None,
-    keep: bool = False,
-) -> Windows:  # fmt: skip
+    catalogue: Catalogue, preparation: Preparation, cache: Path, observe: Observer | None = None
+) -> Windows:
     """The prepared windows of everything in this catalogue; stored where there is room, if they are not there yet.
 
-    `observe` is called with every recording that is decoded; `keep`: they will be prepared once more, in another way.
+    `observe` is called with every recording that is decoded for them.
     """
-    if cache is None or catalogue.problems:
-        return prepare(load(catalogue, None, observe, keep), preparation)  # which names the first problem
+    catalogue.check()
     version = find_input(preparation.input).version
-    key = digest_json([VERSION, version, asdict(preparation), fingerprint(catalogue, cache)])
-    place = cache / "windows" / key
+    place = cache / "windows" / digest_json([VERSION, version, asdict(preparation), fingerprint(catalogue, cache)])
     if (found := _open(place, preparation)) is not None:
         return found
-    windows = prepare(load(catalogue, None, observe, keep), preparation)
-    try:
+    windows = prepare(load(catalogue, None, observe), preparation)
+    with suppress(OSError):
         _store(place, windows, preparation)
-    except OSError:
-        return windows
     return _open(place, preparation) or windows
 
 
@@ -157,11 +152,9 @@ def metadata(catalogue: Catalogue, cache: Path) -> list[tuple[RecordingInfo, int
 
 def fingerprint(catalogue: Catalogue, cache: Path) -> str:
     """SHA-256 of everything that determines the recordings: labels, readers, files' content, and what is missing."""
-    content = _contents(catalogue, cache)
-    entries = [
-        [entry.domain, entry.label, entry.origin, entry.identity, content.get(entry.file)]
-        for entry in catalogue.entries
-    ]
+    content, entries = _contents(catalogue, cache), []
+    for entry in catalogue.entries:
+        entries.append([entry.domain, entry.label, entry.origin, entry.identity, content.get(entry.file)])
     return digest_json([entries, [problem.origin for problem in catalogue.problems]])
 
 
@@ -205,7 +198,7 @@ def _open(place: Path, preparation: Preparation) -> Windows | None:
         content: dict[str, Any] = index["content"]
         arrays = {name: np.load(place / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ARRAYS}
         checksums = {name: _checksum(array) for name, array in arrays.items()}
-        if zlib.crc32(_text(content)) != index["checksum"] or checksums != content["checksums"]:
+        if _crc(content) != index["checksum"] or checksums != content["checksums"]:
             return None
         recordings = [RecordingInfo.from_dict(recording) for recording in content["recordings"]]
         return _assemble(arrays["windows"], arrays["shapes"], content["counts"], preparation, recordings)
@@ -226,7 +219,7 @@ def _store(place: Path, windows: Windows, preparation: Preparation) -> None:
             "counts": np.bincount(windows.recording, minlength=len(windows.recordings)).tolist(),
             "recordings": [recording.to_dict() for recording in windows.recordings],
         }
-        (draft / "index.json").write_text(json.dumps({"checksum": zlib.crc32(_text(content)), "content": content}))
+        (draft / "index.json").write_text(json.dumps({"checksum": _crc(content), "content": content}))
         if place.exists() and _open(place, preparation) is None:
             place.rename(tempfile.mkdtemp(prefix=".aside-", dir=place.parent) + "/old")
         with suppress(OSError):  # another process was first
@@ -236,5 +229,5 @@ def _store(place: Path, windows: Windows, preparation: Preparation) -> None:
             shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _text(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, sort_keys=True).encode()
+def _crc(content: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())

@@ -92,9 +92,6 @@ class SignalFile:
             if rate is not None and not (np.isfinite(rate) and rate > 0):
                 raise InputError(f"{self.origin}: the sampling rate must be a positive number of hertz, not {rate:g}")
 
-    def chosen(self, channel: str | None) -> str:
-        return chosen_channel(self.origin, self.channels, channel)
-
 
 def one_by_one(
     origin: str, sizes: Mapping[str, int], rates: Rates, blocks: Callable[[str], Iterator[Samples]],

@@ -393,7 +393,7 @@ def open_stream(path: Path, channel: str | None = None, origin: str | None = Non
 def _read(path: Path, channel: str | None, origin: str) -> Iterator[Any]:
     """Rate and size, then the blocks. The file is open until the last block, or until the generator is closed."""
     with open_signals(path, origin) as opened:
-        name = opened.chosen(channel)
+        name = signals.chosen_channel(origin, opened.channels, channel)
         yield opened.rates[name], opened.channels[name]
         count = 0
         for part in opened.read([name]):

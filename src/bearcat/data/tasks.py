@@ -240,13 +240,10 @@ def mixed_task(task: Task, source: Windows, target: Windows, split: Split, seed:
     if whole.all():  # then nothing would be left to evaluate with: the test windows stay what they are
         whole[:] = False
         thinned = [part[np.isin(part, found.target_train)] for part in thinned]
-    train = np.concatenate(thinned)
-    return replace(
-        found,
-        target_train=np.random.default_rng([seed, 4]).permutation(train),
-        target_test=found.target_test[~whole[target.recording[found.target_test]]],
-        reference=reference if mix.reference else _not_known(),
-    )
+    train = np.random.default_rng([seed, 4]).permutation(np.concatenate(thinned))
+    test = found.target_test[~whole[target.recording[found.target_test]]]
+    reference = reference if mix.reference else _not_known()
+    return replace(found, target_train=train, target_test=test, reference=reference)
 
 
 def _stretch(members: Integers, share: float, random: np.random.Generator) -> Integers:
@@ -268,7 +265,7 @@ def _references(mix: Mix, recordings: Sequence[RecordingInfo], classes: tuple[st
     if not named:
         raise InputError(f"--reference: no recording of the target '{domain}' has the label or the name '{wanted}'")
     if len(named) > 1:
-        raise InputError(f"--reference: '{wanted}' names {len(named)} recordings; give more of the path")
+        raise InputError(f"--reference: '{wanted}' names several recordings; give more of the path")
     if healthy is None:
         raise InputError("--reference names a recording, but no class of the source is called healthy or normal")
     ((number, info),) = named.items()
@@ -366,7 +363,6 @@ def _whole_recordings(
     for group, count in zip(*np.unique(groups, return_counts=True), strict=True):
         if count < 2:
             single = windows.recordings[int(np.flatnonzero(groups == group)[0])]
-            what = "" if codes is None else f"class '{single.label}' of "
-            one = f"{what}domain '{single.domain}' has a single recording ({single.origin})"
-            raise InputError(f"{one}, too few for both sides of the split; add recordings or use the split 'block'")
+            what = f"domain '{single.domain}'" if codes is None else f"class '{single.label}' of '{single.domain}'"
+            raise InputError(f"{what} has a single recording ({single.origin}); add one or use the split 'block'")
     return _stratified(groups, share, random)[windows.recording]

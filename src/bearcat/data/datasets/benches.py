@@ -102,9 +102,7 @@ class Paderborn:
         title="Paderborn University: 4 conditions × 13 damaged bearings (of 32), 64 kHz",
         licence="CC BY-NC 4.0 (no commercial use)",
         licence_address="https://creativecommons.org/licenses/by-nc/4.0/",
-        reference="Lessmeier et al., PHM Society European Conference 2016",
-        homepage="https://mb.uni-paderborn.de/kat/forschung/bearing-datacenter",
-    )
+    )  # Lessmeier et al., PHM Society European Conference 2016
 
     def downloads(self) -> tuple[Download, ...]:
         base = "https://groups.uni-paderborn.de/kat/BearingDataCenter"
@@ -200,8 +198,6 @@ class CWRU:
         title="Case Western Reserve University: 4 motor loads × 10 classes, 12 kHz",
         licence="free for research use; cite the Bearing Data Center",
         licence_address="https://engineering.case.edu/bearingdatacenter",
-        reference="Case Western Reserve University Bearing Data Center",
-        homepage="https://engineering.case.edu/bearingdatacenter",
     )
 
     def downloads(self) -> tuple[Download, ...]:
@@ -257,9 +253,7 @@ class HITSM:
         title="HIT-SM: two rigs × 3 speeds × 7 states, 51.2 kHz",
         licence="public; free to use for classifying bearing faults",
         licence_address="https://github.com/hitwzc/Bearing-datasets",
-        reference="Sensing and Measurement laboratory, Harbin Institute of Technology, doi:10.1088/1361-6501/ac7941",
-        homepage="https://github.com/hitwzc/Bearing-datasets",
-    )
+    )  # Sensing and Measurement laboratory, Harbin Institute of Technology, doi:10.1088/1361-6501/ac7941
 
     def downloads(self) -> tuple[Download, ...]:
         base = "https://raw.githubusercontent.com/hitwzc/Bearing-datasets/main"

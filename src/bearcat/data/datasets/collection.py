@@ -3,7 +3,7 @@
     ROOT/metadata.parquet     a row for each signal: fault_type, speed_rpm, load, channel, fs …
     ROOT/signals/*.parquet    the samples; a row of the table says in which file, group and row they are
 
-https://github.com/VictorBauler/BearingDatasets has the sets and their licences; bearcat only reads what it built.
+https://github.com/VictorBauler/BearingDatasets (doi:10.5281/zenodo.23062167) has the sets and their licences.
 
 >>> Collection(root=Path("bearing_datasets/jnu"), domain="speed_rpm").catalogue().domains
 ('600', '800', '1000')
@@ -49,10 +49,8 @@ class Collection(Dataset):
     bearing: str | None = None  # of recordings whose table does not name a known one
 
     about: ClassVar[About] = About(
-        "a set that the project bearing-datasets has built: ROOT/metadata.parquet and ROOT/signals", "the set's own",
-        reference="V. Bauler, bearing-datasets, doi:10.5281/zenodo.23062167",
-        homepage="https://github.com/VictorBauler/BearingDatasets",
-    )  # fmt: skip
+        "a set that the project bearing-datasets has built: ROOT/metadata.parquet and ROOT/signals", "the set's own"
+    )
 
     def catalogue(self) -> Catalogue:
         root = checked_root(self.root)

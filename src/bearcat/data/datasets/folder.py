@@ -290,12 +290,9 @@ def _number(texts: dict[str, str | None], column: str, whole: bool = False) -> f
     text = texts.get(column)
     if text is None:
         return None
-    if (value := _float(text)) is None:
-        raise InputError(f"'{column}' must be a number, not '{text}'")
-    if not 0 <= value < math.inf:
-        raise InputError(f"'{column}' must be finite and not negative, but is {text}")
-    if whole and not value.is_integer():
-        raise InputError(f"'{column}' is a sample number and must be whole, but is {text}")
+    value = _float(text)
+    if value is None or not 0 <= value < math.inf or (whole and not value.is_integer()):
+        raise InputError(f"'{column}' must be a {'whole' if whole else 'finite'} number, not negative, but is '{text}'")
     return value
 
 

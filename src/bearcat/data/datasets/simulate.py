@@ -165,10 +165,7 @@ class Simulated(Dataset):
     about: ClassVar[About] = About(
         title="Simulated 6203 bearings (for demos and tests; no evidence about real machines)",
         licence="MIT",
-        licence_address="https://opensource.org/license/mit",
-        reference="Model after Antoni and Randall (2003) and McFadden and Smith (1984); docs/simulator.md",
-        homepage="docs/simulator.md",
-    )
+    )  # the model is after Antoni and Randall (2003) and McFadden and Smith (1984)
 
     def __post_init__(self) -> None:
         """Refuses settings that cannot work, naming the field."""
@@ -272,11 +269,8 @@ def simulate(settings: Simulated, condition: Condition, defects: tuple[Defect, .
     lead = near.size  # simulated and thrown away, so that the recording does not begin at rest
     total = lead + settings.samples
     turns = shaft_turns(settings, condition, total, stream("speed"))
-    growth = float(
-        (condition.speed / REFERENCE.speed) ** settings.noise_speed_exponent
-        * (condition.force / REFERENCE.force) ** settings.noise_force_exponent
-    )  # of background and roughness, over the reference
-
+    growth = float((condition.speed / REFERENCE.speed) ** settings.noise_speed_exponent)  # of background and roughness
+    growth *= float((condition.force / REFERENCE.force) ** settings.noise_force_exponent)
     rough = settings.roughness * growth * stream("roughness").standard_normal(total)  # many small asperities
     signal = scipy.signal.fftconvolve(rough, near)[:total]
     for defect in defects:
@@ -426,9 +420,8 @@ def lines(settings: Simulated, condition: Condition) -> list[tuple[float, float]
     driven = torque * (condition.speed / REFERENCE.speed) ** settings.tone_exponent
     table = [(1.0, settings.unbalance * squared)]
     table += [(float(order), size * torque * squared) for order, size in enumerate(settings.misalignment, start=1)]
-    table += [
-        (order, size * driven) for order, size in zip(settings.motor_orders, settings.motor_amplitudes, strict=True)
-    ]
+    motor = zip(settings.motor_orders, settings.motor_amplitudes, strict=True)
+    table += [(order, size * driven) for order, size in motor]
     for multiple, size in enumerate(settings.gear_amplitudes, start=1):
         mesh = float(settings.gear_teeth * multiple)
         side = settings.gear_sideband * size
