@@ -8,29 +8,19 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError
-from bearcat.record import Record
-from bearcat.report import caveats, curves, figures, typeset
-from bearcat.report.results import Missing, Result, ordered_methods, ordered_tasks, read_result
+from bearcat.record import Record, RunSettings
+from bearcat.report import figures, typeset
+from bearcat.report.results import Missing, Result, caveats, ordered_methods, ordered_tasks, read_result, settings_table
 from bearcat.report.stats import Comparison, comparisons
 from bearcat.report.tables import result_tables
-from bearcat.report.typeset import (
-    NOTHING,
-    Caveat,
-    Section,
-    Table,
-    TableEntry,
-    count,
-    listed,
-    number_entry,
-    percent_entry,
-)
+from bearcat.report.typeset import NOTHING, Section, Table, TableEntry, count, listed, number_entry, percent_entry
 from bearcat.storage import write_atomically
 from bearcat.trust.accuracy import ESTIMATORS, Estimate, agreement
 
@@ -46,21 +36,21 @@ def write_run_page(folder: Path) -> Path:
     """report.html of the run in this folder, with the runs beside it for comparison; its path."""
     environment = typeset.templates()
     result = read_result(folder)
-    saved, together = result.saved, [*result.beside, result]
+    together = [*result.beside, result]
     record, cell = result.record, result.cell
     run_sentence = (
-        f"{caveats.data_sentence([result])}; identity of settings, seed and data {record.data.identity[:12]}…;"
+        f"{_data_sentence([result])}; identity of settings, seed and data {record.data.identity[:12]}…;"
         f" {record.seconds:.0f} s on {record.device}."
     )
-    settings = tuple(caveats.settings_table(run.cell.method, [run]) for run in reversed(together))
+    settings = tuple(settings_table(run.cell.method, [run]) for run in reversed(together))
     page = typeset.ReportPage(
         title=f"Diagnosis of {record.settings.target}",
         subtitle=f"{cell.method} on {cell.task}; {cell.dataset}, {cell.input.partition(':')[0]} input, seed"
-        f" {cell.seed}, {caveats.epochs_words([result])}",
+        f" {cell.seed}, {_epochs_words([result])}",
         numbers=_headline(record),
         sections=(
             *_first_sections(record),
-            _research_section(result, saved, together),
+            _research_section(result, together),
             Section("What was run", (run_sentence,), tables=_chosen_tables(record), folded=settings),
         ),
     )
@@ -95,10 +85,10 @@ def _first_sections(record: Record) -> list[Section]:
     return [*sections, Section("Recommendation", sentences, decision=record.decision.sentence)]
 
 
-def _research_section(result: Result, saved: Result, together: Sequence[Result]) -> Section:
+def _research_section(result: Result, together: Sequence[Result]) -> Section:
     """Scores, estimates, temperatures and figures."""
-    record, others = result.record, [run for run in together if run is not result]
-    data, settings, familiarity = record.data, record.settings, saved.record.estimates.familiarity
+    record, mine = result.record, result.predictions
+    data, settings, familiarity = record.data, record.settings, result.saved.record.estimates.familiarity
     sentences = [
         f"{result.cell.method} learned from {data.source_train} labelled windows of {' and '.join(settings.sources)}"
         f" and {data.target_train} windows of {settings.target} without their labels; scores are of {data.source_test}"
@@ -108,8 +98,7 @@ def _research_section(result: Result, saved: Result, together: Sequence[Result])
     ]
     if record.scores.target is None:
         sentences.append("The target has no labels, so nothing here could be checked.")
-    mine = result.predictions
-    for run in others:
+    for run in together:
         if result.adapts and not run.adapts and run.predictions.recording == mine.recording:
             share = agreement(mine.predicted, run.predictions.predicted)
             sentences.append(
@@ -121,11 +110,12 @@ def _research_section(result: Result, saved: Result, together: Sequence[Result])
         f" {_percent(familiarity.false_alarms)} of held-out ones were beyond them, and"
         f" {_percent(familiarity.source_unfamiliar)} of the source's."
     )
-    warned = [Caveat(run.cell.method, text) for run in reversed(together) for text in run.record.warnings]
-    warned += [*caveats.negative_transfer(together), *caveats.estimates_off([result])]
+    warned = [typeset.Caveat(run.cell.method, text) for run in reversed(together) for text in run.record.warnings]
+    warned += [caveat for caveat in caveats(together) if caveat.kind == "Negative transfer"]
+    warned += [caveat for caveat in caveats([result]) if caveat.kind == "Estimate off"]
     drawn = [figures.reliability([run]) for run in reversed(together)]
-    drawn += [figures.confusions(together), curves.score_curves(together), curves.pseudo_label_curves(together)]
-    drawn += [curves.temperature_curves(together), curves.threshold_curves(together), curves.coverage_curves(together)]
+    drawn += [figures.confusions(together), figures.score_curves(together), figures.pseudo_label_curves(together)]
+    drawn.append(figures.temperature_curves(together))
     return Section(
         "For researchers",
         tuple(sentences),
@@ -141,8 +131,8 @@ def _score_table(results: Sequence[Result]) -> Table:
     for run in results:
         row = [TableEntry(run.cell.method)]
         for domain in domains:
-            entries = {name: number_entry if name in ("brier", "nll") else percent_entry for name in SCORES}
-            row += [entry(run.score(domain, name)) for name, entry in entries.items()]
+            for name in SCORES:
+                row.append((number_entry if name in ("brier", "nll") else percent_entry)(run.score(domain, name)))
         row += [percent_entry(run.record.estimates.mean_confidence), number_entry(run.record.temperature, "{:.2f}")]
         rows.append((*row, number_entry(run.record.run_seconds, "{:.1f}")))
     headings = [f"{domain} {name}" for domain in domains for name in SCORES.values()]
@@ -197,14 +187,14 @@ def write_bench_report(
     groups = sorted({(cell.dataset, cell.input) for cell in cells})
     try:
         _remove_earlier(out)
-        general = [*caveats.incomplete(results, missing), *caveats.different_versions(results)]
+        general = [caveat for caveat in caveats(results, missing) if caveat.kind in ("Incomplete", "Mixed versions")]
         sections = [Section("Overview", (_overview(results, missing),), tuple(general))]
         for group in groups:
             mine = [run for run in results if (run.cell.dataset, run.cell.input) == group]
             absent = [run for run in missing if (run.cell.dataset, run.cell.input) == group]
             sections.append(_group_section(group, mine, absent, len(groups) == 1, out, written, decimals))
         sentence = "A method's settings as its records have them; where its runs differ, all values are listed."
-        settings = tuple(caveats.settings_table(method, results) for method in methods)
+        settings = tuple(settings_table(method, results) for method in methods)
         sections.append(_runs_section(results))
         sections.append(Section("Settings and versions", (sentence,) if results else (), folded=settings))
         alone = "".join(methods) or "No results yet"
@@ -215,9 +205,8 @@ def write_bench_report(
             ("Tasks", str(len({(run.cell.dataset, run.cell.task) for run in results})), ""),
             ("Seeds", str(len({run.cell.seed for run in results})), ""),
         )
-        page = typeset.write_page(
-            out / "report.html", typeset.ReportPage(title, subtitle, numbers, tuple(sections)), environment
-        )
+        page = typeset.ReportPage(title, subtitle, numbers, tuple(sections))
+        typeset.write_page(out / "report.html", page, environment)
         if results:
             rows, text = [_tidy(result) for result in results], io.StringIO()
             writer = csv.DictWriter(text, list(rows[0]))
@@ -227,7 +216,7 @@ def write_bench_report(
         write_atomically(out / FILE_LIST, "\n".join(sorted(written)).encode())
     except OSError as error:
         raise InputError(f"{out}: cannot be written ({error}); choose another folder") from error
-    return page
+    return out / "report.html"
 
 
 def _remove_earlier(out: Path) -> None:
@@ -248,16 +237,16 @@ def _group_section(
     if not results:
         sentences: tuple[str, ...] = (f"None of {count(len(missing), 'planned run')} is finished.",)
     else:
-        data = f"{caveats.data_sentence(results)}; {caveats.windows_sentence(results)}."
         rules = dict.fromkeys(each.rule for each in compared.values())
         if len(ordered_methods(results)) == 1:
             rules = {"With one method there is nothing to rank or to test.": None}
-        sentences = (f"{data} Trained for {caveats.epochs_words(results)}.", *rules)
-    every = caveats.caveats(results, missing)
+        data = f"{_data_sentence(results)}; {_windows_sentence(results)}."
+        sentences = (f"{data} Trained for {_epochs_words(results)}.", *rules)
+    every = caveats(results, missing)
     in_overview = ("Mixed versions", "Incomplete") if alone else ("Mixed versions",)
     warned = [caveat for caveat in every if caveat.kind not in in_overview]
     too_few = dict.fromkeys(each.warning for each in compared.values() if each.warning)
-    warned += [Caveat("Too few runs", text) for text in too_few]
+    warned += [typeset.Caveat("Too few runs", text) for text in too_few]
     said = (*sentences, *(caveat.text for caveat in (*every, *warned)))
     tables = []
     for table in result_tables(results, missing, decimals, compared):
@@ -289,12 +278,11 @@ def _figures(results: Sequence[Result], compared: Mapping[str, Comparison]) -> l
         if found.blocks_used and len(found.methods) > 1:
             made.append(figures.critical_difference(found, score))
         made.append(figures.task_bars(results, found, score))
-    made += [figures.calibration_gain(results), curves.score_curves(results)]
-    made += [curves.task_curves(results, score) for score in ("accuracy", "ece")]
-    made += [curves.pseudo_label_curves(results), curves.temperature_curves(results), curves.threshold_curves(results)]
+    made += [figures.calibration_gain(results), figures.score_curves(results), figures.pseudo_label_curves(results)]
+    made.append(figures.temperature_curves(results))
     for method in ordered_methods(results):
         made.append(figures.reliability([run for run in results if run.cell.method == method]))
-    made += [figures.confusions(results), curves.coverage_curves(results)]
+    made.append(figures.confusions(results))
     return [figure for figure in made if figure is not None]
 
 
@@ -344,3 +332,31 @@ def _runs_section(results: Sequence[Result]) -> Section:
     title = f"All {len(results)} finished runs" if len(results) != 1 else "The finished run"
     table = Table("runs", title, "Scores in percent.", tuple(header), tuple(rows))
     return Section("Runs", ("Finished runs as their records have them; a click on a heading sorts.",), folded=(table,))
+
+
+def _data_sentence(results: Sequence[Result]) -> str:
+    """What the windows are; where runs differ, all there is."""
+
+    def every(value: Callable[[RunSettings], object]) -> str:
+        return listed(list(dict.fromkeys(str(value(result.record.settings)) for result in results)))
+
+    classes = list(dict.fromkeys(name for result in results for name in result.record.data.classes))
+    return (
+        f"Data: {results[0].cell.dataset}, {count(len(classes), 'class', 'classes')} ({', '.join(classes)}); windows of"
+        f" {every(lambda settings: settings.length)} samples as {results[0].cell.input} input, split"
+        f" by {every(lambda settings: settings.split)} with a test share of"
+        f" {every(lambda settings: format(settings.test_share, 'g'))}"
+    )
+
+
+def _windows_sentence(results: Sequence[Result]) -> str:
+    sizes = []
+    for name in ("source_train", "target_train", "source_test", "target_test"):
+        numbers = sorted(getattr(result.record.data, name) for result in results)
+        sizes.append(" to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1])))))
+    return "{} windows of the source and {} of the target to learn from, {} and {} to be tested on".format(*sizes)
+
+
+def _epochs_words(results: Sequence[Result]) -> str:
+    epochs = sorted({result.record.settings.epochs for result in results})
+    return f"{listed(list(map(str, epochs)))} {'epoch' if epochs == [1] else 'epochs'}"

@@ -31,8 +31,7 @@ import numpy as np
 from bearcat.data.datasets.paderborn import CONDITIONS
 from bearcat.methods.recipe import RECIPES
 from bearcat.report import stats
-from bearcat.report.caveats import incomplete, troubles
-from bearcat.report.results import Missing, Result, numbered, ordered_methods, ordered_tasks
+from bearcat.report.results import Missing, Result, incomplete, numbered, ordered_methods, ordered_tasks, troubles
 from bearcat.report.stats import ALPHA, Comparison, Spread
 from bearcat.report.typeset import NOTHING, Table, TableEntry, count, number_entry, percent_entry
 

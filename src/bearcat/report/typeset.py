@@ -2,8 +2,7 @@
 
 Other modules decide what is said. A page is one file: style, script and figures are inside, it can be read without its
 script, and whatever comes from users' data (names of classes, domains, methods) goes through the template's escaping.
-Colours are Okabe and Ito's; dashes and markers repeat them for grey print. Text is at least seven points at the sizes
-of a journal's column (3.5 inches) or page (7).
+Text in figures is at least seven points at the sizes of a journal's column (3.5 inches) or page (7).
 
 >>> row = (TableEntry("DANN"), TableEntry("81.2", 81.23))
 >>> print(markdown(Table("scores", "Scores", "One run.", ("Method", "Score"), (row,))))
@@ -33,11 +32,8 @@ COLOURS_KEPT = 96
 WIDE, NARROW = 7.0, 3.5  # inches: a page and a column in print
 RESOLUTION = 200  # dots an inch of the PNG
 
-# Okabe and Ito's colours; black as a grey on which hatches show, yellow darkened for white paper. Seven dashes against
-# eight colours repeat after 56 names.
+# Okabe and Ito's colours; black as a grey on which hatches show, yellow darkened for white paper.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666", "#B8A800")
-DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)), (0, (8, 2)), (0, (3, 2)), "-")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 # Fonts that know Chinese, Japanese and Korean signs: people name classes in their own language.
 WIDER_FONTS = (
     "Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "Microsoft YaHei", "SimHei", "PingFang SC",
@@ -263,22 +259,8 @@ def empty_figure(width: float, height: float) -> Any:
     return drawing
 
 
-def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """How the lines of each name are drawn in every figure of a report, by its place among the names."""
-    keys = {"color": PALETTE, "linestyle": DASHES, "marker": MARKERS}
-    return {
-        name: {key: values[place % len(values)] for key, values in keys.items()} | {"markersize": 3}
-        for place, name in enumerate(names)
-    }
-
-
 def shortened(text: str, most: int = 26) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def legend_columns(names: Sequence[str], width: float) -> int:
-    """How many columns of a legend fit below a figure of so many inches; a letter takes some four points."""
-    return max(1, min(len(names), int(72 * width / (4.4 * max(map(len, names)) + 34))))
 
 
 @dataclass(frozen=True)
