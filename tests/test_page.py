@@ -19,7 +19,7 @@ from bearcat.errors import InputError
 from bearcat.report.pages import write_bench_report, write_run_page
 from bearcat.report.results import Cell, Missing, caveats, different_versions, read_result
 from bearcat.report.tables import result_tables
-from bearcat.report.typeset import ReportFigure, ReportPage, Section, Table, TableEntry, templates, write_page
+from bearcat.report.typeset import ReportFigure, Section, Table, TableEntry, templates, write_page
 from bearcat.trust.accuracy import ESTIMATORS
 from tests import opened
 from tests.conftest import BLANK
@@ -82,7 +82,7 @@ def wide(tmp_path: Path) -> Path:
     tables = result_tables([made_result(tmp_path / str(number), cell) for number, cell in enumerate(cells)], [])
     narrow = Table("narrow", "Narrow", "", ("setting", "value"), ((TableEntry("a"), TableEntry("b")),))
     section = Section("Tables", tables=(*tables, narrow))
-    return write_page(tmp_path / "report.html", ReportPage("Wide", "", (), (section,)), templates())
+    return write_page(tmp_path / "report.html", templates(), "Wide", "", (), (section,))
 
 
 class Opened(opened.Opened):

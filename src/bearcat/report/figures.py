@@ -13,7 +13,7 @@ import math
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,10 +56,9 @@ def critical_difference(comparison: Comparison, score: str) -> ReportFigure:
     levels: list[list[tuple[str, ...]]] = []  # bars that do not meet share a level
     for clique in comparison.cliques:
         free = [level for level in levels if rank[level[-1][-1]] + 0.1 < rank[clique[0]]]
-        if free:
-            free[0].append(clique)
-        else:
-            levels.append([clique])
+        if not free:
+            levels += (free := [[]])
+        free[0].append(clique)
     half, last = math.ceil(len(order) / 2), max(len(order), 2)
     step, bar = 0.19, 0.13  # inches: between labels, between bars
     first = 0.24 + bar * len(levels)  # from the axis to the first label
@@ -132,10 +131,7 @@ def task_bars(results: Sequence[Result], comparison: Comparison, score: str) -> 
 
 @house_style()
 def calibration_gain(results: Sequence[Result]) -> ReportFigure | None:
-    """How much lower a calibrated method's ECE is than its own without calibration, against the latter: AT* for CAT*-…
-
-    The paper names as its limitation that calibration helps most where the baseline is badly calibrated.
-    """
+    """How much lower a calibrated method's ECE is than its own without calibration, against the latter: AT* for CAT*-…"""
     scores = target_scores(results, "ece")
     points: dict[str, list[tuple[float, float]]] = {}
     for (method, task, seed), value in scores.items():
@@ -305,8 +301,7 @@ def score_curves(results: Sequence[Result]) -> ReportFigure | None:
     """Target accuracy and ECE over epochs, averaged over tasks; the paper's figure for one task."""
     kept = complete_cells(results)
     accuracy, ece = (
-        by_method(kept, _columns(100, f"target_{score}_teacher", f"target_{score}_student"))
-        for score in ("accuracy", "ece")
+        by_method(kept, (f"target_{score}_teacher", f"target_{score}_student")) for score in ("accuracy", "ece")
     )
     caption = (
         f"Target accuracy (left) and ECE of 10 bins (right) after each epoch: {averaged_over(kept)}; the teacher's once"
@@ -321,26 +316,13 @@ def pseudo_label_curves(results: Sequence[Result]) -> ReportFigure | None:
     kept = complete_cells([result for result in results if "pseudo_label_share" in result.curves])
     if not kept:
         return None
-    right, share = (by_method(kept, _columns(100, f"pseudo_label_{name}")) for name in ("accuracy", "share"))
+    right, share = (by_method(kept, (f"pseudo_label_{name}",)) for name in ("accuracy", "share"))
     judged = f"right at the end: {_ends(right)}" if right else "no labels to judge them by"
     caption = f"Pseudo-labels the student learns from: {averaged_over(kept)}; {judged};"
     caption += f" windows with one: {_ends(share)}.{PHASES}"
     panels = {"right among pseudo-labels, %": right} if right else {}
     panels["target windows labelled, %"] = share
     return _line_figure("pseudo-labels", "Pseudo-labels over epochs", caption, panels, kept, results)
-
-
-def temperature_curves(results: Sequence[Result]) -> ReportFigure | None:
-    """The fitted temperature over epochs, methods that have one."""
-    kept = complete_cells([run for run in results if np.isfinite(run.curves.get("temperature", np.nan)).any()])
-    if not kept:
-        return None
-    found, bounded = by_method(kept, _columns(1, "temperature")), sum(run.record.at_bound for run in kept)
-    caption = (
-        f"Temperature that divides the teacher's logits: {averaged_over(kept)}. At the end: {_ends(found, '{:.2f}')};"
-        f" at a bound in {bounded} of {len(kept)}. Above 1 the confidence is lowered.{PHASES}"
-    )
-    return _line_figure("temperature", "Temperature over epochs", caption, {"temperature": found}, kept, results)
 
 
 @house_style()
@@ -383,11 +365,7 @@ def _line_figure(
             axis.axvline(start, color="#777777", linestyle=(0, (2, 2)), linewidth=0.8, zorder=0)
             place, text = axis.get_xaxis_transform(), ", ".join(signs)
             axis.text(start, 1.01, text, transform=place, ha="center", va="bottom", color="#444444", parse_math=True)
-        if label.endswith("%"):
-            axis.set_ylim(top=min(101.5, axis.get_ylim()[1]))
-        elif axis.get_ylim()[1] > 20:
-            axis.set_yscale("log")
-            axis.yaxis.set_major_formatter("{x:g}")
+        axis.set_ylim(top=min(101.5, axis.get_ylim()[1]))
     handles = [Line2D([], [], **style_of[method]) for method in drawn]
     figure.legend(handles, names, loc="outside lower center", ncols=fitting)
     return ReportFigure(name, title, caption, figure)
@@ -415,14 +393,18 @@ def complete_cells(results: Sequence[Result]) -> list[Result]:
     return [result for result in results if finished[result.cell.task, result.cell.seed] == methods] or list(results)
 
 
-def by_method(results: Sequence[Result], values_of: Callable[[Result], Floats | None]) -> dict[str, MeanCurve]:
-    """For each method the curve of its runs: the mean over tasks for each seed, then mean and spread over seeds."""
+def by_method(results: Sequence[Result], columns: Sequence[str]) -> dict[str, MeanCurve]:
+    """For each method its runs' curve in percent: the mean over tasks for each seed, then mean and spread over seeds.
+
+    Of several columns of curves.csv the first counts where it is a number, else the last.
+    """
     found: dict[str, MeanCurve] = {}
     for method in ordered_methods(results):
         seeds: dict[int, list[Floats]] = {}
-        for result in results:
-            values = values_of(result) if result.cell.method == method else None
-            if values is not None and np.isfinite(values).any():
+        for result in [result for result in results if result.cell.method == method]:
+            curves = [100 * result.curves[name] for name in columns if name in result.curves]
+            if np.isfinite(curves).any():
+                values = np.where(np.isfinite(curves[0]), curves[0], curves[-1])
                 seeds.setdefault(result.cell.seed, []).append(values)
         if seeds:
             found[method] = mean_and_spread([mean_and_spread(tasks).mean for tasks in seeds.values()])
@@ -450,16 +432,6 @@ def averaged_over(results: Sequence[Result]) -> str:
     return f"{over}, {spread}{remark}"
 
 
-def _columns(scale: float, *names: str) -> Callable[[Result], Floats | None]:
-    """Of a run's curves the first of these columns where it is a number, else the last; None where it has neither."""
-
-    def values(result: Result) -> Floats | None:
-        found = [scale * result.curves[name] for name in names if name in result.curves]
-        return np.where(np.isfinite(found[0]), found[0], found[-1]) if found else None
-
-    return values
-
-
-def _ends(curves: Mapping[str, MeanCurve], form: str = "{:.1f} %") -> str:
+def _ends(curves: Mapping[str, MeanCurve]) -> str:
     """Where every curve ends, for a caption."""
-    return ", ".join(f"{name} {form.format(curve.last)}" for name, curve in curves.items())
+    return ", ".join(f"{name} {curve.last:.1f} %" for name, curve in curves.items())

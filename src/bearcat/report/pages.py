@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError
-from bearcat.record import Record, RunSettings
+from bearcat.record import DomainScores, Record
 from bearcat.report import figures, typeset
-from bearcat.report.results import Missing, Result, caveats, ordered_methods, ordered_tasks, read_result, settings_table
+from bearcat.report.results import Missing, Result, caveats, ordered_methods, read_result, settings_table
 from bearcat.report.stats import Comparison, comparisons
 from bearcat.report.tables import result_tables
 from bearcat.report.typeset import NOTHING, Section, Table, TableEntry, count, listed, number_entry, percent_entry
 from bearcat.storage import write_atomically
-from bearcat.trust.accuracy import ESTIMATORS, Estimate, agreement
+from bearcat.trust.accuracy import ESTIMATORS, agreement
 
 SCORES = {
     "accuracy": "accuracy", "false_alarms": "false alarms", "missed_faults": "missed faults",
@@ -43,18 +43,17 @@ def write_run_page(folder: Path) -> Path:
         f" {record.seconds:.0f} s on {record.device}."
     )
     settings = tuple(settings_table(run.cell.method, [run]) for run in reversed(together))
-    page = typeset.ReportPage(
-        title=f"Diagnosis of {record.settings.target}",
-        subtitle=f"{cell.method} on {cell.task}; {cell.dataset}, {cell.input.partition(':')[0]} input, seed"
-        f" {cell.seed}, {_epochs_words([result])}",
-        numbers=_headline(record),
-        sections=(
-            *_first_sections(record),
-            _research_section(result, together),
-            Section("What was run", (run_sentence,), tables=_chosen_tables(record), folded=settings),
-        ),
+    subtitle = (
+        f"{cell.method} on {cell.task}; {cell.dataset}, {cell.input.partition(':')[0]} input, seed {cell.seed},"
+        f" {_epochs_words([result])}"
     )
-    return typeset.write_page(folder / "report.html", page, environment)
+    sections = (
+        *_first_sections(record),
+        _research_section(result, together),
+        Section("What was run", (run_sentence,), tables=_chosen_tables(record), folded=settings),
+    )
+    title = f"Diagnosis of {record.settings.target}"
+    return typeset.write_page(folder / "report.html", environment, title, subtitle, _headline(record), sections)
 
 
 def _headline(record: Record) -> tuple[tuple[str, str, str], ...]:
@@ -115,7 +114,6 @@ def _research_section(result: Result, together: Sequence[Result]) -> Section:
     warned += [caveat for caveat in caveats([result]) if caveat.kind == "Estimate off"]
     drawn = [figures.reliability([run]) for run in reversed(together)]
     drawn += [figures.confusions(together), figures.score_curves(together), figures.pseudo_label_curves(together)]
-    drawn.append(figures.temperature_curves(together))
     return Section(
         "For researchers",
         tuple(sentences),
@@ -145,23 +143,17 @@ def _score_table(results: Sequence[Result]) -> Table:
 
 def _accuracy_table(results: Sequence[Result]) -> Table:
     """The expected accuracy, and every estimator beside it: a row for each run."""
-    measured = any(result.record.scores.target is not None for result in results)
     rows = []
     for result in results:
-        estimates = [result.record.estimates.expected, *map(result.record.estimates.accuracy.get, ESTIMATORS)]
-        row = [TableEntry(result.cell.method), *map(_interval_entry, estimates)]
-        rows.append((*row, *([percent_entry(result.score("target", "accuracy"))] if measured else [])))
+        row, estimates = [TableEntry(result.cell.method)], result.record.estimates
+        for estimate in (estimates.expected, *map(estimates.accuracy.get, ESTIMATORS)):
+            entry = percent_entry(estimate.value if estimate else None)
+            interval = f" ({100 * estimate.low:.0f}–{100 * estimate.high:.0f})" if estimate else ""
+            row.append(replace(entry, text=entry.text + interval))
+        rows.append((*row, percent_entry(result.score("target", "accuracy"))))
     note = "In percent, with 90 % intervals that allow for chance but not for bias; what each is: docs/trust.md."
-    titles = ESTIMATORS.values()
-    header = ("method", "expected", *titles, *(("measured",) if measured else ()))
+    header = ("method", "expected", *ESTIMATORS.values(), "measured")
     return Table("expected", "Expected accuracy on the target", note, header, tuple(rows))
-
-
-def _interval_entry(estimate: Estimate | None) -> TableEntry:
-    if estimate is None:
-        return TableEntry(NOTHING)
-    value, low, high = (100 * share for share in (estimate.value, estimate.low, estimate.high))
-    return TableEntry(f"{value:.1f} ({low:.0f}–{high:.0f})", value)
 
 
 def _chosen_tables(record: Record) -> tuple[Table, ...]:
@@ -183,8 +175,7 @@ def write_bench_report(
     environment = typeset.templates()
     written: list[str] = []
     results, methods = sorted(results, key=lambda result: result.cell), ordered_methods(results)
-    cells = [*(run.cell for run in results), *(run.cell for run in missing)]
-    groups = sorted({(cell.dataset, cell.input) for cell in cells})
+    groups = sorted({(cell.dataset, cell.input) for cell in (run.cell for runs in (results, missing) for run in runs)})
     try:
         _remove_earlier(out)
         general = [caveat for caveat in caveats(results, missing) if caveat.kind in ("Incomplete", "Mixed versions")]
@@ -205,8 +196,7 @@ def write_bench_report(
             ("Tasks", str(len({(run.cell.dataset, run.cell.task) for run in results})), ""),
             ("Seeds", str(len({run.cell.seed for run in results})), ""),
         )
-        page = typeset.ReportPage(title, subtitle, numbers, tuple(sections))
-        typeset.write_page(out / "report.html", page, environment)
+        page = typeset.write_page(out / "report.html", environment, title, subtitle, numbers, sections)
         if results:
             rows, text = [_tidy(result) for result in results], io.StringIO()
             writer = csv.DictWriter(text, list(rows[0]))
@@ -216,7 +206,7 @@ def write_bench_report(
         write_atomically(out / FILE_LIST, "\n".join(sorted(written)).encode())
     except OSError as error:
         raise InputError(f"{out}: cannot be written ({error}); choose another folder") from error
-    return out / "report.html"
+    return page
 
 
 def _remove_earlier(out: Path) -> None:
@@ -251,7 +241,7 @@ def _group_section(
     tables = []
     for table in result_tables(results, missing, decimals, compared):
         named = replace(table, name=_free_name(table.name, "tables", written))
-        typeset.write_tables([named], out / "tables")
+        typeset.write_table(named, out / "tables")
         for sentence in said:  # on the page, which has said it already; a file stands alone
             named = replace(named, note=" ".join(named.note.replace(sentence, "").split()))
         tables.append(named)
@@ -279,7 +269,6 @@ def _figures(results: Sequence[Result], compared: Mapping[str, Comparison]) -> l
             made.append(figures.critical_difference(found, score))
         made.append(figures.task_bars(results, found, score))
     made += [figures.calibration_gain(results), figures.score_curves(results), figures.pseudo_label_curves(results)]
-    made.append(figures.temperature_curves(results))
     for method in ordered_methods(results):
         made.append(figures.reliability([run for run in results if run.cell.method == method]))
     made.append(figures.confusions(results))
@@ -291,12 +280,10 @@ def _overview(results: Sequence[Result], missing: Sequence[Missing]) -> str:
         return f"No run is finished yet; {len(missing)} {'is' if len(missing) == 1 else 'are'} planned."
     seconds = sum(result.record.run_seconds for result in results)
     took = f"{seconds / 3600:.1f} hours" if seconds >= 7200 else f"{seconds / 60:.1f} minutes"
-    devices = listed(sorted({result.record.device for result in results}))
     return (
-        f"{count(len(results), 'run')} of {len(results) + len(missing)} planned: {listed(ordered_methods(results))} on"
-        f" {count(len(ordered_tasks(results)), 'task')} with"
-        f" {count(len({result.cell.seed for result in results}), 'seed')}; {took} of training in all on {devices}."
-        " Scores are those of the last epoch; no choice is made with target labels unless a caveat says so."
+        f"{listed(ordered_methods(results))}; {took} of training in all on"
+        f" {listed(sorted({result.record.device for result in results}))}. Scores are those of the last epoch; no choice"
+        " is made with target labels unless a caveat says so."
     )
 
 
@@ -307,45 +294,41 @@ def _tidy(result: Result) -> dict[str, Any]:
     row: dict[str, Any] = {"dataset": cell.dataset, "input": cell.input, "source": source, "target": target}
     row |= {"method": cell.method, "seed": cell.seed}
     for domain in ("target", "source"):
-        for name in ("accuracy", "balanced_accuracy", "ece", "ece_uncalibrated", "recording_accuracy"):
-            value = result.score(domain, name)
-            row[f"{domain}_{name}"] = None if value is None else float(value)
+        row |= {f"{domain}_{score.name}": result.score(domain, score.name) for score in fields(DomainScores)}
     row |= {"temperature": record.temperature, "failed": record.failed, "collapsed": record.collapsed}
     row |= {"seconds": record.run_seconds, "device": record.device, "identity": record.data.identity}
     return row
 
 
 def _runs_section(results: Sequence[Result]) -> Section:
+    scores = {"target accuracy": ("target", "accuracy"), "target ECE": ("target", "ece")}
+    scores |= {"uncalibrated": ("target", "ece_uncalibrated"), "source accuracy": ("source", "accuracy")}
     rows = []
     for result in results:
-        cell = result.cell
-        row = [*map(TableEntry, (cell.dataset, cell.input, cell.task, cell.method)), number_entry(cell.seed, "{}")]
-        scores = [("target", "accuracy"), ("target", "ece"), ("target", "ece_uncalibrated"), ("source", "accuracy")]
-        record = result.record
+        cell, record = result.cell, result.record
         troubles = {"failed": record.failed, "collapsed": record.collapsed, "T at bound": record.at_bound}
-        notes = [word for word, present in troubles.items() if present]
-        row += [percent_entry(result.score(*score)) for score in scores]
+        row = [*map(TableEntry, (cell.dataset, cell.input, cell.task, cell.method)), number_entry(cell.seed, "{}")]
+        row += [percent_entry(result.score(*score)) for score in scores.values()]
         row += [number_entry(record.temperature, "{:.2f}"), number_entry(record.run_seconds, "{:.1f}")]
-        rows.append((*row, TableEntry(", ".join(notes))))
-    header = ["dataset", "input", "task", "method", "seed"]
-    header += ["target accuracy", "target ECE", "uncalibrated", "source accuracy", "T", "seconds", "notes"]
+        rows.append((*row, TableEntry(", ".join(word for word, present in troubles.items() if present))))
+    header = ("dataset", "input", "task", "method", "seed", *scores, "T", "seconds", "notes")
     title = f"All {len(results)} finished runs" if len(results) != 1 else "The finished run"
-    table = Table("runs", title, "Scores in percent.", tuple(header), tuple(rows))
+    table = Table("runs", title, "Scores in percent.", header, tuple(rows))
     return Section("Runs", ("Finished runs as their records have them; a click on a heading sorts.",), folded=(table,))
 
 
 def _data_sentence(results: Sequence[Result]) -> str:
     """What the windows are; where runs differ, all there is."""
 
-    def every(value: Callable[[RunSettings], object]) -> str:
-        return listed(list(dict.fromkeys(str(value(result.record.settings)) for result in results)))
+    def every(name: str) -> str:
+        values = [getattr(result.record.settings, name) for result in results]
+        return listed(list(dict.fromkeys(format(value, "g" if isinstance(value, float) else "") for value in values)))
 
     classes = list(dict.fromkeys(name for result in results for name in result.record.data.classes))
     return (
         f"Data: {results[0].cell.dataset}, {count(len(classes), 'class', 'classes')} ({', '.join(classes)}); windows of"
-        f" {every(lambda settings: settings.length)} samples as {results[0].cell.input} input, split"
-        f" by {every(lambda settings: settings.split)} with a test share of"
-        f" {every(lambda settings: format(settings.test_share, 'g'))}"
+        f" {every('length')} samples as {results[0].cell.input} input, split by {every('split')} with a test share of"
+        f" {every('test_share')}"
     )
 
 

@@ -58,7 +58,6 @@ class Predictions:
     label: tuple[str, ...]
     predicted: tuple[str, ...]
     confidence: Floats
-    confidence_uncalibrated: Floats
     log_probabilities: Floats  # (window, class) calibrated; (window, 0) in folders of earlier versions
 
 
@@ -104,10 +103,9 @@ class Result:
     def predictions(self) -> Predictions:
         with _rows(self.folder / PREDICTIONS) as rows:
             recording, label, predicted = (tuple(row[n] for row in rows) for n in ("recording", "label", "predicted"))
-            names = ("confidence", "confidence_uncalibrated")
-            sure, plain = (np.array([float(row[name]) for row in rows]) for name in names)
+            confidence = np.array([float(row["confidence"]) for row in rows])
             spread = np.array([row.get("log_probabilities", "").split() for row in rows], dtype=np.float64)
-            return Predictions(recording, label, predicted, sure, plain, spread)
+            return Predictions(recording, label, predicted, confidence, spread)
 
     @cached_property
     def curves(self) -> dict[str, Floats]:
