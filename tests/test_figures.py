@@ -38,7 +38,7 @@ def made(folder: Path, methods=METHODS, tasks=("a→b", "b→a"), seeds=(0, 1), 
 def every_picture(results):
     comparison = compare(results, "accuracy")
     found = [
-        figures.score_curves(results), figures.pseudo_label_curves(results), figures.temperature_curves(results),
+        figures.score_curves(results), figures.pseudo_label_curves(results),
         figures.confusions(results),
         figures.reliability([run for run in results if run.cell.method == results[-1].cell.method]),
         figures.critical_difference(comparison, "accuracy"),
@@ -72,10 +72,10 @@ def test_merged_reliability_bins_are_those_of_all_windows_together():
 
 
 def test_curves_of_unequal_length_and_with_holes_average_what_is_there():
-    curve = mean_and_spread([np.array([1.0, np.nan, 3.0]), np.array([3.0, 5.0])])
-    assert curve.mean.tolist() == [2.0, 5.0, 3.0]
-    assert curve.spread[0] == pytest.approx(np.sqrt(2))
-    assert np.isnan(curve.spread[1:]).all()
+    mean, spread = mean_and_spread([np.array([1.0, np.nan, 3.0]), np.array([3.0, 5.0])])
+    assert mean.tolist() == [2.0, 5.0, 3.0]
+    assert spread[0] == pytest.approx(np.sqrt(2))
+    assert np.isnan(spread[1:]).all()
 
 
 def test_averages_use_only_cells_that_every_method_finished(tmp_path: Path):
@@ -126,7 +126,7 @@ def test_phases_are_marked_where_the_schedule_has_them_and_only_for_ingredients_
 def test_every_figure_is_a_png_and_an_svg_of_the_same_bytes_every_time(tmp_path: Path):
     results = made(tmp_path / "runs", methods=("source-only", "CAT*-Temperature"))
     first, second = every_picture(results), every_picture(results)
-    assert len(first) == 7
+    assert len(first) == 6
     assert first[0].render("png") == second[0].render("png")
     for figure, other in zip(first, second, strict=True):
         png, svg = figure.write(tmp_path)

@@ -31,6 +31,7 @@ GAP = PALETTE[1] + "40"  # see-through, so that a gap below the bar's top shows 
 PHASES = " Dotted lines: where alignment (T_DA), pseudo-labels (T_PL) and calibration (T_cal) begin."
 # Dashes and markers repeat the colours for grey print; seven dashes against eight colours repeat after 56 names.
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)), (0, (8, 2)), (0, (3, 2)), "-")
+MeanCurve = tuple[Floats, Floats]  # mean over tasks and seeds, and the standard deviation over seeds (nan for one)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 
 
@@ -131,7 +132,7 @@ def task_bars(results: Sequence[Result], comparison: Comparison, score: str) -> 
 
 @house_style()
 def calibration_gain(results: Sequence[Result]) -> ReportFigure | None:
-    """How much lower a calibrated method's ECE is than its own without calibration, against the latter: AT* for CAT*-…"""
+    """How much calibration lowers a method's ECE against the ECE without it: CAT*-… beside AT*, a point a cell."""
     scores = target_scores(results, "ece")
     points: dict[str, list[tuple[float, float]]] = {}
     for (method, task, seed), value in scores.items():
@@ -301,7 +302,7 @@ def score_curves(results: Sequence[Result]) -> ReportFigure | None:
     """Target accuracy and ECE over epochs, averaged over tasks; the paper's figure for one task."""
     kept = complete_cells(results)
     accuracy, ece = (
-        by_method(kept, (f"target_{score}_teacher", f"target_{score}_student")) for score in ("accuracy", "ece")
+        by_method(kept, f"target_{score}_teacher", f"target_{score}_student") for score in ("accuracy", "ece")
     )
     caption = (
         f"Target accuracy (left) and ECE of 10 bins (right) after each epoch: {averaged_over(kept)}; the teacher's once"
@@ -316,7 +317,7 @@ def pseudo_label_curves(results: Sequence[Result]) -> ReportFigure | None:
     kept = complete_cells([result for result in results if "pseudo_label_share" in result.curves])
     if not kept:
         return None
-    right, share = (by_method(kept, (f"pseudo_label_{name}",)) for name in ("accuracy", "share"))
+    right, share = (by_method(kept, f"pseudo_label_{name}") for name in ("accuracy", "share"))
     judged = f"right at the end: {_ends(right)}" if right else "no labels to judge them by"
     caption = f"Pseudo-labels the student learns from: {averaged_over(kept)}; {judged};"
     caption += f" windows with one: {_ends(share)}.{PHASES}"
@@ -350,13 +351,12 @@ def _line_figure(
         if len(begins) == 1:
             starts.setdefault(begins.pop(), []).append(f"$T_{{\\rm {sign}}}$")
     for axis, (label, curves) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
-        for number, (method, curve) in enumerate(curves.items()):
-            epochs = np.arange(1, curve.mean.size + 1)
-            every = max(1, curve.mean.size // 8)
+        for number, (method, (mean, spread)) in enumerate(curves.items()):
+            epochs, every = np.arange(1, mean.size + 1), max(1, mean.size // 8)
             marked = (number * every // len(curves), every)  # shifted, so that markers do not hide each other
-            axis.plot(epochs, curve.mean, **style_of[method], markevery=marked, label=method)
-            low, high = curve.mean - curve.spread, curve.mean + curve.spread
-            axis.fill_between(epochs, low, high, color=style_of[method]["color"], alpha=0.15, linewidth=0)
+            axis.plot(epochs, mean, **style_of[method], markevery=marked, label=method)
+            band = {"color": style_of[method]["color"], "alpha": 0.15, "linewidth": 0}
+            axis.fill_between(epochs, mean - spread, mean + spread, **band)
         axis.grid(axis="y")
         axis.set_axisbelow(True)
         axis.set_xlim(left=0)
@@ -371,19 +371,6 @@ def _line_figure(
     return ReportFigure(name, title, caption, figure)
 
 
-@dataclass(frozen=True, eq=False)
-class MeanCurve:
-    """Mean over tasks and seeds, and the standard deviation over seeds (nan for one)."""
-
-    mean: Floats
-    spread: Floats
-
-    @property
-    def last(self) -> float:
-        """The last finite value of the mean."""
-        return float(self.mean[np.isfinite(self.mean)][-1])
-
-
 def complete_cells(results: Sequence[Result]) -> list[Result]:
     """The runs of those task × seed cells that every method finished; all runs where there is no such cell."""
     methods = {result.cell.method for result in results}
@@ -393,7 +380,7 @@ def complete_cells(results: Sequence[Result]) -> list[Result]:
     return [result for result in results if finished[result.cell.task, result.cell.seed] == methods] or list(results)
 
 
-def by_method(results: Sequence[Result], columns: Sequence[str]) -> dict[str, MeanCurve]:
+def by_method(results: Sequence[Result], *columns: str) -> dict[str, MeanCurve]:
     """For each method its runs' curve in percent: the mean over tasks for each seed, then mean and spread over seeds.
 
     Of several columns of curves.csv the first counts where it is a number, else the last.
@@ -407,7 +394,7 @@ def by_method(results: Sequence[Result], columns: Sequence[str]) -> dict[str, Me
                 values = np.where(np.isfinite(curves[0]), curves[0], curves[-1])
                 seeds.setdefault(result.cell.seed, []).append(values)
         if seeds:
-            found[method] = mean_and_spread([mean_and_spread(tasks).mean for tasks in seeds.values()])
+            found[method] = mean_and_spread([mean_and_spread(tasks)[0] for tasks in seeds.values()])
     return found
 
 
@@ -418,7 +405,7 @@ def mean_and_spread(curves: Sequence[Floats]) -> MeanCurve:
         row[: curve.size] = np.where(np.isfinite(curve), curve, np.nan)
     with warnings.catch_warnings():  # of columns with no or one number, which are nan
         warnings.simplefilter("ignore", RuntimeWarning)
-        return MeanCurve(np.nanmean(stack, axis=0), np.nanstd(stack, axis=0, ddof=1))
+        return np.nanmean(stack, axis=0), np.nanstd(stack, axis=0, ddof=1)
 
 
 def averaged_over(results: Sequence[Result]) -> str:
@@ -433,5 +420,5 @@ def averaged_over(results: Sequence[Result]) -> str:
 
 
 def _ends(curves: Mapping[str, MeanCurve]) -> str:
-    """Where every curve ends, for a caption."""
-    return ", ".join(f"{name} {curve.last:.1f} %" for name, curve in curves.items())
+    """Where every mean ends, for a caption."""
+    return ", ".join(f"{name} {mean[np.isfinite(mean)][-1]:.1f} %" for name, (mean, _) in curves.items())

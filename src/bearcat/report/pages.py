@@ -22,12 +22,13 @@ from bearcat.report.stats import Comparison, comparisons
 from bearcat.report.tables import result_tables
 from bearcat.report.typeset import NOTHING, Section, Table, TableEntry, count, listed, number_entry, percent_entry
 from bearcat.storage import write_atomically
-from bearcat.trust.accuracy import ESTIMATORS, agreement
+from bearcat.trust.accuracy import agreement
 
 SCORES = {
     "accuracy": "accuracy", "false_alarms": "false alarms", "missed_faults": "missed faults",
     "ece_uncalibrated": "ECE before", "ece": "ECE after", "brier": "Brier", "nll": "NLL",
 }  # fmt: skip
+IN_OVERVIEW = ("Incomplete", "Mixed versions")  # kinds of caveats that are not repeated below
 FILE_LIST = "files.txt"  # the tables and figures that a report wrote
 SUFFIXES = {"tables": ("md", "tex", "csv"), "figures": ("png", "svg")}  # of the files in each folder
 
@@ -118,7 +119,7 @@ def _research_section(result: Result, together: Sequence[Result]) -> Section:
         "For researchers",
         tuple(sentences),
         tuple(warned),
-        (_score_table(together), _accuracy_table(together)),
+        (_score_table(together),),
         tuple(typeset.in_page(figure) for figure in drawn if figure is not None),
     )
 
@@ -127,7 +128,8 @@ def _score_table(results: Sequence[Result]) -> Table:
     domains = ("target", "source") if any(run.record.scores.target for run in results) else ("source",)
     rows = []
     for run in results:
-        row = [TableEntry(run.cell.method)]
+        expected = run.record.estimates.expected
+        row = [TableEntry(run.cell.method), percent_entry(expected.value if expected else None)]
         for domain in domains:
             for name in SCORES:
                 row.append((number_entry if name in ("brier", "nll") else percent_entry)(run.score(domain, name)))
@@ -136,24 +138,10 @@ def _score_table(results: Sequence[Result]) -> Table:
     headings = [f"{domain} {name}" for domain in domains for name in SCORES.values()]
     note = (
         "Accuracy, ECE (10 bins) and mean confidence in percent; before and after calibration; NLL and Brier after it."
-        " T: temperature."
+        " Expected: the target's accuracy, estimated without labels; every estimate is in record.json. T: temperature."
     )
-    return Table("scores", "Scores", note, ("method", *headings, "mean confidence", "T", "seconds"), tuple(rows))
-
-
-def _accuracy_table(results: Sequence[Result]) -> Table:
-    """The expected accuracy, and every estimator beside it: a row for each run."""
-    rows = []
-    for result in results:
-        row, estimates = [TableEntry(result.cell.method)], result.record.estimates
-        for estimate in (estimates.expected, *map(estimates.accuracy.get, ESTIMATORS)):
-            entry = percent_entry(estimate.value if estimate else None)
-            interval = f" ({100 * estimate.low:.0f}–{100 * estimate.high:.0f})" if estimate else ""
-            row.append(replace(entry, text=entry.text + interval))
-        rows.append((*row, percent_entry(result.score("target", "accuracy"))))
-    note = "In percent, with 90 % intervals that allow for chance but not for bias; what each is: docs/trust.md."
-    header = ("method", "expected", *ESTIMATORS.values(), "measured")
-    return Table("expected", "Expected accuracy on the target", note, header, tuple(rows))
+    header = ("method", "expected", *headings, "mean confidence", "T", "seconds")
+    return Table("scores", "Scores", note, header, tuple(rows))
 
 
 def _chosen_tables(record: Record) -> tuple[Table, ...]:
@@ -178,12 +166,12 @@ def write_bench_report(
     groups = sorted({(cell.dataset, cell.input) for cell in (run.cell for runs in (results, missing) for run in runs)})
     try:
         _remove_earlier(out)
-        general = [caveat for caveat in caveats(results, missing) if caveat.kind in ("Incomplete", "Mixed versions")]
+        general = [caveat for caveat in caveats(results, missing) if caveat.kind in IN_OVERVIEW]
         sections = [Section("Overview", (_overview(results, missing),), tuple(general))]
         for group in groups:
             mine = [run for run in results if (run.cell.dataset, run.cell.input) == group]
             absent = [run for run in missing if (run.cell.dataset, run.cell.input) == group]
-            sections.append(_group_section(group, mine, absent, len(groups) == 1, out, written, decimals))
+            sections.append(_group_section(group, mine, absent, out, written, decimals))
         sentence = "A method's settings as its records have them; where its runs differ, all values are listed."
         settings = tuple(settings_table(method, results) for method in methods)
         sections.append(_runs_section(results))
@@ -219,8 +207,8 @@ def _remove_earlier(out: Path) -> None:
 
 
 def _group_section(
-    group: tuple[str, str], results: Sequence[Result], missing: Sequence[Missing], alone: bool, out: Path,
-    written: list[str], decimals: int,
+    group: tuple[str, str], results: Sequence[Result], missing: Sequence[Missing], out: Path, written: list[str],
+    decimals: int,
 ) -> Section:  # fmt: skip
     """The tables and figures of one dataset and input, written to files whose names are added to `written`."""
     title, compared = f"{group[0]}, {group[1]} input", comparisons(results)
@@ -233,8 +221,7 @@ def _group_section(
         data = f"{_data_sentence(results)}; {_windows_sentence(results)}."
         sentences = (f"{data} Trained for {_epochs_words(results)}.", *rules)
     every = caveats(results, missing)
-    in_overview = ("Mixed versions", "Incomplete") if alone else ("Mixed versions",)
-    warned = [caveat for caveat in every if caveat.kind not in in_overview]
+    warned = [caveat for caveat in every if caveat.kind not in IN_OVERVIEW]
     too_few = dict.fromkeys(each.warning for each in compared.values() if each.warning)
     warned += [typeset.Caveat("Too few runs", text) for text in too_few]
     said = (*sentences, *(caveat.text for caveat in (*every, *warned)))
@@ -280,10 +267,10 @@ def _overview(results: Sequence[Result], missing: Sequence[Missing]) -> str:
         return f"No run is finished yet; {len(missing)} {'is' if len(missing) == 1 else 'are'} planned."
     seconds = sum(result.record.run_seconds for result in results)
     took = f"{seconds / 3600:.1f} hours" if seconds >= 7200 else f"{seconds / 60:.1f} minutes"
+    devices = listed(sorted({result.record.device for result in results}))
     return (
-        f"{listed(ordered_methods(results))}; {took} of training in all on"
-        f" {listed(sorted({result.record.device for result in results}))}. Scores are those of the last epoch; no choice"
-        " is made with target labels unless a caveat says so."
+        f"{listed(ordered_methods(results))}; {took} of training in all on {devices}. Scores are those of the last"
+        " epoch; no choice is made with target labels unless a caveat says so."
     )
 
 

@@ -16,7 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -227,21 +227,19 @@ def troubles(results: Sequence[Result]) -> list[Caveat]:
 
 def negative_transfer(results: Sequence[Result]) -> list[Caveat]:
     """Methods below training on the source alone, by the mean over the seeds both have."""
-    plain: dict[tuple[Any, ...], float] = {}
-    adapted: dict[tuple[str, ...], dict[int, float]] = {}
-    for result in results:
-        accuracy, cell = result.score("target", "accuracy"), result.cell
-        if accuracy is not None and result.adapts:
-            adapted.setdefault((cell.dataset, cell.input, cell.task, cell.method), {})[cell.seed] = accuracy
-        elif accuracy is not None:
-            plain[cell.dataset, cell.input, cell.task, cell.seed] = accuracy
+    known = [(run, score) for run in results if (score := run.score("target", "accuracy")) is not None]
+    plain = {replace(run.cell, method=""): score for run, score in known if not run.adapts}
+    both: dict[Cell, list[tuple[float, float]]] = {}
+    for run, score in known:
+        alone = plain.get(replace(run.cell, method=""))
+        if run.adapts and alone is not None:
+            both.setdefault(replace(run.cell, seed=0), []).append((score, alone))
     items = []
-    for (*place, method), seeds in adapted.items():
-        both = [(value, plain[*place, seed]) for seed, value in seeds.items() if (*place, seed) in plain]
-        mine, alone = np.mean(both, axis=0) if both else (0.0, 0.0)
+    for cell, pairs in both.items():
+        mine, alone = 100 * np.mean(pairs, axis=0)
         if mine < alone:
-            scores = f"{100 * mine:.1f} against {100 * alone:.1f} % ({count(len(both), 'seed')})"
-            items.append(f"{method} on {place[2]}: {scores}")
+            scores = f"{mine:.1f} against {alone:.1f} % ({count(len(pairs), 'seed')})"
+            items.append(f"{cell.method} on {cell.task}: {scores}")
     text = (
         f"In {count(len(items), 'case')} a method is less accurate on the target than training on the source alone"
         " (means over the seeds both have; not tested)."

@@ -105,12 +105,9 @@ class _Group:
         return Table(f"{slug}-{name}".strip("-"), title, text, tuple(header), tuple(map(tuple, rows)))
 
     @cached_property
-    def tasks(self) -> tuple[str, ...]:
-        return ordered_tasks((*self.results, *self.missing))
-
-    @cached_property
     def headings(self) -> dict[str, str]:
-        return {task: numbered(task) for task in self.tasks}
+        """Of the tasks, in their order."""
+        return {task: numbered(task) for task in ordered_tasks((*self.results, *self.missing))}
 
     @cached_property
     def notes(self) -> list[str]:
@@ -184,7 +181,7 @@ def _ranking_table(group: _Group, comparison: Comparison) -> Table:
 
 
 def _test_table(group: _Group, comparison: Comparison) -> Table:
-    by_task = stats.compare(group.results, comparison.metric, over="tasks")
+    by_task, friedman = stats.compare(group.results, comparison.metric, over="tasks"), comparison.friedman
     rows = []
     for pair in comparison.pairs:
         stricter = by_task.pair(pair.first, pair.second)
@@ -193,7 +190,6 @@ def _test_table(group: _Group, comparison: Comparison) -> Table:
         row += [group.percent(value, "+") for value in (pair.difference, pair.low, pair.high)]
         rows.append([*row, number_entry(pair.effect, "{:+.2f}"), _p_entry(pair.p)])
     header = ("First", "Second", "p (Holm)", "p (Holm), tasks", "Difference", "95 % from", "to", "Effect", "p")
-    friedman = comparison.friedman
     note = (
         f"Two-sided Wilcoxon signed-rank tests over {count(comparison.blocks_used, 'cell')} (task and seed), p adjusted"
         f" by Holm over {count(len(rows), 'pair')}; bold: below {ALPHA:g}. “{header[3]}” tests the mean of each task"
@@ -214,8 +210,7 @@ def _ablation_tables(group: _Group) -> list[Table]:
     """The paper's ablations, of methods whose runs are all of the recipe they are named after."""
     changed = {result.cell.method for result in group.results if not result.is_named_recipe}
     cells = {key: spread for key, spread in group.comparisons["accuracy"].cells.items() if key[0] not in changed}
-    finished = {method for method, _ in cells}
-    tables = []
+    finished, tables = {method for method, _ in cells}, []
     for name, (title, lead, families) in ABLATIONS.items():
         chosen = [{method: words for method, words in family.items() if method in finished} for family in families]
         chosen = [family for family in chosen if len(family) > 1]
@@ -252,13 +247,13 @@ def _published_tables(group: _Group, metric: str) -> list[Table]:
     cells, cell = stats.spreads(stats.target_scores(runs, metric)), group.results[0].cell
     published = published_figures(cell.dataset, cell.input, metric)
     compared = {key for scores in published.values() for key in scores} & cells.keys()
-    tasks = [task for task in group.tasks if task in {other for _, other in compared}]
+    tasks = [task for task in group.headings if task in {other for _, other in compared}]
     seeds = max((spread.n for spread in cells.values()), default=0)
     rows: list[list[TableEntry]] = []
     for method in ordered_methods(group.results):
         ours: list[list[TableEntry]] = []
         for label, scores in published.items():
-            theirs = {task: scores[method, task] for task in tasks if {(method, task)} <= compared & scores.keys()}
+            theirs = {task: scores[key] for task in tasks if (key := (method, task)) in scores and key in cells}
             if not theirs:
                 continue
             mine = {task: cells[method, task].mean for task in theirs}
@@ -273,7 +268,7 @@ def _published_tables(group: _Group, metric: str) -> list[Table]:
     runs = [run for run in runs if any(run.cell.method == method for method, _ in compared)]
     splits, epochs = (sorted({getattr(run.record.settings, name) for run in runs}) for name in ("split", "epochs"))
     note = (
-        f"Ours: {_seeds_note(group, {key: cells[key] for key in compared}, group.tasks)} {'; '.join(cited)}.",
+        f"Ours: {_seeds_note(group, {key: cells[key] for key in compared}, list(group.headings))} {'; '.join(cited)}.",
         "Averages are over the tasks that both have. No test compares the two: single runs are not published.",
         f"Ours were trained for {', '.join(map(str, epochs))} epochs with the split"
         f" '{', '.join(splits)}'; published figures are of the split 'window' and 300 epochs.",
@@ -290,7 +285,7 @@ def _task_rows(
     seeds = max((spread.n for spread in cells.values()), default=0)
     means = [{task: cells[method, task].mean for task in averaged} for method in methods]
     columns = [[group.percent(_mean(values)) for values in means]]
-    for task in group.tasks:
+    for task in group.headings:
         columns.append([_spread_entry(cells.get((method, task)), seeds, group.decimals) for method in methods])
     for place, column in enumerate(columns):
         values = [entry.value for entry in column if entry.value is not None]
@@ -338,7 +333,8 @@ def _seeds_note(group: _Group, cells: Cells, averaged: Sequence[str]) -> str:
     note = f"Percent; mean ± standard deviation over {max(numbers)} seeds{fewer}."
     if max(numbers) < 2:
         note = "Percent; one seed per task." if max(numbers) else "There is no result."
-    if len(averaged) == len(group.tasks):
+    if len(averaged) == len(group.headings):
         return note
+    note += f" Averages are over {len(averaged)} of {count(len(group.headings), 'task')}"
     names = ", ".join(heading for task, heading in group.headings.items() if task in averaged)
-    return f"{note} Averages are over {len(averaged)} of {count(len(group.tasks), 'task')}{': ' * bool(names)}{names}."
+    return f"{note}: {names}." if names else f"{note}."
