@@ -21,9 +21,8 @@ from bearcat.data.recording import BANDS, LEAST_SHARE, spectral_shape
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Schedule
 from bearcat.record import Record
-from bearcat.report.caveats import caveats
 from bearcat.report.pages import write_run_page
-from bearcat.report.results import Cell
+from bearcat.report.results import Cell, caveats
 from bearcat.report.typeset import PageFigure
 from bearcat.runs.run import evaluate, run_stack
 from bearcat.runs.spec import Library, RunSpec

@@ -205,11 +205,6 @@ class RunSettings:
         return found
 
     @property
-    def adaptive_thresholds(self) -> bool:
-        """Whether pseudo-labels, where there are any, have thresholds that training moves."""
-        return bool(self.recipe["ingredients"].get("labels", {}).get("threshold") != "fixed")
-
-    @property
     def phases(self) -> dict[str, int]:
         """The epochs at which alignment (DA), pseudo-labels (PL) and calibration (cal) begin, where they do."""
         schedule, parts, found = self.recipe["schedule"], self.recipe["ingredients"], dict[str, int]()
