@@ -135,7 +135,7 @@ def test_what_a_model_is_familiar_with_is_saved_in_few_bytes_and_comes_back(tmp_
 def test_a_model_and_its_card_say_the_decision_of_the_run(tmp_path):
     folder, _ = saved(tmp_path)
     assert load_model(folder).decision.action == "use"
-    assert "Do not use" not in (folder / "README.md").read_text()
+    assert "do not use" not in (folder / "README.md").read_text()
     save_model(tmp_path / "bad", made_model(decision=REFUSED))
     decision = load_model(tmp_path / "bad").decision
     assert decision == from_plain(Decision, REFUSED)

@@ -159,10 +159,8 @@ def model_card(metadata: Mapping[str, Any]) -> str:
     fitted = f", fitted on {metadata['pooled_recordings']} recordings" if metadata.get("pooled_recordings") else ""
     needed = " and ".join(what for name, what in WHAT.items() if name != "rate" and name in needs)
     limits = [
-        "It knows the classes above. A fault of another kind is unknown where it looks unfamiliar, and is given one of"
-        " these names where it does not.",
-        "Confidence was fitted without labels of the machine it is used on; on another machine, speed, load or mounting"
-        " it may be too high.",
+        "It knows the classes above. Another fault is given one of these names, unless it looks unfamiliar (unknown).",
+        "Confidence was fitted without target labels; on another machine, speed, load or mounting it may be too high.",
         "Recordings at another sampling rate are resampled; nothing above half the lower rate is left then.",
         *metadata.get("limits", ()),
     ]
@@ -190,12 +188,11 @@ def _calibration_sentence(metadata: Mapping[str, Any]) -> str:
         return "Its confidence is NOT calibrated: its recipe has no calibrator, or training ended before it was fitted."
     if metadata["calibration_at_bound"]:
         return (
-            "Its confidence is NOT calibrated: the fit ended at a bound, as it does where the model makes no mistakes"
-            " on the source, or was trained for a short time."
+            "Its confidence is NOT calibrated: the fit ended at a bound, as without mistakes or after short training."
         )
     needs = () if metadata["calibrator"] is None else find_calibrator(metadata["calibrator"]).needs
     target = any(name.startswith(("target", "estimates")) for name in needs)
-    also = " and on windows of the target without their labels" if target else ""
+    also = " and on unlabelled windows of the target" if target else ""
     return f"Its confidence is calibrated on held-out windows of the source{also}."
 
 
@@ -203,10 +200,9 @@ def _familiarity_sentence(familiarity: Mapping[str, Any] | None) -> str:
     if familiarity is None:
         return "It cannot notice unfamiliar recordings."
     return (
-        f"It compares recordings with {familiarity['windows']} windows of those it was adapted to. About"
-        f" {100 * familiarity['false_alarms']:.0f} % of windows like them are called unfamiliar by chance; a recording"
-        f" is, where more than {100 * familiarity['recording_limit']:.0f} % of its windows are, and more than chance"
-        " makes. A fault that was among those recordings is familiar."
+        f"It compares recordings with {familiarity['windows']} windows of those it was adapted to, whose faults are"
+        f" familiar. About {100 * familiarity['false_alarms']:.0f} % of such windows are called unfamiliar by chance; a"
+        f" recording is, if more than {100 * familiarity['recording_limit']:.0f} % are and more than chance explains."
     )
 
 
