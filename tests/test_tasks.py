@@ -119,7 +119,7 @@ def test_a_recording_split_never_divides_a_recording():
 
 
 def test_a_recording_split_of_single_recordings_is_refused_by_name():
-    with pytest.raises(InputError, match=r"'inner' of domain 'a' .*\(a/inner/0\.npy\)"):
+    with pytest.raises(InputError, match=r"'inner' of 'a' .*\(a/inner/0\.npy\)"):
         split_task(TASK, windows_of("a", 1), windows_of("b", 5), Split("recording"), seed=0)
 
 

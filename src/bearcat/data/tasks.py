@@ -205,8 +205,8 @@ def split_task(
     classes = classes_of((recording.origin, recording.label) for recording in source.recordings)
     alien = [recording for recording in target.recordings if recording.label not in (None, *classes)]
     if alien and not keep_unknown:
-        what = f"{alien[0].origin}: the source has no class '{alien[0].label}'"
-        raise InputError(f"{what} as the target '{task.target}' has; add it there or leave it out here")
+        where = f"is not in the source '{'+'.join(task.sources)}'"
+        raise InputError(f"{alien[0].origin}: class '{alien[0].label}' {where}; add it there or leave it out here")
     source_parts = _parts(source, _codes(source, classes), split, np.random.default_rng([seed, 0]))
     target_parts = _parts(target, None, split, np.random.default_rng([seed, 1]))
     # Recordings are listed by class, so their own numbers would tell the labels.

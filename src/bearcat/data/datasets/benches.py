@@ -289,7 +289,7 @@ class HITSM:
             # Each file has one variable, whose name differs from file to file.
             signals = {name: values for name, values in variables.items() if values.ndim == 1 and values.size > 1}
             if len(signals) != 1:
-                raise InputError(f"{origin}: should hold one signal, but holds {len(signals)}; fetch it again")
+                raise InputError(f"{origin}: should hold one signal, not {', '.join(signals) or 'none'}; fetch again")
             ((name, signal),) = signals.items()
             return Recording(
                 signal=signal, rate=HIT_SM_RATE, label=label, domain=domain, channel=name, origin=origin,
