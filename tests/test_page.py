@@ -255,7 +255,7 @@ def test_a_comparison_says_on_what_data_it_rests(tmp_path: Path):
     before = results[0].record.data
     page = write_bench_report("Data", results, [], tmp_path / "out").read_text(encoding="utf-8")
     for words in ("3 classes (healthy, inner, outer)", "1024 samples", f"20 to {before.source_train} windows",
-                  f"10 to {before.source_test} and 10 to {before.target_test}", "for 6 epochs"):  # fmt: skip
+                  f"10 to {before.source_test} and 10 to {before.target_test}", "Epochs: 6."):  # fmt: skip
         assert words in page
 
 

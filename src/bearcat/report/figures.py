@@ -56,10 +56,10 @@ def critical_difference(comparison: Comparison, score: str) -> ReportFigure:
     order = sorted(rank, key=lambda name: (rank[name], name))
     levels: list[list[tuple[str, ...]]] = []  # bars that do not meet share a level
     for clique in comparison.cliques:
-        free = [level for level in levels if rank[level[-1][-1]] + 0.1 < rank[clique[0]]]
-        if not free:
-            levels += (free := [[]])
-        free[0].append(clique)
+        level = next((level for level in levels if rank[level[-1][-1]] + 0.1 < rank[clique[0]]), None)
+        if level is None:
+            levels.append(level := [])
+        level.append(clique)
     half, last = math.ceil(len(order) / 2), max(len(order), 2)
     step, bar = 0.19, 0.13  # inches: between labels, between bars
     first = 0.24 + bar * len(levels)  # from the axis to the first label

@@ -40,14 +40,12 @@ def write_run_page(folder: Path) -> Path:
     together = [*result.beside, result]
     record, cell = result.record, result.cell
     run_sentence = (
-        f"{_data_sentence([result])}; identity of settings, seed and data {record.data.identity[:12]}…;"
+        f"{_data_sentence([result])} Identity of settings, seed and data: {record.data.identity[:12]}…;"
         f" {record.seconds:.0f} s on {record.device}."
     )
     settings = tuple(settings_table(run.cell.method, [run]) for run in reversed(together))
-    subtitle = (
-        f"{cell.method} on {cell.task}; {cell.dataset}, {cell.input.partition(':')[0]} input, seed {cell.seed},"
-        f" {_epochs_words([result])}"
-    )
+    kind = cell.input.partition(":")[0]
+    subtitle = f"{cell.method} on {cell.task}; {cell.dataset}, {kind} input, seed {cell.seed}"
     sections = (
         *_first_sections(record),
         _research_section(result, together),
@@ -91,8 +89,8 @@ def _research_section(result: Result, together: Sequence[Result]) -> Section:
     data, settings, familiarity = record.data, record.settings, result.saved.record.estimates.familiarity
     sentences = [
         f"{result.cell.method} learned from {data.source_train} labelled windows of {' and '.join(settings.sources)}"
-        f" and {data.target_train} windows of {settings.target} without their labels; scores are of {data.source_test}"
-        f" and {data.target_test} windows kept apart, at the last epoch.",
+        f" and {data.target_train} windows of {settings.target} without their labels; scores are of other windows, at"
+        " the last epoch.",
         "Estimates were found without target labels and rest on confidence that was calibrated on the source: where the"
         " target differs, they are often too high (docs/trust.md).",
     ]
@@ -218,8 +216,7 @@ def _group_section(
         rules = dict.fromkeys(each.rule for each in compared.values())
         if len(ordered_methods(results)) == 1:
             rules = {"With one method there is nothing to rank or to test.": None}
-        data = f"{_data_sentence(results)}; {_windows_sentence(results)}."
-        sentences = (f"{data} Trained for {_epochs_words(results)}.", *rules)
+        sentences = (_data_sentence(results), *rules)
     every = caveats(results, missing)
     warned = [caveat for caveat in every if caveat.kind not in IN_OVERVIEW]
     too_few = dict.fromkeys(each.warning for each in compared.values() if each.warning)
@@ -305,28 +302,20 @@ def _runs_section(results: Sequence[Result]) -> Section:
 
 
 def _data_sentence(results: Sequence[Result]) -> str:
-    """What the windows are; where runs differ, all there is."""
+    """What the windows are, how many, and the epochs; where runs differ, all there is."""
 
     def every(name: str) -> str:
         values = [getattr(result.record.settings, name) for result in results]
         return listed(list(dict.fromkeys(format(value, "g" if isinstance(value, float) else "") for value in values)))
 
     classes = list(dict.fromkeys(name for result in results for name in result.record.data.classes))
-    return (
-        f"Data: {results[0].cell.dataset}, {count(len(classes), 'class', 'classes')} ({', '.join(classes)}); windows of"
-        f" {every('length')} samples as {results[0].cell.input} input, split by {every('split')} with a test share of"
-        f" {every('test_share')}"
-    )
-
-
-def _windows_sentence(results: Sequence[Result]) -> str:
     sizes = []
     for name in ("source_train", "target_train", "source_test", "target_test"):
         numbers = sorted(getattr(result.record.data, name) for result in results)
         sizes.append(" to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1])))))
-    return "{} windows of the source and {} of the target to learn from, {} and {} to be tested on".format(*sizes)
-
-
-def _epochs_words(results: Sequence[Result]) -> str:
-    epochs = sorted({result.record.settings.epochs for result in results})
-    return f"{listed(list(map(str, epochs)))} {'epoch' if epochs == [1] else 'epochs'}"
+    return (
+        f"Data: {results[0].cell.dataset}, {count(len(classes), 'class', 'classes')} ({', '.join(classes)}); windows of"
+        f" {every('length')} samples as {results[0].cell.input} input, split by {every('split')} with a test share of"
+        f" {every('test_share')}; {sizes[0]} windows of the source and {sizes[1]} of the target to learn from,"
+        f" {sizes[2]} and {sizes[3]} to be tested on. Epochs: {every('epochs')}."
+    )

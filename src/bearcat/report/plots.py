@@ -1,9 +1,7 @@
-"""Figures of recordings: two domains side by side, to see the shift between them (`bearcat data show`), and the
-evidence of a physical diagnosis (`bearcat diagnose`).
+"""Figures of recordings: two domains beside each other (`bearcat data show`), evidence of physics (`bearcat diagnose`).
 
 >>> draw_evidence(diagnosis).render("png")
 >>> draw_shift(rows, ("load0", "load3"), Path("shift.png"))
->>> draw_input(rows, ("load0", "load3"), Preparation("physics", 4096), Path("physics.png"))
 """
 
 from __future__ import annotations
@@ -142,9 +140,7 @@ def _save(drawing: Figure, path: Path) -> None:
 
 def _draw_recording(axes: Sequence[Axes], recording: Recording, colour: str) -> None:
     """The three views of one recording. Without a known rate, axes count samples."""
-    rate = recording.rate or 1.0
-    signal = recording.signal
-    milli = 1000.0 if recording.rate else 1.0
+    signal, rate, milli = recording.signal, recording.rate or 1.0, 1000.0 if recording.rate else 1.0
     shown = signal[:WAVEFORM]
     axes[0].plot(np.arange(shown.size) / rate * milli, shown, color=colour, linewidth=0.5)
     windows = spectrum(cut(recording, min(WINDOW, signal.size))[:, 0])

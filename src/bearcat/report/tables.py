@@ -150,12 +150,7 @@ def _ranking_table(group: _Group, comparison: Comparison) -> Table:
         for task in comparison.averaged_tasks
     }
     for method, rank in comparison.ranks.items():
-        average = comparison.averages[method]
-        pair = comparison.pair(method, comparison.best) if comparison.best and method != comparison.best else None
-        tested = [TableEntry(NOTHING)] * 3
-        if pair:
-            tested = [group.percent(-pair.difference, "+"), number_entry(-pair.effect, "{:+.2f}")]
-            tested.append(_p_entry(pair.p_holm))
+        average, pair = comparison.averages[method], comparison.pair(method, comparison.best or "")
         row = [TableEntry(method, bold=method in bold)]
         row += [group.percent(value) for value in (average.mean, average.low, average.high)]
         row.append(number_entry(rank, "{:.2f}", method in bold))
@@ -163,7 +158,9 @@ def _ranking_table(group: _Group, comparison: Comparison) -> Table:
         row.append(number_entry(sum(math.isclose(by, 0, abs_tol=stats.SAME) for by in behind), "{}"))
         if baseline:
             row.append(number_entry(average.mean / baseline.mean if baseline.mean > 0 else None, "{:.2f}"))
-        rows.append([*row, *tested])
+        row.append(group.percent(-pair.difference if pair else None, "+"))
+        row.append(number_entry(-pair.effect if pair else None, "{:+.2f}"))
+        rows.append([*row, _p_entry(pair.p_holm if pair else None)])
     note = (
         "Best average rank first. Average over tasks in percent with its 95 % bootstrap interval (tasks drawn with "
         "replacement, then seeds within them); difference from the best method in percentage points; effect: "
@@ -186,7 +183,7 @@ def _test_table(group: _Group, comparison: Comparison) -> Table:
     for pair in comparison.pairs:
         stricter = by_task.pair(pair.first, pair.second)
         row = [TableEntry(pair.first), TableEntry(pair.second), _p_entry(pair.p_holm, pair.significant)]
-        row.append(_p_entry(stricter.p_holm, stricter.significant) if stricter else TableEntry(NOTHING))
+        row.append(_p_entry(stricter.p_holm if stricter else None, bool(stricter and stricter.significant)))
         row += [group.percent(value, "+") for value in (pair.difference, pair.low, pair.high)]
         rows.append([*row, number_entry(pair.effect, "{:+.2f}"), _p_entry(pair.p)])
     header = ("First", "Second", "p (Holm)", "p (Holm), tasks", "Difference", "95 % from", "to", "Effect", "p")
@@ -308,8 +305,8 @@ def _spread_entry(spread: Spread | None, seeds: int, decimals: int) -> TableEntr
     return TableEntry(text, value, spread=sd)
 
 
-def _p_entry(p: float, bold: bool = False) -> TableEntry:
-    return TableEntry("<0.001" if p < 0.001 else f"{p:.3f}", p, bold)
+def _p_entry(p: float | None, bold: bool = False) -> TableEntry:
+    return TableEntry("<0.001", p, bold) if p is not None and p < 0.001 else number_entry(p, "{:.3f}", bold)
 
 
 def _bold_ranks(comparison: Comparison) -> tuple[set[str], str]:
