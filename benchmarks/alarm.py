@@ -55,8 +55,7 @@ from bearcat.runs.execute import stack_size
 from bearcat.training.batches import padded_stack
 from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, Trained, chosen_device, stack_key, train
-from bearcat.trust.familiarity import Familiarity, fit_familiarity
-from bearcat.trust.pooling import pool, pooled_temperature, tally
+from bearcat.trust.pooling import Familiarity, fit_familiarity, pool, pooled_temperature, tally
 
 Array = NDArray[np.float64]
 Row = dict[str, Any]

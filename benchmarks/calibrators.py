@@ -31,9 +31,7 @@ from bearcat.data.tasks import UNKNOWN, SplitTask
 from bearcat.runs.grid import only_methods, plan, read_grid
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.training.batches import padded_stack
-from bearcat.training.calibrate import Fitting
-from bearcat.training.estimates import RunEvidence, run_evidence
-from bearcat.training.evaluate import predict
+from bearcat.training.evaluate import Fitting, RunEvidence, predict, run_evidence
 from bearcat.training.loop import Run, Trained, stack_key, train
 
 GRID = Path(__file__).parents[1] / "grids" / "calibration.toml"

@@ -31,8 +31,16 @@ from bearcat.data.bearing import BEARINGS
 from bearcat.data.datasets.benches import BENCHES
 from bearcat.data.datasets.simulate import CONDITIONS, Simulated
 from bearcat.data.recording import Recording, resample
-from bearcat.diagnosis.evidence import FEATURES, LineEvidence, find_evidence, last_order
-from bearcat.diagnosis.physics import COEFFICIENTS, STATES, Classifier, state_of
+from bearcat.diagnosis.physics import (
+    COEFFICIENTS,
+    FEATURES,
+    STATES,
+    Classifier,
+    LineEvidence,
+    find_evidence,
+    last_order,
+    state_of,
+)
 from bearcat.diagnosis.spectra import TURNS, Plan, Spectra, window_length
 from bearcat.errors import InputError
 from bearcat.trust.decision import CANNOT_TELL

@@ -1,4 +1,4 @@
-"""Past runs: what estimates said without labels and what was true, for the intervals of bearcat/trust/past.py.
+"""Past runs: what estimates said without labels and what was true, for the intervals of bearcat/trust/estimates.py.
 
     BEARCAT_DATA=data python benchmarks/past_runs.py --grid grids/plant.toml --seeds 0 1 --device cuda --out runs.jsonl.gz
     python benchmarks/past_runs.py --read runs*.jsonl.gz --write      # replaces past_runs.json of the package
@@ -29,17 +29,16 @@ from bearcat.data.tasks import UNKNOWN, Mix
 from bearcat.runs.grid import only_methods, plan, read_grid
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.training.batches import padded_stack
-from bearcat.training.estimates import estimate_runs, run_evidence
-from bearcat.training.evaluate import predict
+from bearcat.training.evaluate import estimate_runs, predict, run_evidence
 from bearcat.training.loop import Run, stack_key, train
-from bearcat.trust import past
 from bearcat.trust.accuracy import Source, Target, expected_hits, window_agreement
 from bearcat.trust.checks import MODELS
 from bearcat.trust.decision import SLACK
+from bearcat.trust.estimates import EVIDENCE, PAST_RUNS
 
 CELL = ("dataset", "input", "mix", "target", "task", "seed", "method")
 MOST = 80  # runs of a group that ship
-SHIPPED = Path(past.__file__).with_name("past_runs.json")
+SHIPPED = PAST_RUNS
 
 
 def main() -> None:
@@ -206,13 +205,13 @@ def group_of(run: dict[str, Any]) -> str:
 
 
 def evidence_of(run: dict[str, Any]) -> dict[str, float]:
-    """What past.py compares, from what network and check models said of the windows."""
+    """What is compared with past runs, from what network and check models said of the windows."""
     predicted = np.array(codes(run["predicted"]))
     likely = np.log(np.eye(predicted.max() + 1)[predicted] + 1e-9)
     checks = {name: np.array(codes(said)) for name, said in run["checks"].items() if name.partition(", ")[2] in MODELS}
     target = Target(likely, np.array(codes(run["recording"])), checks)
     found = {name: float(hits.mean()) for name, hits in expected_hits(Source(likely, predicted), target).items()}
-    return {name: (found | {"window_agreement": window_agreement(target)})[name] for name in past.EVIDENCE}
+    return {name: (found | {"window_agreement": window_agreement(target)})[name] for name in EVIDENCE}
 
 
 def codes(letters: str) -> list[int]:

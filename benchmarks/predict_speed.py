@@ -25,9 +25,9 @@ import torch
 
 from bearcat.calibration import Calibration
 from bearcat.data.prepare import Preparation
-from bearcat.deploy import export
 from bearcat.deploy import model as artefact
-from bearcat.deploy.model import Model
+from bearcat.deploy import predictor
+from bearcat.deploy.model import Model, export_onnx
 from bearcat.models.networks import build_network, initialise
 from bearcat.trust.decision import Decision
 
@@ -45,7 +45,12 @@ def made_model(kind: str, length: int) -> Model:
     network.requires_grad_(False)
     names = tuple(str(number) for number in range(CLASSES))
     return Model(
-        network, Calibration.identity(1, CLASSES), names, preparation, None, {"decision": asdict(Decision("check"))}
+        names,
+        preparation,
+        None,
+        {"decision": asdict(Decision("check"))},
+        network=network,
+        calibration=Calibration.identity(1, CLASSES),
     )
 
 
@@ -77,13 +82,13 @@ def main() -> None:
 
     ways: dict[str, tuple[int, Callable[[], object]]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        path = export.export_onnx(model, Path(folder) / "model.onnx")
-        graphs = {cores: export.load_onnx(path, threads=cores) for cores in (1, 2)}
+        path = export_onnx(model, Path(folder) / "model.onnx")
+        graphs = {cores: predictor.load_onnx(path, threads=cores) for cores in (1, 2)}
     gap = np.abs(graphs[1].log_probabilities(few) - model.log_probabilities(few)).max()
 
     def batched(name: str, size: int, cores: int) -> Callable[[], object]:
         def run() -> object:
-            artefact.BATCH = export.BATCH = size
+            vars(artefact)["BATCH"] = vars(predictor)["BATCH"] = size
             return (graphs[cores] if name == "onnxruntime" else model).log_probabilities(windows)
 
         return with_threads(cores, run)

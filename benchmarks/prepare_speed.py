@@ -81,7 +81,7 @@ def predict(length: int, duration: float) -> None:
     preparation = Preparation(to_text(Physics(PARTS[:4]), INPUTS), length)
     network = build_network("dense", 1, 1, preparation.points, 7).requires_grad_(False)
     initialise(network, [0], 0)
-    model = Model(network, None, tuple("abcdefg"), preparation, RATE, {}, encoder="dense")
+    model = Model(tuple("abcdefg"), preparation, RATE, {}, network=network, calibration=None, encoder="dense")
     block = np.random.default_rng(0).standard_normal(1 << 16).astype(np.float32)
     blocks = repeat(block, max(1, round(duration * RATE / block.size)))
     begin = time.process_time()

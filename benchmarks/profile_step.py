@@ -32,7 +32,7 @@ from workload import (
     time_steps,
 )
 
-from bearcat.training.stepping import matrix_products
+from bearcat.training.state import torch_settings
 
 ENCODER = ((1, 16, 15), (16, 32, 3), (32, 64, 3), (64, 128, 3))  # inputs, outputs, taps
 DENSE = ((512, 256), (256, 256), (256, CLASSES))
@@ -87,7 +87,7 @@ def speeds(precision: str) -> tuple[float, float]:
     side, count = (8192, 2**28) if on_gpu() else (1024, 2**24)
     kind = torch.bfloat16 if precision == "bfloat16" else torch.float32
     left = torch.randn(side, side, device=device, dtype=kind)
-    with matrix_products(precision, device):
+    with torch_settings(precision, device):
         product = fastest(lambda: left @ left)
     source = torch.zeros(count, device=device)
     target = torch.zeros_like(source)

@@ -93,7 +93,10 @@ class TwinEpochs:
 
     def __call__(self) -> Seconds:
         order = self.batches.order(self.epoch)
-        pairs = [order.windows(0, step) for step in range(self.batches.iterations)]
+        pairs = [
+            (order.source[0, step][order.source_present[0, step]], order.target[0, step][order.target_present[0, step]])
+            for step in range(self.batches.iterations)
+        ]
         start = now()
         self.twin.run_epoch(
             self.epoch, [(torch.from_numpy(source), torch.from_numpy(target)) for source, target in pairs]

@@ -25,9 +25,8 @@ from scipy.stats import spearmanr
 
 from bearcat.record import CheckedEstimates
 from bearcat.report.results import Cell, Result, read_result
-from bearcat.trust import past
 from bearcat.trust.decision import ModelEvidence, decide
-from bearcat.trust.estimates import FAR
+from bearcat.trust.estimates import EVIDENCE, FAR, Past, past_accuracy, past_runs, table_of
 
 Rows = list[list[str]]
 
@@ -132,7 +131,7 @@ INTERVALS = (
 )  # fmt: skip
 
 
-def left_out(groups: past.Past, whole: bool) -> dict[str, np.ndarray]:
+def left_out(groups: Past, whole: bool) -> dict[str, np.ndarray]:
     """For each group (run, 5): truth, value, low, high, and whether it is advised for use."""
     found = {}
     for group, runs in groups.items():
@@ -142,9 +141,9 @@ def left_out(groups: past.Past, whole: bool) -> dict[str, np.ndarray]:
             for other, rows in groups.items()
             if other != group and not (whole and other.partition(",")[0] == dataset)
         }
-        rest, rows = past.table_of(others), []
+        rest, rows = table_of(others), []
         for *place, real in runs:
-            expected = past.expected_accuracy(dict(zip(past.EVIDENCE, place, strict=True)), rest)
+            expected = past_accuracy(dict(zip(EVIDENCE, place, strict=True)), rest)
             rows.append(
                 (real, expected.value, expected.low, expected.high, decide(ModelEvidence(expected)).action == "use")
             )
@@ -159,7 +158,7 @@ def interval_row(title: str, rows: np.ndarray) -> list[str]:
     return [title, str(len(rows)), *(points(float(np.mean(each))) for each in shares)]
 
 
-def interval_tables(groups: past.Past) -> None:
+def interval_tables(groups: Past) -> None:
     """What was to be reached and what was, then every group."""
     several = len({group.partition(",")[0] for group in groups}) > 1
     for whole in (False, True) if several else (False,):
@@ -236,7 +235,7 @@ def main() -> None:
     paths = parser.parse_args().paths
     of_kind = {end: [path for path in paths if path.name.endswith(end)] for end in (".jsonl.gz", ".jsonl", ".csv")}
     if not paths:
-        interval_tables(past.past_runs())
+        interval_tables(past_runs())
     if of_kind[".jsonl.gz"]:
         groups: dict[str, list[list[float]]] = defaultdict(list)
         for run in read_lines(of_kind[".jsonl.gz"]):

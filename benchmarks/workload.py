@@ -25,10 +25,9 @@ from bearcat.methods.recipe import RECIPES, Recipe, Schedule
 from bearcat.models.networks import PRECISIONS, fast_path, use_path
 from bearcat.training import loop as loop
 from bearcat.training.batches import Feed, stack_data
-from bearcat.training.calibrate import fit_calibration, refill
-from bearcat.training.evaluate import EpochEnd, watcher
+from bearcat.training.evaluate import EpochEnd, fit_calibration, refill, watcher
 from bearcat.training.loop import Run, train
-from bearcat.training.stepping import Recorder, matrix_products
+from bearcat.training.state import Recorder, torch_settings
 
 CLASSES, LENGTH, BATCH = 13, 1024, 64
 
@@ -84,7 +83,7 @@ def ready(size: Size) -> Iterator[Callable[[], None]]:
     batches = stack_data([data] * size.runs, list(range(size.runs)), size.batch, device)
     ingredients = loop.stack_ingredients(runs, device)
     phase = loop.phase_of(recipe, ingredients, recipe.schedule.epochs)
-    with matrix_products(size.precision, device):
+    with torch_settings(size.precision, device):
         state = loop.new_state(recipe, batches, CLASSES)
         use_path([state.student, *state.modules.values()], size.path, size.precision)
         state.calibration = refill(None, fit_calibration(recipe, state))

@@ -9,7 +9,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from bearcat.cli import main
-from bearcat.models.encoders import ENCODERS, Encoder
+from bearcat.models.networks import ENCODERS, Encoder
 from bearcat.models.stacked import Randomness, StackedDense, dropout
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from bearcat.cli import main
-from bearcat.data.inputs import INPUTS, TorchInput
+from bearcat.data.inputs import INPUTS, Input
 
 
 class LogBands(nn.Module):
@@ -25,7 +25,7 @@ class LogBands(nn.Module):
 
 
 @dataclass(frozen=True)
-class LogSpectrum(TorchInput):
+class LogSpectrum(Input):
     bands: int = 64
 
     def points(self, length: int) -> int:

@@ -108,21 +108,21 @@ def _graphs() -> dict[tuple[object, ...], Any]:
 @pytest.fixture(scope="module")
 def traced_once(_graphs: dict[tuple[object, ...], Any]) -> Iterator[None]:
     """Models that compute the same are traced once, in some three seconds; what else a file says is written anew."""
-    from bearcat.deploy import export
+    from bearcat.deploy import model as saved
 
     def traced(model: Model) -> Any:
         tensors = model.network.state_dict() | (model.calibration.state() if model.calibration else {})
         tensors.pop("at_bound", None)
         computed = tuple((name, value.numpy().tobytes()) for name, value in tensors.items())
-        key = (model.encoder, model.input, model.preparation.length, model.preparation.rate or model.rate, computed)
+        key = (model.encoder, model.input, model.preparation.length, model.sampling_rate, computed)
         if key not in _graphs:
             _graphs[key] = honest(model)
         _graphs[key].model.metadata_props.clear()
         return _graphs[key]
 
-    honest = export._traced
+    honest = saved._traced
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(export, "_traced", traced)
+        patch.setattr(saved, "_traced", traced)
         yield
 
 

@@ -139,7 +139,7 @@ def children(process: int) -> list[int]:
 
 def attack(count: int, seed: int, clients: int, seconds: float) -> int:
     """Sends so many mutations of each format; 0 where every one was answered, none by 500, in bounded memory."""
-    from bearcat.deploy.export import export_onnx
+    from bearcat.deploy.model import export_onnx
     from tests.test_artefact import familiar_with, made_model, raw_windows
     from tests.test_serve import BINARY, START, Server
 

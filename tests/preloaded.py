@@ -39,7 +39,7 @@ import bearcat.methods.formulas
 import bearcat.report.pages
 import bearcat.runs.adapt
 import bearcat.runs.execute
-from bearcat.deploy.export import OPSET
+from bearcat.deploy.model import OPSET
 
 # The table of operators that torch.onnx makes anew for every graph, in a second: made once.
 mock.patch.object(ONNXRegistry, "from_torchlib", staticmethod(cache(ONNXRegistry.from_torchlib))).start()

@@ -30,6 +30,7 @@ from bearcat.methods.recipe import GROUPS, RECIPES
 from bearcat.methods.selftraining import SelfTraining, StrongView, TargetStatistics, WeakView
 from bearcat.models.stacked import Randomness, StackedDense
 from bearcat.training.batches import stack_data
+from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, new_state, train
 from tests.reference import alignments as reference
 from tests.test_train import CPU, RAGGED, live, same_weights, still, toy
@@ -317,7 +318,7 @@ def test_rules_look_at_confidence_and_at_centres():
     """Against the definitions, on the features of an untrained network."""
     data = toy(windows=20, target=24, dtype=np.float64)
     state = new_state(live(RECIPES["AT"]), stack_data([data], [0], 16, CPU), 3)
-    logits, features = (each[0].numpy() for each in state.predict(state.student, state.batches.target_train))
+    logits, features = (each[0].numpy() for each in predict(state.student, state.batches.target_train))
     labels = logits.argmax(axis=1)
     features = features / np.linalg.norm(features, axis=1, keepdims=True)
     sure = softmax(logits, axis=1).max(axis=1)

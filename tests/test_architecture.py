@@ -26,7 +26,7 @@ LAYERS = [
 # Inside data/: the same rule.
 DATA_LAYERS = [
     {"bearing", "recording", "torch_forms", "signals"},
-    {"formats", "archives", "inputs", "catalogue"},
+    {"archives", "inputs", "catalogue"},
     {"prepare", "stream"},
     {"datasets", "survey", "tasks", "fetch", "isolated"},
     {"choose"},

@@ -14,14 +14,14 @@ import torch
 from bearcat.calibration import Calibration
 from bearcat.data import Preparation
 from bearcat.data.recording import spectral_shape, spectrum, standardise
-from bearcat.deploy.metadata import check_metadata
 from bearcat.deploy.model import Model, load_model, save_model
+from bearcat.deploy.predictor import check_metadata
 from bearcat.errors import InputError
 from bearcat.models.networks import build_network, initialise
 from bearcat.settings import from_plain
 from bearcat.training.evaluate import predict
 from bearcat.trust.decision import Decision
-from bearcat.trust.familiarity import Familiarity, fit_familiarity
+from bearcat.trust.pooling import Familiarity, fit_familiarity
 
 CLASSES = ("healthy", "inner", "outer")
 USE = asdict(Decision("use", 0.97, (0.9, 1.0)))
@@ -62,7 +62,7 @@ def made_model(
         network.head.weight.mul_(sharp)
     fitted = calibration_of(calibration, len(classes), seed)
     metadata = {"decision": USE} | metadata
-    return Model(network, fitted, classes, preparation, rate, metadata, channels=channels, encoder=encoder)
+    return Model(classes, preparation, rate, metadata, channels, network=network, calibration=fitted, encoder=encoder)
 
 
 def raw_windows(model: Model, count: int = 40, seed: int = 3) -> np.ndarray:
@@ -135,7 +135,7 @@ def test_what_a_model_is_familiar_with_is_saved_in_few_bytes_and_comes_back(tmp_
 def test_a_model_and_its_card_say_the_decision_of_the_run(tmp_path):
     folder, _ = saved(tmp_path)
     assert load_model(folder).decision.action == "use"
-    assert "Do not use" not in (folder / "README.md").read_text()
+    assert "do not use" not in (folder / "README.md").read_text()
     save_model(tmp_path / "bad", made_model(decision=REFUSED))
     decision = load_model(tmp_path / "bad").decision
     assert decision == from_plain(Decision, REFUSED)

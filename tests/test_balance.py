@@ -13,8 +13,7 @@ from bearcat.data import Preparation, Simulated, Split, Task, load, prepare, spl
 from bearcat.data.tasks import UNKNOWN, Labelled, TrainingData
 from bearcat.methods.recipe import RECIPES
 from bearcat.training.batches import balanced, stack_data
-from bearcat.training.calibrate import _equal_classes
-from bearcat.training.evaluate import balanced_accuracy, predict, scores
+from bearcat.training.evaluate import _equal_classes, balanced_accuracy, predict, scores
 from bearcat.training.loop import Run, stack_key, train
 from tests.reference.balance import balanced_pass, repeated
 from tests.reference.loop import best_temperature

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from bearcat.trust import past
+from bearcat.trust.estimates import EVIDENCE
 from tests.reference import loop as reference
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
@@ -178,7 +178,7 @@ def test_past_runs_become_lines_then_the_file_of_the_package_and_the_table_of_go
     past_runs.write(runs)
     groups = json.loads(shipped.read_text())["groups"]
     assert set(groups) == {"simulated, log-spectrum, all classes", "simulated, log-spectrum, healthy only"}
-    assert all(len(row) == len(past.EVIDENCE) + 1 for rows in groups.values() for row in rows)
+    assert all(len(row) == len(EVIDENCE) + 1 for rows in groups.values() for row in rows)
     shown = main("trust.py", str(lines))
     assert "| mean width | ≤ 25 |" in shown
     assert "simulated, log-spectrum, healthy only | 1 |" in shown

@@ -224,7 +224,7 @@ def test_measuring_preparing_and_observing_hash_and_decode_every_file_once(tmp_p
 def test_recordings_kept_for_another_preparation_are_decoded_once(folder, tmp_path, monkeypatch):
     decoded = counted(monkeypatch, folder_module, "read_signals")
     catalogue = Folder(root=folder).catalogue()
-    cached_windows(catalogue, Preparation(length=256), tmp_path / "cache", keep=True)
+    prepare(load(catalogue, keep=True), Preparation(length=256))
     windows = cached_windows(catalogue, Preparation(length=512), tmp_path / "cache")
     assert decoded == {"1.npy": 2}, "there are two files of that name"
     assert same(windows, prepare(load(catalogue), Preparation(length=512)))

@@ -19,9 +19,7 @@ from bearcat.errors import InputError
 from bearcat.record import Record
 from bearcat.report.results import Cell, Result, read_result
 from bearcat.runs.adapt import check_run, read_labels
-from bearcat.trust import past
 from bearcat.trust.accuracy import (
-    FROM_CHECKS,
     STEADY,
     Estimate,
     Source,
@@ -32,7 +30,15 @@ from bearcat.trust.accuracy import (
 )
 from bearcat.trust.checks import MODELS, check_predictions, moved_centres, representations
 from bearcat.trust.decision import LabelCheck, ModelEvidence, decide
-from bearcat.trust.estimates import uncertain_recordings
+from bearcat.trust.estimates import (
+    EVIDENCE,
+    FEWEST,
+    NEAR,
+    past_accuracy,
+    past_runs,
+    table_of,
+    uncertain_recordings,
+)
 from bearcat.trust.pooling import pool, tally
 from tests.made_records import made_result
 from tests.reference import checks as reference
@@ -120,7 +126,7 @@ def test_votes_are_counted_by_recording_and_name_the_doubtful_ones():
     assert found["consensus"].value == pytest.approx(35 / 40)  # of recording 6 the two say different things: the first
     assert uncertain_recordings(target)[:3] == [3, 6, 0]
     assert len(uncertain_recordings(target)) == 5
-    assert not set(FROM_CHECKS) & set(expected_accuracy(source, Target(logits, recording)))
+    assert set(expected_accuracy(source, Target(logits, recording))) == {"confidence", "atc_confidence"}
 
 
 def test_no_more_windows_can_be_right_than_are_of_one_mind_with_their_recording():
@@ -133,16 +139,16 @@ def test_no_more_windows_can_be_right_than_are_of_one_mind_with_their_recording(
 
 
 def evidence(*values: float) -> dict[str, float]:
-    return dict(zip(past.EVIDENCE, values, strict=True))
+    return dict(zip(EVIDENCE, values, strict=True))
 
 
 def test_intervals_are_those_of_past_runs_with_such_evidence_a_group_counting_once():
     place = [0.9, 0.9, 0.8, 1.0]
     many, few = [[*place, 0.99]] * 300, [[*place, 0.5], [*place, 0.6]] * 10
-    mixed = past.expected_accuracy(evidence(*place), past.table_of({"many": many, "few": few}))
+    mixed = past_accuracy(evidence(*place), table_of({"many": many, "few": few}))
     assert (mixed.low, mixed.high) == (0.5, 0.99)  # although only one run in sixteen had so little
-    table = past.table_of({"many": many, "other": [[0.2, 0.3, 0.2, 1.0, 0.1]] * 100})
-    far = past.expected_accuracy(evidence(*place), table)
+    table = table_of({"many": many, "other": [[0.2, 0.3, 0.2, 1.0, 0.1]] * 100})
+    far = past_accuracy(evidence(*place), table)
     assert far == Estimate(0.99, 0.99, 0.99)
 
 
@@ -150,8 +156,8 @@ def test_intervals_are_those_of_the_slow_twin():
     random = np.random.default_rng(2)
     table = {name: random.random((runs, 5)).round(2).tolist() for name, runs in (("a", 30), ("b", 7), ("c", 60))}
     for place in random.random((20, 4)):
-        found = past.expected_accuracy(evidence(*place), past.table_of(table))
-        low, middle, high = reference.interval(place.tolist(), table, past.NEAR, past.FEWEST, (0.05, 0.5, 0.95))
+        found = past_accuracy(evidence(*place), table_of(table))
+        low, middle, high = reference.interval(place.tolist(), table, NEAR, FEWEST, (0.05, 0.5, 0.95))
         assert found == Estimate(middle, low, high)
 
 
@@ -164,32 +170,30 @@ def test_intervals_hold_in_a_new_group_that_is_like_the_others():
         truth = place.mean(axis=1) + 0.1 * random.normal() + 0.1 * random.normal(size=runs)
         return np.column_stack([place, truth.clip(0, 1)])
 
-    table = past.table_of({str(number): group(20).tolist() for number in range(60)})
+    table = table_of({str(number): group(20).tolist() for number in range(60)})
     inside = [
         found.low <= truth <= found.high
         for _ in range(200)
         for *place, truth in group(2)
-        for found in [past.expected_accuracy(evidence(*place), table)]
+        for found in [past_accuracy(evidence(*place), table)]
     ]
     assert 0.85 < np.mean(inside) < 0.97
 
 
 def test_the_runs_that_ship_hold_when_their_group_is_left_out():
-    groups = past.past_runs()
+    groups = past_runs()
     assert len(groups) >= 20
-    assert all(len(row) == len(past.EVIDENCE) + 1 for rows in groups.values() for row in rows)
+    assert all(len(row) == len(EVIDENCE) + 1 for rows in groups.values() for row in rows)
     found = []
     for group, rows in groups.items():
-        rest = past.table_of({name: other for name, other in groups.items() if name != group})
+        rest = table_of({name: other for name, other in groups.items() if name != group})
         for *place, truth in rows[:: -(-len(rows) // 4)]:
-            expected = past.expected_accuracy(evidence(*place), rest)
+            expected = past_accuracy(evidence(*place), rest)
             found.append((expected.low <= truth <= expected.high, truth < expected.low - 0.1))
     inside, below = np.mean(found, axis=0)
     assert inside > 0.85
     assert below < 0.06
-    sure, unsure = (
-        past.expected_accuracy(evidence(*place)) for place in ((1.0, 0.95, 0.95, 1.0), (0.3, 0.3, 0.3, 0.9))
-    )
+    sure, unsure = (past_accuracy(evidence(*place)) for place in ((1.0, 0.95, 0.95, 1.0), (0.3, 0.3, 0.3, 0.9)))
     assert sure.value > unsure.value
     assert sure.high - sure.low < unsure.high - unsure.low
 

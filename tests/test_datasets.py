@@ -12,8 +12,7 @@ import pytest
 from scipy import io as scipy_io
 
 from bearcat.data import BEARINGS, CWRU, DATASETS, HITSM, Paderborn, load, open_dataset
-from bearcat.data.datasets.benches import FILES
-from bearcat.data.datasets.paderborn import ARTIFICIAL, CONDITIONS, HEALTHY, PAPER, SETS
+from bearcat.data.datasets.benches import ARTIFICIAL, CONDITIONS, FILES, HEALTHY, PAPER, SETS
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.errors import InputError
 

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bearcat.diagnosis.evidence import FAULTS
-from bearcat.diagnosis.physics import STATES, FaultLines, PhysicsEvidence
+from bearcat.diagnosis.physics import FAULTS, STATES, FaultLines, PhysicsEvidence
 from bearcat.diagnosis.recording import STATUS, AlarmRule, Diagnoses, Diagnosis
 from bearcat.settings import from_plain
 from bearcat.trust.accuracy import Estimate

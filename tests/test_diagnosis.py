@@ -18,8 +18,19 @@ from bearcat.data.bearing import BEARINGS, known_orders
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import Recording, resample
 from bearcat.deploy.predict import array_recording, diagnose_physically
-from bearcat.diagnosis.evidence import FEATURES, SCALES, find_evidence, levels_over_background, other_orders
-from bearcat.diagnosis.physics import STATES, Classifier, PhysicsAnalysis, PhysicsEvidence, PhysicsWitness, state_of
+from bearcat.diagnosis.physics import (
+    FEATURES,
+    SCALES,
+    STATES,
+    Classifier,
+    PhysicsAnalysis,
+    PhysicsEvidence,
+    PhysicsWitness,
+    find_evidence,
+    levels_over_background,
+    other_orders,
+    state_of,
+)
 from bearcat.diagnosis.recording import COLUMNS, Diagnosis
 from bearcat.diagnosis.spectra import EnvelopeSpectra, Plan, Spectra, bands
 from bearcat.errors import InputError

@@ -381,6 +381,7 @@ def test_a_saved_model_describes_its_training_data(tmp_path, recordings):
     loaded = load_model(tmp_path / "deep" / "model")
     assert loaded.classes == ("inner", "outer")
     assert loaded.rate == 12_000
+    assert loaded.decision == model.decision_
     counted = loaded.metadata["data"]
     assert counted["source_train"] + counted["source_test"] == sum(len(recording) // LENGTH for recording in source)
     assert counted["target_train"] == sum(len(recording) // LENGTH for recording in target)
@@ -487,18 +488,22 @@ def test_what_cannot_work_is_refused_in_a_sentence(shift, settings, given, sente
         AdaptedClassifier(**({"recipe": "DANN", "epochs": 1} | settings)).fit(**({"X": Xs, "y": ys} | given))
 
 
-def test_a_recipe_brings_its_own_input_and_a_verdict_and_can_be_watched(shift, capsys):
+def test_a_recipe_brings_its_own_input_and_a_decision_and_can_be_watched(shift, capsys):
     Xs, ys, Xt, _ = (np.tile(values, 8) if values.ndim > 1 else values for values in shift)
     model = AdaptedClassifier("dense-MCC", epochs=12, batch_size=16, rate=8000.0, progress=True).fit(
         Xs, ys, X_target=Xt
     )
     assert model.input_.startswith("physics")
-    assert "source windows right" in model.verdict_
+    assert model.decision_.action == "check"
+    assert model.decision_.expected is None, "the accuracy on the target is not estimated here"
+    assert repr(model).endswith(model.decision_.sentence)
+    assert "not known" in model.decision_.sentence
     assert "epoch 12/12: " in capsys.readouterr().err
     assert AdaptedClassifier("DANN", epochs=1, batch_size=16).fit(Xs, ys).input_ == "time"
     random = np.random.default_rng(0)
     nothing = AdaptedClassifier("DANN", epochs=1, batch_size=16).fit(random.normal(size=(60, 80)), np.arange(60) % 3)
-    assert "learnt next to nothing" in nothing.verdict_
+    assert nothing.decision_.action == "do not use"
+    assert "learnt nothing" in nothing.decision_.reasons[0]
     assert "X_target=Xt" in AdaptedClassifier.fit.__doc__
 
 

@@ -26,7 +26,7 @@ from bearcat.data.fetch import fetch, require_licence
 from bearcat.errors import InputError
 
 BODY = os.urandom(700_000)
-ABOUT = About("Bearings", "CC BY-NC 4.0", "https://example.org/licence", "A. Author, 2016", "https://example.org")
+ABOUT = About("Bearings", "CC BY-NC 4.0", "https://example.org/licence")
 
 
 @dataclass
@@ -502,4 +502,4 @@ def test_the_licence_is_named_until_it_is_accepted_and_then_remembered(site: Sit
     assert ledger(root)["licence"]["name"] == "CC BY-NC 4.0"
     assert set(ledger(root)["files"]) == {"a.mat"}
     with pytest.raises(InputError, match="other terms"):
-        require_licence(About("Bearings", "other terms", "x", "", ""), False, root)
+        require_licence(About("Bearings", "other terms", "x"), False, root)

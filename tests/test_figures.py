@@ -14,11 +14,11 @@ import pytest
 from bearcat.errors import InputError
 from bearcat.methods.recipe import DEFAULT_RECIPE, RECIPES
 from bearcat.record import RecordedBins
-from bearcat.report import curves, figures
-from bearcat.report.curves import complete_cells, mean_and_spread
+from bearcat.report import figures
+from bearcat.report.figures import complete_cells, mean_and_spread, styles
 from bearcat.report.results import Cell, ordered_tasks
 from bearcat.report.stats import compare
-from bearcat.report.typeset import file_name, styles
+from bearcat.report.typeset import file_name
 from tests.made_records import made_result
 
 METHODS = ("source-only", "DANN", "AT*", "CAT*-Temperature", "CAT*-Vector")
@@ -38,9 +38,9 @@ def made(folder: Path, methods=METHODS, tasks=("a→b", "b→a"), seeds=(0, 1), 
 def every_picture(results):
     comparison = compare(results, "accuracy")
     found = [
-        curves.score_curves(results), curves.task_curves(results, "accuracy"), curves.task_curves(results, "ece"),
-        curves.pseudo_label_curves(results), curves.temperature_curves(results), curves.threshold_curves(results),
-        curves.coverage_curves(results), figures.confusions(results), figures.reliability([run for run in results if run.cell.method == results[-1].cell.method]),
+        figures.score_curves(results), figures.pseudo_label_curves(results),
+        figures.confusions(results),
+        figures.reliability([run for run in results if run.cell.method == results[-1].cell.method]),
         figures.critical_difference(comparison, "accuracy"),
         figures.task_bars(results, comparison, "accuracy"), figures.calibration_gain(results),
     ]  # fmt: skip
@@ -71,28 +71,11 @@ def test_merged_reliability_bins_are_those_of_all_windows_together():
     assert figures.merge_bins([]) is None
 
 
-def test_accuracy_at_coverage_takes_equally_confident_windows_in_every_order():
-    confidence = np.array([0.9, 0.7, 0.7, 0.7, 0.4])
-    right = np.array([True, False, True, True, False])
-    share = np.array([0.2, 0.4, 0.6, 0.8, 1.0])
-    twin = []
-    for order in itertools.permutations(range(5)):
-        order = sorted(order, key=lambda place: -confidence[place])  # stable: keeps the permutation among equals
-        twin.append(np.cumsum(right[list(order)]) / np.arange(1, 6))
-    np.testing.assert_allclose(curves.accuracy_at_coverage(confidence, right, share), np.mean(twin, axis=0))
-
-
-def test_abstaining_from_wrong_answers_that_are_unsure_reaches_full_accuracy():
-    confidence = np.array([0.9, 0.8, 0.3, 0.2])
-    right = np.array([True, True, False, False])
-    assert curves.accuracy_at_coverage(confidence, right, np.array([0.5, 1.0])).tolist() == [1.0, 0.5]
-
-
 def test_curves_of_unequal_length_and_with_holes_average_what_is_there():
-    curve = mean_and_spread([np.array([1.0, np.nan, 3.0]), np.array([3.0, 5.0])])
-    assert curve.mean.tolist() == [2.0, 5.0, 3.0]
-    assert curve.spread[0] == pytest.approx(np.sqrt(2))
-    assert np.isnan(curve.spread[1:]).all()
+    mean, spread = mean_and_spread([np.array([1.0, np.nan, 3.0]), np.array([3.0, 5.0])])
+    assert mean.tolist() == [2.0, 5.0, 3.0]
+    assert spread[0] == pytest.approx(np.sqrt(2))
+    assert np.isnan(spread[1:]).all()
 
 
 def test_averages_use_only_cells_that_every_method_finished(tmp_path: Path):
@@ -105,8 +88,8 @@ def test_averages_use_only_cells_that_every_method_finished(tmp_path: Path):
 def test_lines_that_do_not_compare_are_called_so(tmp_path: Path):
     results = made(tmp_path)
     disjoint = [run for run in results if (run.cell.method == "DANN") == (run.cell.task == "a→b")]
-    assert "do not compare" in curves.score_curves(disjoint).caption
-    assert "do not compare" not in curves.score_curves(results).caption
+    assert "do not compare" in figures.score_curves(disjoint).caption
+    assert "do not compare" not in figures.score_curves(results).caption
 
 
 def test_the_curve_is_the_teachers_once_there_is_one_and_the_students_before(tmp_path: Path):
@@ -115,7 +98,7 @@ def test_the_curve_is_the_teachers_once_there_is_one_and_the_students_before(tmp
         "epoch,target_accuracy_student,target_accuracy_teacher,target_ece_student,target_ece_teacher\n"
         "0,0.1,,0.5,\n1,0.2,,0.4,\n2,0.3,0.8,0.3,0.1\n"
     )
-    picture = curves.score_curves([result])
+    picture = figures.score_curves([result])
     accuracy, ece = (
         next(line for line in axis.lines if line.get_label() == "CAT*-Temperature") for axis in picture.drawing.axes
     )
@@ -130,20 +113,20 @@ def test_phases_are_marked_where_the_schedule_has_them_and_only_for_ingredients_
     results = made(tmp_path / "all", epochs=6)
     lines = {
         line.get_xdata()[0]
-        for line in curves.score_curves(results).drawing.axes[0].lines
+        for line in figures.score_curves(results).drawing.axes[0].lines
         if line.get_color() == "#777777"
     }
     assert lines == {schedule.align_from, schedule.label_from, schedule.calibrate_from}
     for number, (method, phases) in enumerate({"source-only": 0, "dense-source-only": 0, DEFAULT_RECIPE: 1}.items()):
         alone = made(tmp_path / str(number), methods=(method,))  # the default calibrates, and has no other phase
-        marked = [line for line in curves.score_curves(alone).drawing.axes[0].lines if line.get_color() == "#777777"]
+        marked = [line for line in figures.score_curves(alone).drawing.axes[0].lines if line.get_color() == "#777777"]
         assert len(marked) == phases, method
 
 
 def test_every_figure_is_a_png_and_an_svg_of_the_same_bytes_every_time(tmp_path: Path):
     results = made(tmp_path / "runs", methods=("source-only", "CAT*-Temperature"))
     first, second = every_picture(results), every_picture(results)
-    assert len(first) == 11
+    assert len(first) == 6
     assert first[0].render("png") == second[0].render("png")
     for figure, other in zip(first, second, strict=True):
         png, svg = figure.write(tmp_path)
@@ -259,10 +242,8 @@ def test_without_target_labels_only_what_needs_none_is_drawn(tmp_path: Path):
         ]
         path.write_text("\n".join(",".join(line[i] for i in known) for line in lines))
     assert figures.confusions(results) is None
-    assert curves.score_curves(results) is None
-    assert curves.coverage_curves(results) is None
-    assert curves.task_curves(results, "ece") is None
-    assert "no labels" in curves.pseudo_label_curves(results).caption
+    assert figures.score_curves(results) is None
+    assert "no labels" in figures.pseudo_label_curves(results).caption
     assert len(figures.reliability([run for run in results if run.cell.method == "CAT*-Vector"]).drawing.axes) == 2
 
 
@@ -271,8 +252,8 @@ def test_names_with_signs_of_their_own_are_drawn_as_they_are(tmp_path: Path):
     results = made(tmp_path, methods=("CAT*-Temperature",), classes=names)
     for picture in every_picture(results):
         picture.write(tmp_path / "figures")
-    legend = [text.get_text() for text in curves.threshold_curves(results).drawing.legends[0].get_texts()]
-    assert legend == list(names)
+    shown = [text.get_text() for text in figures.confusions(results).drawing.axes[0].get_yticklabels()]
+    assert shown == list(names)
 
 
 def test_a_file_is_named_so_that_every_system_takes_it():
@@ -285,7 +266,7 @@ def test_without_matplotlib_a_sentence_says_what_to_install(tmp_path: Path, monk
     results = made(tmp_path)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(InputError, match=r"pip install 'bearcat\[report\]'"):
-        curves.score_curves(results)
+        figures.score_curves(results)
 
 
 def test_the_gap_is_hatched_in_a_colour_of_its_own_in_the_svg_too(tmp_path: Path):

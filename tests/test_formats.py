@@ -20,10 +20,9 @@ from pyarrow import parquet
 from scipy import io as scipy_io
 from scipy.io import wavfile
 
-from bearcat.data import formats, isolated, stream
-from bearcat.data.formats import read_mat
+from bearcat.data import isolated, signals, stream
 from bearcat.data.signals import BLOCK, TooLargeError
-from bearcat.data.stream import FORMATS, open_stream, read_signals
+from bearcat.data.stream import FORMATS, open_stream, read_mat, read_signals
 from bearcat.errors import InputError
 
 INSTRUMENTS = (".h5", ".hdf5", ".flac", ".tdms", ".uff", ".unv", ".mf4", ".mdf")
@@ -226,8 +225,8 @@ def test_a_damaged_file_is_named_with_its_kind(tmp_path, suffix, damage):
     ("content", "sentence"),
     [
         (b"\xff\xfe1\x00\n\x00", "is not UTF-8 text"),
-        (b"\x81\n1\n", "is not UTF-8 text .byte 0x81."),
-        (b",".join([b"1"] * 2000) + b"\n" + b",".join([b"2"] * 2000), "has 2000 columns; .*transpose"),
+        (b"\x81\n1\n", "is not UTF-8"),
+        (b",".join([b"1"] * 2000) + b"\n" + b",".join([b"2"] * 2000), "has 2000 columns.*transpose"),
         (b"1,2\n3\n4,5\n", "cannot be read"),
         (b"1\nabc\n3\n", "cannot be read"),
         (b"hello\nworld\n", "no row holds numbers only"),
@@ -392,7 +391,7 @@ def write_24_bits(path: Path, values: np.ndarray, rate: int) -> None:
 
 @pytest.mark.parametrize("stored", ["u1", "<i2", "<i4", ">i2", "<f4", "<f8"])
 def test_wav_files_stream_as_scipy_reads_them(tmp_path, monkeypatch, stored):
-    for module in (formats, stream):
+    for module in (signals, stream):
         monkeypatch.setattr(module, "BLOCK", 700)
     values, path = noise(3000) / 5, tmp_path / "a.wav"
     stored = np.dtype(stored)
@@ -413,7 +412,7 @@ def test_wav_files_stream_as_scipy_reads_them(tmp_path, monkeypatch, stored):
 
 
 def test_24_bits_stream_from_every_kind_of_wav_file(tmp_path, monkeypatch):
-    for module in (formats, stream):
+    for module in (signals, stream):
         monkeypatch.setattr(module, "BLOCK", 700)
     path = tmp_path / "a.wav"
     values = (np.stack([noise(3000), noise(3000, 1)], axis=1) * 2**20).astype(np.int32)
@@ -460,7 +459,7 @@ def test_24_bits_stream_from_every_kind_of_wav_file(tmp_path, monkeypatch):
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("kind", ["<f4", ">f8", "<i2"])
 def test_arrays_stream_however_they_lie(tmp_path, monkeypatch, order, kind):
-    for module in (formats, stream):
+    for module in (signals, stream):
         monkeypatch.setattr(module, "BLOCK", 700)
     values = (1000 * np.stack([noise(3000, seed) for seed in range(3)])).astype(kind)
     arrays = {
@@ -505,7 +504,7 @@ def test_arrays_stream_however_they_lie(tmp_path, monkeypatch, order, kind):
 @pytest.mark.parametrize("header", ["", "\ufeff# by hand\nmeasured on Monday\ntime [s]{0}a{0}b\n"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_long_text_streams_what_it_holds(tmp_path, monkeypatch, delimiter, header, end):
-    monkeypatch.setattr(formats, "TEXT_BLOCK", 10_000)
+    monkeypatch.setattr(stream, "TEXT_BLOCK", 10_000)
     header = header.replace("time [s]", "time") if delimiter == " " else header
     columns = np.stack([np.arange(2101) / 12_000, noise(2101, 1), noise(2101, 2)], axis=1).round(9)
     rows = "\n".join(delimiter.join(f"{value:.9f}" for value in row) for row in columns)
@@ -515,8 +514,8 @@ def test_long_text_streams_what_it_holds(tmp_path, monkeypatch, delimiter, heade
 
 
 def test_parquet_streams_by_rows_whatever_else_is_in_the_table(tmp_path, monkeypatch):
-    monkeypatch.setattr(formats, "BLOCK", 2800)
-    monkeypatch.setattr(formats, "PROBED", 60)
+    monkeypatch.setattr(stream, "BLOCK", 2800)
+    monkeypatch.setattr(stream, "PROBED", 60)
     path, times, a = tmp_path / "a.parquet", np.arange(3000) / 12_000, noise(3000)
     b, coded = (noise(3000, 1) * 99).astype(np.int16), np.array([7, 8] * 1500)
     crowded = {
@@ -585,14 +584,14 @@ def test_streams_of_bad_files_are_one_sentence(tmp_path):
 
 
 def test_a_long_text_file_that_goes_wrong_further_down_is_one_sentence(tmp_path, monkeypatch):
-    monkeypatch.setattr(formats, "TEXT_BLOCK", 10_000)
+    monkeypatch.setattr(stream, "TEXT_BLOCK", 10_000)
     times = np.concatenate([np.arange(1200) / 12_000, 0.1 + np.arange(800) / 3_000])
     table = np.stack([times, noise(2000)], axis=1)
     np.savetxt(tmp_path / "faster.csv", table, delimiter=",", header="time,a", comments="", fmt="%.6f")
     lines = [f"{value:.6f}\n" for value in abs(noise(2000))]  # nine bytes each
     (tmp_path / "word.csv").write_text("".join([*lines[:1500], "broken\n", *lines[1500:]]))
     (tmp_path / "wider.csv").write_text("".join([*lines, *(f"{line[:-1]},1\n" for line in lines)]))
-    (tmp_path / "line.csv").write_text("".join([*lines, "1," * formats.LONGEST_LINE]))
+    (tmp_path / "line.csv").write_text("".join([*lines, "1," * stream.LONGEST_LINE]))
     for name, sentence in (
         ("faster.csv", "rate changes|evenly spaced"),
         ("word.csv", "cannot be read"),

@@ -204,7 +204,7 @@ def test_parts_without_fast_kernels_train_in_recorded_steps_and_say_so():
     from pathlib import Path
 
     from bearcat.methods.recipe import RECIPES
-    from bearcat.models.encoders import ENCODERS
+    from bearcat.models.networks import ENCODERS
     from bearcat.training.loop import Run, train
     from tests.test_train import RAGGED, toy
 

@@ -31,10 +31,9 @@ from bearcat.data.recording import resample
 from bearcat.data.signals import BLOCK, TooLargeError
 from bearcat.data.stream import Stream
 from bearcat.data.stream import open_stream as read_here
-from bearcat.deploy.export import export_onnx, load_onnx
-from bearcat.deploy.metadata import FIELDS, FOLDER, ONNX
-from bearcat.deploy.model import load_model
+from bearcat.deploy.model import export_onnx, load_model
 from bearcat.deploy.predict import at_rate_of, open_model, open_stream, pool_stream, resampled
+from bearcat.deploy.predictor import FIELDS, FOLDER, ONNX, load_onnx
 from bearcat.errors import InputError, suggest
 from bearcat.report.results import read_result
 from bearcat.runs.grid import read_grid
@@ -92,8 +91,7 @@ def test_files_that_crash_their_parser_are_a_sentence_on_the_command_line(models
 
 def test_every_dataset_reads_risky_files_in_a_child(tmp_path):
     """As the published ones lie on disk: a file that crashes is named."""
-    from bearcat.data.datasets.benches import CWRU, HITSM
-    from bearcat.data.datasets.paderborn import Paderborn
+    from bearcat.data.datasets.benches import CWRU, HITSM, Paderborn
 
     (tmp_path / "mfs").mkdir()
     for name in ("97.mat", "N15_M07_F10_KA04_1.mat", "mfs/IR2_600.mat"):

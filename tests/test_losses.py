@@ -11,7 +11,7 @@ from bearcat.methods.formulas import reverse_gradient
 from bearcat.methods.losses import Adversarial, Sharpness
 from bearcat.methods.recipe import Schedule
 from bearcat.methods.selftraining import follow
-from bearcat.training.stepping import put_back
+from bearcat.training.state import put_back
 from tests.reference import loop as reference
 
 LOGITS = torch.randn(3, 12, 5, generator=torch.Generator().manual_seed(0)) * 3

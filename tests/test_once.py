@@ -16,6 +16,7 @@ import pytest
 
 from bearcat.data import catalogue, open_dataset
 from bearcat.record import RECORD, Record
+from bearcat.report import pages
 from bearcat.runs import adapt as adapting
 from bearcat.runs import run as running
 from bearcat.runs import spec as specs
@@ -113,6 +114,23 @@ def test_adapting_reads_fits_and_writes_everything_once(mine, tmp_path, monkeypa
     assert read == {}
     files = [path.relative_to(mine).as_posix() for path in mine.rglob("*.csv")]
     assert opened == dict.fromkeys(files, 2)  # once to hash it, once to decode it
+
+
+def test_an_adaptation_killed_before_its_page_draws_it_and_trains_nothing(mine, tmp_path, monkeypatch, blank_figures):
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(pages, "write_run_page", killed)
+        with pytest.raises(KeyboardInterrupt):
+            adapting.adapt(make_plan(wishes(mine)), out)
+    written = (out / RECORD).read_bytes()
+    assert not (out / "report.html").exists()
+    monkeypatch.setattr(adapting, "train_stack", killed)
+    found = adapting.adapt(make_plan(wishes(mine)), out)
+    assert found.recordings.summary in (out / "report.html").read_text(encoding="utf-8")
+    assert (out / RECORD).read_bytes() == written
 
 
 def test_predicting_a_file_opens_that_file_and_no_neighbour(mine, whole, tmp_path, command):

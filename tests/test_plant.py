@@ -21,7 +21,7 @@ from bearcat.runs.run import _curves, alarm_scores
 from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, train
 from bearcat.trust.accuracy import binomial_interval
-from bearcat.trust.discriminants import principal
+from bearcat.trust.checks import principal
 from tests.conftest import make_recording
 from tests.reference import plant as twin
 
@@ -54,7 +54,7 @@ def test_only_the_classes_kept_are_in_the_target(sides):
     split = mixed_task(TASK, *sides, Split("block"), 0, Mix(keep=("healthy", "outer")))
     assert split.classes == CLASSES
     assert set(labels_of(split, split.target_train)) == set(labels_of(split, split.target_test)) == {"Normal", "outer"}
-    assert {info.label for info in split.target_recordings} == {"Normal", "outer"}
+    assert {info.label for info in split.target.recordings} == {"Normal", "outer"}
     without = mixed_task(TASK, *sides, Split("block"), 0, Mix(without=("inner",)))
     assert np.array_equal(without.target_train, split.target_train)
 

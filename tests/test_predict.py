@@ -23,7 +23,7 @@ from scipy import signal as processing
 from scipy.io import wavfile
 
 from bearcat.calibration import Calibration
-from bearcat.deploy.export import export_onnx
+from bearcat.deploy.model import export_onnx
 from bearcat.deploy.predict import (
     at_rate_of,
     cut_stream,
@@ -302,14 +302,14 @@ def test_a_model_not_to_be_used_says_so_and_calls_no_recording_ok(tmp_path, mode
     words = ("--rate", 12_000, "--format", "json")
     status, shown, warned = command("export", tmp_path / "model", "--onnx", tmp_path / "model.onnx")
     assert status == 0
-    assert "Do not use." in warned
+    assert "do not use." in warned
     for name in ("model", "model.onnx"):
         status, shown, warned = command("predict", tmp_path / name, tmp_path / "a.npy", *words)
-        assert warned.count("Do not use.") == 1
+        assert warned.count("do not use.") == 1
         (row,) = json.loads(shown)["recordings"]
         assert (status, row["decision"]) == (3, "check"), "what it says is no reason for an alarm either"
         assert any("model" in reason for reason in row["reasons"])
-        assert "Do not use." not in command("predict", model_folder / name, tmp_path / "a.npy", *words)[2]
+        assert "do not use." not in command("predict", model_folder / name, tmp_path / "a.npy", *words)[2]
 
 
 def test_a_model_that_cannot_notice_unfamiliar_recordings_says_so(tmp_path, model_folder, command):

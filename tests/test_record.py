@@ -34,6 +34,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path, labelled):
     assert written["estimates"]["expected"]["value"] == read.decision.expected
     assert Record.from_dict(written).to_dict() == read.to_dict()
 
+
 @pytest.mark.parametrize(
     ("entry", "value"),
     [("seed", "three"), ("failed", 1), ("scores", {"source": None}), ("estimates", []), ("data", {"classes": "ab"}),

@@ -19,12 +19,11 @@ import torch
 from bearcat.calibration import CALIBRATORS, Evidence
 from bearcat.cli import main
 from bearcat.data.inputs import INPUTS, find_input
-from bearcat.deploy.export import export_onnx
-from bearcat.deploy.model import load_model
+from bearcat.deploy.model import export_onnx, load_model
 from bearcat.errors import InputError
 from bearcat.methods.ingredient import View
 from bearcat.methods.recipe import RECIPES
-from bearcat.models.encoders import ENCODERS
+from bearcat.models.networks import ENCODERS
 from bearcat.training.loop import Run, train
 from tests.test_train import CPU, SHORT, toy
 

@@ -35,9 +35,9 @@ from scipy.io import savemat, wavfile
 from bearcat import cli
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.datasets.simulate import Simulated
-from bearcat.deploy.export import export_onnx
+from bearcat.deploy.model import export_onnx
 from bearcat.deploy.serve import Address, Limits, serve
-from bearcat.deploy.serve.answer import Deadline, PredictQuery, Served, answer_windows
+from bearcat.deploy.serve.answer import Deadline, PredictQuery, Served
 from bearcat.deploy.serve.app import page_and_policy
 from bearcat.deploy.serve.picture import Folded, RecordingPicture, marks_of
 from bearcat.diagnosis.recording import AlarmRule
@@ -773,8 +773,8 @@ def test_a_model_not_to_be_used_is_served_with_its_decision_in_sight_and_calls_n
     running = Server(tmp_path, tmp_path / "model.onnx")
     try:
         described = running.client.get("/model").json()["decision"]
-        assert {name: described[name] for name in REFUSED} == REFUSED
-        assert described["sentence"].startswith("Do not use.")
+        assert {name: described[name] for name in REFUSED} == json.loads(json.dumps(REFUSED))
+        assert "do not use" in described["sentence"]
         assert described["sentence"] in running.logged()
         window = running.windows({"windows": noise(LENGTH)[None].tolist()}).json()
         for answer in (running.upload("a.wav", as_wav(noise(3000))).json(), window):
@@ -1054,6 +1054,6 @@ def test_a_model_that_needs_a_speed_takes_it_from_the_address():
     served = Served(model, AlarmRule.of(model.classes))
     body = json.dumps({"windows": np.random.default_rng(0).standard_normal((3, 512)).tolist()}).encode()
     with pytest.raises(InputError, match="speed"):
-        answer_windows(served, body, PredictQuery(), Deadline(float("inf")))
-    first, second = (answer_windows(served, body, PredictQuery(rpm=rpm), Deadline(float("inf"))) for rpm in (900, 1300))
+        served.answer_windows(body, PredictQuery(), Deadline(float("inf")))
+    first, second = (served.answer_windows(body, PredictQuery(rpm=rpm), Deadline(float("inf"))) for rpm in (900, 1300))
     assert first.probabilities != second.probabilities

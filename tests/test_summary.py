@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from bearcat.cli.train import _print_adaptation
 from bearcat.data.recording import healthy_class
-from bearcat.diagnosis.evidence import FAULTS
-from bearcat.diagnosis.physics import STATES, FaultLines, PhysicsEvidence
+from bearcat.diagnosis.physics import FAULTS, STATES, FaultLines, PhysicsEvidence
 from bearcat.diagnosis.recording import STATUS, Diagnoses, Diagnosis
 from bearcat.record import Record
 from bearcat.report.pages import _first_sections, _headline
@@ -206,9 +205,11 @@ def test_a_recording_is_the_same_in_its_row_its_record_and_its_table(seed):
         row, cells, plain = each.row(), each.cells(), each.to_dict()
         assert row["decision"] == cells["decision"] == plain["decision"] == kept.decision.action
         assert row["confidence"] == plain["confidence"] == kept.confidence == each.decision.expected
-        assert cells["confidence"] == f"{100 * each.confidence:.1f} %"
+        unknown = each.familiar is False
+        assert cells["confidence"] == ("" if unknown else f"{100 * each.confidence:.1f} %")
         assert max(each.probabilities.values()) == each.confidence == each.probabilities[each.nearest]
-        assert cells["diagnosis"] == each.label == ("unknown" if each.familiar is False else each.nearest)
+        assert each.label == ("unknown" if unknown else each.nearest)
+        assert cells["diagnosis"] == (f"unknown (nearest: {each.nearest})" if unknown else each.label)
         assert kept.cells() == cells
         ok = each.decision.action == "ok"
         assert not (ok and each.decision.reasons)
@@ -233,5 +234,5 @@ def test_terminal_and_python_show_the_same_table(seed):
     for each in found.worst_first[:20]:
         (line,) = [line for line in text.splitlines() if line.startswith(f"{each.recording} ")]
         assert each.decision.action in line.split()
-        assert f"{100 * each.confidence:.1f} %" in line
+        assert each.cells()["confidence"] in line
     assert (f"{len(found) - 20} more recordings" in text) == (len(found) > 20)

@@ -17,14 +17,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bearcat.data.datasets.paderborn import CONDITIONS
+from bearcat.data.datasets.benches import CONDITIONS
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES
 from bearcat.record import DomainScores, RunSettings, Scores
 from bearcat.report.results import Cell, Missing, Result
 from bearcat.report.stats import compare
 from bearcat.report.tables import published_figures, result_tables
-from bearcat.report.typeset import Table, TableEntry, csv_text, latex, markdown, write_tables
+from bearcat.report.typeset import Table, TableEntry, csv_text, latex, markdown, write_table
 from tests.made_records import bare_record, made_result
 
 PAIRS = list(permutations(range(4), 2))
@@ -280,18 +280,17 @@ def test_the_ingredient_ablation_has_a_block_per_method_and_bold_within_it():
     ],
 )
 def test_published_figures_are_found_by_our_names(dataset, kind, metric, label, method, task, percent):
-    figures = {figures.label: figures for figures in published_figures(dataset, kind, metric)}
-    assert figures[label].scores[method, task] == pytest.approx(percent / 100)
+    assert published_figures(dataset, kind, metric)[label][method, task] == pytest.approx(percent / 100)
 
 
 def test_published_figures_are_whole_and_name_recipes_that_exist():
     counts = {("time", "accuracy"): 18, ("time", "ece"): 8, ("frequency", "accuracy"): 8, ("frequency", "ece"): 8}
     for (kind, metric), methods in counts.items():
-        paper = published_figures("paderborn", kind, metric)[0]
-        assert {task for _, task in paper.scores} == set(PADERBORN)
-        assert len(paper.scores) == 12 * methods
-        assert {method for method, _ in paper.scores} <= set(RECIPES)
-    assert published_figures("simulated", "time", "accuracy") == []
+        paper = published_figures("paderborn", kind, metric)["paper"]
+        assert {task for _, task in paper} == set(PADERBORN)
+        assert len(paper) == 12 * methods
+        assert {method for method, _ in paper} <= set(RECIPES)
+    assert published_figures("simulated", "time", "accuracy") == {}
 
 
 def test_the_papers_averages_are_those_of_its_tasks_but_for_three():
@@ -455,15 +454,16 @@ def test_csv_has_full_precision_and_deviations():
 def test_files_are_written_whole_and_again(tmp_path: Path):
     tables = result_tables(grid(("DANN", "AT*"), PADERBORN[:2], 2), [])
     for _ in range(2):
-        written = write_tables(tables, tmp_path / "deep" / "tables")
-        assert sorted(written) == sorted((tmp_path / "deep" / "tables").iterdir()), "no drafts are left"
-    assert len(written) == 3 * len(tables)
+        for table in tables:
+            write_table(table, tmp_path / "deep" / "tables")
+        written = {path.name for path in (tmp_path / "deep" / "tables").iterdir()}
+        assert written == {f"{table.name}.{kind}" for table in tables for kind in ("md", "tex", "csv")}, "no drafts"
     assert (tmp_path / "deep/tables/paderborn-time-accuracy.md").read_text(encoding="utf-8") == markdown(tables[0])
 
 
 def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path: Path):
     with pytest.raises(InputError, match="cannot name a table's file"):
-        write_tables([Table("../out", "", "", (), ())], tmp_path)
+        write_table(Table("../out", "", "", (), ()), tmp_path)
 
 
 def test_tables_are_made_without_torch():

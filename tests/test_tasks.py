@@ -186,9 +186,9 @@ def test_every_window_keeps_its_recording_through_the_split(scheme):
     source, target = windows_of("a", 4), windows_of("b", 4)
     split = split_task(TASK, source, target, Split(scheme), seed=1)
     sides = (
-        (split.training.source_train, source, split.source_recordings),
-        (split.training.source_test, source, split.source_recordings),
-        (split.training.target_train, target, split.target_recordings),
+        (split.training.source_train, source, split.source.recordings),
+        (split.training.source_test, source, split.source.recordings),
+        (split.training.target_train, target, [split.target.recordings[number] for number in split.target_order]),
     )
     for part, windows, recordings in sides:
         origins = [windows.recordings[windows.recording[place]].origin for place in place_of(part.values, windows)]
@@ -199,10 +199,8 @@ def test_the_numbers_of_target_recordings_do_not_reveal_their_classes():
     """Recordings are listed by class, so a number in that order would be a label."""
     target = windows_of("b", 20, samples=640)
     origins = [recording.origin for recording in target.recordings]
-    numbering = [
-        [recording.origin for recording in split_task(TASK, windows_of("a"), target, Split(), seed).target_recordings]
-        for seed in range(3)
-    ]
+    orders = [split_task(TASK, windows_of("a"), target, Split(), seed).target_order for seed in range(3)]
+    numbering = [[origins[number] for number in order] for order in orders]
     assert all(sorted(order) == sorted(origins) for order in numbering)
     assert len({tuple(order) for order in [origins, *numbering]}) == 4
     for order in numbering:

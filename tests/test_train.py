@@ -20,8 +20,7 @@ from bearcat.methods.losses import Adversarial, Confusion, Sharpness
 from bearcat.methods.recipe import GROUPS, RECIPES, Recipe, Schedule
 from bearcat.methods.selftraining import SelfTraining, Teacher
 from bearcat.training.batches import stack_data
-from bearcat.training.calibrate import Fitting
-from bearcat.training.evaluate import predict, watcher
+from bearcat.training.evaluate import Fitting, predict, watcher
 from bearcat.training.loop import Run, Trained, new_state, stack_key, train
 from bearcat.training.state import TrainingState
 from tests.reference import loop as reference
@@ -143,7 +142,10 @@ def assert_equal_to_twin(recipe: Recipe, data: TrainingData, seed: int = 3) -> T
         places, present = (part[0] for part in batches.target_pass(epoch))
         twin.start_epoch(epoch, [torch.from_numpy(row[there]) for row, there in zip(places, present, strict=True)])
         order = batches.order(epoch)
-        pairs = [order.windows(0, iteration) for iteration in range(batches.iterations)]
+        pairs = [
+            (order.source[0, step][order.source_present[0, step]], order.target[0, step][order.target_present[0, step]])
+            for step in range(batches.iterations)
+        ]
         steps = [twin.step(torch.from_numpy(source), torch.from_numpy(target)) for source, target in pairs]
         for theirs, ours in names.items():
             expected = float(sum(step[theirs] for step in steps)) / len(steps)

@@ -16,24 +16,23 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bearcat.cli.train import print_trust
 from bearcat.data import Preparation, Split, Task, join, load, open_dataset, prepare, split_task
 from bearcat.data.recording import BANDS, LEAST_SHARE, spectral_shape
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Schedule
 from bearcat.record import Record
-from bearcat.report.caveats import caveats
 from bearcat.report.pages import write_run_page
-from bearcat.report.results import Cell
+from bearcat.report.results import Cell, caveats
 from bearcat.report.typeset import PageFigure
 from bearcat.runs.run import evaluate, run_stack
 from bearcat.runs.spec import Library, RunSpec
-from bearcat.training import estimates as label_free
-from bearcat.training.estimates import run_evidence
-from bearcat.training.evaluate import watcher
+from bearcat.training import evaluate as label_free
+from bearcat.training.evaluate import run_evidence, watcher
 from bearcat.training.loop import Run, train
-from bearcat.trust import accuracy, familiarity, verdict
-from bearcat.trust.pooling import Diagnosis
+from bearcat.trust import accuracy, pooling
+from bearcat.trust.checks import check_predictions
+from bearcat.trust.decision import ModelEvidence, decide
+from bearcat.trust.estimates import expected_range, source_accuracy
 from tests.commands import python
 from tests.made_records import made_result
 from tests.reference import trust as reference
@@ -141,7 +140,7 @@ def test_agreement_is_the_share_of_equal_predictions():
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.sampled_from([0.05, 0.1, 0.2, 0.5]))
 def test_a_conformal_limit_is_its_twins(scores, rate):
-    assert familiarity.conformal_limit(np.array(scores, dtype=float), rate) == reference.limit(scores, rate)
+    assert pooling.conformal_limit(np.array(scores, dtype=float), rate) == reference.limit(scores, rate)
 
 
 def made_windows(seed: int, windows: int, shift: float = 0.0, tone: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -164,13 +163,13 @@ def made_evidence(*words, **settings) -> tuple[np.ndarray, np.ndarray]:
     return features, spectral_shape(signals)
 
 
-def made_familiarity(seed: int, held_out: int = 400, each: int = 20, **settings) -> familiarity.Familiarity:
+def made_familiarity(seed: int, held_out: int = 400, each: int = 20, **settings) -> pooling.Familiarity:
     train, held = made_evidence(seed, 300), made_evidence(seed + 10_000, held_out)
-    return familiarity.fit_familiarity(*train, np.arange(300) // 50, *held, np.arange(held_out) // each, **settings)
+    return pooling.fit_familiarity(*train, np.arange(300) // 50, *held, np.arange(held_out) // each, **settings)
 
 
 @pytest.fixture(scope="module")
-def fitted() -> familiarity.Familiarity:
+def fitted() -> pooling.Familiarity:
     return made_familiarity(0)
 
 
@@ -191,10 +190,10 @@ def test_bands_count_in_units_of_their_spread_within_recordings():
     random = np.random.default_rng(1)
     recording = np.repeat([4, 0, 7], 20)
     shapes = random.normal(size=(60, 5)) * [1, 2, 3, 0.5, 0] + 10 * recording[:, None]
-    spread = familiarity.band_spread(shapes, recording)
+    spread = pooling.band_spread(shapes, recording)
     assert spread == pytest.approx(reference.band_spread(shapes.tolist(), recording.tolist()), rel=1e-5)
     assert spread[-1] == pytest.approx(0.1 * np.median(spread), rel=0.1), "a band without noise does not decide"
-    assert (familiarity.band_spread(np.ones((3, 2)), np.zeros(3)) == 1).all()
+    assert (pooling.band_spread(np.ones((3, 2)), np.zeros(3)) == 1).all()
 
 
 @given(st.floats(1e-3, 1e3), st.floats(-1, 1))
@@ -217,11 +216,11 @@ def test_windows_of_the_target_raise_no_more_alarms_than_allowed_and_others_do()
         shifted.append(known.unfamiliar(*made_evidence(700 + seed, 50, shift=2.0)).mean())
         heard.append(known.unfamiliar(*made_evidence(900 + seed, 50, tone=100)).mean())
         source = known.unfamiliar(*made_evidence(seed, 50, shift=2.0))
-        record = familiarity.familiarity_record(known, known.scores(*held), np.arange(200) // 10, source)
+        record = pooling.familiarity_record(known, known.scores(*held), np.arange(200) // 10, source)
         assert record["source_unfamiliar"] > 0.9
         assert record["false_alarms"] < 0.15
-    assert np.mean(own) <= familiarity.FALSE_ALARMS + 0.01  # a run has a spread of 0.018 here
-    assert np.mean(own) > familiarity.FALSE_ALARMS / 4, "the rate is shared by two scores, not wasted"
+    assert np.mean(own) <= pooling.FALSE_ALARMS + 0.01  # a run has a spread of 0.018 here
+    assert np.mean(own) > pooling.FALSE_ALARMS / 4, "the rate is shared by two scores, not wasted"
     assert np.mean(shifted) > 0.95
     assert np.mean(heard) > 0.95, "a line that the network overlooks is heard all the same"
 
@@ -234,33 +233,19 @@ def test_a_recording_is_unfamiliar_when_many_of_its_windows_are_and_one_of_two_i
     assert not fitted.recording_is_unfamiliar(0, 0)
 
 
-def test_an_alarm_is_a_class_with_enough_confidence_or_an_unfamiliar_recording():
-    classes, alarms = ("healthy", "inner"), {"inner"}
-
-    def diagnosis(inner: float, familiar: bool | None) -> Diagnosis:
-        return Diagnosis(np.array([1 - inner, inner]), 1.0, 10, None, familiar)
-
-    assert diagnosis(0.8, True).is_alarm(classes, alarms)
-    assert not diagnosis(0.2, True).is_alarm(classes, alarms)
-    assert not diagnosis(0.8, True).is_alarm(classes, alarms, min_confidence=0.9)
-    assert diagnosis(0.2, False).is_alarm(classes, alarms, min_confidence=1.0)
-    assert not diagnosis(0.2, False).is_alarm(classes, alarms, unfamiliar_alarm=False)
-    assert not diagnosis(0.2, None).is_alarm(classes, alarms)
-
-
 def test_few_held_out_windows_give_a_limit_and_the_rate_it_has():
     train, held = made_evidence(0, 30), made_evidence(1, 9)
-    known = familiarity.fit_familiarity(*train, np.arange(30), *held, np.zeros(9, dtype=int))
+    known = pooling.fit_familiarity(*train, np.arange(30), *held, np.zeros(9, dtype=int))
     assert known.rate == 0.2, "two scores, ten places"
     assert not known.unfamiliar(*held).any()
-    single = familiarity.fit_familiarity(train[0][:1], train[1][:1], np.zeros(1), *held, np.zeros(9, dtype=int))
+    single = pooling.fit_familiarity(train[0][:1], train[1][:1], np.zeros(1), *held, np.zeros(9, dtype=int))
     assert single.usable
     with pytest.raises(InputError, match="between 0 and 1"):
-        familiarity.fit_familiarity(*train, np.arange(30), *held, np.zeros(9, dtype=int), rate=0.0)
+        pooling.fit_familiarity(*train, np.arange(30), *held, np.zeros(9, dtype=int), rate=0.0)
 
 
 def test_a_familiarity_comes_back_from_its_arrays(fitted):
-    again = familiarity.Familiarity.from_state({name: value.copy() for name, value in fitted.state().items()})
+    again = pooling.Familiarity.from_state({name: value.copy() for name, value in fitted.state().items()})
     new = made_evidence(3, 50, 0.4)
     assert np.array_equal(again.unfamiliar(*new), fitted.unfamiliar(*new))
     assert 0 < again.unfamiliar(*new).mean() < 1
@@ -269,36 +254,41 @@ def test_a_familiarity_comes_back_from_its_arrays(fitted):
     assert np.array_equal(again.features, fitted.features), "half the bytes keep all of it"
     assert sum(array.nbytes for array in fitted.state().values()) < 2 * 300 * (16 + 32) + 4 * (300 + 32) + 64
     with pytest.raises(InputError, match="needs distance_limit"):
-        familiarity.Familiarity.from_state({"features": fitted.features})
+        pooling.Familiarity.from_state({"features": fitted.features})
     for change in (
         {"neighbours": 301}, {"shape_limit": math.nan}, {"features": np.zeros(3)}, {"spreads": fitted.spreads[1:]},
         {"scale": np.zeros(32)}, {"scale": np.ones(3)},
     ):  # fmt: skip
         with pytest.raises(InputError, match="finite limits"):
-            familiarity.Familiarity.from_state(fitted.state() | change)
+            pooling.Familiarity.from_state(fitted.state() | change)
 
 
 # What is said, and what it may depend on.
 
 
-def test_the_verdict_says_what_to_expect_and_when_not_to_believe_it():
-    near, far = accuracy.Estimate(0.84, 0.78, 0.9), accuracy.Estimate(0.5, 0.4, 0.6)
-    said = verdict.verdict({"confidence": near, "atc_confidence": near})
-    assert "84 % (78–90)" in said
-    assert verdict.MEASURED in said
-    assert "from 50 to 84 %" in verdict.verdict({"confidence": near, "atc_confidence": far})
-    assert "not calibrated" in verdict.verdict({"confidence": near}, calibrated=False)
-    assert "broke down" in verdict.verdict({"confidence": near}, failed=True)
-    assert "the same class" in verdict.verdict({"confidence": near}, collapsed=True)
-    assert "not numbers" in verdict.verdict({"confidence": accuracy.Estimate(math.nan, math.nan, math.nan)})
+def test_a_decision_says_what_to_expect_and_when_not_to_believe_it():
+    near = accuracy.Estimate(0.84, 0.78, 0.9)
+    decision = decide(ModelEvidence(near))
+    assert (decision.action, decision.expected, decision.interval) == ("check", 0.84, (0.78, 0.9))
+    assert "84 % (78–90 %)" in decision.sentence
+    for change, action, word in (
+        ({"calibrated": False}, "check", "calibrated"),
+        ({"finite": False}, "do not use", "broke down"),
+        ({"one_class": "inner"}, "do not use", "'inner'"),
+        ({"expected": None}, "do not use", "numbers"),
+        ({"expected": None, "estimated": False}, "check", "not known"),
+    ):
+        decision = decide(replace(ModelEvidence(near), **change))
+        assert decision.action == action
+        assert word in decision.sentence
 
 
 def test_what_to_expect_is_the_lower_estimate_with_all_that_either_interval_holds():
     near, far = accuracy.Estimate(0.84, 0.78, 0.9), accuracy.Estimate(0.5, 0.4, 0.6)
     expected = accuracy.Estimate(0.5, 0.4, 0.9)
-    assert verdict.expected_range({"confidence": near, "atc_confidence": far}) == expected
-    assert verdict.expected_range({"confidence": far, "atc_confidence": near}) == expected
-    assert verdict.expected_range({"confidence": near}) == near
+    assert expected_range({"confidence": near, "atc_confidence": far}) == expected
+    assert expected_range({"confidence": far, "atc_confidence": near}) == expected
+    assert expected_range({"confidence": near}) == near
 
 
 @pytest.fixture(scope="module")
@@ -351,9 +341,10 @@ def test_no_estimate_depends_on_a_target_label(trained):
     bare = [relabelled(split, lambda *_: None) for split in splits]
     without = estimated(outcome, bare)
     bounded = outcome.calibration.at_bound.tolist()
-    assert ["not calibrated" in mine.estimates["verdict"] for mine in found] == bounded
+    assert [not mine.evidence.calibrated for mine in found] == bounded
     for mine, changed, unlabelled in zip(found, other, without, strict=True):
         assert mine.estimates == changed.estimates == unlabelled.estimates
+        assert mine.evidence == changed.evidence == unlabelled.evidence
         assert mine.checked["familiarity"]["unknown_unfamiliar"] is None
         assert changed.checked["familiarity"]["unknown_unfamiliar"] is not None
         assert unlabelled.checked is None
@@ -397,29 +388,21 @@ def test_a_run_has_the_same_estimates_alone_and_in_a_stack(trained):
 
 
 def test_check_models_are_fitted_once_a_split(tmp_path, monkeypatch):
-    """The adapted and the unadapted run of a task share them; other windows, parts or inputs are other evidence."""
-    fitted, fit = [], label_free._run_evidence
-    monkeypatch.setattr(label_free, "_run_evidence", lambda *words: fitted.append(words) or fit(*words))
+    """The adapted and the unadapted run of a task share them; another seed's split is other evidence."""
+    fitted = []
+    monkeypatch.setattr(
+        label_free, "check_predictions", lambda *words: fitted.append(words) or check_predictions(*words)
+    )
     dataset = open_dataset("simulated", None, {"severities": "4", "faults": "inner,outer", "seconds": "1"})
     preparation, library = Preparation(input="frequency", length=256), Library()
-    task = Task("N15_M07_F10", "N09_M07_F10")
-    for name in ("CAT*-Temperature", "source-only"):
+    task, counts = Task("N15_M07_F10", "N09_M07_F10"), []
+    for name, seed in (("CAT*-Temperature", 0), ("source-only", 0), ("source-only", 1)):
         recipe = replace(RECIPES[name], schedule=RECIPE.schedule)
-        spec = RunSpec("simulated", dataset, task, name, recipe, preparation, Split(), seed=0)
-        run_stack([spec], [tmp_path / name], CPU, library=library)
-    assert len(fitted) == 1
-    split = library.split(spec)
-    for other, kind in (
-        (split, "log-spectrum"),
-        (replace(split, target_test=split.target_test[:-1]), "frequency"),
-        (relabelled(split, lambda *_: None), "frequency"),
-    ):
-        run_evidence(other, kind)
-    assert len(fitted) == 4
-    monkeypatch.setattr(label_free, "REMEMBERED", 2)
-    for start in (1, 2):
-        run_evidence(replace(split, source_test=split.source_test[start:]), "frequency")
-    assert len(label_free._KNOWN[split.target]) == 2, "the oldest are forgotten"
+        spec = RunSpec("simulated", dataset, task, name, recipe, preparation, Split(), seed=seed)
+        run_stack([spec], [tmp_path / f"{name}{seed}"], CPU, library=library)
+        counts.append(len(fitted))
+    assert counts[0] > 0
+    assert counts == [counts[0], counts[0], 2 * counts[0]]
 
 
 def test_trust_needs_no_torch():
@@ -448,6 +431,7 @@ def test_the_recordings_of_source_test_windows_are_found_again(scheme):
 )
 def test_a_model_no_better_than_chance_is_called_so_with_both_numbers(right, windows, classes):
     """By the tail of the binomial distribution, summed, and by how far it came from chance."""
+    perfect = accuracy.Estimate(1.0, 1.0, 1.0)
     labels = np.arange(windows) % classes
     predicted = np.where(np.arange(windows) < right, labels, (labels + 1) % classes)
     source = accuracy.Source(np.log(0.1 + 0.8 * np.eye(classes)[predicted]), labels)
@@ -455,20 +439,19 @@ def test_a_model_no_better_than_chance_is_called_so_with_both_numbers(right, win
     reached = round(share * windows)
     tail = sum(math.comb(windows, k) * (classes - 1) ** (windows - k) for k in range(reached, windows + 1))
     by_chance = tail / classes**windows > 0.05
-    found = verdict.learnt_nothing(source)
-    assert (found is not None) == ((by_chance and windows >= 20) or share < 1 / classes + 0.2 * (1 - 1 / classes))
-    if found:
-        assert f"{100 * share:.0f} %" in found
-        assert f"{100 / classes:.0f} %" in found
-        record = verdict.estimates(source, accuracy.Target(source.log_probabilities, labels), {})
-        assert record["decision"] == "do not use"
-        assert found in record["verdict"]
+    found = decide(ModelEvidence(perfect, source=source_accuracy(source), source_windows=windows, classes=classes))
+    useless = (by_chance and windows >= 20) or share < 1 / classes + 0.2 * (1 - 1 / classes)
+    assert found.action == ("do not use" if useless else "use")
+    if useless:
+        assert f"{100 * share:.0f} %" in found.reasons[0]
+        assert f"{100 / classes:.0f} %" in found.reasons[0]
 
 
 def test_naming_the_commonest_class_is_chance():
     labels = np.array([0] * 95 + [1] * 5)
-    assert "50 %" in verdict.learnt_nothing(accuracy.Source(np.log(np.tile([0.9, 0.1], (100, 1))), labels))
-    assert verdict.learnt_nothing(accuracy.Source(np.log(np.tile([0.9, 0.1], (9, 1))), np.zeros(9, dtype=int))) is None
+    found = source_accuracy(accuracy.Source(np.log(np.tile([0.9, 0.1], (100, 1))), labels))
+    assert found.value == 0.5
+    assert decide(ModelEvidence(None, source=found, source_windows=100, classes=2, estimated=False)).action != "check"
 
 
 # On a run's page.
@@ -494,10 +477,10 @@ def made_page(folder, alone: float = 0.5, **changes) -> str:
     return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def test_a_page_has_the_verdict_the_estimates_and_what_was_measured(tmp_path):
+def test_a_page_has_the_decision_the_estimates_and_what_was_measured(tmp_path):
     text = made_page(tmp_path)
     record = json.loads((tmp_path / "run" / "record.json").read_text())
-    assert f'<p class="decision">{record["estimates"]["verdict"]}</p>' in text
+    assert Record.read(tmp_path / "run").decision.sentence in text
     estimate = record["estimates"]["accuracy"]["confidence"]
     low, high = 100 * estimate["low"], 100 * estimate["high"]
     assert f"{100 * estimate['value']:.1f} ({low:.0f}–{high:.0f})" in text
@@ -524,31 +507,20 @@ def test_an_estimate_far_from_the_truth_is_a_caveat(tmp_path):
 def test_a_run_whose_numbers_broke_down_has_a_page_too(tmp_path):
     result = made_result(tmp_path / "run", Cell("rig", "time", "a→b", "DANN", 0), failed=True)
     known = result.record.estimates
-    broken = {"accuracy": dict.fromkeys(known.accuracy), "validators": dict.fromkeys(known.validators)}
-    estimates = replace(known, mean_confidence=None, **broken)
-    result.record.amend(result.folder, estimates=estimates, decision=replace(result.record.decision, expected=None))
+    estimates = replace(known, accuracy=dict.fromkeys(known.accuracy), mean_confidence=None, expected=None)
+    broken = decide(replace(result.record.evidence, finite=False, expected=None))
+    replace(result.record, estimates=estimates, decision=broken).write(result.folder)
     assert "For researchers" in write_run_page(tmp_path / "run").read_text(encoding="utf-8")
-    assert Record.read(tmp_path / "run").decision.expected is None
+    assert Record.read(tmp_path / "run").decision == broken
 
 
-def test_a_verdict_is_escaped(tmp_path):
+def test_reasons_are_escaped(tmp_path):
     result = made_result(tmp_path / "run", Cell("rig", "time", "a→b", "DANN", 0))
-    changed = replace(result.record.decision, sentence="<script>no</script>")
-    result.record.amend(result.folder, decision=changed)
-    assert "<script>no" not in write_run_page(tmp_path / "run").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("truth", "labelled", "word"), [(0.8, True, "inside"), (0.3, True, "outside"), (0.8, False, None)]
-)
-def test_the_command_ends_with_what_to_expect_and_what_the_labels_say(tmp_path, capsys, truth, labelled, word):
-    cell = Cell("rig", "time", "a→b", "CAT*-Temperature", 0)
-    record = made_result(tmp_path / "run", cell, truth, labelled=labelled, expected=0.8).record
-    print_trust("CAT", record)
-    shown = capsys.readouterr().out
-    assert f"{100 * record.decision.expected.value:.1f} %" in shown
-    assert record.decision.sentence in shown
-    assert (f"{100 * truth:.1f} %, {word}" in shown) is labelled
+    changed = replace(result.record.decision, reasons=("<script>no</script>",))
+    replace(result.record, decision=changed).write(result.folder)
+    page = write_run_page(tmp_path / "run").read_text(encoding="utf-8")
+    assert "<script>no" not in page
+    assert "script&gt;no" in page
 
 
 def test_the_benchmark_reports_how_far_estimates_are_from_the_truth(tmp_path):

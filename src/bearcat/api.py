@@ -55,10 +55,9 @@ def adapt(
     """Learns from labelled recordings, adapts to unlabelled ones, and says how far to trust the result.
 
     `source` is a folder with a folder for each label (or several such), `target` a folder of recordings; or both are
-    names of domains in `data`, a dataset's name or a path as for `bearcat adapt`. Everything else is chosen from
-    the recordings where it is not given. `reference` names target recordings known to be of a class, or one that is
-    healthy. The results are in `out`; a finished run is not run again. Doubts about the data are Python warnings;
-    `progress` shows a bar.
+    names of domains in `data`, as for `bearcat adapt`. Everything else is chosen from the recordings where it is not
+    given. `reference` names target recordings known to be of a class, or one that is healthy. The results are in `out`;
+    a finished run is not run again. Doubts about the data are Python warnings; `progress` shows a bar.
     """
     from bearcat.runs.adapt import adapt as run
     from bearcat.runs.plan import Wishes, make_plan, target_mix
@@ -93,9 +92,7 @@ def _common_root(folders: Sequence[Path]) -> tuple[Path, list[str]]:
     root = Path(os.path.commonpath([place.parent for place in places]))
     names = [place.relative_to(root).as_posix() for place in places]
     if len({place.name for place in places}) < len(places) or any("," in name for name in names):
-        raise InputError(
-            "folders are domains called after their names, which must differ and have no comma; rename one"
-        )
+        raise InputError("folders are domains by their names, which must differ and have no comma; rename one")
     return root, names
 
 

@@ -1,7 +1,4 @@
-"""The one exception a user is meant to read.
-
-Its message is a single sentence that names the file or field and says what to do next; the command line
-prints it and exits with status 2, without a traceback.
+"""The one exception a user is meant to read; the command line prints it and exits with status 2.
 
 >>> raise InputError(f"unknown domain 'laod1'{suggest('laod1', ['load0', 'load1'])}")
 """
@@ -16,10 +13,9 @@ MOST_NAMES, LISTED, LONGEST_NAME = 1000, 50, 80  # compared with a wrong one, li
 
 
 class InputError(ValueError):
-    """What the user gave cannot work; the message says which thing, and what to do.
+    """What the user gave cannot work; one sentence names the file or field, and says what to do.
 
-    `field` names the setting that the message is about, where there is one: the command line adds the option's name
-    to the message (`for_command_line`), the server puts it into its answer.
+    `field` is the setting it is about, where there is one; the command line and the server name it.
     """
 
     def __init__(self, sentence: str = "", field: str | None = None) -> None:

@@ -1,13 +1,11 @@
 """The scikit-learn face: a recipe as a classifier, trained on labelled source windows and unlabelled target ones.
 
-Three ways to say what is source and what is target (docs/estimator.md):
-
 >>> CATClassifier().fit(Xs, ys, X_target=Xt)                       # two arrays
 >>> CATClassifier().fit(X, y, sample_domain=domain)                # skada's: source ≥ 0, target < 0
 >>> CATClassifier(window=1024).fit(recordings, labels, X_target=others)      # whole recordings, one label each
 
-Windows are given raw: each is standardised, or made a spectrum, here. Importing this changes no setting of
-scikit-learn's, and target labels are never read, masked or not.
+Windows are given raw (docs/estimator.md). Importing this changes no setting of scikit-learn's, and target labels are
+never read, masked or not.
 """
 
 from __future__ import annotations
@@ -32,16 +30,18 @@ from bearcat.calibration import Calibration, Evidence, Temperature
 from bearcat.data.bearing import Bearing, find_bearing
 from bearcat.data.inputs import INPUTS, find_input
 from bearcat.data.prepare import Preparation, prepare
-from bearcat.data.recording import Floats, Integers, Recording, RecordingInfo
+from bearcat.data.recording import Floats, Integers, Recording, RecordingInfo, healthy_class
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 from bearcat.deploy.model import Model, save_model
 from bearcat.errors import InputError, suggest
 from bearcat.methods.recipe import RECIPES, Recipe, find_recipe
-from bearcat.models.encoders import find_encoder
-from bearcat.models.networks import Network, select_run
-from bearcat.settings import to_text
+from bearcat.models.networks import Network, find_encoder, select_run
+from bearcat.settings import to_plain, to_text
 from bearcat.training.evaluate import EpochEnd, predict
 from bearcat.training.loop import Run, Trained, chosen_device, train
+from bearcat.trust.accuracy import Source
+from bearcat.trust.decision import ModelEvidence, decide
+from bearcat.trust.estimates import source_accuracy
 from bearcat.trust.pooling import pooled_temperature, tally
 
 SPLIT = 30  # a stream of randomness, besides those of the loop
@@ -63,39 +63,33 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     recipe : a name of `bearcat recipes`, or a Recipe. Recipes without a calibrator get a temperature at the end.
-    input : a row of INPUTS ("time", "frequency", "physics"), what the network is given of a window; None is the
-        recipe's own.
+    input : a row of INPUTS, what the network is given of a window; None is the recipe's own.
     window, stride : samples, for X of whole recordings; None where X is windows.
-    epochs : None is the recipe's own number; the phases keep their shares.
-    batch_size : windows of each domain in a step; fewer where there are fewer.
+    epochs, batch_size : None is the recipe's own number of epochs; windows of each domain in a step, at most.
     test_share : of the source, held out to calibrate on.
     random_state : a whole number, a RandomState, or None for another training each time.
     device : "auto", "cpu" or "cuda".
-    rate : samples per second, for inputs that use it, and of the saved model.
-    rpm, bearing : speed of the shaft, and bearing (as `--bearing` reads it), for inputs that use them.
+    rate, rpm, bearing : samples per second, speed of the shaft, and bearing as `--bearing` reads it, where known.
     rpm_target, bearing_target : the target's, and of rows to predict without `sample_domain`; None: the source's.
     progress : True prints a line now and then while it trains, to standard error.
 
     Attributes
     ----------
     classes_, n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
-    window_shape_ : (channel, samples) of a window.
-    recipe_name_, recipe_ : what was trained; "source-only" where fit was given no target.
-    seed_, windows_ : the seed it was trained with, and how many windows of each kind.
+    recipe_name_, recipe_, input_, seed_ : what was trained; "source-only" where fit was given no target.
+    window_shape_, windows_ : (channel, samples) of a window, and how many there were of each kind.
     source_accuracy_ : of the source windows that were held out.
-    verdict_ : a sentence for people: how far to trust it, from what fit could see.
-    input_ : the input as it was used, with what the metadata allow of "physics".
-    network_, calibration_ : what predicts, a stack of one.
+    decision_ : a `Decision`, `check` or `do not use`, with reasons; its `sentence` is part of the repr.
+    network_, calibration_, history_ : what predicts, a stack of one; losses and the like, one number an epoch.
     pooled_temperature_, pooled_recordings_ : of recordings' confidence (1 for windows), and how many it was fitted on.
-    history_ : losses and the like, one number an epoch.
     """
 
     # What scikit-learn may hand on where its metadata routing is on; nothing is switched on here.
     __metadata_request__fit: ClassVar = {"sample_domain": True}
     __metadata_request__predict: ClassVar = {"sample_domain": True, "allow_source": True}
-    __metadata_request__predict_proba: ClassVar = {"sample_domain": True, "allow_source": True}
-    __metadata_request__predict_log_proba: ClassVar = {"sample_domain": True, "allow_source": True}
-    __metadata_request__score: ClassVar = {"sample_domain": True, "allow_source": True}
+    __metadata_request__predict_proba: ClassVar = __metadata_request__predict
+    __metadata_request__predict_log_proba: ClassVar = __metadata_request__predict
+    __metadata_request__score: ClassVar = __metadata_request__predict
 
     recipe: str | Recipe = "CAT*-Temperature"
     _: KW_ONLY
@@ -126,12 +120,12 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_domain: Any = None, X_target: Any = None) -> Self:  # noqa: N803
         """Trains on labelled source windows and unlabelled target ones, then calibrates.
 
-        X is (window, samples) or (window, channel, samples); with the setting `window`, a list of recordings (samples,)
-        of any lengths. y has a label for each. Target are the rows with a negative `sample_domain`, or `X_target`;
-        with neither there is nothing to adapt to, and the source alone is learnt from.
+        X is (window, samples) or (window, channel, samples); with the setting `window`, a list of recordings. y has a
+        label for each. Target are the rows with a negative `sample_domain`, or `X_target`; with neither the source
+        alone is learnt from.
 
         >>> model.fit(Xs, ys, X_target=Xt)          # the third argument by its name: by position it is sample_domain
-        >>> print(model.verdict_)
+        >>> print(model.decision_.sentence)
         """
         if sample_domain is not None and X_target is not None:
             raise InputError("the target is given twice; use either sample_domain or X_target")
@@ -172,33 +166,35 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError("the loss turned NaN or infinite while training; look for extreme values in X")
         self.classes_ = classes
         self.recipe_name_, self.recipe_, self.seed_ = name, recipe, seed
-        self.windows_ = {
-            "source_train": len(data.source_train), "source_test": len(data.source_test),
-            "target_train": 0 if target is None else len(target.values),
-        }  # fmt: skip
+        self.windows_ = {name: len(getattr(data, name)) for name in ("source_train", "source_test", "target_train")}
+        self.windows_ |= {"target_train": 0} if target is None else {}
         self.network_, self.calibration_ = _on_cpu(trained, data, recipe.encoder)
         # As training had them: a recipe may have moved the source to where the target lies (methods.standardise).
         said = self._log_probabilities(trained.batches.source_test[0, : len(data.source_test)].cpu().numpy())
-        self.source_accuracy_ = float((said.argmax(axis=1) == data.source_test.labels).mean())
-        self.pooled_temperature_, self.pooled_recordings_ = 1.0, None
+        tested = Source(said, data.source_test.labels)
+        self.source_accuracy_ = float(tested.right.mean())
+        self.pooled_temperature_, self.pooled_recordings_, one_class = 1.0, None, None
         if self.window is not None:
             likely, row, right = said, source.row[held], self.source_accuracy_
             if target is not None:
                 likely, row = self._log_probabilities(target.values), target.row
                 right = float(np.exp(likely.max(axis=1)).mean())
+                one_class = _one_fault(classes[likely.argmax(axis=1)], row)
             self.pooled_temperature_ = pooled_temperature(likely, row, right)
             self.pooled_recordings_ = len(np.unique(row))
         self.history_ = {name: values[:, 0].numpy() for name, values in trained.history.items()}
-        found = None if target is None else self._log_probabilities(target.values).argmax(axis=1)
-        self.verdict_ = _verdict(name, classes, self.source_accuracy_, found)
+        self.decision_ = decide(ModelEvidence(
+            None, source=source_accuracy(tested), source_windows=len(said), classes=len(classes), one_class=one_class,
+            calibrated=not bool(self.calibration_.at_bound.any()), estimated=False,
+        ))  # fmt: skip
         return self
 
-    def predict(self, X: Any, sample_domain: Any = None, allow_source: bool = False) -> np.ndarray:  # noqa: N803
-        """The most likely class of each row of X, a window or a recording.
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:  # noqa: N803
+        decision, text = vars(self).get("decision_"), super().__repr__(N_CHAR_MAX)
+        return text if decision is None else f"{text}\n{decision.sentence}"
 
-        `sample_domain` and `allow_source` are there for skada: one network serves source and target. With recipes
-        that standardise each domain by itself it expects windows of the target.
-        """
+    def predict(self, X: Any, sample_domain: Any = None, allow_source: bool = False) -> np.ndarray:  # noqa: N803
+        """The most likely class of each row of X, a window or a recording; `allow_source` is there for skada."""
         likely = self.predict_log_proba(X, sample_domain, allow_source)
         return np.asarray(self.classes_[likely.argmax(axis=1)])
 
@@ -223,8 +219,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self, X: Any, y: Any, sample_weight: Any = None, sample_domain: Any = None, allow_source: bool = False  # noqa: N803
     ) -> float:  # fmt: skip
         """The share of rows whose class is right."""
-        found = self.predict(X, sample_domain, allow_source)
-        return float(accuracy_score(y, found, sample_weight=sample_weight))
+        return float(accuracy_score(y, self.predict(X, sample_domain, allow_source), sample_weight=sample_weight))
 
     def save(self, folder: str | Path, rate: float | None = None) -> None:
         """Writes the model folder the rest of bearcat works with; `rate`, if given, is that of the recordings."""
@@ -233,10 +228,8 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"the classifier was made for {self.rate:g} Hz, not {rate:g}; leave rate out")
         _, samples = self.window_shape_
         if samples < (least := self._points(samples)):
-            raise InputError(
-                f"windows of {samples} samples are shorter than the {least} the network needs and were padded, which a"
-                " model folder cannot tell; use longer windows"
-            )
+            short = f"windows of {samples} samples are shorter than the {least} the network needs and were padded"
+            raise InputError(f"{short}, which a model folder cannot tell; use longer windows")
         folder = Path(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -246,6 +239,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "recipe": self.recipe_name_, "task": "arrays given to fit", "seed": self.seed_, "data": self.windows_,
             "pooled_recordings": self.pooled_recordings_, "scores": {"source": {"accuracy": self.source_accuracy_}},
             "versions": {"bearcat": bearcat.__version__, "torch": torch.__version__},
+            "decision": to_plain(self.decision_),
         }  # fmt: skip
         save_model(folder, Model(
             network=self.network_, calibration=self.calibration_, classes=tuple(map(str, self.classes_)),
@@ -287,9 +281,8 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _read(
         self, X: Any, target: bool | np.ndarray, y: Any = UNLABELLED, *, first: bool = False, name: str = "X"  # noqa: N803
     ) -> tuple[_Prepared, Any]:  # fmt: skip
-        """Prepared windows of X, and y where given, checked as scikit-learn does. `target`: of all or each row (row,).
-
-        The `first` time is remembered; others must look like it.
+        """Prepared windows of X, of the `target` or not (all, or each row), and y where given, checked as scikit-learn
+        does. What the `first` X looked like is remembered; others must look like it.
         """
         labelled = y is not UNLABELLED
         if self.window is not None:
@@ -388,18 +381,10 @@ def _progress(epochs: int) -> Callable[[EpochEnd], None]:
     return show
 
 
-def _verdict(recipe: str, classes: np.ndarray, source_accuracy: float, target: np.ndarray | None) -> str:
-    """What fit can say without labels of the target: (window,) the codes of the classes it was given."""
-    chance, text = 1 / len(classes), f"{recipe}: {100 * source_accuracy:.0f} % of the held-out source windows right."
-    if source_accuracy < chance + 0.25 * (1 - chance):
-        text += f" It learnt next to nothing, as chance is {100 * chance:.0f} %; do not use it."
-    if target is None:
-        return f"{text} It was given no target and knows the source alone."
-    shares = np.bincount(target, minlength=len(classes)) / len(target)
-    if (shares > 0).sum() == 1:
-        text += " Every target window was given one class; where the target holds several, do not use it."
-    given = ", ".join(f"{name} {100 * share:.0f} %" for name, share in zip(classes, shares, strict=True))
-    return f"{text} Of the target's windows: {given}. How many are right is not known; bearcat adapt estimates it."
+def _one_fault(named: np.ndarray, row: Integers) -> str | None:
+    """The class given to every window (window,) of several recordings, if there is one and it is a fault."""
+    classes = [str(name) for name in np.unique(named)]
+    return classes[0] if len(classes) == 1 < len(np.unique(row)) and healthy_class(classes) is None else None
 
 
 def _on_cpu(trained: Trained, data: TrainingData, encoder: str) -> tuple[Network, Calibration]:
@@ -407,8 +392,8 @@ def _on_cpu(trained: Trained, data: TrainingData, encoder: str) -> tuple[Network
     calibration = trained.calibration
     if calibration is None:
         logits, _ = predict(trained.network, trained.batches.source_test)
-        evidence = Evidence(source_logits=logits, source_labels=trained.batches.source_test_labels)
-        calibration = Temperature().fit(evidence)
+        labels = trained.batches.source_test_labels
+        calibration = Temperature().fit(Evidence(source_logits=logits, source_labels=labels))
     network = select_run(trained.network, 0, encoder, *data.source_train.values.shape[1:])
     return network, Calibration.from_state({name: value.cpu() for name, value in calibration.state().items()})
 
@@ -424,10 +409,8 @@ def flattened(X: Any) -> tuple[Any, tuple[int, int] | None]:  # noqa: N803
     values = np.asarray(X)
     rows, channels, samples = values.shape
     if channels > samples:
-        raise InputError(
-            f"X has the shape {values.shape}, which is {channels} channels of {samples} samples; the axes are (window,"
-            " channel, sample), so give X.transpose(0, 2, 1)"
-        )
+        given = f"X has the shape {values.shape}, which is {channels} channels of {samples} samples"
+        raise InputError(f"{given}; the axes are (window, channel, sample), so give X.transpose(0, 2, 1)")
     return values.reshape(rows, channels * samples), (channels, samples)
 
 
@@ -435,10 +418,8 @@ def source_rows(sample_domain: Any, rows: int) -> np.ndarray:
     """(row,) bool: source where the domain's number is not negative, as skada has it."""
     domain = np.asarray(sample_domain)
     if domain.ndim > 1:
-        raise InputError(
-            f"the third argument is sample_domain, a number for each row, and not windows of shape {domain.shape};"
-            " give the target's windows by name: fit(Xs, ys, X_target=Xt)"
-        )
+        given = f"the third argument is sample_domain, a number for each row, and not windows of shape {domain.shape}"
+        raise InputError(f"{given}; give the target's windows by name: fit(Xs, ys, X_target=Xt)")
     if domain.shape != (rows,):
         raise InputError(f"sample_domain must hold one whole number for each of {rows} rows, not {domain.shape}")
     if not np.issubdtype(domain.dtype, np.number) or (domain != np.round(domain)).any():
@@ -461,9 +442,8 @@ def source_labels(y: Any, is_source: np.ndarray) -> np.ndarray:
 
 
 def held_out(codes: Integers, row: Integers, share: float, random: np.random.Generator) -> np.ndarray:
-    """(window,) bool: a share of every class, to calibrate on; `codes` (row of X,), `row` (window,).
-
-    Whole recordings where every class has two or more, since windows of one recording are much alike; else windows.
+    """(window,) bool: a share of every class, to calibrate on; `codes` (row of X,), `row` (window,). Whole recordings
+    where every class has two or more, since windows of one recording are much alike; else windows.
     """
     there = np.unique(row)
     alone = np.bincount(codes[there])[np.unique(codes[there])].min() < 2
@@ -481,8 +461,8 @@ def held_out(codes: Integers, row: Integers, share: float, random: np.random.Gen
 
 def seed_of(random_state: int | np.random.RandomState | None) -> int:
     """A whole number is the seed itself, so that it means the same as elsewhere in bearcat."""
-    if isinstance(random_state, int | np.integer):
-        if random_state < 0:
-            raise InputError(f"random_state is a whole number from 0 on, not {random_state}")
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
+    if not isinstance(random_state, int | np.integer):
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    if random_state < 0:
+        raise InputError(f"random_state is a whole number from 0 on, not {random_state}")
+    return int(random_state)

@@ -1,7 +1,7 @@
 """The record of a run: what a finished run says of itself, as values with types, and how it is written and read.
 
-record.json is written last and marks a run as finished. It carries checksums of itself and of the tables beside it, so
-that a damaged folder is noticed. docs/record.md lists its entries. Nothing here needs torch.
+record.json is written last and marks a run as finished. It carries checksums of itself and of the tables beside it.
+docs/record.md lists its entries. Nothing here needs torch.
 
 >>> record = Record.read(Path("bearcat-out"))
 >>> record.scores.target.accuracy, record.settings.epochs
@@ -11,18 +11,21 @@ that a damaged folder is noticed. docs/record.md lists its entries. Nothing here
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import getitem
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from bearcat.data.choose import Choice
 from bearcat.diagnosis.recording import Diagnosis
-from bearcat.settings import from_plain
+from bearcat.settings import from_plain, to_plain
 from bearcat.storage import digest, read_json, write_atomically
 from bearcat.trust.accuracy import Estimate
 from bearcat.trust.decision import Decision, ModelEvidence
 
+Kind = TypeVar("Kind")
 RECORD, PREDICTIONS, CURVES, SPEC = "record.json", "predictions.csv", "curves.csv", "run.json"
 
 
@@ -155,11 +158,34 @@ class DataSizes:
     identity: str
 
 
+class SettingsEntry(Generic[Kind]):
+    """An attribute of RunSettings: the entry of its values at this path."""
+
+    def __init__(self, kind: Callable[[Any], Kind], *path: str) -> None:
+        self.kind, self.path = kind, path
+
+    def __get__(self, settings: RunSettings, _: type | None = None) -> Kind:
+        return self.kind(reduce(getitem, self.path, settings.values))
+
+
 @dataclass(frozen=True)
 class RunSettings:
-    """Everything that determines a run but its seed, as plain values. What others need to know of it are properties."""
+    """Everything that determines a run but its seed, as plain values, and what others need to know of it."""
 
     values: Mapping[str, Any]
+    dataset = SettingsEntry(str, "data", "name")
+    sources = SettingsEntry(tuple[str, ...], "source")
+    target = SettingsEntry(str, "target")
+    input = SettingsEntry(str, "preparation", "input")
+    length = SettingsEntry(int, "preparation", "length")  # samples of a window
+    split = SettingsEntry(str, "split", "scheme")
+    test_share = SettingsEntry(float, "split", "test")
+    recipe = SettingsEntry(dict[str, Any], "recipe")
+    recipe_name = SettingsEntry(str, "recipe", "name")
+    epochs = SettingsEntry(int, "recipe", "schedule", "epochs")
+    adapts = SettingsEntry(
+        bool, "recipe", "adapts"
+    )  # whether it uses the target at all; else it trains on the source alone
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> RunSettings:
@@ -169,66 +195,14 @@ class RunSettings:
         return found
 
     @property
-    def dataset(self) -> str:
-        return str(self.values["data"]["name"])
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        return tuple(self.values["source"])
-
-    @property
-    def target(self) -> str:
-        return str(self.values["target"])
-
-    @property
     def task(self) -> str:
         """As tables name it."""
         return task_words(f"{'+'.join(self.sources)}→{self.target}", self.values.get("mix", {}).get("words", ""))
 
     @property
-    def input(self) -> str:
-        return str(self.values["preparation"]["input"])
-
-    @property
-    def length(self) -> int:
-        """Samples of a window."""
-        return int(self.values["preparation"]["length"])
-
-    @property
-    def split(self) -> str:
-        return str(self.values["split"]["scheme"])
-
-    @property
-    def test_share(self) -> float:
-        return float(self.values["split"]["test"])
-
-    @property
-    def recipe(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.values["recipe"]
-        return found
-
-    @property
-    def recipe_name(self) -> str:
-        return str(self.recipe["name"])
-
-    @property
-    def epochs(self) -> int:
-        return int(self.recipe["schedule"]["epochs"])
-
-    @property
     def calibrator(self) -> str | None:
         found: str | None = self.recipe["calibration"]
         return found
-
-    @property
-    def adapts(self) -> bool:
-        """Whether the recipe uses the target at all; otherwise it is training on the source alone."""
-        return bool(self.recipe["adapts"])
-
-    @property
-    def adaptive_thresholds(self) -> bool:
-        """Whether pseudo-labels, where there are any, have thresholds that training moves."""
-        return bool(self.recipe["ingredients"].get("labels", {}).get("threshold") != "fixed")
 
     @property
     def phases(self) -> dict[str, int]:
@@ -310,15 +284,8 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """As record.json has it, without its checksums."""
-        found = {each.name: getattr(self, each.name) for each in fields(self)}
-        own: dict[str, Any] = {
-            name: asdict(value)
-            for name, value in found.items()
-            if is_dataclass(value) and not isinstance(value, type | RunSettings)
-        }
-        own |= {"settings": self.settings.values, "chosen": [asdict(choice) for choice in self.chosen]}
-        own["recordings"] = [each.to_dict() for each in self.recordings]
-        plain: dict[str, Any] = json.loads(_text(found | own))
+        own = {"settings": self.settings.values, "recordings": [each.to_dict() for each in self.recordings]}
+        plain: dict[str, Any] = json.loads(_text(to_plain(replace(self, recordings=())) | own))
         return plain
 
     @classmethod
@@ -358,13 +325,11 @@ class Record:
             raise ValueError(f"{path}: is damaged ({type(error).__name__})") from error
         if not intact:
             raise ValueError(f"{path}: is damaged (it does not match its checksum)")
-        for name in (PREDICTIONS, CURVES):
-            try:
-                content = (folder / name).read_bytes()
-            except FileNotFoundError as error:
-                raise ValueError(f"{folder / name}: is missing") from error
-            if digest(content) != checksums.get(name):
-                raise ValueError(f"{folder / name}: is damaged (it does not match its checksum)")
+        for table in (folder / PREDICTIONS, folder / CURVES):
+            if not table.exists():
+                raise ValueError(f"{table}: is missing")
+            if digest(table.read_bytes()) != checksums.get(table.name):
+                raise ValueError(f"{table}: is damaged (it does not match its checksum)")
         try:
             return cls.from_dict(found)
         except ValueError as error:

@@ -1,7 +1,7 @@
 """Settings are fields of frozen dataclasses; this module reads them from text. And where the cache is.
 
 A row of a table (an input, an encoder, a calibrator) is written as its name, with the settings that differ from their
-defaults: `dense:widths=256,128:dropout=0.1`. So records, model folders, grids and the command line share one notation.
+defaults, `dense:widths=256,128:dropout=0.1`, in records, model folders, grids and on the command line.
 
 >>> override(Simulated(), {"seconds": "2", "severities": "0.5,2"})
 >>> from_text("frequency", INPUTS, "input")
@@ -79,8 +79,7 @@ def to_text(value: Any, table: Mapping[str, Callable[[], Any]]) -> str:
     parts = [next(name for name, kind in table.items() if kind is type(value))]
     for field in dataclasses.fields(value):
         setting = getattr(value, field.name)
-        items = setting if isinstance(setting, tuple) else (setting,)
-        parts.append(f"{field.name}={','.join(str(item) for item in items)}")
+        parts.append(f"{field.name}={','.join(map(str, setting if isinstance(setting, tuple) else (setting,)))}")
     return ":".join(parts)
 
 
@@ -142,9 +141,7 @@ def _value(text: str, kind: Any) -> Any:
             spans = [part.split("-", 1) for part in parts]
             return tuple(number for span in spans for number in range(int(span[0]), int(span[-1]) + 1))
         return tuple(_value(part, arguments[0]) for part in parts)
-    if kind is bool:
-        if text.lower() not in ("true", "false"):
-            raise ValueError(text)
+    if kind is bool and text.lower() in ("true", "false"):
         return text.lower() == "true"
     if kind in (int, float, str, Path):
         return kind(text)

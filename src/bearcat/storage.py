@@ -1,7 +1,6 @@
 """Files on disk: atomic writing, hashing, and tensors with their metadata in one file.
 
-A reader finds the old file or the new one, never a half. safetensors holds tensors by name and JSON metadata; nothing
-is executed on loading.
+A reader finds the old file or the new one, never a half. Nothing is executed on loading.
 
 >>> write_atomically(Path("out/record.json"), content)
 >>> save_tensors(Path("out/checkpoint.safetensors"), {"weight": weight}, {"epoch": 3})

@@ -50,9 +50,7 @@ def as_tensor(values: AnyArray) -> Tensor:
 def like(given: Array, result: Tensor) -> Array:
     """A result (run, …) as numpy if the input (run, window, class) was, and without the run axis if it had none."""
     result = result if np.ndim(given) == 3 else result[0]
-    return (
-        result if isinstance(given, Tensor) else result.numpy()[()]
-    )  # a numpy scalar rather than an array without axes
+    return result if isinstance(given, Tensor) else result.numpy()[()]  # [()] makes a scalar of an array without axes
 
 
 def read(
@@ -96,10 +94,8 @@ def _stacked(values: AnyArray, name: str, last: str) -> tuple[Tensor, bool]:
 
 def _cleaned(values: Tensor, weight: AnyArray | None, stacked: bool, name: str) -> tuple[Tensor, Tensor]:
     """Values (run, window, any), 0 where the weight is, and the weight (run, window) in float64, by default 1."""
-    if weight is None:
-        present = torch.ones(values.shape[:2], dtype=torch.float64, device=values.device)
-    else:
-        present = _windows(weight, values, stacked, name).double()
+    ones = torch.ones(values.shape[:2], dtype=torch.float64, device=values.device)
+    present = ones if weight is None else _windows(weight, values, stacked, name).double()
     if values.shape[1] == 0:  # no window at all is the same as one that does not count
         values = values.new_zeros(values.shape[0], 1, values.shape[2])
         present = present.new_zeros(values.shape[:2])

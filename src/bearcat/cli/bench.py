@@ -42,7 +42,7 @@ def bench_run(
     ] = None,
     address: Annotated[str | None, Option(help="An existing Ray cluster.  \\[default: a local one]")] = None,
     device: Device = "auto",
-    retry_failed: Annotated[bool, Option("--retry-failed", help="Try runs that failed once more.")] = False,
+    retry_failed: Annotated[bool, Option("--retry-failed", help="Train runs that failed again.")] = False,
     only_method: OnlyMethod = None,
     limit_seconds: Annotated[
         float | None, Option(min=0, help="After this time stop at the next checkpoint; for time-limited queues.")
@@ -91,7 +91,7 @@ def bench_report(
     ] = None,
     only_method: OnlyMethod = None,
     task: Annotated[Names, Option(metavar="A:B", help="Only this task; repeat for more.")] = None,
-    decimals: Annotated[int, Option(min=0, max=4, help="Of percentages in tables; the paper prints two.")] = 1,
+    decimals: Annotated[int, Option(min=0, max=4, help="Decimals of percentages in tables; the paper prints two.")] = 1,
 ) -> None:
     """Tables, statistics and figures of what is done, on one page."""
     from bearcat.report.pages import write_bench_report

@@ -95,7 +95,7 @@ def check(
     rate: options.Rate = None,
     rpm: options.Rpm = None,
     bearing: options.Bearing = None,
-    window: Annotated[int, Option(help="Samples a window.")] = 1024,
+    window: Annotated[int, Option(help="Samples of a window.")] = 1024,
     stride: Annotated[int | None, Option(help="Samples from one window to the next.  \\[default: no overlap]")] = None,
     settings: options.Set = None,
     form: options.Format = "table",
@@ -139,7 +139,7 @@ def show(
     kind: Annotated[
         str | None, Option("--input", help="Draw what a network is given instead, such as physics or envelope-orders.")
     ] = None,
-    window: Annotated[int, Option(help="Samples a window, for --input.")] = 4096,
+    window: Annotated[int, Option(help="Samples of a window, for --input.")] = 4096,
     out: Annotated[Path, Option(help="The picture to write.")] = Path("shift.png"),
 ) -> None:
     """Draw waveform, spectrum and envelope spectrum (with known fault frequencies) per class for two domains."""

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from bearcat.data.stream import Stream
-    from bearcat.deploy.metadata import Predictor
     from bearcat.deploy.predict import FoundRecording, WindowPredictions
+    from bearcat.deploy.predictor import Predictor
     from bearcat.diagnosis.recording import Diagnosis
 
     Put = Callable[[dict[str, Any]], None]
@@ -35,13 +35,15 @@ Alarm = Annotated[
     Names,
     Option(metavar="CLASS", help="This class is an alarm; repeat for more.  \\[default: all but healthy or normal]"),
 ]
-Order = Annotated[float | None, Option(help="In place of a bearing: its order, a multiple of the shaft's speed.")]
+Order = Annotated[
+    float | None, Option(help="In place of a bearing: the order of this fault, a multiple of the shaft's speed.")
+]
 
 
 def predict(
     model: Model,
     files: Annotated[list[Path], Argument(metavar="FILES", help="Recordings, folders of them, or a manifest.")],
-    by: Annotated[str, Option(help="A line for each recording or each window.")] = "recording",
+    by: Annotated[str, Option(help="Print a line for each recording or for each window.")] = "recording",
     form: options.Format = "table",
     rate: options.OwnRate = None,
     rpm: Annotated[
@@ -51,7 +53,7 @@ def predict(
     channel: options.Channel = None,
     alarm: Alarm = None,
     min_confidence: Annotated[
-        float, Option(min=0, max=1, help="A class diagnosed with less confidence is to be checked, no alarm.")
+        float, Option(min=0, max=1, help="A fault diagnosed with less confidence is to be checked and no alarm.")
     ] = 0.0,
     unfamiliar_alarm: Annotated[
         bool, Option(help="Whether a recording unlike those the model was adapted to is an alarm, or to be checked.")
@@ -185,8 +187,7 @@ def export(
     onnx: Annotated[Path, Option("--onnx", help="The file to write; its name ends in .onnx.")],
 ) -> None:
     """Write a model as one ONNX file, from recorded windows to calibrated probabilities (docs/deploy.md)."""
-    from bearcat.deploy.export import export_onnx
-    from bearcat.deploy.model import load_model
+    from bearcat.deploy.model import export_onnx, load_model
 
     opened = load_model(model)
     _print_decision(opened)
@@ -224,7 +225,7 @@ def serve(
 
 def diagnose(
     files: Annotated[list[Path], Argument(metavar="FILES", help="Recordings, or folders of them.")],
-    rpm: Annotated[float | None, Option(help="Speed of the shaft; it may be off by 3 %.")] = None,
+    rpm: Annotated[float | None, Option(help="Speed of the shaft in rpm; it may be off by 3 %.")] = None,
     bearing: Annotated[
         str | None, Option(metavar="6205", help="A designation, or balls=9,ball=7.94,pitch=39.04 (mm).")
     ] = None,
@@ -235,7 +236,9 @@ def diagnose(
     channel: options.Channel = None,
     rate: options.OwnRate = None,
     form: options.Format = "table",
-    png: Annotated[Path | None, Option(metavar="FOLDER", help="Draw the evidence of each recording here.")] = None,
+    png: Annotated[
+        Path | None, Option(metavar="FOLDER", help="Draw the evidence of each recording into this folder.")
+    ] = None,
 ) -> None:
     """Diagnose recordings from speed and bearing alone: healthy, inner race, outer race, ball, or cannot tell.
 

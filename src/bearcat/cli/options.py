@@ -40,12 +40,12 @@ Bearing = Annotated[
     str | None,
     Option(
         metavar="6205",
-        help="Of recordings that do not say their own: a designation, or balls=9,ball=7.94,pitch=39.04 (mm).",
+        help="Bearing of recordings that do not say their own: a designation, or balls=9,ball=7.94,pitch=39.04 (mm).",
     ),
 ]
 FORMATS = ("table", "csv", "json")
 Format = Annotated[str, Option("--format", help="table, csv or json.")]
-OwnRate = Annotated[float | None, Option(min=1e-9, help="In Hz, of files that do not say their rate.")]
+OwnRate = Annotated[float | None, Option(min=1e-9, help="Sampling rate in Hz, of files that do not say their own.")]
 Set = Annotated[Names, Option("--set", metavar="NAME=VALUE", help="A setting of the dataset; repeat for more.")]
 Device = Annotated[str, Option(help="auto, cpu or cuda.")]
 Track = Annotated[str | None, Option(help="Write every epoch's numbers for this tool too: tensorboard.")]

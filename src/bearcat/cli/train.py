@@ -38,7 +38,7 @@ def adapt(
         int | None,
         Option(help="Every phase is scaled to fit.  \\[default: the recipe's; at most 40 for simulated data]"),
     ] = None,
-    seed: Annotated[int, Option(help="Of the split, the weights, the order of windows and dropout.")] = 0,
+    seed: Annotated[int, Option(help="Seed of the split, the weights, the order of windows and dropout.")] = 0,
     split: Annotated[
         str | None, Option(help=f"window, block or recording.  \\[default: window, the paper's{OWN}]")
     ] = None,
@@ -59,7 +59,7 @@ def adapt(
     rate: options.Rate = None,
     rpm: options.Rpm = None,
     bearing: options.Bearing = None,
-    window: Annotated[int | None, Option(help=f"Samples a window.  \\[default: 1024{OWN}]")] = None,
+    window: Annotated[int | None, Option(help=f"Samples of a window.  \\[default: 1024{OWN}]")] = None,
     stride: Annotated[
         int | None, Option(help=f"Samples from one window to the next.  \\[default: no overlap{OWN}]")
     ] = None,
@@ -159,7 +159,7 @@ def _print_scores(title: str, runs: Sequence[tuple[str, Record]]) -> None:
     rows = []
     for name, record in runs:
         target, origin, temperature = record.scores.target, record.scores.source, record.temperature
-        cells = dict.fromkeys(("target accuracy", "recordings", "target ECE", "uncalibrated"), "no labels")
+        cells = dict.fromkeys(("target accuracy", "test recordings", "target ECE", "uncalibrated"), "no labels")
         if target is not None:
             total, share = target.recordings, target.recording_accuracy
             right = "–" if not total or share is None else f"{round(total * share)} of {total}"

@@ -16,10 +16,9 @@ from pathlib import Path
 
 from bearcat.data.bearing import BEARINGS, Bearing, find_bearing
 from bearcat.data.catalogue import About, Catalogue, Dataset, Download, Entry, Problem, load
-from bearcat.data.datasets.benches import CWRU, HITSM, AcrossMachines
+from bearcat.data.datasets.benches import CWRU, HITSM, AcrossMachines, Paderborn
 from bearcat.data.datasets.collection import SIGNALS, TABLE, Collection
 from bearcat.data.datasets.folder import MANIFEST, Folder
-from bearcat.data.datasets.paderborn import Paderborn
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.prepare import Preparation, cached_windows, prepare
 from bearcat.data.recording import Recording, RecordingInfo, Windows, join, resample

@@ -1,10 +1,8 @@
 """Archives (zip and rar), read and unpacked as untrusted input.
 
-A member can be read without unpacking the rest, so that a dataset can be used while it is packed. Unpacking checks
-every name, counts the bytes that really come out, and shows a file only once the whole archive was read. RAR needs the
-extra `fetch` and, for compressed members, a program such as unrar.
+A member can be read without unpacking the rest. Unpacking checks every name, counts the bytes that really come out,
+and shows a file only once the whole archive was read. RAR needs the extra `fetch` and mostly a program such as unrar.
 
->>> samples = read_member(Path("KA04.rar"), "KA04/N15_M07_F10_KA04_1.mat")
 >>> unpack(Path("KA04.rar"), Path("data/pu"))
 """
 
@@ -64,18 +62,13 @@ def read_member(path: Path, name: str, limit: int = MEMBER_LIMIT) -> bytes:
                 contents.append(b"".join(_chunks(path, item, limit)))
                 limit -= len(contents[-1])
     if len(contents) != 1:
-        number = "twice" if contents else "nowhere"
-        raise InputError(f"{path}: holds {name!r} {number}; check the name, or unpack the archive by hand")
+        raise InputError(f"{path}: holds {name!r} {'twice' if contents else 'nowhere'}; unpack the archive by hand")
     return contents[0]
 
 
 def unpack(path: Path, folder: Path) -> list[Path]:
-    """Unpacks every file below the folder, all or none of them; identical files already there are kept.
-
-    Members are written under numbers into a hidden folder, so that nothing left there by a kill could be taken for
-    data, and moved once the whole archive was read. Empty folders are not created.
-    """
-    staging = folder / f".unpacking-{path.name}"
+    """Unpacks every file below the folder, all or none of them; identical files already there are kept."""
+    staging = folder / f".unpacking-{path.name}"  # hidden, so that nothing a kill leaves is taken for data
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(staging, ignore_errors=True)
@@ -114,10 +107,9 @@ def disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        kept = "run it again, what was finished is kept"
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise InputError(f"the disk of {path} is full: free some space and {kept}") from error
-        raise InputError(f"cannot write {path} ({error.strerror or error}): put that right and {kept}") from error
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        what = f"the disk of {path} is full" if full else f"cannot write {path} ({error.strerror or error})"
+        raise InputError(f"{what}: put that right and run it again, what was finished is kept") from error
 
 
 def _items(path: Path) -> Generator[_Item, None, None]:
@@ -148,16 +140,14 @@ def _rar_items(path: Path) -> Generator[_Item, None, None]:
         try:
             return archive.open(info)  # stored members need no program
         except rarfile.RarCannotExec as error:
-            tools = "unrar, unar, 7-zip or bsdtar"
-            raise InputError(f"{path}: is compressed, and no program unpacks it; install {tools}") from error
+            raise InputError(f"{path}: is compressed; install unrar, unar, 7-zip or bsdtar to unpack it") from error
 
     with rarfile.RarFile(path, errors="strict") as archive:  # else a torn archive counts as a shorter one
         if archive.needs_password():
             raise InputError(f"{path}: is protected by a password; unpack it by hand")
         for info in archive.infolist():
             if not info.is_dir():
-                regular = info.is_file() and info.file_redir is None
-                yield _Item(info.filename, regular, partial(open_member, info))
+                yield _Item(info.filename, info.is_file() and info.file_redir is None, partial(open_member, info))
 
 
 def _chunks(path: Path, item: _Item, limit: int) -> Generator[bytes, None, None]:
@@ -172,9 +162,7 @@ def _chunks(path: Path, item: _Item, limit: int) -> Generator[bytes, None, None]
 
 def _stage(path: Path, folder: Path, staging: Path) -> list[tuple[Path, Path]]:
     """Writes every member under a number; the pairs of written file and final path."""
-    left, staged = UNPACK_LIMIT, list[tuple[Path, Path]]()
-    files: set[str] = set()
-    folders: set[str] = set()
+    left, staged, files, folders = UNPACK_LIMIT, list[tuple[Path, Path]](), set[str](), set[str]()
     with closing(_items(path)) as items:
         for number, item in enumerate(items):
             if not item.regular:

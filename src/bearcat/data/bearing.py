@@ -54,11 +54,7 @@ class Bearing:
         return self.designation or numbers
 
     def orders(self) -> dict[str, float]:
-        """The kinematic frequencies over the shaft's, for rolling without slip.
-
-        FTF: turns of the cage. BPFO and BPFI: balls that pass a point of the outer or inner race. BSF: turns of a ball
-        about its own axis, relative to the cage; a defect on it strikes twice in each.
-        """
+        """In one shaft turn: turns of the cage (FTF), balls past either race (BPFO, BPFI), turns of a ball (BSF)."""
         ratio = self.ball_diameter / self.pitch_diameter * math.cos(math.radians(self.contact_angle))
         cage = (1 - ratio) / 2
         spin = self.pitch_diameter / (2 * self.ball_diameter) * (1 - ratio**2)
@@ -113,17 +109,14 @@ BEARINGS = {name: Bearing(*numbers, designation=name) for name, numbers in _GEOM
 
 
 def find_bearing(text: str) -> Bearing:
-    """The bearing with this designation (suffixes and case do not matter) or with these numbers.
-
-    >>> find_bearing("balls=9,ball=7.94,pitch=39.04,angle=0")
-    """
+    """The bearing with this designation (suffixes and case do not matter), or of balls=9,ball=7.94,pitch=39.04."""
     for name, bearing in BEARINGS.items():
         spelt = r"[\s-]?".join(re.findall(r"\D+|\d+", name))  # NU205, NU 205 or NU-205
         if re.search(rf"(?<![A-Z0-9=.]){spelt}(?![\d.])", text.upper()):
             return bearing
     if "=" not in text:
-        numbers = "give balls=9,ball=7.94,pitch=39.04 (in mm), or a known designation"
-        raise InputError(f"bearing '{text}': {numbers}{suggest(text.upper(), BEARINGS)}")
+        known = suggest(text.upper(), BEARINGS)
+        raise InputError(f"bearing '{text}': give balls=9,ball=7.94,pitch=39.04 (in mm), or a designation{known}")
     fields = {"balls": "balls", "ball": "ball_diameter", "pitch": "pitch_diameter", "angle": "contact_angle"}
     given = pairs(re.split("[,;]", text))
     for name in (*given, "balls", "ball", "pitch"):
@@ -136,10 +129,7 @@ def find_bearing(text: str) -> Bearing:
 def known_orders(
     bearing: str | Bearing | None, orders: Mapping[str, float | None] | None = None
 ) -> dict[str, float] | None:
-    """Kinematic orders of a bearing, or those given; None where neither is.
-
-    BPFO and BPFI sum to the number of balls, which gives the cage's order, and for a radial load the ball's.
-    """
+    """Kinematic orders of a bearing, or those given, BPFO and BPFI giving the others; None where neither is."""
     given = {name: float(value) for name, value in (orders or {}).items() if value is not None}
     if not given:
         return None if bearing is None else (find_bearing(bearing) if isinstance(bearing, str) else bearing).orders()
@@ -150,10 +140,8 @@ def known_orders(
             raise InputError(f"{name}: is missing; give BPFO and BPFI, as multiples of the shaft's speed", name.lower())
     outer, inner = given["BPFO"], given["BPFI"]
     if not 0 < outer < inner < 100:
-        raise InputError(
-            f"BPFO {outer:g} and BPFI {inner:g}: must be multiples of the shaft's speed, the inner race's the larger;"
-            " divide frequencies by that of the shaft", "bpfo"
-        )  # fmt: skip
+        wrong = f"BPFO {outer:g} and BPFI {inner:g}: must be multiples of the shaft's speed, BPFI the larger"
+        raise InputError(f"{wrong}; divide frequencies by that of the shaft", "bpfo")
     ratio = (inner - outer) / (inner + outer)  # ball over pitch diameter
     made = {"FTF": (1 - ratio) / 2, "BSF": (1 - ratio**2) / (2 * ratio)} | given
     for name, value in made.items():

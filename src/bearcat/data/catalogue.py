@@ -1,7 +1,6 @@
 """What a dataset holds, before any of it is read; and how its files are found in a folder.
 
-A dataset's `catalogue()` lists the recordings that are there and those that are missing. An `Entry` can be read on its
-own, so that checking, loading and caching share one list and one reader.
+Checking, loading and caching share one list of recordings (there or missing) and one reader for each `Entry`.
 
 >>> recordings = load(CWRU(root=Path("data/cwru")).catalogue(), domains=["load0", "load3"])
 """
@@ -38,28 +37,22 @@ class Download:
 
 @dataclass(frozen=True)
 class About:
-    """A dataset's title, licence and reference, for people who consider using it."""
+    """A dataset's title and licence, for people who consider using it."""
 
     title: str
     licence: str
     licence_address: str = ""
-    reference: str = ""
-    homepage: str = ""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One recording that is there: its domain and label, the file it comes from, and how to read it.
-
-    `file` is None for a recording that is computed. `identity` names everything but the file's content that determines
-    the recording (reader, member of an archive, channel, settings); it is part of the cache's key.
-    """
+    """One recording that is there: its domain and label, the file it comes from, and how to read it."""
 
     domain: str
     label: str | None
     origin: str
-    file: Path | None
-    identity: str
+    file: Path | None  # None: it is computed
+    identity: str  # all but the file's content that determines it (reader, channel, settings); in the cache's key
     read: Callable[[], Recording]
 
 
@@ -130,10 +123,7 @@ def find_domain(name: str, domains: Sequence[str]) -> str:
 def load(
     catalogue: Catalogue, domains: Iterable[str] | None = None, observe: Observer | None = None, keep: bool = False
 ) -> list[Recording]:
-    """All recordings of these domains, read now; the first file that is missing or unreadable stops it by name.
-
-    `keep`: they will be loaded once more, for which they stay in memory as far as there is room.
-    """
+    """All recordings of these domains, or the first problem; `keep`: in memory, if there is room, for a second time."""
     catalogue = catalogue.only(domains)
     catalogue.check()
     recordings = []
@@ -194,7 +184,7 @@ def checked_root(root: Path, name: str | None = None) -> Path:
     raise InputError(f"{root}: {what}; {fetch}check the path given with --root or --data")
 
 
-def found_files(root: Path, pattern: str, name: str | None = None) -> dict[str, list[Path]]:
+def files_in(root: Path, pattern: str, name: str | None = None) -> dict[str, list[Path]]:
     """The files below a folder that match, by name, each with all the places it stands in."""
     paths = sorted(checked_root(root, name).rglob(pattern))
     return grouped((path for path in paths if path.is_file() and not path.name.startswith(".")), lambda path: path.name)

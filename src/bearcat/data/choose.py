@@ -117,9 +117,9 @@ def choose_settings(
     part = catalogue.only((*task.sources, task.target))
     part.check()
     if not isinstance(dataset, Folder):
+        known = metadata(part, cache_folder())
         described = [
-            Measurement(channels={str(info.channel): ChannelMeasurement(samples, 0.0)}, **vars(info))
-            for info, samples in metadata(part, cache_folder())
+            Measurement(channels={"": ChannelMeasurement(samples, 0.0)}, **vars(info)) for info, samples in known
         ]
         return dataset, catalogue, choose(described, task, replace(requested, channel=None))
     settings = choose([measure(entry) for entry in progress(folder_entries(part))], task, requested)
@@ -226,7 +226,9 @@ class _Chooser:
         self.all = [*self.source, *self.target]
 
     def choose(self, setting: str, value: str, reason: str) -> None:
-        self.choices.append(Choice(setting, value, reason))
+        """Keeps a choice and its reason, unless the setting was requested."""
+        if getattr(self.requested, setting) is None:
+            self.choices.append(Choice(setting, value, reason))
 
     def counts(self, length: int, stride: int) -> tuple[list[int], Counter[str], int]:
         """How many windows each recording, each class of the source, and the target give."""
@@ -285,10 +287,9 @@ class _Chooser:
         if rate is None:
             self.choose("rate", "as recorded", "no file says its rate; windows are counted in samples; --rate sets it")
             return None
-        if self.requested.rate is not None:
-            if rates and rate > rates[0]:
-                self.warnings.append(f"resampling from {rates[0]:g} Hz up to {rate:g} Hz adds no content")
-        elif silent:
+        if self.requested.rate is not None and rates and rate > rates[0]:
+            self.warnings.append(f"resampling from {rates[0]:g} Hz up to {rate:g} Hz adds no content")
+        if silent and self.requested.rate is None:
             advice = f"give it in a manifest's column 'rate', or for all such files with --rate {rate:g}"
             raise InputError(f"{silent[0]}: does not say its sampling rate, as others do ({listed} Hz); {advice}")
         elif len(rates) == 1:
@@ -309,7 +310,7 @@ class _Chooser:
         recordings = [replace(recording, rate=rate or recording.rate) for recording in self.all]
         chosen, choice = suited_input(self.requested.kind, recordings)
         if self.requested.input is None or choice.reason:
-            self.choose("input", chosen, choice.reason or "the recipe is made for it")
+            self.choices.append(replace(choice, reason=choice.reason or "the recipe is made for it"))
         return chosen
 
     def _wanted(self, rate: float | None, physical: PhysicalInput | None) -> tuple[int, str]:
@@ -358,14 +359,12 @@ class _Chooser:
             more = f"record at least {(FEWEST - 1) * stride + length} samples of it, or leave the class out"
             windows = f"{few} windows ({length} samples every {stride})"
             raise InputError(f"class '{rare}' of the source has {windows}, too few to learn and to test; {more}")
-        if not self.requested.window:
-            short = f"recordings are short (the shortest, {shortest}, has {least} samples)"
-            reason = reason if length == wanted else f"{short} and longer windows would be too few"
-            self.choose("window", f"{length} samples", reason)
-        if not self.requested.stride:
-            overlap = f"{stride} samples, {100 * (length - stride) // length} % overlap"
-            windows = f"{few} windows of the rarest class '{rare}' and {of_target} of the target"
-            self.choose("stride", "no overlap" if stride == length else overlap, f"it gives {windows}")
+        short = f"recordings are short (the shortest, {shortest}, has {least} samples)"
+        reason = reason if length == wanted else f"{short} and longer windows would be too few"
+        self.choose("window", f"{length} samples", reason)
+        overlap = f"{stride} samples, {100 * (length - stride) // length} % overlap"
+        windows = f"{few} windows of the rarest class '{rare}' and {of_target} of the target"
+        self.choose("stride", "no overlap" if stride == length else overlap, f"it gives {windows}")
         one_rate = self.requested.rate is None and len({recording.rate for recording in self.all}) == 1
         return Preparation(kind, length, None if stride == length else stride, None if one_rate else rate)
 

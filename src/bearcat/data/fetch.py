@@ -1,9 +1,8 @@
 """Downloads that can be interrupted and are verified by their checksum.
 
 A file arrives as `NAME.part`, with `NAME.part.json` saying which version of it that is, and gets its name only when
-whole and verified. A published checksum is compared; without one the first download is recorded in `downloads.json`
-and every later one must equal it. pooch, the usual choice, can neither resume a download nor bound its size. A server
-that states no length and closes the connection early is noticed by a known checksum or an archive's own.
+whole and verified: by the published checksum, or by that of the first download, recorded in `downloads.json`. pooch,
+the usual choice, can neither resume a download nor bound its size.
 
 >>> require_licence(Paderborn.about, accepted=True, root=Path("data/pu"))
 >>> fetch(downloads, Path("data/pu"))
@@ -51,9 +50,8 @@ class _Transfer:
     def __init__(self, download: Download, target: Path, known: str | None, progress: Progress) -> None:
         self.address, self.name, self.pinned = download.address, download.name, download.sha256 is not None
         self.target, self.known, self.progress = target, known, progress
-        self.part, self.state_file, self.bad = (
-            target.with_name(target.name + end) for end in (".part", ".part.json", ".bad")
-        )
+        ends = (".part", ".part.json", ".bad")
+        self.part, self.state_file, self.bad = (target.with_name(target.name + end) for end in ends)
         self.by_hand = f"look for it in a browser, and save it as {target}"
 
 
@@ -63,8 +61,8 @@ def require_licence(about: About, accepted: bool, root: Path) -> None:
     if recorded is not None and recorded.get("name") == about.licence:
         return
     if not accepted:
-        published = f"{about.title} is published under {about.licence} ({about.licence_address})"
-        raise InputError(f"{published}: read it, and give --accept-licence if you accept it")
+        licence = f"{about.licence} ({about.licence_address})"
+        raise InputError(f"{about.title} is published under {licence}: read it, and accept with --accept-licence")
     with _locked(root):
         records = _read_records(root)
         records["licence"] = {"name": about.licence, "address": about.licence_address, "accepted": _now()}
@@ -72,10 +70,9 @@ def require_licence(about: About, accepted: bool, root: Path) -> None:
 
 
 def fetch(downloads: Sequence[Download], root: Path, *, progress: Progress | None = None) -> list[Path]:
-    """Downloads what is not there yet, verifies all of it, then unpacks the archives beside themselves.
+    """Downloads what is not there yet, verifies all of it, unpacks archives beside themselves; the files, in order.
 
-    Returns the downloaded files, in the order given. `progress` is called with the name, the bytes there are and
-    the total (None if the server does not say).
+    `progress` is called with the name, the bytes there are and the total (None if the server does not say).
     """
     targets = []
     for download in downloads:
@@ -90,13 +87,12 @@ def fetch(downloads: Sequence[Download], root: Path, *, progress: Progress | Non
         raise InputError("two of the downloads have the same name: give each file its own")
     if any(target.suffix.lower() == ".rar" for target in targets):
         archives.rar_reader()  # better missed now than after the download
-    report = progress or (lambda *_: None)
     with _locked(root):
         records = _read_records(root)
         transfers = []
         for download, target in zip(downloads, targets, strict=True):
             known = (download.sha256 or records["files"].get(download.name, {}).get("sha256") or "").lower() or None
-            transfers.append(_Transfer(download, target, known, report))
+            transfers.append(_Transfer(download, target, known, progress or (lambda *_: None)))
             _fetch_file(transfers[-1], root, records)
         for transfer in transfers:
             if archives.is_archive(transfer.target):
@@ -156,10 +152,9 @@ def _unpack_once(transfer: _Transfer, root: Path, records: dict[str, Any]) -> No
     """Unpacks the archive beside itself, unless all its files are still there with the sizes they had."""
     record, folder = records["files"][transfer.name], transfer.target.parent
     before = record.get("unpacked")
-    if before is not None:
-        paths = [folder / name for name in before]
-        if [path.stat().st_size for path in paths if path.is_file()] == list(before.values()):
-            return
+    there = [path.stat().st_size for path in map(folder.joinpath, before or ()) if path.is_file()]
+    if before is not None and there == list(before.values()):
+        return
     try:
         paths = archives.unpack(transfer.target, folder)
     except archives.DamagedArchiveError as error:
@@ -217,14 +212,12 @@ def _attempt(transfer: _Transfer) -> None:
 
 
 def _read_state(transfer: _Transfer) -> tuple[dict[str, Any], int]:
-    """Which version of the file the part is of, and how many of its bytes can be kept.
-
-    Without a version the file may have changed in between, and only a known checksum would tell.
-    """
+    """Which version of the file the part is of, and how many of its bytes can be kept."""
     try:
         state = read_json(transfer.state_file)
         have, total = transfer.part.stat().st_size, state["total"]
         whole = total is None or have <= total
+        # Without a version the file may have changed in between, and only a known checksum would tell.
         usable = state["address"] == transfer.address and whole and (state["version"] or transfer.known)
     except (OSError, ValueError, TypeError, KeyError):
         usable = False
@@ -288,12 +281,11 @@ def _network_error(transfer: _Transfer, error: Exception, have: int = 0) -> Exce
         error.close()
         if error.code == 416 and have:  # nothing left to send: this is the part of another file
             return _changed(transfer)
-        if 300 <= error.code < 400:
-            place = error.headers.get("Location", "nowhere")
-            return InputError(f"{address} redirects to {place!r}, which is not followed: {transfer.by_hand}")
         if error.code in {408, 429} or error.code >= 500:
             return _TryAgainError(f"the server of {address} has trouble ({error.code})")
         refusal = "is not there" if error.code in {404, 410} else "refuses the download"
+        if 300 <= error.code < 400:
+            refusal = f"redirects to {error.headers.get('Location', 'nowhere')!r}, which is not followed"
         return InputError(f"{address} {refusal} ({error.code}): {transfer.by_hand}")
     reason = error.reason if isinstance(error, URLError) else error
     return _TryAgainError(f"the connection for {address} failed ({reason or type(reason).__name__})")

@@ -70,31 +70,23 @@ class Input:
         """Refuses, in one sentence, recordings and windows that it cannot be made of."""
         check_needs(self.needs, {"rate": rate, "rpm": rpm, "bearing": bearing})
         if length < self.shortest:
-            short = f"a window of {length} samples is too short for this input"
-            raise InputError(f"{short}, which needs {self.shortest}", "window")
-
-    def transform(
-        self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None
-    ) -> Floats:
-        """Windows as recorded (window, channel, time) → (window, channel, point); a speed may be (window, time)."""
-        raise NotImplementedError(f"{type(self).__name__} has no transform")
+            raise InputError(f"this input needs {self.shortest} samples a window, more than {length}", "window")
 
     def torch_form(self, length: int, rate: Rate = None) -> nn.Module | None:
-        """The same transform as a module, for windows of one length, so that it can be exported; None: there is none.
+        """The transform as a module, for windows of one length, so that it can be exported; None: there is none.
 
         It takes float32 windows (window, channel, time) and, where `needs` lists them, the speed in rpm, a tensor (1,),
         and the bearing's orders, (4,) in the sequence of bearing.KINEMATIC.
         """
         return None
 
-
-@dataclass(frozen=True)
-class TorchInput(Input):
-    """An input that is written once, as its torch form, which also transforms windows here."""
-
     def transform(
         self, windows: Floats, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None
     ) -> Floats:
+        """Windows as recorded (window, channel, time) → (window, channel, point); a speed may be (window, time).
+
+        The torch form does it, unless an input has a transform of its own.
+        """
         import torch
 
         self.check(windows.shape[-1], rate, rpm, bearing)
@@ -130,7 +122,6 @@ def metadata_arrays(needs: Sequence[str], rpm: Speed | None, bearing: Bearing | 
     return speed if orders is None else [*speed, np.array([orders[name] for name in KINEMATIC])]
 
 
-@dataclass(frozen=True)
 class Waveform(Input):
     """The samples, standardised by the window's mean and standard deviation."""
 
@@ -147,7 +138,6 @@ class Waveform(Input):
         return form
 
 
-@dataclass(frozen=True)
 class Spectrum(Input):
     """The magnitude spectrum, first half of the bins, standardised (docs/protocol.md)."""
 
@@ -163,7 +153,7 @@ class Spectrum(Input):
 
 
 @dataclass(frozen=True)
-class PhysicalInput(TorchInput):
+class PhysicalInput(Input):
     """An input that is a part of the physical vector (data.torch_forms)."""
 
     version = 2
@@ -206,8 +196,7 @@ class LogSpectrum(PhysicalInput):
     def parts(self, length: int, rate: Rate) -> list[Part]:
         share = self.lowest / (rate / 2) if self.lowest and rate else 0.0
         if not 0 <= share < 1 or (1 - share) * (length // 2 - 2) < self.bands:
-            bands = f"{self.bands} bands above {self.lowest:g} Hz"
-            raise InputError(f"{bands} do not fit below half the rate; take fewer", "input")
+            raise InputError(f"{self.bands} bands above {self.lowest:g} Hz do not fit; take fewer", "input")
         return [_forms().equal_bands(length, self.bands, share)]
 
 
@@ -267,8 +256,7 @@ class OrderInput(PhysicalInput):
         what, order = self.last_order(bearing)
         highest, shown = order * fastest / 60, (rate or math.inf) / 2 / self.bands
         if highest > shown:
-            limit = f"the {shown:.0f} Hz that one of {self.bands} bands shows at a rate of {rate:g} Hz"
-            beyond = f"{what} at {fastest:g} rpm is {highest:.0f} Hz, beyond {limit}"
+            beyond = f"{what} at {fastest:g} rpm is {highest:.0f} Hz, beyond the {shown:.0f} Hz that a band shows"
             raise InputError(f"{beyond}; check the speed, or set fewer bands or a lower last order", "rpm")
 
 
@@ -368,14 +356,13 @@ class Physics(PhysicalInput):
             return self, ""
         without = Physics(PARTS[:3])
         for name in ("rate", "rpm"):
-            missing = [recording.origin for recording in recordings if getattr(recording, name) is None]
-            if missing:
+            if missing := [recording.origin for recording in recordings if getattr(recording, name) is None]:
                 return without, f"{WHAT[name]} of {missing[0]} is not known, so shaft orders are left out"
         # Orders that the envelope of a band shows at the highest speed for its rate.
         speeds = [(recording.rate, recording.rpm / 60) for recording in recordings if recording.rate and recording.rpm]
         shown = min(rate / 2 / EnvelopeOrders.bands / shaft for rate, shaft in speeds)
         if shown < FEWEST_ORDERS:
-            return without, f"bands' envelopes show no more than {shown:.1f} shaft orders at this rate, too few to use"
+            return without, f"the rate shows no more than {shown:.1f} orders of the shaft, too few to use"
         if shown < self.last:
             return Physics(PARTS[:4], float(int(shown))), f"the rate shows no more than {shown:.1f} orders of the shaft"
         return Physics(PARTS[:4], self.last), "rate and speed of all recordings are known"

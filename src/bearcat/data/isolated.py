@@ -1,12 +1,9 @@
 """Untrusted files, read in a child process with limits of memory, time and file size.
 
-The parsers of compressed formats can be made to crash, or to unpack a few kilobytes to many gigabytes. Here a process
-that may crash reads the file: any failure becomes one sentence about it. A reader is started once. Of a risky format it
-forks a process for every file, which sets its limits, reads the file and ends, so that no file can harm the next. Wav,
-npy and text need no fork, which costs more than reading them. Messages are JSON and raw samples.
-
-A server has `Readers` with fixed limits, for every upload. `open_stream`, `read_signals` and `read_arrays` are for
-files of the user's own: risky formats go to a reader, the others are read in this process.
+A reader is started once. For every file of a risky format it forks a process, which sets its limits, reads the file and
+ends, so that a file can neither harm the next nor take all memory; any failure becomes one sentence. Wav, npy and text
+need no fork. A server has `Readers` with fixed limits; `open_stream`, `read_signals` and `read_arrays` are for files of
+the user's own, of which a reader gets those of risky formats.
 
 >>> with Readers(count=2, most=2**29, plain=2) as readers:
 ...     with readers.open_stream(Path("monday.mat"), None, "monday.mat", until=time.monotonic() + 30) as stream:
@@ -75,7 +72,7 @@ def is_risky(path: Path) -> bool:
 
 def open_stream(path: Path, channel: str | None = None, origin: str | None = None) -> Stream:
     """A file of the user's own as bearcat.data.stream opens it, by a reader where its format is risky."""
-    origin = str(path) if origin is None else origin
+    origin = origin or str(path)
     if not is_risky(path) or path.is_dir() or sys.platform == "win32":
         return streams.open_stream(path, channel, origin)
 
@@ -91,7 +88,7 @@ def open_stream(path: Path, channel: str | None = None, origin: str | None = Non
 
 def read_signals(path: Path, origin: str | None = None) -> Signals:
     """All channels of a file of the user's own, by a reader where its format is risky."""
-    origin = str(path) if origin is None else origin
+    origin = origin or str(path)
     if not is_risky(path):
         return streams.read_signals(path, origin)
     metadata, channels = read_arrays(_signals, path, origin)
@@ -99,10 +96,7 @@ def read_signals(path: Path, origin: str | None = None) -> Signals:
 
 
 def read_arrays(function: Callable[..., Arrays], path: Path, origin: str, *arguments: str) -> Arrays:
-    """What `function(path, origin, *arguments)` makes of a file of the user's own, called in a reader.
-
-    The function is one of a module's own, so that the reader can import it.
-    """
+    """What a module's `function(path, origin, *arguments)` makes of a file of the user's own, called in a reader."""
     if sys.platform == "win32":  # neither fork nor limits of memory
         return function(str(path), origin, *arguments)
     readers = _own_readers(os.getpid())
@@ -125,8 +119,8 @@ def _signals(path: str, origin: str) -> Arrays:
 class Readers(AbstractContextManager["Readers"]):
     """Processes that read files: `count` for risky formats (None: as many as are used at once), `plain` for others.
 
-    Where `plain` is 0, those are read in this process. A file may have `most` bytes of samples; None limits a reader
-    to half of this machine's memory instead. `folder` is removed by the readers should this process be killed.
+    `plain` 0: those are read in this process. `most`: bytes of samples of a file (None: half of this machine's memory).
+    `folder` is removed by the readers should this process be killed.
     """
 
     def __init__(self, count: int | None, most: int | None = None, plain: int = 0, folder: Path | None = None) -> None:
@@ -205,8 +199,7 @@ class Readers(AbstractContextManager["Readers"]):
 
     def _check_size(self, size: int, origin: str) -> None:
         if self.most is not None and size > self.most:
-            most = f"{self.most / 2**20:.0f} MiB"
-            raise TooLargeError(f"{origin}: unpacks to more than {most}; cut it into shorter recordings")
+            raise TooLargeError(f"{origin}: unpacks to more than {self.most >> 20} MiB; cut it into shorter recordings")
 
 
 class _Reader:

@@ -1,8 +1,7 @@
 """Recordings → the windows a network is given; kept on disk, memory-mapped, so that a dataset is prepared once.
 
-A cache entry is named by a hash of the content of its files and of every setting that shapes the windows: a changed
-file or setting never meets an old entry. Entries appear by renaming a finished folder, so any number of processes can
-share a cache; one that does not match its checksum is built again. The folder can be deleted at any time.
+A cache entry is named by a hash of its files' content and of every setting that shapes the windows. Entries appear by
+renaming a finished folder, so processes can share a cache; one that does not match its checksum is built again.
 
 >>> windows = prepare(recordings, Preparation(input="frequency"))
 >>> windows = cached_windows(catalogue.only(["load0"]), Preparation(), cache_folder())
@@ -123,27 +122,20 @@ def different_rates(rates: Mapping[float | None, str]) -> str | None:
 
 
 def cached_windows(
-    catalogue: Catalogue, preparation: Preparation, cache: Path | None, observe: Observer | None = None,
-    keep: bool = False,
-) -> Windows:  # fmt: skip
-    """The prepared windows of everything in this catalogue; computed and stored if they are not there yet.
+    catalogue: Catalogue, preparation: Preparation, cache: Path, observe: Observer | None = None
+) -> Windows:
+    """The prepared windows of everything in this catalogue; stored where there is room, if they are not there yet.
 
-    Where the cache cannot be written (a full disk, a read-only folder) the windows are still returned. `observe` is
-    called with every recording that is decoded for the windows, and so not where they are in the cache; `keep`: they
-    will be prepared once more, in another way.
+    `observe` is called with every recording that is decoded for them.
     """
-    if cache is None or catalogue.problems:
-        return prepare(load(catalogue, None, observe, keep), preparation)  # which names the first problem
+    catalogue.check()
     version = find_input(preparation.input).version
-    key = digest_json([VERSION, version, asdict(preparation), fingerprint(catalogue, cache)])
-    place = cache / "windows" / key
+    place = cache / "windows" / digest_json([VERSION, version, asdict(preparation), fingerprint(catalogue, cache)])
     if (found := _open(place, preparation)) is not None:
         return found
-    windows = prepare(load(catalogue, None, observe, keep), preparation)
-    try:
+    windows = prepare(load(catalogue, None, observe), preparation)
+    with suppress(OSError):
         _store(place, windows, preparation)
-    except OSError:
-        return windows
     return _open(place, preparation) or windows
 
 
@@ -159,15 +151,10 @@ def metadata(catalogue: Catalogue, cache: Path) -> list[tuple[RecordingInfo, int
 
 
 def fingerprint(catalogue: Catalogue, cache: Path) -> str:
-    """SHA-256 of everything that determines the recordings: labels, how they are read, and the files' content.
-
-    A file that is missing counts too: when it comes, the data are different.
-    """
-    content = _contents(catalogue, cache)
-    entries = [
-        [entry.domain, entry.label, entry.origin, entry.identity, content.get(entry.file)]
-        for entry in catalogue.entries
-    ]
+    """SHA-256 of everything that determines the recordings: labels, readers, files' content, and what is missing."""
+    content, entries = _contents(catalogue, cache), []
+    for entry in catalogue.entries:
+        entries.append([entry.domain, entry.label, entry.origin, entry.identity, content.get(entry.file)])
     return digest_json([entries, [problem.origin for problem in catalogue.problems]])
 
 
@@ -211,7 +198,7 @@ def _open(place: Path, preparation: Preparation) -> Windows | None:
         content: dict[str, Any] = index["content"]
         arrays = {name: np.load(place / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ARRAYS}
         checksums = {name: _checksum(array) for name, array in arrays.items()}
-        if zlib.crc32(_text(content)) != index["checksum"] or checksums != content["checksums"]:
+        if _crc(content) != index["checksum"] or checksums != content["checksums"]:
             return None
         recordings = [RecordingInfo.from_dict(recording) for recording in content["recordings"]]
         return _assemble(arrays["windows"], arrays["shapes"], content["counts"], preparation, recordings)
@@ -232,7 +219,7 @@ def _store(place: Path, windows: Windows, preparation: Preparation) -> None:
             "counts": np.bincount(windows.recording, minlength=len(windows.recordings)).tolist(),
             "recordings": [recording.to_dict() for recording in windows.recordings],
         }
-        (draft / "index.json").write_text(json.dumps({"checksum": zlib.crc32(_text(content)), "content": content}))
+        (draft / "index.json").write_text(json.dumps({"checksum": _crc(content), "content": content}))
         if place.exists() and _open(place, preparation) is None:
             place.rename(tempfile.mkdtemp(prefix=".aside-", dir=place.parent) + "/old")
         with suppress(OSError):  # another process was first
@@ -242,5 +229,5 @@ def _store(place: Path, windows: Windows, preparation: Preparation) -> None:
             shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _text(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, sort_keys=True).encode()
+def _crc(content: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())

@@ -1,7 +1,6 @@
 """Recordings and the windows cut from them.
 
-A recording is one channel of one measurement, with everything known about it. Windows are views into it:
-no sample is copied until windows are standardised, and every array is float32.
+Windows are views into recordings: no sample is copied until they are standardised, and every array is float32.
 
 >>> inputs = standardise(spectrum(cut(recording, length=1024)))       # frequency input (docs/protocol.md)
 """
@@ -59,13 +58,10 @@ class RecordingInfo:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Recording(RecordingInfo):
-    """One channel of one measurement. `signal` is float32 of shape (time,), finite and not empty.
+    """One channel of one measurement."""
 
-    `speed` (time,) is in rpm, where it was recorded with the signal; `rpm` is its mean then.
-    """
-
-    signal: Floats
-    speed: Floats | None = None
+    signal: Floats  # (time,), finite and not empty
+    speed: Floats | None = None  # (time,) rpm, where it was recorded with the signal; `rpm` is its mean then
 
     def __post_init__(self) -> None:
         signal = np.asarray(self.signal)
@@ -81,8 +77,7 @@ class Recording(RecordingInfo):
             raise InputError(f"{self.origin}: {many}; cut them out or interpolate them")
         if self.speed is not None:
             if self.speed.shape != signal.shape:
-                sizes = f"{self.speed.size} values for {signal.size} samples"
-                raise InputError(f"{self.origin}: the speed has {sizes}; give one for each")
+                raise InputError(f"{self.origin}: {self.speed.size} speeds for {signal.size} samples; give as many")
             if (bad := np.flatnonzero(~((self.speed > 0) & (self.speed < np.inf)))).size:
                 wrong = f"the speed must be a positive number of rpm, but is {self.speed[bad[0]]:g} at sample {bad[0]}"
                 raise InputError(f"{self.origin}: {wrong}; leave that part out with start and stop", "rpm")
@@ -169,11 +164,7 @@ def cut_samples(samples: Floats, length: int, stride: int) -> Floats:
 
 
 def standardise(values: Floats) -> Floats:
-    """Each window (last axis) by its own mean and standard deviation; a constant window becomes zeros.
-
-    Windows that float32 sums cannot do well (an offset far above the vibration, values near the ends of float32's
-    range) are done again in float64.
-    """
+    """Each window (last axis) by its own mean and standard deviation; a constant window becomes zeros."""
     values = np.asarray(values, dtype=np.float32)
     length = values.shape[-1]
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
@@ -182,7 +173,7 @@ def standardise(values: Floats) -> Floats:
         variance = np.vecdot(out, out)[..., None] / np.float32(length)
         good = (variance > 1e-24) & (variance < 1e24) & (variance > 1e-4 * mean * mean)
         out *= 1 / np.sqrt(variance)
-    if not good.all():
+    if not good.all():  # an offset far above the vibration, or values near the ends of float32's range
         doubtful = ~good[..., 0]
         exact = values[doubtful].astype(np.float64)
         varies = np.ptp(exact, axis=-1, keepdims=True) > 0
@@ -202,10 +193,7 @@ def spectrum(values: Floats) -> Floats:
 
 
 def spectral_shape(windows: Floats) -> Floats:
-    """Logarithms of the shares of a window's energy in BANDS bands: (window, channel, time) → (window, channel · band).
-
-    Neither the gain nor the offset of the samples counts.
-    """
+    """Log shares of energy in BANDS bands, whatever the gain: (window, channel, time) → (window, channel · band)."""
     magnitude = spectrum(standardise(windows))[..., 1:].astype(np.float64)
     starts = np.unique(np.arange(BANDS) * magnitude.shape[-1] // BANDS)
     energy = np.add.reduceat(magnitude**2, starts, axis=-1)
@@ -215,10 +203,7 @@ def spectral_shape(windows: Floats) -> Floats:
 
 
 def envelope_spectrum(signal: Floats) -> Floats:
-    """Magnitude spectrum of a signal's squared envelope without its mean: (…, time) → (…, time // 2) float32.
-
-    Impacts that ring a resonance show here as a line at their repetition rate and its multiples.
-    """
+    """Magnitude spectrum of a signal's squared envelope without its mean: (…, time) → (…, time // 2) float32."""
     from scipy import signal as processing
 
     envelope = np.abs(processing.hilbert(signal - signal.mean(axis=-1, keepdims=True), axis=-1)) ** 2

@@ -1,4 +1,6 @@
-"""What a file of signals holds: channels by name, their samples in parts, their rates; and how reading one fails.
+"""What a file of signals holds (channels by name, their samples in parts, their rates), and files of instruments.
+
+LabVIEW TDMS, UFF 58 and 58b, MDF and FLAC each need a library of their own; wav does not.
 
 >>> name, samples = signals.pick(None)
 """
@@ -6,11 +8,14 @@
 from __future__ import annotations
 
 import importlib
+import io
+import struct
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, BinaryIO, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +30,11 @@ BLOCK = 2**18  # samples read at once
 SOME_NAMES = 30  # of channels, listed in a sentence
 KEPT_BYTES = 2**29  # of decoded files or recordings that wait to be read again
 MOST_CHANNELS = 1000  # of a file; more are windows that were cut already, or a table that lies on its side
+TIME_RESPONSES, TIME_AXES = (0, 1), (0, 1, 17)  # of UFF 58: kinds of function, and of abscissa (unknown, general, time)
+FORMULAS = {"3": 10, "4": 3}  # the conversion by a formula, by the version of MDF
+MOST_CHUNKS = 10_000  # of a wav file, before its samples
+# Of wav files: what samples are, by the code (1 integers, 3 floats) and the bytes of a sample.
+WAV_SAMPLES = {(1, 1): "u1", (1, 2): "<i2", (1, 3): "u1", (1, 4): "<i4", (1, 8): "<i8", (3, 4): "<f4", (3, 8): "<f8"}
 
 
 class TooLargeError(InputError):
@@ -33,10 +43,7 @@ class TooLargeError(InputError):
 
 @contextmanager
 def reading(origin: str, kind: str, damaged: type[InputError] = InputError) -> Iterator[None]:
-    """Turns any failure while reading a file into one sentence that names the file.
-
-    Every exception counts as damage, because readers that meet unexpected bytes raise nearly all kinds of them.
-    """
+    """Turns any failure while reading a file (readers raise nearly all kinds) into one sentence that names it."""
     try:
         yield
     except InputError:
@@ -48,12 +55,10 @@ def reading(origin: str, kind: str, damaged: type[InputError] = InputError) -> I
     except MemoryError as error:
         raise TooLargeError(f"{origin}: needs more memory than there is; cut it into shorter recordings") from error
     except UnicodeDecodeError as error:
-        byte = f"byte 0x{error.object[error.start]:02x}"
-        raise InputError(f"{origin}: is not UTF-8 text ({byte}); save it again with the encoding UTF-8") from error
+        raise InputError(f"{origin}: is not UTF-8 text; save it again with the encoding UTF-8") from error
     except Exception as error:
         reason = str(error).strip().split("\n")[0][:200].rstrip(".") or type(error).__name__
-        advice = "the file is damaged, cut short or of another format"
-        raise damaged(f"{origin}: cannot be read as {kind} ({reason}); {advice}") from error
+        raise damaged(f"{origin}: cannot be read as {kind} ({reason}); it is damaged or of another format") from error
 
 
 def library(name: str, extra: str, origin: str) -> Any:
@@ -79,17 +84,13 @@ class SignalFile:
 
     def __post_init__(self) -> None:
         if (count := max(len(self.channels), len(self.names))) > MOST_CHANNELS:
-            most = f"more than the {MOST_CHANNELS} channels that a file may have"
-            raise InputError(f"{self.origin}: has {count} columns; {most}; transpose the table, or cut it into files")
+            most = f"has {count} columns, more than {MOST_CHANNELS}"
+            raise InputError(f"{self.origin}: {most}; transpose the table, or cut it into files")
         if not self.channels:
             raise InputError(f"{self.origin}: holds no numeric signal; it has {_some(self.names)}")
         for rate in self.rates.values():
             if rate is not None and not (np.isfinite(rate) and rate > 0):
-                wrong = f"the sampling rate must be a positive number of hertz, not {rate:g}"
-                raise InputError(f"{self.origin}: {wrong}")
-
-    def chosen(self, channel: str | None) -> str:
-        return chosen_channel(self.origin, self.channels, channel)
+                raise InputError(f"{self.origin}: the sampling rate must be a positive number of hertz, not {rate:g}")
 
 
 def one_by_one(
@@ -156,7 +157,7 @@ def rate_of(origin: str, name: str, times: Samples) -> float:
     step = span / (times.size - 1)
     off = np.abs(times - times[0] - step * np.arange(times.size))
     if not off.max() <= 1.5 * step:
-        uneven = f"the times in column '{name}' are not evenly spaced (near {times[off.argmax()]:g} s)"
+        uneven = f"the times in '{name}' are not evenly spaced (near {times[off.argmax()]:g} s)"
         raise InputError(f"{origin}: {uneven}; resample the signal, or remove the column and give the rate")
     return whole(1 / step)
 
@@ -164,3 +165,197 @@ def rate_of(origin: str, name: str, times: Samples) -> float:
 def whole(rate: float) -> float:
     """A rate that is a whole number but for the rounding of the file is that number."""
     return float(round(rate)) if abs(rate - round(rate)) < 1e-4 * rate else float(rate)
+
+
+@dataclass(frozen=True, eq=False)
+class MappedArray:
+    """An array in a file, mapped anew for every slice: pages that were read stay in memory as long as their map."""
+
+    file: BinaryIO
+    dtype: Any
+    start: int
+    shape: tuple[int, ...]
+    order: Literal["C", "F"] = "C"
+
+    def __getitem__(self, index: Any) -> Samples:
+        return np.array(np.memmap(cast(Any, self.file), self.dtype, "r", self.start, self.shape, self.order)[index])
+
+
+def open_wav(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
+    """RIFF and RF64 files of integers or floats. scipy's reader cannot map 24 bits, and soundfile is an extra."""
+    kind, form = struct.unpack("<4s4x4s", file.read(12))
+    if kind not in (b"RIFF", b"RF64") or form != b"WAVE":
+        raise ValueError("no RIFF header")
+    code, channels, rate, width, long_size = 0, 0, 0, 0, 0
+    for _chunk in range(MOST_CHUNKS):
+        name, size = struct.unpack("<4sI", file.read(8))
+        start = file.tell()
+        if name == b"data":
+            break
+        if name == b"ds64":  # of files beyond 4 GB, whose other sizes say nothing
+            (long_size,) = struct.unpack("<8xQ", file.read(16))
+        elif name == b"fmt ":
+            code, channels, rate, width = struct.unpack("<HHI4xH2x", file.read(16))
+            if code == 0xFFFE:  # the kind of sample is given further on
+                (code,) = struct.unpack("<8xH", file.read(10))
+        file.seek(start + size + size % 2)
+    else:
+        raise ValueError("too many chunks before its samples")
+    stored = WAV_SAMPLES.get((code, width // channels)) if channels else None
+    if stored is None or width % channels:
+        raise ValueError(f"{channels} channels in {width} bytes, of the kind {code}, are not supported")
+    count = (long_size if kind == b"RF64" else size) // width
+    if start + count * width > file.seek(0, 2):
+        raise EOFError("it ends before its samples do")
+    frames = MappedArray(file, stored, start, (count, channels, 3) if width == 3 * channels else (count, channels))
+
+    def read(names: Sequence[str]) -> Iterator[Part]:
+        for first in range(0, count, BLOCK):
+            samples = _full_scale(frames[first : first + BLOCK, [int(name) - 1 for name in names]])
+            yield {name: samples[:, place] for place, name in enumerate(names)}
+
+    sizes = {str(number + 1): 4 * count for number in range(channels if count > 1 else 0)}
+    return SignalFile(origin, sizes, dict.fromkeys(sizes, float(rate)), read)
+
+
+def _full_scale(samples: Samples) -> Samples:
+    """Samples of a wav file (frame, channel, or byte of 24 bits) as floats whose full scale is 1 (frame, channel)."""
+    if samples.ndim == 3:  # 24 bits, the lowest byte first
+        wide = np.zeros((*samples.shape[:2], 4), dtype=np.uint8)
+        wide[..., 1:] = samples
+        samples = wide.view("<i4")[..., 0]
+    elif samples.dtype.kind == "u":
+        return samples / np.float32(128) - 1
+    if samples.dtype.kind == "i":
+        return samples.astype(np.float32) / np.float32(2.0 ** (8 * samples.itemsize - 1))
+    return samples
+
+
+def _named(names: Iterable[str]) -> list[str]:
+    """The names, with numbers behind those that stand more than once: a, a.2."""
+    seen: Counter[str] = Counter()
+    unique = []
+    for name in names:
+        seen[name] += 1
+        unique.append(name if seen[name] == 1 else f"{name}.{seen[name]}")
+    return unique
+
+
+def open_tdms(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
+    """Channels go by their name, after their group's where there are several groups."""
+    tdms = stack.enter_context(library("nptdms", "tdms", origin).TdmsFile.open(file))
+    if tdms.file_status.incomplete_final_segment:
+        raise EOFError("it ends before its samples do")
+    groups = [group for group in tdms.groups() if group.channels()]
+    found = [channel for group in groups for channel in group.channels() if len(channel) > 1]
+    found = [channel for channel in found if channel.dtype.kind in "fiu"]
+    names = _named(f"{channel.group_name}/{channel.name}" if len(groups) > 1 else channel.name for channel in found)
+    channels = dict(zip(names, found, strict=True))
+    rates: dict[str, float | None] = {}
+    for name, channel in channels.items():
+        places = (channel.properties, tdms[channel.group_name].properties, tdms.properties)
+        scales = any(int(properties.get("NI_Number_Of_Scales", 0)) > 0 for properties in places)
+        unscaled = str(channel.properties.get("NI_Scaling_Status", "")).lower() == "unscaled"
+        if (unscaled and not scales) or "DaqMx" in type(channel.data_type).__name__ + str(channel.data_type):
+            raise InputError(f"{origin}: '{name}' holds raw numbers without their scale; save it again as scaled data")
+        step = float(channel.properties.get("wf_increment", 0) or 0)
+        rates[name] = whole(1 / step) if step > 0 else None
+
+    def blocks(name: str) -> Iterator[Samples]:
+        for start in range(0, len(channels[name]), BLOCK):
+            yield np.asarray(channels[name][start : start + BLOCK])
+
+    sizes = {name: len(channel) * max(channel.dtype.itemsize, 8) for name, channel in channels.items()}
+    return one_by_one(origin, sizes, rates, blocks)
+
+
+def open_uff(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
+    """Time responses of a universal file; bytes behind the announced samples and behind the last block are ignored."""
+    opened = library("pyuff", "uff", origin).UFF(str(file.name))
+    places = [place for place, kind in enumerate(opened.get_set_types()) if kind == 58]
+    headers = {place: opened.read_sets(place, header_only=True) for place in places}
+    headers = {
+        place: head for place, head in headers.items()
+        if head["func_type"] in TIME_RESPONSES and head["abscissa_spec_data_type"] in TIME_AXES
+    }  # fmt: skip
+    if not headers:
+        raise InputError(f"{origin}: holds no time response (data set 58); export the signal itself, not its spectrum")
+    channels = dict(zip(_named(map(_response, headers.values())), headers, strict=True))
+    rates: dict[str, float | None] = {}
+    for name, place in channels.items():
+        head = headers[place]
+        if head["ord_data_type"] not in (2, 4):
+            raise InputError(f"{origin}: '{name}' is complex, which no time signal is; export the signal itself")
+        if head["abscissa_spacing"] == 1 and head["abscissa_inc"] > 0:
+            rates[name] = whole(1 / head["abscissa_inc"])
+        else:  # a time stands beside each sample
+            rates[name] = rate_of(origin, name, np.asarray(opened.read_sets(place)["x"])[: head["num_pts"]])
+
+    def blocks(name: str) -> Iterator[Samples]:
+        points = int(headers[channels[name]]["num_pts"])
+        samples = np.asarray(opened.read_sets(channels[name])["data"])
+        if samples.size < points:
+            raise EOFError(f"'{name}' has {samples.size} of {points} samples")
+        yield samples[:points]
+
+    sizes = {name: 8 * int(headers[place]["num_pts"]) for name, place in channels.items()}
+    return one_by_one(origin, sizes, rates, blocks)
+
+
+def _response(head: Mapping[str, Any]) -> str:
+    """What a person calls the channel: its first line of text, or its node and direction."""
+    text = str(head["id1"]).strip()
+    direction = int(head["rsp_dir"])
+    axis = "" if not 1 <= abs(direction) <= 3 else ("-" if direction < 0 else "+") + "XYZ"[abs(direction) - 1]
+    return text if text and text.upper() != "NONE" else f"{int(head['rsp_node'])}{axis}"
+
+
+def open_mdf(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
+    """Numeric channels of all groups, with the rate of their group's times."""
+    asammdf = library("asammdf", "mdf", origin)
+    for version in ("3", "4"):  # a reader may write no file, and this one is for channels that are appended
+        module = importlib.import_module(f"asammdf.blocks.mdf_v{version}")
+        stack.callback(module.__dict__.update, NamedTemporaryFile=module.__dict__["NamedTemporaryFile"])
+        module.__dict__.update(NamedTemporaryFile=lambda **_: io.BytesIO())
+    mdf = stack.enter_context(asammdf.MDF(file))
+    formula = FORMULAS.get(str(mdf.version)[:1])
+    found: dict[str, tuple[int, int]] = {}
+    rates: dict[str, float | None] = {}
+    sizes: dict[str, int] = {}
+    for number, group in enumerate(mdf.groups):
+        count, clock = int(group.channel_group.cycles_nr), mdf.masters_db.get(number)
+        if count < 2:
+            continue
+        times = None if clock is None else np.asarray(mdf.get_master(number), dtype=np.float64)
+        rate = None if times is None or times.size < 2 else rate_of(origin, "time", times)
+        for place, channel in enumerate(group.channels):
+            kind = channel.dtype_fmt.base if channel.dtype_fmt is not None else np.dtype(object)
+            if place == clock or kind.kind not in "fiu":
+                continue
+            conversion = channel.conversion
+            if conversion is not None and conversion.conversion_type == formula:
+                raise InputError(f"{origin}: '{channel.name}' is kept as a formula; save it again with physical values")
+            name = _named([*found, channel.name])[-1]
+            found[name], rates[name], sizes[name] = (number, place), rate, 8 * count
+
+    def blocks(name: str) -> Iterator[Samples]:
+        group, place = found[name]
+        samples = np.asarray(mdf.get(group=group, index=place, samples_only=True)[0])
+        if samples.dtype.kind not in "fiu":
+            raise InputError(f"{origin}: the channel '{name}' holds texts, not numbers")
+        yield samples
+
+    return one_by_one(origin, sizes, rates, blocks)
+
+
+def open_flac(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
+    """Channels go by their numbers, and full scale is 1, as in wav files."""
+    sound = stack.enter_context(library("soundfile", "audio", origin).SoundFile(file))
+    channels = [str(number + 1) for number in range(sound.channels)]
+
+    def read(names: Sequence[str]) -> Iterator[Part]:
+        for block in sound.blocks(blocksize=BLOCK // len(channels) + 1, dtype="float32", always_2d=True):
+            yield {name: np.ascontiguousarray(block[:, int(name) - 1]) for name in names}
+
+    rates = dict.fromkeys(channels, float(sound.samplerate))
+    return SignalFile(origin, dict.fromkeys(channels, 4 * sound.frames), rates, read)

@@ -1,178 +1,344 @@
-"""Files of signals in all formats: those of bearcat.data.formats, and here those of measuring instruments.
+"""Files of signals in all formats: arrays (npy, npz, MATLAB, HDF5, wav), tables (text, parquet), instruments' files.
 
-`read_signals` reads all channels; `open_stream` reads one, a block of samples at a time, so that a day needs no more
-memory than a minute. Channels go by name; where the format has no names, they are called "1", "2", … LabVIEW TDMS,
-universal files (UFF 58 and 58b), MDF and FLAC each need a library of their own; formulas in MDF are not evaluated.
+`open_stream` reads one channel a block of samples at a time, so that a day needs no more memory than a minute (npz and
+older MATLAB files are read whole). Channels without a name are called "1", "2", … In a table, a column of times gives
+the rate, and a column of sample numbers is left out. Nothing here executes what it reads.
 
 >>> loudest = max(abs(block).max() for block in open_stream(Path("pump/monday.wav")).blocks)
 """
 
 from __future__ import annotations
 
-import importlib
-import io
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+import re
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import date
+from itertools import islice
+from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal, Protocol
 
 import numpy as np
 
-import bearcat.data.formats as formats
+import bearcat.data.signals as signals
 from bearcat.data.recording import Floats
-from bearcat.data.signals import BLOCK, Part, Samples, SignalFile, Signals, library, one_by_one, rate_of, reading, whole
+from bearcat.data.signals import BLOCK, Part, Samples, SignalFile, TooLargeError, library, one_by_one, rate_of, reading
 from bearcat.errors import InputError
 
-TIME_RESPONSES, TIME_AXES = (0, 1), (0, 1, 17)  # of UFF 58: kinds of function, and of abscissa (unknown, general, time)
-FORMULAS = {"3": 10, "4": 3}  # the conversion by a formula, by the version of MDF
+LARGEST_CHUNK = 2**24  # bytes; one of an HDF5 dataset is unpacked whole, and may be longer than a short dataset
+RATE_NAMES = {"rate", "fs", "sr", "samplerate", "samplingrate", "samplingfrequency", "samplefrequency", "fsamp"}
+HDF5 = (b"MATLAB 7.3", b"\x89HDF")  # how MATLAB v7.3 files begin
+
+TEXT_BLOCK = 2**18  # bytes of text read at once
+LONGEST_LINE = 2**16  # bytes; a row of text with more columns than that is no recording
+LONGEST_HEADER = 500  # rows above the numbers; asking each takes as long as reading a hundred of numbers
+PROBED = 2**12  # rows of a parquet file that show which of its columns are times or sample numbers
+TIME_NAMES = {"time", "t", "zeit", "seconds", "sec", "timestamp", "times"}
+TIME_UNITS = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6}
+UNIT = re.compile(  # of a row of units below the header, brackets taken off
+    r"|-|%|[mµμunk]?s|sec|min|h|[mµμk]?g|([mµμkc]?m|in)(/s(\^?2|²)?)?|[mk]?[vawn]|n\.?m|[k]?hz|rpm|1/min|min-1|u/min|°?[cfk]|bar|[kmh]?pa|db"
+    r"|hh:mm:ss.*|dd.*|yyyy.*", re.IGNORECASE
+)  # fmt: skip
+FIRST_DAY = date(2000, 1, 1).toordinal()  # of seconds that are counted with dates, which keeps their digits
+CLOCK = r"(?:(\d{1,4})[-./](\d{1,2})[-./](\d{1,4})[ T])?(\d{1,2}):(\d{2}):(\d{2}(?:[SIGNS]\d+)?)"  # a time of day
+INDEX_NAMES = {"", "index", "sample", "samples", "n", "no", "unnamed: 0"}
 
 
-def _named(names: Iterable[str]) -> list[str]:
-    """The names, with numbers behind those that stand more than once: a, a.2."""
-    seen: Counter[str] = Counter()
-    unique = []
-    for name in names:
-        seen[name] += 1
-        unique.append(name if seen[name] == 1 else f"{name}.{seen[name]}")
-    return unique
+class _Array(Protocol):
+    """What numpy, h5py and `MappedArray` have in common: slices are read on demand."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> Any: ...
+    def __getitem__(self, index: Any, /) -> Any: ...
 
 
-def open_tdms(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
-    """Channels go by their name, after their group's where there are several groups."""
-    tdms = stack.enter_context(library("nptdms", "tdms", origin).TdmsFile.open(file))
-    if tdms.file_status.incomplete_final_segment:
-        raise EOFError("it ends before its samples do")
-    groups = [group for group in tdms.groups() if group.channels()]
-    found = [channel for group in groups for channel in group.channels() if len(channel) > 1]
-    found = [channel for channel in found if channel.dtype.kind in "fiu"]
-    names = _named(f"{channel.group_name}/{channel.name}" if len(groups) > 1 else channel.name for channel in found)
-    channels = dict(zip(names, found, strict=True))
-    rates: dict[str, float | None] = {}
-    for name, channel in channels.items():
-        places = (channel.properties, tdms[channel.group_name].properties, tdms.properties)
-        scales = any(int(properties.get("NI_Number_Of_Scales", 0)) > 0 for properties in places)
-        unscaled = str(channel.properties.get("NI_Scaling_Status", "")).lower() == "unscaled"
-        if (unscaled and not scales) or "DaqMx" in type(channel.data_type).__name__ + str(channel.data_type):
-            raw = f"the channel '{name}' holds raw numbers of the converter without their scale"
-            raise InputError(f"{origin}: {raw}; save it again as scaled data")
-        step = float(channel.properties.get("wf_increment", 0) or 0)
-        rates[name] = whole(1 / step) if step > 0 else None
-
-    def blocks(name: str) -> Iterator[Samples]:
-        for start in range(0, len(channels[name]), BLOCK):
-            yield np.asarray(channels[name][start : start + BLOCK])
-
-    sizes = {name: len(channel) * max(channel.dtype.itemsize, 8) for name, channel in channels.items()}
-    return one_by_one(origin, sizes, rates, blocks)
-
-
-def open_uff(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
-    """Time responses of a universal file; bytes behind the announced samples and behind the last block are ignored."""
-    opened = library("pyuff", "uff", origin).UFF(str(file.name))
-    places = [place for place, kind in enumerate(opened.get_set_types()) if kind == 58]
-    headers = {place: opened.read_sets(place, header_only=True) for place in places}
-    headers = {
-        place: head for place, head in headers.items()
-        if head["func_type"] in TIME_RESPONSES and head["abscissa_spec_data_type"] in TIME_AXES
-    }  # fmt: skip
-    if not headers:
-        raise InputError(f"{origin}: holds no time response (data set 58); export the signal itself, not its spectrum")
-    channels = dict(zip(_named(map(_response, headers.values())), headers, strict=True))
-    rates: dict[str, float | None] = {}
-    for name, place in channels.items():
-        head = headers[place]
-        if head["ord_data_type"] not in (2, 4):
-            raise InputError(f"{origin}: '{name}' is complex, which no time signal is; export the signal itself")
-        if head["abscissa_spacing"] == 1 and head["abscissa_inc"] > 0:
-            rates[name] = whole(1 / head["abscissa_inc"])
-        else:  # a time stands beside each sample
-            rates[name] = rate_of(origin, name, np.asarray(opened.read_sets(place)["x"])[: head["num_pts"]])
-
-    def blocks(name: str) -> Iterator[Samples]:
-        points = int(headers[channels[name]]["num_pts"])
-        samples = np.asarray(opened.read_sets(channels[name])["data"])
-        if samples.size < points:
-            raise EOFError(f"'{name}' has {samples.size} of {points} samples")
-        yield samples[:points]
-
-    sizes = {name: 8 * int(headers[place]["num_pts"]) for name, place in channels.items()}
-    return one_by_one(origin, sizes, rates, blocks)
-
-
-def _response(head: Mapping[str, Any]) -> str:
-    """What a person calls the channel: its first line of text, or its node and direction."""
-    text = str(head["id1"]).strip()
-    direction = int(head["rsp_dir"])
-    axis = "" if not 1 <= abs(direction) <= 3 else ("-" if direction < 0 else "+") + "XYZ"[abs(direction) - 1]
-    return text if text and text.upper() != "NONE" else f"{int(head['rsp_node'])}{axis}"
-
-
-def open_mdf(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
-    """Numeric channels of all groups, with the rate of their group's times."""
-    asammdf = library("asammdf", "mdf", origin)
-    for version in ("3", "4"):  # a reader may write no file, and this one is for channels that are appended
-        module = importlib.import_module(f"asammdf.blocks.mdf_v{version}")
-        stack.callback(module.__dict__.update, NamedTemporaryFile=module.__dict__["NamedTemporaryFile"])
-        module.__dict__.update(NamedTemporaryFile=lambda **_: io.BytesIO())
-    mdf = stack.enter_context(asammdf.MDF(file))
-    formula = FORMULAS.get(str(mdf.version)[:1])
-    found: dict[str, tuple[int, int]] = {}
-    rates: dict[str, float | None] = {}
-    sizes: dict[str, int] = {}
-    for number, group in enumerate(mdf.groups):
-        count, clock = int(group.channel_group.cycles_nr), mdf.masters_db.get(number)
-        if count < 2:
+def from_arrays(origin: str, arrays: Mapping[str, _Array]) -> SignalFile:
+    """Channels of named arrays of one or two axes: a table gives a channel per column, a number may be the rate."""
+    places: dict[str, tuple[_Array, int, list[int]]] = {}  # channel → array, axis of time, the other indices
+    rate: float | None = None
+    for name, array in arrays.items():
+        size = prod(array.shape) if array.dtype.kind in "fiu" else 0
+        if size == 1 and re.sub(r"[\W_]", "", name.lower().rpartition(".")[2]) in RATE_NAMES:
+            rate = float(np.asarray(array[...]).reshape(()))
+        if size < 2:
             continue
-        times = None if clock is None else np.asarray(mdf.get_master(number), dtype=np.float64)
-        rate = None if times is None or times.size < 2 else rate_of(origin, "time", times)
-        for place, channel in enumerate(group.channels):
-            kind = channel.dtype_fmt.base if channel.dtype_fmt is not None else np.dtype(object)
-            if place == clock or kind.kind not in "fiu":
-                continue
-            conversion = channel.conversion
-            if conversion is not None and conversion.conversion_type == formula:
-                what = f"the channel '{channel.name}' is kept as a formula, which bearcat does not evaluate"
-                raise InputError(f"{origin}: {what}; save it again with physical values")
-            name = _named([*found, channel.name])[-1]
-            found[name], rates[name], sizes[name] = (number, place), rate, 8 * count
+        axes = [axis for axis, side in enumerate(array.shape) if side != 1]
+        if len(axes) > 2:
+            raise InputError(f"{origin}: '{name}' has {len(axes)} axes; a signal has one, a table of channels two")
+        time = axes[-1] if array.shape[axes[0]] < array.shape[axes[-1]] else axes[0]  # the longer one
+        if len(axes) == 1:
+            places[name or "1"] = array, time, [0] * len(array.shape)
+            continue
+        for number in range(min(array.shape[axis] for axis in axes)):
+            index = [number if axis in axes else 0 for axis in range(len(array.shape))]
+            places[f"{name}.{number + 1}".lstrip(".")] = array, time, index
 
     def blocks(name: str) -> Iterator[Samples]:
-        group, place = found[name]
-        samples = np.asarray(mdf.get(group=group, index=place, samples_only=True)[0])
-        if samples.dtype.kind not in "fiu":
-            raise InputError(f"{origin}: the channel '{name}' holds texts, not numbers")
-        yield samples
+        array, time, index = places[name]
+        for start in range(0, array.shape[time], BLOCK):
+            yield array[(*index[:time], slice(start, start + BLOCK), *index[time + 1 :])]
 
-    return one_by_one(origin, sizes, rates, blocks)
+    sizes = {name: array.shape[time] * array.dtype.itemsize for name, (array, time, _) in places.items()}
+    return one_by_one(origin, sizes, dict.fromkeys(sizes, rate), blocks, arrays)
 
 
-def open_flac(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
-    """Channels go by their numbers, and full scale is 1, as in wav files."""
-    sound = stack.enter_context(library("soundfile", "audio", origin).SoundFile(file))
-    channels = [str(number + 1) for number in range(sound.channels)]
+def open_npy(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
+    mapped = np.lib.format.open_memmap(file.name, mode="r")
+    order: Literal["C", "F"] = "C" if mapped.flags.c_contiguous else "F"
+    return from_arrays(origin, {"": signals.MappedArray(file, mapped.dtype, mapped.offset, mapped.shape, order)})
+
+
+def open_npz(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
+    archive = stack.enter_context(np.load(file, allow_pickle=False))
+    for member in archive.zip.infolist():
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others unpack far more at once
+            raise ValueError(f"'{member.filename}' is compressed in a way that numpy does not write")
+        lib = np.lib.format  # an array that announces more than its member holds is refused before it takes memory
+        with archive.zip.open(member) as content, suppress(ValueError):  # a text, or objects, which numpy refuses
+            read = lib.read_array_header_1_0 if lib.read_magic(content) == (1, 0) else lib.read_array_header_2_0
+            shape, _, dtype = read(content)
+            if prod(shape) * dtype.itemsize > member.file_size:
+                raise EOFError(f"'{member.filename}' announces more samples than it holds")
+    return from_arrays(origin, {name: np.asarray(array) for name, array in archive.items()})
+
+
+def open_mat(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
+    if _is_hdf5(file):
+        return from_arrays(origin, numeric_nodes(stack.enter_context(_open_hdf5(file, origin)), origin))
+    return from_arrays(origin, {name: np.asarray(value) for name, value in read_mat(file, origin).items()})
+
+
+def read_mat(file: BinaryIO, origin: str) -> dict[str, Any]:
+    """The variables of a MATLAB file, v5 or v7.3; structs of v5 as objects with fields, groups of v7.3 as `a.b`."""
+    with reading(origin, "a MATLAB file"):
+        if _is_hdf5(file):
+            with _open_hdf5(file, origin) as tree:
+                return {name: np.asarray(node[()]).squeeze() for name, node in numeric_nodes(tree, origin).items()}
+        from scipy.io import loadmat
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as a variable stored twice, of which the last one counts
+            variables: dict[str, Any] = loadmat(file, struct_as_record=False, squeeze_me=True)  # type: ignore[arg-type]
+        return {name: value for name, value in variables.items() if not name.startswith("__")}
+
+
+def mat_arrays(path: str, origin: str) -> tuple[dict[str, Any], dict[str, Samples]]:
+    """The numeric variables of a MATLAB file as arrays (the form that bearcat.data.isolated.read_arrays wants)."""
+    with reading(origin, "a MATLAB file"), Path(path).open("rb") as file:
+        variables = {name: np.asarray(value) for name, value in read_mat(file, origin).items()}
+    return {}, {name: value for name, value in variables.items() if value.dtype.kind in "fiub"}
+
+
+def _is_hdf5(file: BinaryIO) -> bool:
+    head = file.read(20)
+    file.seek(0)
+    return head.startswith(HDF5)
+
+
+def _open_hdf5(file: BinaryIO, origin: str) -> Any:
+    h5py = library("h5py", "formats", origin)
+    return h5py.File(file, "r", rdcc_nbytes=2**25)  # a chunk is unpacked whole for any part of it, and kept if it fits
+
+
+def numeric_nodes(tree: Any, origin: str) -> dict[str, Any]:
+    """The arrays of numbers in an HDF5 tree, as `a.b`, not yet read; MATLAB's own bookkeeping is left out."""
+    import h5py
+
+    found: dict[str, Any] = {}
+
+    def visit(name: str, node: Any) -> None:
+        if isinstance(node, h5py.Dataset) and node.dtype.kind in "fiu" and node.shape and not name.startswith("#"):
+            if node.is_virtual or node.external:
+                raise InputError(f"{origin}: '{name}' is kept in another file; save the samples in this one")
+            if node.chunks and prod(node.chunks) > max(prod(node.shape), LARGEST_CHUNK // node.dtype.itemsize):
+                raise TooLargeError(f"{origin}: '{name}' has chunks larger than itself; save it again without chunks")
+            found[name.replace("/", ".")] = node
+
+    tree.visititems(visit)
+    return found
+
+
+def open_tree(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
+    """The arrays of an HDF5 file, as `group.array`; a number or an attribute called fs or rate is the rate."""
+    tree = stack.enter_context(_open_hdf5(file, origin))
+    nodes = numeric_nodes(tree, origin)
+    owners = (tree, *(tree[name.replace(".", "/")] for name in nodes if name.replace(".", "/") in tree))
+    said = [(f"@{name}", np.asarray(value)) for owner in owners for name, value in owner.attrs.items()]
+    numbers = {name: value for name, value in said if value.dtype.kind in "fiu" and value.size == 1}
+    return from_arrays(origin, nodes | numbers)
+
+
+def _from_table(origin: str, head: Part, parts: Callable[[Sequence[str]], Iterator[Part]], size: int = 0) -> SignalFile:
+    """Channels of a table's columns. `head`: all columns of the first rows, empty where they hold no numbers."""
+    clock, unit, rate = "", 1.0, None
+    left_out: set[str] = set()
+    for name, values in head.items():
+        if len(head) - len(left_out) == 1 or values.size < 3 or values.dtype.kind not in "fiu":
+            continue
+        plain, _, unit_name = re.sub(r"[\[\]()/,;]|_(?=[mµμu]?s(ec)?$)", " ", name.lower()).strip().partition(" ")
+        steps = np.diff(values.astype(np.float64))
+        even = bool(steps[0] > 0 and np.allclose(steps, steps[0], rtol=1e-3, atol=0))
+        if plain in INDEX_NAMES | {"1"} and even and steps[0] == 1:
+            left_out.add(name)
+        elif plain in TIME_NAMES or (plain == "1" and even):
+            clock, unit = name, TIME_UNITS.get(unit_name.strip(), 1.0)
+            rate = rate_of(origin, name, values.astype(np.float64) * unit)
+            left_out.add(name)
+    numeric = {name for name, values in head.items() if values.dtype.kind in "fiu" and values.size > 1} - left_out
 
     def read(names: Sequence[str]) -> Iterator[Part]:
-        for block in sound.blocks(blocksize=BLOCK // len(channels) + 1, dtype="float32", always_2d=True):
-            yield {name: np.ascontiguousarray(block[:, int(name) - 1]) for name in names}
+        before = np.empty(0)
+        for part in parts([*names, clock] if rate else names):
+            if rate:
+                times = np.concatenate([before, part[clock] * unit])
+                found = rate_of(origin, clock, times)
+                if times.size > 100 and abs(found / rate - 1) > 0.01:
+                    raise InputError(f"{origin}: its rate changes from {rate:g} to {found:g} Hz; cut the file there")
+                before = times[-1:]
+            yield {name: part[name] for name in names}
 
-    rates = dict.fromkeys(channels, float(sound.samplerate))
-    return SignalFile(origin, dict.fromkeys(channels, 4 * sound.frames), rates, read)
+    sizes = {name: size for name in head if name in numeric}
+    return SignalFile(origin, sizes, dict.fromkeys(sizes, rate), read, head)
+
+
+def open_text(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
+    """Columns of numbers: any of , ; tab or blanks between them, decimal point or comma, header and units, clocks."""
+    blocks = _line_blocks(file, origin)
+    lines = next(blocks, None)
+    if lines is None:
+        raise InputError(f"{origin}: holds no rows; record or export it again")
+    probe = lines[min(len(lines) - 1, 50)]  # far enough below any header
+    delimiter = next((sign for sign in ("\t", ";", ",") if sign in probe), None)
+    clock = re.compile(CLOCK.replace("SIGNS", "." if delimiter == "," else ".,"))
+    decimal_comma = delimiter in ("\t", ";") and "," in probe and "." not in clock.sub("", probe)
+    trailing = delimiter is not None and probe.rstrip(" ").endswith(delimiter)
+    clocks = clock.search(probe) is not None
+
+    def trimmed(row: str) -> str:
+        return row.rstrip(" ").removesuffix(delimiter or "") if trailing else row
+
+    def fields(row: str) -> list[str]:
+        return [text.strip().strip('"') for text in trimmed(row).split(delimiter)]
+
+    def parse(rows: list[str]) -> Samples:
+        rows = [clock.sub(_seconds, row) for row in rows] if clocks else rows
+        rows = [trimmed(row) for row in rows] if trailing else rows
+        rows = [row.replace(",", ".") for row in rows] if decimal_comma else rows
+        return np.loadtxt(rows, delimiter=delimiter, ndmin=2, comments=None)
+
+    def is_numeric(row: str) -> bool:
+        with suppress(ValueError):
+            return parse([row]).size > 0
+        return False
+
+    start = next((number for number, row in enumerate(lines[:LONGEST_HEADER]) if is_numeric(row)), None)
+    if start is None:
+        raise InputError(f"{origin}: no row holds numbers only; export the signal as plain columns of numbers")
+    values = parse(lines[start:])
+    head = dict(zip(_header(lines[:start], fields, values.shape[1]), values.T, strict=True))
+    named = [name for name in head if clocks and name.lower().split(" ")[0] in TIME_NAMES | {"date", "datetime"}]
+    coarse = [name for name in named if (np.diff(head[name]) == 0).any()]  # repeats itself: tells no rate
+
+    def parts(_: Sequence[str]) -> Iterator[Part]:
+        yield head
+        for rows in blocks:
+            yield dict(zip(head, parse(rows).T, strict=True))
+
+    return _from_table(origin, head | dict.fromkeys(coarse, np.empty(0)), parts)
+
+
+def _header(above: Sequence[str], fields: Callable[[str], list[str]], columns: int) -> list[str]:
+    """The names of the columns: the row above the numbers, or the one above that where it is a row of units."""
+    rows = [fields(row) for row in above[-2:]]
+    rows = [row[:columns] if len(row) == columns + 1 and not row[-1] else row for row in rows]
+    names, units = rows[-1] if rows else [], [""] * columns
+    if len(rows) == 2 and [len(row) for row in rows] == [columns] * 2 and any(names):
+        bare = [text.strip("[]() ") for text in names]
+        if all(UNIT.fullmatch(text) for text in bare) and not any(UNIT.fullmatch(text) for text in rows[0] if text):
+            names, units = rows[0], bare
+    if len(names) != columns or len(set(names)) != len(names):
+        return [str(number) for number in range(1, columns + 1)]
+    return [f"{name} [{unit}]" if name.lower() in TIME_NAMES and unit.lower() in TIME_UNITS else name
+            for name, unit in zip(names, units, strict=True)]  # fmt: skip
+
+
+def _seconds(clock: re.Match[str]) -> str:
+    """A time of day, with or without its date, in seconds."""
+    first, month, last, hours, minutes, seconds = clock.groups()
+    day = 0
+    if first is not None:
+        year, number = (first, last) if len(first) == 4 else (last, first)
+        months, days = sorted((int(month), int(number))) if int(month) > 12 else (int(month), int(number))
+        day = date(int(year), months, days).toordinal() - FIRST_DAY
+    return f"{86400 * day + 3600 * int(hours) + 60 * int(minutes) + float(seconds.replace(',', '.')):.9f}"
+
+
+def _line_blocks(file: BinaryIO, origin: str) -> Iterator[list[str]]:
+    """Some lines at a time, without empty ones and comments, as UTF-8 or, as Windows writes them, cp1252."""
+    rest, encoding = b"", "utf-8-sig"
+    while rest or file.peek(1):  # type: ignore[attr-defined]
+        chunk = file.read(TEXT_BLOCK)
+        lines = (rest + chunk).splitlines(keepends=True)
+        rest = lines.pop() if chunk and not lines[-1].endswith(b"\n") else b""
+        if max(map(len, [*lines, rest])) > LONGEST_LINE:
+            raise TooLargeError(f"{origin}: has a line of more than {LONGEST_LINE} bytes; write a row for each sample")
+        content = b"".join(lines)
+        try:
+            text = content.decode(encoding)
+            encoding = "utf-8" if encoding == "utf-8-sig" else encoding
+        except UnicodeDecodeError:
+            if content.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in content:  # UTF-16
+                raise
+            encoding = "cp1252"
+            text = content.decode(encoding)
+        if rows := [line for line in text.splitlines() if line.strip() and line[0] not in "#%"]:
+            yield rows
+
+
+def open_parquet(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
+    pyarrow, parquet = (library(name, "formats", origin) for name in ("pyarrow", "pyarrow.parquet"))
+    types = pyarrow.types
+
+    def is_numeric(kind: Any) -> bool:
+        kind = kind.value_type if types.is_dictionary(kind) else kind
+        return bool(types.is_integer(kind) or types.is_floating(kind))
+
+    opened = parquet.ParquetFile(file, buffer_size=2**16, pre_buffer=False)  # pages are read as they are needed
+    schema = opened.schema_arrow
+    if len(set(schema.names)) != len(schema.names):
+        raise ValueError("two of its columns have the same name")
+
+    def batches(names: Sequence[str], rows: int) -> Iterator[Any]:
+        """At most so many rows at a time; a batch ends where a group of rows does."""
+        return opened.iter_batches(rows, columns=list(names), use_threads=False) if names else iter(())
+
+    def columns(rows: Sequence[Any]) -> Part:
+        table = pyarrow.Table.from_batches(rows)
+        return {name: table[name].to_numpy() for name in table.column_names}
+
+    first = list(islice(batches([field.name for field in schema if is_numeric(field.type)], PROBED), 4))
+    head = dict.fromkeys(schema.names, np.empty(0)) | (columns(first) if first else {})
+    size = 8 * opened.metadata.num_rows
+    return _from_table(origin, head, lambda names: (columns([rows]) for rows in batches(names, BLOCK // 4)), size)
 
 
 OPENERS: dict[str, Callable[[BinaryIO, str, ExitStack], SignalFile]] = {
-    **dict.fromkeys((".csv", ".tsv", ".txt"), formats.open_text),
-    ".npy": formats.open_npy,
-    ".npz": formats.open_npz,
-    ".mat": formats.open_mat,
-    ".wav": formats.open_wav,
-    ".parquet": formats.open_parquet,
-    **dict.fromkeys((".h5", ".hdf5"), formats.open_tree),
-    ".flac": open_flac,
-    ".tdms": open_tdms,
-    **dict.fromkeys((".uff", ".unv"), open_uff),
-    **dict.fromkeys((".mf4", ".mdf"), open_mdf),
+    **dict.fromkeys((".csv", ".tsv", ".txt"), open_text),
+    ".npy": open_npy,
+    ".npz": open_npz,
+    ".mat": open_mat,
+    ".wav": signals.open_wav,
+    ".parquet": open_parquet,
+    **dict.fromkeys((".h5", ".hdf5"), open_tree),
+    ".flac": signals.open_flac,
+    ".tdms": signals.open_tdms,
+    **dict.fromkeys((".uff", ".unv"), signals.open_uff),
+    **dict.fromkeys((".mf4", ".mdf"), signals.open_mdf),
 }
 FORMATS = tuple(OPENERS)
 UPLOADS = tuple(suffix for suffix in FORMATS if suffix not in (".mf4", ".mdf"))  # to a server; see docs/security.md
@@ -193,7 +359,7 @@ def open_signals(path: Path, origin: str) -> Iterator[SignalFile]:
         yield OPENERS[suffix](file, origin, stack)
 
 
-def read_signals(path: Path, origin: str | None = None) -> Signals:
+def read_signals(path: Path, origin: str | None = None) -> signals.Signals:
     """All channels of a file, by its suffix."""
     with open_signals(path, origin or str(path)) as opened:
         found: dict[str, list[Samples]] = {name: [] for name in opened.channels}
@@ -201,7 +367,7 @@ def read_signals(path: Path, origin: str | None = None) -> Signals:
             for name, samples in part.items():
                 found[name].append(samples)
         channels = {name: np.concatenate(samples) for name, samples in found.items()}
-        return Signals(opened.origin, channels, opened.rates)
+        return signals.Signals(opened.origin, channels, opened.rates)
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +393,7 @@ def open_stream(path: Path, channel: str | None = None, origin: str | None = Non
 def _read(path: Path, channel: str | None, origin: str) -> Iterator[Any]:
     """Rate and size, then the blocks. The file is open until the last block, or until the generator is closed."""
     with open_signals(path, origin) as opened:
-        name = opened.chosen(channel)
+        name = signals.chosen_channel(origin, opened.channels, channel)
         yield opened.rates[name], opened.channels[name]
         count = 0
         for part in opened.read([name]):
@@ -235,7 +401,7 @@ def _read(path: Path, channel: str | None, origin: str) -> Iterator[Any]:
                 with np.errstate(over="ignore"):  # a value beyond float32 becomes Inf and is named below
                     block = np.ascontiguousarray(part[name][start : start + BLOCK], dtype=np.float32)
                 if not (finite := np.isfinite(block)).all():
-                    bad = f"sample {count + int(finite.argmin())} is NaN or infinite"
-                    raise InputError(f"{origin}: {bad}; cut such samples out or interpolate them")
+                    bad = count + int(finite.argmin())
+                    raise InputError(f"{origin}: sample {bad} is NaN or infinite; cut such out or interpolate them")
                 yield block
                 count += block.size

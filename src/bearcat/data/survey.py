@@ -1,13 +1,8 @@
 """What is wrong with a user's recordings: files that cannot be read, recordings unlike the others, impossible speeds.
 
-`survey` is what `bearcat data check` reports: every recording of a dataset read once and counted, every problem named.
-
-`odd_recordings` names those that do not belong with the others: another rate, a constant or a clipped signal, a level
-or a spectrum far from the median of its neighbours (the same domain and label, or, for the level, the same domain).
-
-`doubtful_speeds` names speeds that cannot be right. Lines of the shaft (1, 2 and 3 a turn) and of the bearing should
-stand where the speed says; a right speed finds higher lines than nearly all other speeds would, a wrong one is any of
-them. A speed that is wrong by a simple factor may pass, for its lines may be multiples of the right ones.
+`survey` is what `bearcat data check` reports. `odd_recordings` compares rate, level and spectrum with the neighbours'
+(same domain and label). `doubtful_speeds` looks for lines of shaft and bearing, which are higher at the right speed
+than at nearly all others; one that is wrong by a simple factor may pass, for its lines are multiples of the right ones.
 
 >>> odd_recordings([portrait(recording, recording.signal) for recording in load(catalogue)])
 ['600rpm/inner/3.csv: its level is 41 dB below that of its 9 neighbours; check unit, gain and cable']
@@ -114,11 +109,10 @@ def _class_notes(rows: Sequence[Row]) -> list[str]:
     """Notes on domains whose classes differ: as a target, a domain may have classes that a source cannot teach."""
     known = grouped((row for row in rows if row.label != UNLABELLED), lambda row: row.domain)
     labelled = {domain: {row.label for row in same} for domain, same in known.items()}
-    notes = [
-        f"source '{other}' cannot teach these classes of target '{domain}': {', '.join(sorted(labels - taught))}"
-        for (domain, labels), (other, taught) in product(labelled.items(), repeat=2)
-        if labels - taught
-    ]
+    notes = []
+    for (domain, labels), (other, taught) in product(labelled.items(), repeat=2):
+        if lacking := ", ".join(sorted(labels - taught)):
+            notes.append(f"source '{other}' cannot teach these classes of target '{domain}': {lacking}")
     unlabelled = [row.domain for row in rows if row.label == UNLABELLED and row.domain not in labelled]
     notes += [f"domain '{domain}' has no labels: it can be a target, not a source" for domain in unlabelled]
     if any(None in row.rates for row in rows):
@@ -166,16 +160,13 @@ def _clipped(samples: NDArray[Any]) -> float:
 
 def odd_recordings(portraits: Sequence[Portrait]) -> list[str]:
     """A sentence for each recording that differs from its neighbours, at most some of a kind."""
-    constant = [
-        f"{recording.origin}: does not change ({recording.value:g} throughout), as where no sensor is connected;"
-        " leave it out" for recording in portraits if recording.value is not None
-    ]  # fmt: skip
-    clipped = [
-        f"{recording.origin}: is clipped, {100 * recording.clipped:.1f} % of its samples stand at"
-        f" ±{recording.peak:.4g}; record it again with a lower gain"
-        for recording in portraits if recording.clipped >= CLIPPED
-    ]  # fmt: skip
-    sentences = []
+    constant, clipped, sentences = list[str](), list[str](), list[str]()
+    for recording in portraits:
+        if recording.value is not None:
+            constant.append(f"{recording.origin}: does not change ({recording.value:g} throughout); check its sensor")
+        if recording.clipped >= CLIPPED:
+            share = f"{100 * recording.clipped:.1f} % of its samples stand at ±{recording.peak:.4g}"
+            clipped.append(f"{recording.origin}: is clipped, {share}; record it again with a lower gain")
     for kind in (constant, clipped, odd_rates(portraits), _odd_levels(portraits), _odd_shapes(portraits)):
         found = list(kind)
         more = f" (and {len(found) - LISTED} more such recordings)"
@@ -197,49 +188,38 @@ def odd_rates(recordings: Sequence[RecordingInfo]) -> Iterator[str]:
 
 
 def _odd_levels(portraits: Sequence[Portrait]) -> Iterator[str]:
-    sound = [recording for recording in portraits if recording.value is None]
-    for group in _groups(sound, mixed=True):
+    """Those far from the median of one domain and label, or of one domain where a label has few recordings."""
+    sound, groups = [recording for recording in portraits if recording.value is None], list[list[Portrait]]()
+    for domain in grouped(sound, lambda recording: recording.domain).values():
+        labels = list(grouped(domain, lambda recording: recording.label).values())
+        groups += [domain] if any(len(group) < FEWEST for group in labels) else labels
+    for group in (group for group in groups if len(group) >= FEWEST):
         off = np.array([recording.level for recording in group])
         off -= np.median(off)
         if (np.abs(off) >= LEVEL).sum() > max(1, MOST_ODD * len(group)):
             continue
         for recording, decibel in zip(group, off, strict=True):
             if abs(decibel) >= LEVEL:
-                where = "below" if decibel < 0 else "above"
                 mixed = ", some with other labels" if len({other.label for other in group}) > 1 else ""
-                others = f"{where} that of its {len(group) - 1} neighbours{mixed}; check unit, gain and cable"
-                yield f"{recording.origin}: its level is {abs(decibel):.0f} dB {others}"
+                others = f"{'below' if decibel < 0 else 'above'} that of its {len(group) - 1} neighbours{mixed}"
+                yield f"{recording.origin}: its level is {abs(decibel):.0f} dB {others}; check unit, gain and cable"
 
 
 def _odd_shapes(portraits: Sequence[Portrait]) -> Iterator[str]:
     sound = [recording for recording in portraits if recording.shape is not None]
-    for group in _groups(sound, mixed=False):
-        for same in grouped(group, lambda recording: recording.rate).values():
-            if len(same) < FEWEST:
-                continue
-            shapes = np.array([recording.shape for recording in same])
-            far = np.sqrt(((shapes - np.median(shapes, axis=0)) ** 2).mean(axis=1))
-            *_, second, first = np.argsort(far)
-            if far[first] >= max(SHAPE, ALONE * far[second]):
-                decibel = 10 / np.log(10) * far[first]
-                sentence = f"its spectrum is unlike that of its {len(same) - 1} neighbours (by {decibel:.0f} dB)"
-                yield f"{same[first].origin}: {sentence}; it may be another sensor or machine, or a fault of its own"
-
-
-def _groups(portraits: Sequence[Portrait], mixed: bool) -> Iterator[list[Portrait]]:
-    """Recordings of one domain and label; `mixed`: those of one domain where a label has few."""
-    for domain in grouped(portraits, lambda recording: recording.domain).values():
-        labels = list(grouped(domain, lambda recording: recording.label).values())
-        if mixed and any(len(group) < FEWEST for group in labels):
-            labels = [domain]
-        yield from (group for group in labels if len(group) >= FEWEST)
+    for same in grouped(sound, lambda recording: (recording.domain, recording.label, recording.rate)).values():
+        if len(same) < FEWEST:
+            continue
+        shapes = np.array([recording.shape for recording in same])
+        far = np.sqrt(((shapes - np.median(shapes, axis=0)) ** 2).mean(axis=1))
+        *_, second, first = np.argsort(far)
+        if far[first] >= max(SHAPE, ALONE * far[second]):
+            unlike = f"unlike that of its {len(same) - 1} neighbours (by {10 / np.log(10) * far[first]:.0f} dB)"
+            yield f"{same[first].origin}: its spectrum is {unlike}; another sensor or machine, or a fault of its own"
 
 
 def doubtful_speeds(recordings: Iterable[Recording]) -> list[str]:
-    """A sentence for each speed of a domain whose lines do not stand out in its recordings, taken together.
-
-    Recordings whose rate or speed is not known, or is a signal, or that are too short, say nothing.
-    """
+    """A sentence for each speed of a domain whose lines do not stand out in its recordings, taken together."""
     scores: dict[tuple[str, float], list[NDArray[Any]]] = defaultdict(list)
     names: dict[tuple[str, float], list[str]] = defaultdict(list)
     for recording in recordings:

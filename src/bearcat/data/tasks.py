@@ -1,8 +1,7 @@
 """From windows to a task: labelled source, unlabelled target, and what is held back for evaluation.
 
-Target labels cannot leak. Nothing reachable from `TrainingData` knows a target label, a target file's name, or an order
-or a numbering that follows either. The split uses no target labels: where the paper stratifies by class, the target is
-stratified by recording, which is the same where each recording has one class. `HeldBack` is for evaluation alone.
+Target labels cannot leak: nothing reachable from `TrainingData` knows a target label, a target file's name, or an order
+that follows either. Where the paper stratifies by class, the target is stratified by recording (docs/protocol.md).
 
 >>> split = split_task(Task("load0", "load3"), source, target, Split("block"), seed=0)
 >>> train(split.training)
@@ -68,8 +67,7 @@ class Split:
 class Mix:
     """Which classes a labelled target holds and in which shares, to try what plants have (docs/plant.md).
 
-    Classes are names of labels; "healthy" is the class called healthy or normal, and "rest" all that are not named.
-    Labels choose windows here and are not used for anything else.
+    "healthy" is the class called healthy or normal, "rest" all that are not named. Labels only choose windows here.
     """
 
     keep: tuple[str, ...] = ()  # the target's classes; none: all
@@ -116,7 +114,7 @@ class Labelled:
 
     values: Floats  # (window, channel, time)
     labels: Integers  # (window,) codes into the task's classes
-    recording: Integers = field(default_factory=_not_known)  # (window,) an index into `SplitTask.source_recordings`
+    recording: Integers = field(default_factory=_not_known)  # (window,) an index into `SplitTask.source.recordings`
     domain: Integers = field(default_factory=_not_known)  # (window,) the number of the source domain
 
     def __len__(self) -> int:
@@ -128,10 +126,8 @@ class Unlabelled:
     """Windows in random order; recordings and references are empty where they are not known."""
 
     values: Floats  # (window, channel, time)
-    # (window,) an index into `SplitTask.target_recordings`, which are numbered at random
-    recording: Integers = field(default_factory=_not_known)
-    # (window,) the class of windows whose label was given (`Mix.reference`), UNKNOWN elsewhere
-    reference: Integers = field(default_factory=_not_known)
+    recording: Integers = field(default_factory=_not_known)  # (window,) an index into `SplitTask.target_order`
+    reference: Integers = field(default_factory=_not_known)  # (window,) the class given by `Mix.reference`, or UNKNOWN
 
     def __len__(self) -> int:
         return len(self.values)
@@ -158,10 +154,7 @@ class HeldBack:
 
 @dataclass(frozen=True, eq=False)
 class SplitTask:
-    """Which windows of a task are for training and which for testing: indices into the windows of its two sides.
-
-    Values are copied when `training` or `held_back` is first used; until then a split costs next to nothing.
-    """
+    """Which windows of a task are for training and which for testing: indices into the windows of its two sides."""
 
     task: Task
     classes: tuple[str, ...]
@@ -171,18 +164,8 @@ class SplitTask:
     source_test: Integers
     target_train: Integers
     target_test: Integers
-    target_order: Integers  # the random order in which `target_recordings` are numbered
+    target_order: Integers  # the target's recordings in the random order in which training knows them
     reference: Integers = field(default_factory=_not_known)  # (window of the target,) as in `Unlabelled`
-
-    @property
-    def source_recordings(self) -> tuple[RecordingInfo, ...]:
-        """What `recording` of the labelled windows points into."""
-        return self.source.recordings
-
-    @property
-    def target_recordings(self) -> tuple[RecordingInfo, ...]:
-        """What `recording` of the unlabelled windows points into; training is not given it."""
-        return tuple(self.target.recordings[number] for number in self.target_order)
 
     @cached_property
     def training(self) -> TrainingData:
@@ -222,8 +205,8 @@ def split_task(
     classes = classes_of((recording.origin, recording.label) for recording in source.recordings)
     alien = [recording for recording in target.recordings if recording.label not in (None, *classes)]
     if alien and not keep_unknown:
-        where = f"is in the target '{task.target}' but not in the source '{'+'.join(task.sources)}'"
-        raise InputError(f"{alien[0].origin}: class '{alien[0].label}' {where}; add it there or leave it out here")
+        what = f"{alien[0].origin}: the source has no class '{alien[0].label}'"
+        raise InputError(f"{what} as the target '{task.target}' has; add it there or leave it out here")
     source_parts = _parts(source, _codes(source, classes), split, np.random.default_rng([seed, 0]))
     target_parts = _parts(target, None, split, np.random.default_rng([seed, 1]))
     # Recordings are listed by class, so their own numbers would tell the labels.
@@ -257,13 +240,10 @@ def mixed_task(task: Task, source: Windows, target: Windows, split: Split, seed:
     if whole.all():  # then nothing would be left to evaluate with: the test windows stay what they are
         whole[:] = False
         thinned = [part[np.isin(part, found.target_train)] for part in thinned]
-    train = np.concatenate(thinned)
-    return replace(
-        found,
-        target_train=np.random.default_rng([seed, 4]).permutation(train),
-        target_test=found.target_test[~whole[target.recording[found.target_test]]],
-        reference=reference if mix.reference else _not_known(),
-    )
+    train = np.random.default_rng([seed, 4]).permutation(np.concatenate(thinned))
+    test = found.target_test[~whole[target.recording[found.target_test]]]
+    reference = reference if mix.reference else _not_known()
+    return replace(found, target_train=train, target_test=test, reference=reference)
 
 
 def _stretch(members: Integers, share: float, random: np.random.Generator) -> Integers:
@@ -285,8 +265,7 @@ def _references(mix: Mix, recordings: Sequence[RecordingInfo], classes: tuple[st
     if not named:
         raise InputError(f"--reference: no recording of the target '{domain}' has the label or the name '{wanted}'")
     if len(named) > 1:
-        names = ", ".join([info.origin for info in named.values()][:3])
-        raise InputError(f"--reference: '{wanted}' names several recordings ({names}); give more of the path")
+        raise InputError(f"--reference: '{wanted}' names several recordings; give more of the path")
     if healthy is None:
         raise InputError("--reference names a recording, but no class of the source is called healthy or normal")
     ((number, info),) = named.items()
@@ -297,8 +276,7 @@ def _references(mix: Mix, recordings: Sequence[RecordingInfo], classes: tuple[st
 
 def _check_domains(task: Task, source: Windows, target: Windows) -> None:
     for role, windows, named in (("source", source, set(task.sources)), ("target", target, {task.target})):
-        domains = {recording.domain for recording in windows.recordings}
-        if domains != named:
+        if (domains := {recording.domain for recording in windows.recordings}) != named:
             raise InputError(f"the {role} of {task} holds windows of {', '.join(sorted(domains)) or 'no domain'}")
     recordings = (*source.recordings, *target.recordings)
     if sentence := different_rates({recording.rate: recording.origin for recording in recordings}):
@@ -315,8 +293,7 @@ def classes_of(source: Iterable[tuple[str, str | None]]) -> tuple[str, ...]:
             raise InputError(f"{origin}: a source recording needs a label; put it into <domain>/<label>/")
         classes[str(label)] = None
     if len(classes) < 2:
-        only = next(iter(classes), "(none)")
-        raise InputError(f"the source has only the class '{only}'; a classifier needs at least two")
+        raise InputError(f"the source has only the class '{''.join(classes)}'; a classifier needs at least two")
     return tuple(classes)
 
 
@@ -332,20 +309,17 @@ def _parts(
     """Indices of the windows to train on and to test on, in random order; codes None: classes are not used."""
     if split.scheme == "block":
         train, test = _blocks(windows, split, random)
-    elif split.scheme == "window":
-        test = _stratified(windows.recording if codes is None else codes, split.test, random)
-        train = ~test
     else:
-        test = _whole_recordings(windows, codes, split.test, random)
+        if split.scheme == "window":
+            test = _stratified(windows.recording if codes is None else codes, split.test, random)
+        else:
+            test = _whole_recordings(windows, codes, split.test, random)
         train = ~test
     return random.permutation(np.flatnonzero(train)), random.permutation(np.flatnonzero(test))
 
 
 def _stratified(strata: Integers, share: float, random: np.random.Generator) -> NDArray[np.bool_]:
-    """A random `share` of every stratum, exact in total: what is left over goes to the largest remainders.
-
-    A stratum of two or more has at least one on either side.
-    """
+    """A random `share` of every stratum, exact in total by largest remainders, with one or more on either side."""
     _, members = np.unique(strata, return_inverse=True)
     sizes = np.bincount(members)
     wanted = sizes * share
@@ -362,8 +336,7 @@ def _stratified(strata: Integers, share: float, random: np.random.Generator) -> 
 
 def _blocks(windows: Windows, split: Split, random: np.random.Generator) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """In every recording one stretch of time, placed at random, is the test; the windows next to it are left out."""
-    train = np.zeros(len(windows), dtype=bool)
-    test = np.zeros(len(windows), dtype=bool)
+    train, test = np.zeros((2, len(windows)), dtype=bool)
     for number, recording in enumerate(windows.recordings):
         members = np.flatnonzero(windows.recording == number)
         members = members[np.argsort(windows.start[members])]
@@ -390,7 +363,6 @@ def _whole_recordings(
     for group, count in zip(*np.unique(groups, return_counts=True), strict=True):
         if count < 2:
             single = windows.recordings[int(np.flatnonzero(groups == group)[0])]
-            what = "" if codes is None else f"class '{single.label}' of "
-            one = f"{what}domain '{single.domain}' has a single recording ({single.origin})"
-            raise InputError(f"{one}, too few for both sides of the split; add recordings or use the split 'block'")
+            what = f"domain '{single.domain}'" if codes is None else f"class '{single.label}' of '{single.domain}'"
+            raise InputError(f"{what} has a single recording ({single.origin}); add one or use the split 'block'")
     return _stratified(groups, share, random)[windows.recording]

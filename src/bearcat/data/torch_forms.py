@@ -1,9 +1,7 @@
 """Inputs as torch modules, for exported graphs; the physical ones are made by them everywhere.
 
-Bearing faults are trains of impacts that ring a resonance. How often they come is a multiple of the shaft's speed that
-the bearing's geometry fixes; where they ring belongs to the machine. So the physical inputs measure, by one FFT of the
-window, the energy in frequency bands without the gain, how impulsive each band is, and the spectra of the bands'
-envelopes on an axis of multiples of the shaft's frequency. docs/inputs.md has the formulas and what each is for.
+The physical inputs measure, by one FFT of the window, the energy in frequency bands without the gain, how impulsive
+each band is, and the spectra of the bands' envelopes on an axis of shaft orders. docs/inputs.md has the formulas.
 """
 
 from __future__ import annotations
@@ -33,11 +31,7 @@ class StandardisedWaveform(nn.Module):
 
 
 class StandardisedSpectrum(nn.Module):
-    """The standardised magnitude spectrum by two matrix products.
-
-    Cosines and sines are gathered from one turn, so that a graph stays small. The window is standardised first to
-    keep precision; the last standardisation cancels that. The mean is bin 0 and is put back.
-    """
+    """The standardised magnitude spectrum by two matrix products, whose tables are gathered to keep a graph small."""
 
     def __init__(self, length: int) -> None:
         super().__init__()
@@ -49,7 +43,7 @@ class StandardisedSpectrum(nn.Module):
         self.bins = nn.Buffer(torch.arange(1, length // 2)[None])
 
     def forward(self, windows: Tensor) -> Tensor:
-        signal, mean = _standardised(windows.double())
+        signal, mean = _standardised(windows.double())  # for precision; the last one cancels it, and bin 0 is the mean
         place = (self.samples * self.bins) % self.length
         parts = [(signal @ table[place]).double().square() for table in (self.cosine, self.sine)]
         magnitude = (parts[0] + parts[1]).sqrt() / self.length
@@ -60,11 +54,7 @@ class Part(nn.Module):
     """One physical measurement of windows that have mean 0 and deviation 1."""
 
     def basis(self, rpm: Tensor, orders: Tensor) -> Tensor:
-        """What depends on speed and bearing alone, so that it is made once for many windows.
-
-        `rpm` is (1,), or (window, time) where the speed is a signal; `orders` (4,) are those of bearing.KINEMATIC;
-        both are empty where no part needs them.
-        """
+        """What depends on speed, (1,) or (window, time), and orders (4,) alone; either is empty where not needed."""
         return rpm
 
     def forward(self, lines: Tensor, basis: Tensor) -> Tensor:
@@ -101,10 +91,7 @@ class PhysicalForm(nn.Module):
 
 
 class BandLevels(Part):
-    """Logarithms of the mean power in some bands, without their mean: the gain does not count.
-
-    A bin that an edge cuts counts in both bands by its shares.
-    """
+    """Logarithms of the mean power in some bands, without their mean; a bin that an edge cuts counts by its shares."""
 
     def __init__(self, length: int, first: int, edges: Tensor) -> None:
         """`edges` (band + 1,) float64 are counted in bins from the lower edge of bin `first`."""
@@ -135,10 +122,7 @@ def equal_bands(length: int, bands: int, lowest: float) -> BandLevels:
 
 
 def octave_bands(length: int, bands: int, octaves: float) -> BandLevels:
-    """Bands that grow geometrically over so many octaves below half the rate.
-
-    Equal bands hide what differs at low frequencies: harmonics of shaft and supply share the first of them.
-    """
+    """Bands that grow geometrically over so many octaves below half the rate."""
     edges = torch.logspace(-octaves, 0, bands + 1, base=2, dtype=torch.float64) * (length / 2)
     return BandLevels(length, 1, edges - 0.5)
 
@@ -146,8 +130,7 @@ def octave_bands(length: int, bands: int, octaves: float) -> BandLevels:
 def squared_envelopes(lines: Tensor, bands: int, oversampled: int = 1) -> Tensor:
     """Squared magnitudes of the analytic signals of equal bands: (…, bin, 2) → (…, band, time).
 
-    Bin 0 is empty, as the window's mean is 0. A band of b bins is sampled at 2b times, which is all its squared
-    magnitude has, a signal of twice the bandwidth; its root has more.
+    Bin 0 is empty. A band of b bins is sampled at 2b times: its squared magnitude has twice its bandwidth, a root more.
     """
     width = (lines.shape[-2] - 1) // bands
     parts = lines[..., : width * bands, :].reshape(*lines.shape[:-2], bands, width, 2)
@@ -168,10 +151,7 @@ class BandKurtosisForm(Part):
 
 
 class OrderSpectrum(nn.Module):
-    """Amplitudes of band signals (window, channel, band, time) at multiples of the shaft's frequency.
-
-    The Fourier integral is taken over the angle of the shaft, so a speed that varies inside a window smears no line.
-    """
+    """Amplitudes of band signals at orders: Fourier integrals over the shaft's angle, for any course of the speed."""
 
     def __init__(self, length: int, points: int, rate: float) -> None:
         super().__init__()
@@ -229,10 +209,7 @@ class EnvelopeOrdersForm(Part):
 
 
 class FaultOrdersForm(Part):
-    """Levels of the squared envelopes' spectra at FAULT_LINES over the (geometric) mean of levels around, in log.
-
-    The window's spectrum is divided by its own smoothed magnitude first, so that the quiet bands count like the loud.
-    """
+    """Levels of the whitened window's squared envelopes' spectra at FAULT_LINES over the mean around them, in log."""
 
     NEAR, AROUND = 17, 8  # orders tried within the tolerance, and on either side for the background
     REACH = 1.5  # orders, of the background on either side

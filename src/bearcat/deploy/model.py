@@ -1,22 +1,20 @@
-"""A trained model as a folder: weights and calibration in safetensors, the rest in JSON. Loading executes nothing.
+"""A trained model as a folder, or as one ONNX graph. Loading executes nothing.
 
-    model/
-      weights.safetensors     the reported network (teacher, or student), its calibration, and what it is familiar with
-      model.json              format, classes, input, encoder, calibrator, recipe; SHA-256 of the weights and of itself
-      README.md               the model card, for people; nothing reads it back, so it may be added to
-
-Input, encoder and calibrator are stored by name and settings, as rows of INPUTS, ENCODERS and CALIBRATORS. Readers
-ignore fields and tensors that they do not know; the format's number rises when an old reader would misunderstand a new
-folder.
+    model/weights.safetensors   the reported network (teacher, or student), its calibration, what it is familiar with
+    model/model.json            what check_metadata checks; SHA-256 of the weights and of itself
+    model/README.md             the model card, for people; nothing reads it back, so it may be added to
 
 >>> model = load_model(Path("out/model"))
->>> model.log_probabilities(windows)   # windows as recorded (window, channel, sample) → (window, class), calibrated
->>> model.outputs(windows)             # with the logits before calibration, and the features
+>>> model.outputs(windows)             # windows as recorded (window, channel, sample), docs/deploy.md
+>>> export_onnx(model, Path("bearing.onnx"))                               # pip install 'bearcat[export]'
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import logging
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,44 +30,26 @@ from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import WHAT, find_input
 from bearcat.data.prepare import Preparation
 from bearcat.data.recording import Speed
-from bearcat.deploy.metadata import FOLDER, Predictor, check_metadata, common_fields
+from bearcat.deploy.predictor import BATCH, BEHIND, FOLDER, FORMAT, Predictor, check_format, check_metadata, naming
 from bearcat.errors import InputError
 from bearcat.models.networks import Network, restore
 from bearcat.settings import from_plain
-from bearcat.storage import (
-    digest,
-    digest_file,
-    digest_json,
-    load_tensors,
-    read_json,
-    read_regular,
-    save_tensors,
-    write_atomically,
-)
+from bearcat.storage import digest, digest_json, load_tensors, read_json, read_regular, save_tensors, write_atomically
 from bearcat.trust.decision import Decision
-from bearcat.trust.familiarity import Familiarity
-from bearcat.trust.pooling import Outputs
+from bearcat.trust.pooling import Familiarity, Outputs
 
-FORMAT = 3
-BATCH = 16  # windows at once: what lies between two layers then stays in the cache (benchmarks/predict_speed.py)
+OPSET = 18
 WEIGHTS, METADATA, CARD = "weights.safetensors", "model.json", "README.md"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Model(Predictor):
     """One network, its calibration, and how a recording is prepared for it."""
 
     network: Network
     calibration: Calibration | None
-    classes: tuple[str, ...]
-    preparation: Preparation
-    rate: float | None
-    metadata: dict[str, Any]
     encoder: str = "cnn"  # a row of ENCODERS
     calibrator: str | None = None  # a row of CALIBRATORS
-    channels: int = 1
-    pooled_temperature: float = 1.0
-    familiarity: Familiarity | None = None
 
     @property
     def input(self) -> str:
@@ -89,8 +69,7 @@ class Model(Predictor):
         return self.calibration is not None and not self.at_bound
 
     def outputs(self, windows: np.ndarray, rpm: Speed | None = None, bearing: Bearing | None = None) -> Outputs:
-        rate = self.preparation.rate or self.rate
-        return self.classify(find_input(self.input).transform(windows, rate, rpm, bearing))
+        return self.classify(find_input(self.input).transform(windows, self.sampling_rate, rpm, bearing))
 
     @torch.no_grad()
     def classify(self, values: np.ndarray) -> Outputs:
@@ -101,25 +80,6 @@ class Model(Predictor):
         logits, features = (torch.cat([part[0] for part in kind]) for kind in zip(*parts, strict=True))
         calibrated = logits if self.calibration is None else self.calibration.apply(logits)
         return Outputs(calibrated.log_softmax(dim=-1).numpy(), logits.numpy(), features.numpy())
-
-
-class ExportForm(nn.Module):
-    """The model as a graph has it: windows as recorded → probabilities, log-probabilities, logits, features."""
-
-    def __init__(self, form: nn.Module, model: Model) -> None:
-        super().__init__()
-        self.form, self.network = form, model.network
-        calibration = model.calibration or Calibration.identity(1, len(model.classes))
-        matrix = calibration.matrix if calibration.matrix is not None else torch.eye(len(model.classes))[None]
-        self.register_buffer("factor", (matrix[0].double() * calibration.scale[0].double()).float())
-        self.register_buffer("bias", calibration.bias[0].float())
-
-    def forward(self, windows: Tensor, first: Tensor | None = None, second: Tensor | None = None) -> tuple[Tensor, ...]:
-        """Speed and orders of the bearing follow the windows, where the input needs them."""
-        metadata = [tensor for tensor in (first, second) if tensor is not None]
-        logits, features = self.network(self.form(windows, *metadata)[None])
-        calibrated = logits[0] @ self.factor.T + self.bias
-        return calibrated.softmax(dim=-1), calibrated.log_softmax(dim=-1), logits[0], features[0]
 
 
 def save_model(folder: Path, model: Model) -> None:
@@ -138,7 +98,7 @@ def save_model(folder: Path, model: Model) -> None:
         "calibration_at_bound": model.at_bound,
         "familiarity": known
         and {"windows": len(known.features), "false_alarms": known.rate, "recording_limit": known.recording_limit},
-        "sha256": digest_file(folder / WEIGHTS),
+        "sha256": digest(read_regular(folder / WEIGHTS)),
     }
     rest = {name: value for name, value in model.metadata.items() if name not in own and name != "seal"}
     metadata = json.loads(json.dumps(own | rest))
@@ -150,50 +110,44 @@ def save_model(folder: Path, model: Model) -> None:
 def load_model(folder: Path) -> Model:
     """The model in this folder, checked against its checksums; one sentence where anything is missing or damaged."""
     folder = Path(folder)
-    try:
+    with naming(folder, "is a damaged model folder"):
+        _check_place(folder)
         metadata = read_json(folder / METADATA)
-        weights = read_regular(folder / WEIGHTS)
-        if metadata["format"] != FORMAT:
-            writer, advice = (
-                ("a newer", "upgrade") if metadata["format"] > FORMAT else ("an older", "train it again with")
-            )
-            raise InputError(f"{folder}: was written by {writer} bearcat; {advice} this one")
-        if digest(weights) != metadata["sha256"]:
+        check_format(metadata["format"], folder)
+        if digest(read_regular(folder / WEIGHTS)) != metadata["sha256"]:
             raise InputError(f"{folder}: {WEIGHTS} does not match {METADATA}; copy or train the model again")
         if metadata.pop("seal") != digest_json(metadata):
-            raise InputError(
-                f"{folder}: is a damaged model folder, {METADATA} was changed; copy or train the model again"
-            )
+            raise InputError(f"{folder}: {METADATA} was changed; copy or train the model again")
         check_metadata(metadata, str(folder), FOLDER)
         tensors, _ = load_tensors(folder / WEIGHTS)
+        parts: dict[str, dict[str, Any]] = {"network": {}, "calibration": {}, "familiarity": {}}
+        for name, tensor in tensors.items():
+            kind, _, inner = name.partition(".")
+            parts.setdefault(kind, {})[inner] = tensor
         preparation = Preparation(**metadata["preparation"])
-        network = restore(metadata["encoder"], _part(tensors, "network."), metadata["channels"], preparation.points)
-        familiarity = {name: value.numpy() for name, value in _part(tensors, "familiarity.").items()}
+        known = {name: value.numpy() for name, value in parts["familiarity"].items()}
         return Model(
-            network=network,
-            calibration=Calibration.from_state(_part(tensors, "calibration.")) if metadata["calibrated"] else None,
+            network=restore(metadata["encoder"], parts["network"], metadata["channels"], preparation.points),
+            calibration=Calibration.from_state(parts["calibration"]) if metadata["calibrated"] else None,
             preparation=preparation,
             encoder=metadata["encoder"],
             calibrator=metadata["calibrator"],
-            **common_fields(metadata),
-            familiarity=Familiarity.from_state(familiarity) if familiarity else None,
+            familiarity=Familiarity.from_state(known) if known else None,
+            **Model.fields_of(metadata),
         )
-    except FileNotFoundError as error:
-        place = folder / "model"  # where bearcat adapt puts it, if it is the run's folder that was given
-        instead = f"give {place}" if (place / METADATA).exists() else "bearcat adapt writes one, OUT/model"
-        missing = Path(str(error.filename)).name
-        raise InputError(f"{folder}: is no model folder, {missing} is missing; {instead}") from error
-    except NotADirectoryError as error:
+
+
+def _check_place(folder: Path) -> None:
+    """InputError says what to give instead, where this is no model folder."""
+    if folder.is_file():
         exported = folder.suffix.lower() == ".onnx"
         instead = "the folder it was exported from" if exported else "the model's folder, or a file that ends in .onnx"
-        raise InputError(f"{folder}: is a file; give {instead}") from error
-    except InputError as error:
-        inside = str(error).startswith(f"{folder}")  # a row that is not in INPUTS or ENCODERS is named without it
-        raise error if inside else InputError(f"{folder}: {error}") from error
-    except Exception as error:  # damaged files raise nearly every kind
-        raise InputError(
-            f"{folder}: is a damaged model folder ({type(error).__name__}); train the model again"
-        ) from error
+        raise InputError(f"{folder}: is a file; give {instead}")
+    for name in (METADATA, WEIGHTS):
+        if not (folder / name).exists():
+            place = folder / "model"  # where bearcat adapt puts it, if it is the run's folder that was given
+            instead = f"give {place}" if (place / METADATA).exists() else "bearcat adapt writes one, OUT/model"
+            raise InputError(f"{folder}: is no model folder, {name} is missing; {instead}")
 
 
 def model_card(metadata: Mapping[str, Any]) -> str:
@@ -205,10 +159,8 @@ def model_card(metadata: Mapping[str, Any]) -> str:
     fitted = f", fitted on {metadata['pooled_recordings']} recordings" if metadata.get("pooled_recordings") else ""
     needed = " and ".join(what for name, what in WHAT.items() if name != "rate" and name in needs)
     limits = [
-        "It knows the classes above. A fault of another kind is unknown where it looks unfamiliar, and is given one of"
-        " these names where it does not.",
-        "Confidence was fitted without labels of the machine it is used on; on another machine, speed, load or mounting"
-        " it may be too high.",
+        "It knows the classes above. Another fault is given one of these names, unless it looks unfamiliar (unknown).",
+        "Confidence was fitted without target labels; on another machine, speed, load or mounting it may be too high.",
         "Recordings at another sampling rate are resampled; nothing above half the lower rate is left then.",
         *metadata.get("limits", ()),
     ]
@@ -236,12 +188,11 @@ def _calibration_sentence(metadata: Mapping[str, Any]) -> str:
         return "Its confidence is NOT calibrated: its recipe has no calibrator, or training ended before it was fitted."
     if metadata["calibration_at_bound"]:
         return (
-            "Its confidence is NOT calibrated: the fit ended at a bound, as it does where the model makes no mistakes"
-            " on the source, or was trained for a short time."
+            "Its confidence is NOT calibrated: the fit ended at a bound, as without mistakes or after short training."
         )
     needs = () if metadata["calibrator"] is None else find_calibrator(metadata["calibrator"]).needs
     target = any(name.startswith(("target", "estimates")) for name in needs)
-    also = " and on windows of the target without their labels" if target else ""
+    also = " and on unlabelled windows of the target" if target else ""
     return f"Its confidence is calibrated on held-out windows of the source{also}."
 
 
@@ -249,10 +200,9 @@ def _familiarity_sentence(familiarity: Mapping[str, Any] | None) -> str:
     if familiarity is None:
         return "It cannot notice unfamiliar recordings."
     return (
-        f"It compares recordings with {familiarity['windows']} windows of those it was adapted to. About"
-        f" {100 * familiarity['false_alarms']:.0f} % of windows like them are called unfamiliar by chance; a recording"
-        f" is, where more than {100 * familiarity['recording_limit']:.0f} % of its windows are, and more than chance"
-        " makes. A fault that was among those recordings is familiar."
+        f"It compares recordings with {familiarity['windows']} windows of those it was adapted to, whose faults are"
+        f" familiar. About {100 * familiarity['false_alarms']:.0f} % of such windows are called unfamiliar by chance; a"
+        f" recording is, if more than {100 * familiarity['recording_limit']:.0f} % are and more than chance explains."
     )
 
 
@@ -263,13 +213,89 @@ def _listed(values: Any, nothing: str, indent: str = "") -> str:
         if isinstance(value, Mapping) and value:
             lines.append(f"{indent}- {name}:\n{_listed(value, nothing, indent + '  ')}")
         else:
-            parts = value if isinstance(value, list | tuple) else [value]
-            words = (
-                "none" if part is None else f"{part:.4g}" if isinstance(part, float) else f"{part}" for part in parts
-            )
-            lines.append(f"{indent}- {name}: {', '.join(words)}")
+            parts = ["none" if part is None else part for part in (value if isinstance(value, list) else [value])]
+            words = ", ".join(f"{part:.4g}" if isinstance(part, float) else f"{part}" for part in parts)
+            lines.append(f"{indent}- {name}: {words}")
     return "\n".join(lines) or nothing
 
 
-def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+class ExportForm(nn.Module):
+    """The model as a graph has it: windows as recorded → probabilities, log-probabilities, logits, features."""
+
+    def __init__(self, form: nn.Module, model: Model) -> None:
+        super().__init__()
+        self.form, self.network = form, model.network
+        calibration = model.calibration or Calibration.identity(1, len(model.classes))
+        matrix = calibration.matrix if calibration.matrix is not None else torch.eye(len(model.classes))[None]
+        self.register_buffer("factor", (matrix[0].double() * calibration.scale[0].double()).float())
+        self.register_buffer("bias", calibration.bias[0].float())
+
+    def forward(self, windows: Tensor, first: Tensor | None = None, second: Tensor | None = None) -> tuple[Tensor, ...]:
+        """Speed and orders of the bearing follow the windows, where the input needs them."""
+        metadata = [tensor for tensor in (first, second) if tensor is not None]
+        logits, features = self.network(self.form(windows, *metadata)[None])
+        calibrated = logits[0] @ self.factor.T + self.bias
+        return calibrated.softmax(dim=-1), calibrated.log_softmax(dim=-1), logits[0], features[0]
+
+
+def export_onnx(model: Model, path: Path) -> Path:
+    """Writes the model as one graph; `windows` in, `probabilities`, `log_probabilities`, `logits`, `features` out."""
+    path = Path(path)
+    if path.suffix != ".onnx":
+        raise InputError(f"{path}: the file's name must end in .onnx")
+    program = _traced(model)
+    metadata = model.to_dict() | {
+        "bearcat_format": FORMAT,
+        "bearcat_version": __version__,
+        "calibrated": model.calibrated,
+        "familiarity": None if model.familiarity is None else _encoded(model.familiarity),
+        "needs": model.needs,
+        "made_by": {
+            key: model.metadata[key] for key in ("recipe", "task", "seed", "versions") if key in model.metadata
+        },
+    }
+    program.model.metadata_props.update({key: json.dumps(value, ensure_ascii=False) for key, value in metadata.items()})
+    program.model.producer_name, program.model.producer_version = "bearcat", __version__
+    write_atomically(path, program.model_proto.SerializeToString())
+    return path
+
+
+def _traced(model: Model) -> Any:
+    """The model as torch.onnx sees it; one sentence where the input or the encoder has no such form."""
+    form = find_input(model.input).torch_form(model.preparation.length, model.sampling_rate)
+    if form is None:
+        raise InputError(f"the input '{model.input}' has no torch form and cannot be exported; use the model's folder")
+    examples = {"rpm": torch.full((1,), 900.0), "orders": torch.tensor([0.4, 3.6, 5.4, 2.4])}
+    behind = {name: examples[name] for needed, name in BEHIND.items() if needed in model.needs}
+    windows = torch.zeros(2, model.channels, model.preparation.length)
+    disabled = logging.root.manager.disable
+    try:
+        logging.disable(logging.WARNING)  # it speaks of packages that no graph here needs
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.onnx.export(
+                ExportForm(form, model).eval(),
+                (windows, *behind.values()),
+                dynamo=True,
+                verbose=False,
+                opset_version=OPSET,
+                input_names=["windows", *behind],
+                output_names=["probabilities", "log_probabilities", "logits", "features"],
+                dynamic_shapes=({0: torch.export.Dim("window")}, *(None for _ in behind)),
+            )
+    except ImportError as error:
+        raise InputError("writing ONNX needs an extra; pip install 'bearcat[export]'") from error
+    except torch.onnx.OnnxExporterError as error:
+        lacking = f"ONNX lacks an operation of the encoder '{model.encoder}' or the input '{model.input}'"
+        raise InputError(f"{lacking}; use the model's folder") from error
+    finally:
+        logging.disable(disabled)
+
+
+def _encoded(familiarity: Familiarity) -> dict[str, Any]:
+    """As JSON has it: arrays as their shape and their bytes in base64, row by row, and numbers."""
+    encoded: dict[str, Any] = {}
+    for name, value in familiarity.state().items():
+        content = base64.b64encode(value.astype("<f2" if value.ndim == 2 else "<f4").tobytes()).decode()
+        encoded[name] = {"shape": list(value.shape), "base64": content} if value.ndim else value.item()
+    return encoded

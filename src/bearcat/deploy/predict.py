@@ -1,8 +1,7 @@
 """Files of new recordings → diagnoses, a block of samples at a time.
 
-A file of any supported format becomes a stream of blocks (bearcat.data.stream), which are brought to the model's rate,
-cut into windows and handed to the model in batches, so that a day of vibration needs no more memory than a minute.
-The model is a folder (torch) or an ONNX file (onnxruntime; torch is not imported then).
+Blocks are brought to the model's rate, cut into windows and handed to the model in batches, so that a day of vibration
+needs no more memory than a minute.
 
 >>> model = open_model(Path("out/model"))
 >>> for found in find_recordings([Path("pump")], model):
@@ -14,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial, reduce
-from itertools import chain
+from itertools import chain, starmap
 from math import ceil
 from operator import add
 from pathlib import Path
@@ -30,7 +29,7 @@ from bearcat.data.recording import Floats, Integers, Recording, RecordingInfo, r
 from bearcat.data.signals import BLOCK
 from bearcat.data.stream import FORMATS, Stream
 from bearcat.data.survey import CLIPPED, MEASURED, Portrait, portrait
-from bearcat.deploy.metadata import Predictor
+from bearcat.deploy.predictor import Predictor, load_onnx
 from bearcat.diagnosis.physics import PhysicsAnalysis, PhysicsWitness
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis
 from bearcat.errors import InputError
@@ -39,6 +38,8 @@ from bearcat.trust.pooling import Pooled, Tally, pool, tally
 
 MANIFEST_ABOVE = 3  # folders above a recording in which its manifest may lie
 BATCH = 256  # windows handed to the model at once
+
+Batches = Iterable[tuple[int, NDArray[Any]]]  # (first window's start, windows (window, channel, sample))
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,22 +65,21 @@ class WindowPredictions:
             }  # fmt: skip
 
 
+Show = Callable[[WindowPredictions], None] | None
+
+
 def open_model(path: Path) -> Predictor:
     """The model in a folder, or in a file that ends in .onnx."""
     path = Path(path)
     if path.suffix.lower() == ".onnx":
-        from bearcat.deploy.export import load_onnx
-
         return load_onnx(path)
     try:
         from bearcat.deploy.model import load_model
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "safetensors"):
             raise
-        raise InputError(
-            f"{path}: a model folder needs {error.name}; pip install {error.name}, or export the model elsewhere with"
-            " bearcat export and use the .onnx file"
-        ) from error
+        instead = f"pip install {error.name}, or use the file that bearcat export writes elsewhere"
+        raise InputError(f"{path}: a model folder needs {error.name}; {instead}") from error
     return load_model(path)
 
 
@@ -91,8 +91,8 @@ def find_files(paths: Sequence[Path]) -> Iterator[Path]:
             continue
         known = (file for file in sorted(path.rglob("*")) if file.suffix.lower() in FORMATS)
         inside = (file for file in known if file.is_file() or not file.exists())  # reading names a link to nothing
-        found = [file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)]
-        yield from found or [path]  # reading names an empty folder
+        shown = [file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+        yield from shown or [path]  # reading names an empty folder
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,9 +108,8 @@ class FoundRecording:
 def find_recordings(
     paths: Sequence[Path], model: Predictor | None = None, channel: str | None = None
 ) -> Iterator[FoundRecording]:
-    """The recordings of files and folders, with what a manifest says of them that lies in a folder above.
+    """The recordings of files and folders, or those a manifest lists, with what a manifest in a folder above says.
 
-    Of a manifest, or of a folder with one, those that it lists are diagnosed.
     Files with several channels are read by `channel`, or by the one that the model was adapted to.
     """
     usual = None if model is None else model.channel
@@ -152,32 +151,28 @@ def _open(path: Path, channel: str | None, usual: str | None) -> Stream:
         return open_stream(path, usual)
 
 
-def watched(stream: Stream, portraits: list[Portrait]) -> Stream:
-    """The same stream; a portrait of its beginning is added to the list once that has passed."""
-
-    def blocks() -> Iterator[Floats]:
-        held: list[Floats] = []
-        for block in stream.blocks:
-            if sum(map(len, held)) < MEASURED:
-                held.append(block[:MEASURED])
-            yield block
-        if held:
-            info = RecordingInfo(domain=str(Path(stream.origin).parent), origin=stream.origin, rate=stream.rate)
-            portraits.append(portrait(info, np.concatenate(held)))
-
-    return replace(stream, blocks=blocks())
+def portrayed(stream: Stream, portraits: list[Portrait]) -> Iterator[Floats]:
+    """The stream's blocks; a portrait of its beginning is added to the list once they have passed."""
+    held: list[Floats] = []
+    for block in stream.blocks:
+        if sum(map(len, held)) < MEASURED:
+            held.append(block[:MEASURED])
+        yield block
+    if held:
+        info = RecordingInfo(domain=str(Path(stream.origin).parent), origin=stream.origin, rate=stream.rate)
+        portraits.append(portrait(info, np.concatenate(held)))
 
 
 def at_rate_of(model: Predictor, stream: Stream, rate: float | None = None) -> tuple[Stream, str | None]:
     """The stream at the model's rate, and a note for the reader; `rate` is of files that do not say theirs."""
-    origin, wanted, own = stream.origin, model.preparation.rate or model.rate, stream.rate or rate
+    origin, wanted, own = stream.origin, model.sampling_rate, stream.rate or rate
     notes, blocks = [], stream.blocks
     if wanted is None and own is not None:
         notes.append(f"{origin}: the model does not know the rate it was trained at, so {own:g} Hz may not be that")
     elif wanted is not None and own is None:
         if model.preparation.rate is None:
             raise InputError(
-                f"{origin}: does not say its sampling rate, and the model is for {wanted:g} Hz; give it", "rate"
+                f"{origin}: does not say its sampling rate; give it (the model's is {wanted:g} Hz)", "rate"
             )
         notes.append(f"{origin}: does not say its rate, and is taken to be at {wanted:g} Hz")  # as in training
     elif wanted is not None and own is not None and own != wanted:
@@ -203,42 +198,37 @@ def predict_windows(
 
 
 def pool_windows(
-    model: Predictor, batches: Iterable[WindowPredictions], show: Callable[[WindowPredictions], None] | None = None
+    model: Predictor, batches: Batches, show: Show = None, rpm: float | None = None, bearing: Bearing | None = None
 ) -> Pooled:
-    """A recording by its windows, of which sums and counts are kept alone; `show` gets each batch."""
+    """A recording by its windows, of which sums and counts are kept alone; `show` gets the predictions of a batch."""
 
-    def counted(windows: WindowPredictions) -> Tally:
-        found = tally(windows.log_probabilities, windows.unfamiliar)
+    def counted(start: int, windows: NDArray[Any]) -> Tally:
+        found = predict_windows(model, windows, start, rpm, bearing)
         if show is not None:
-            show(windows)
-        return found
+            show(found)
+        return tally(found.log_probabilities, found.unfamiliar)
 
-    return pool(reduce(add, map(counted, batches)), model.pooled_temperature, model.familiarity)
+    return pool(reduce(add, starmap(counted, batches)), model.pooled_temperature, model.familiarity)
 
 
 def pool_stream(
     model: Predictor,
     stream: Stream,
     batch: int = BATCH,
-    show: Callable[[WindowPredictions], None] | None = None,
+    show: Show = None,
     rpm: float | None = None,
     bearing: Bearing | None = None,
 ) -> Pooled:
-    """A whole recording of any length, at the model's rate, by batches of windows.
-
-    Speed and bearing are for models whose input uses them.
-    """
+    """A whole recording of any length, at the model's rate, by batches of windows."""
     if model.channels != 1:
-        raise InputError(
-            f"{stream.origin}: the model takes {model.channels} channels at once, and a file is read one channel at a"
-            " time; send it windows as JSON (bearcat serve)"
-        )
+        several = f"the model takes {model.channels} channels at once, and a file is read one channel at a time"
+        raise InputError(f"{stream.origin}: {several}; send it windows as JSON (bearcat serve)")
     length = model.preparation.length
     cut = cut_stream(stream.blocks, length, model.preparation.step, batch)
-    batches = (predict_windows(model, windows[:, None], start, rpm, bearing) for start, windows in cut)
+    batches = ((start, windows[:, None]) for start, windows in cut)
     if (first := next(batches, None)) is None:
         raise InputError(f"{stream.origin}: is shorter than one window of {length} samples; record for longer")
-    return pool_windows(model, chain([first], batches), show)
+    return pool_windows(model, chain([first], batches), show, rpm, bearing)
 
 
 def diagnose_found(
@@ -253,26 +243,23 @@ def diagnose_found(
     rule: AlarmRule | None = None,
 ) -> Diagnosis:
     """The diagnosis of a recording by model and physics; what is not given is the recording's, else the model's."""
-    seen = [] if portraits is None else portraits
-    stream, before = watched(found.open(), seen), len(seen)
-    rpm, bearing = rpm or found.rpm, bearing or found.bearing
+    stream, portraits = found.open(), [] if portraits is None else portraits
+    rpm, bearing, before = rpm or found.rpm, bearing or found.bearing, len(portraits)
     own_rate = stream.rate or rate or model.preparation.rate
     witness = PhysicsWitness(stream.origin, own_rate, rpm or model.rpm, bearing or model.bearing)
-    stream, note = at_rate_of(model, replace(stream, blocks=witness.observe(stream.blocks)), rate)
+    blocks = witness.observe(portrayed(stream, portraits))
+    stream, note = at_rate_of(model, replace(stream, blocks=blocks), rate)
     pooled = pool_stream(model, stream, batch, None if show is None else partial(show, stream), rpm, bearing)
     physics = witness.finish()
     notes = [*filter(None, (note, witness.problem)), *(() if physics is None else physics.notes)]
-    quality = [doubt for each in seen[before:] for doubt in _doubts(each)]
+    quality = []
+    for seen in portraits[before:]:
+        if seen.value is not None:
+            quality.append("the signal is constant; check sensor and cable")
+        if seen.clipped > CLIPPED:
+            quality.append(f"{100 * seen.clipped:.1f} % of the samples are clipped; record with less gain")
     action = model.decision.action
     return Diagnosis.by_model(stream.origin, pooled, model.classes, action, rule, physics, notes, quality)
-
-
-def _doubts(portrait: Portrait) -> Iterator[str]:
-    """What is wrong with a signal by itself."""
-    if portrait.value is not None:
-        yield "the signal is constant; check sensor and cable"
-    if portrait.clipped > CLIPPED:
-        yield f"{100 * portrait.clipped:.1f} % of the samples are clipped; record with less gain"
 
 
 def diagnose_physically(
@@ -314,11 +301,7 @@ def cut_stream(blocks: Iterable[Floats], length: int, step: int, batch: int) -> 
 
 
 def resampled(blocks: Iterable[Floats], up: int, down: int) -> Iterator[Floats]:
-    """Blocks at up/down times the rate, as scipy's resample_poly would make them of the whole signal.
-
-    The filter reaches `reach` samples to both sides. Each piece is computed with so many neighbours; pieces begin at
-    multiples of `down`, where a sample before falls on one after.
-    """
+    """Blocks at up/down times the rate, as scipy's resample_poly would make them of the whole signal."""
     from scipy import signal as processing
 
     if up == down:
@@ -327,6 +310,8 @@ def resampled(blocks: Iterable[Floats], up: int, down: int) -> Iterator[Floats]:
     most = max(up, down)
     taps: Any = processing.firwin(20 * most + 1, 1 / most, window=("kaiser", 5.0))  # as resample_poly
     taps = taps.astype(np.float32)
+    # The filter reaches so many samples to both sides; each piece is computed with these neighbours, and pieces begin
+    # at multiples of `down`, where a sample before falls on one after.
     reach, step = ceil(10 * most / up) + 1, max(BLOCK * down // up, 1)
     held, base, done = np.empty(0, dtype=np.float32), 0, 0  # base: of the input; done: of the output
 
@@ -335,8 +320,7 @@ def resampled(blocks: Iterable[Floats], up: int, down: int) -> Iterator[Floats]:
         piece = processing.resample_poly(held, up, down, window=taps)[done - first : until - first]
         return np.asarray(piece, dtype=np.float32)
 
-    pieces = (block[start : start + step] for block in blocks for start in range(0, block.size, step))
-    for piece in pieces:  # of which none becomes more than a block
+    for piece in (block[start : start + step] for block in blocks for start in range(0, block.size, step)):
         held = np.concatenate([held, piece])
         until = (base + held.size - reach) * up // down
         if until > done:

@@ -1,17 +1,14 @@
 """Physics as a witness: a recording, its speed and its bearing → healthy, inner race, outer race, ball or cannot tell.
 
-Nothing is trained or adapted for it. The spectra are collected while blocks pass, so that a day needs no more memory
-than a minute, and something else may use the same blocks. docs/diagnose.md says how it works and how far to trust it.
-
-The score of a fault is a weighted sum of its own evidence, that of "healthy" is zero, and the probabilities are the
-softmax of the scores. Inner race, outer race and ball share the four coefficients, so what is learnt of one fault on
-one machine holds for the others. `benchmarks/diagnose.py` makes the coefficients.
+For each fault the first multiples of its order are read together in the envelope spectra, in every band and at every
+speed within SEARCH of the stated one, and the best combination counts: its lines move together when the speed is off.
+The score of a fault is a weighted sum of its evidence, that of "healthy" is zero, and the probabilities are the softmax
+of the scores. All faults share the four coefficients, which `benchmarks/diagnose.py` makes; nothing is trained here.
 
 >>> analysis = PhysicsAnalysis("monday.wav", rate=51_200, rpm=900, orders=BEARINGS["6205"].orders())
 >>> for block in analysis.observe(stream.blocks): ...
->>> found = analysis.finish()
->>> found.state, found.line("outer race")
-('outer race', 'BPFO 53.8 Hz, 24 dB')
+>>> analysis.finish().line("outer race")
+'BPFO 53.8 Hz, 24 dB'
 """
 
 from __future__ import annotations
@@ -29,22 +26,26 @@ import numpy as np
 
 from bearcat.data.bearing import Bearing
 from bearcat.data.recording import Floats
-from bearcat.diagnosis.evidence import (
-    DECIBELS,
-    FAULTS,
-    FEATURES,
-    MULTIPLES,
-    SEARCH,
-    LineEvidence,
-    find_evidence,
-    last_order,
-    levels_over_background,
-)
-from bearcat.diagnosis.spectra import Doubles, EnvelopeSpectra
+from bearcat.diagnosis.spectra import Doubles, EnvelopeSpectra, Spectra, bands
 from bearcat.errors import InputError
 from bearcat.settings import to_plain
 from bearcat.trust.decision import CANNOT_TELL, HEALTHY
 
+MULTIPLES = (1, 2, 3)
+SEARCH, SLIP = 0.03, 0.01
+SCALES = 1 + np.linspace(-SEARCH, SEARCH, 61)
+REACH = 1.5  # orders on either side of a bin whose median is its background
+LOWEST = 0.25  # order below which nothing is read: what the mean leaves
+STRONG = 2.0  # log level of a line that counts as one
+HIGHEST = 4.0  # that counts of a line's log level over the background: one huge line does not stand for three
+TIE = 1e-2  # weight of the levels at the very places
+OTHERS = 32  # orders tried that are those of no fault
+# What the classifier is given of each fault: by how much the mean level of its lines exceeds what orders of no fault
+# reach, the least of its lines, its sidebands, and 1.
+FEATURES = ("excess", "least", "sidebands", "one")
+# A fault's name, the kinematic order it strikes at and how many times in each of its periods, and what modulates it.
+FAULTS = {"inner race": ("BPFI", 1, "shaft"), "outer race": ("BPFO", 1, None), "ball": ("BSF", 2, "FTF")}
+DECIBELS = 4.342944819  # of a natural logarithm of power
 STATES = (HEALTHY, *FAULTS)
 COEFFICIENTS = Path(__file__).parent / "coefficients.json"
 THRESHOLD = 0.6  # of confidence, below which the answer is that one cannot tell
@@ -65,6 +66,124 @@ def state_of(label: str) -> str | None:
     words = re.split(r"[\s_@+&/,.-]+", label.strip().lower())
     found = {state for word in words for state, names in _NAMES.items() if re.fullmatch(names, word)}
     return found.pop() if len(found) == 1 else None
+
+
+@dataclass(frozen=True)
+class FaultEvidence:
+    """How well one fault's lines stand out, in the band that shows it best. Levels are natural logarithms of power."""
+
+    order: float
+    level: float  # mean over the multiples, each bounded
+    lines: tuple[float, ...]  # of each multiple
+    sidebands: float  # mean around the first two multiples, at the order that modulates this fault; 0: none does
+    row: int  # of the spectra: the band
+    band: tuple[float, float]  # its ends as shares of half the rate
+    scale: float  # the speed that fits, over the stated one
+
+
+@dataclass(frozen=True)
+class LineEvidence:
+    """Of one recording, or of a part of it."""
+
+    faults: dict[str, FaultEvidence]
+    usual: float  # mean level that orders of no fault reach, searched like those of faults
+    windows: int
+    kurtosis: float  # of the most impulsive band's envelope; 2 is noise
+    clutter: float  # share of strong lines that neither shaft nor bearing explains
+    cage: float  # its order
+
+    def features(self) -> Doubles:
+        """(state, feature) of FEATURES; healthy, which comes first, has none."""
+        rows = [
+            [fault.level - self.usual, bounded(np.array(fault.lines)).min(), fault.sidebands, 1.0]
+            for fault in self.faults.values()
+        ]
+        return np.array([[0.0] * len(FEATURES), *rows])
+
+
+def last_order(orders: Mapping[str, float]) -> float:
+    """The highest order that is read, with its background."""
+    highest = max(times * orders[name] for name, times, _ in FAULTS.values())
+    return MULTIPLES[-1] * 1.1 * highest * (1 + SEARCH) + REACH
+
+
+def levels_over_background(spectra: Spectra) -> Doubles:
+    """(band, bin) log of the power over the running median around it."""
+    from scipy.ndimage import median_filter
+
+    background = median_filter(spectra.power, size=(1, 2 * round(REACH * spectra.turns) + 1), mode="reflect")
+    levels: Doubles = np.log(np.maximum(spectra.power, 1e-30) / np.maximum(background, 1e-30))
+    levels[:, : int(np.ceil(LOWEST * spectra.turns)) + 1] = 0
+    return levels
+
+
+def read(levels: Doubles, places: Doubles) -> Doubles:
+    """The higher of the two bins around each place (…,), 0 where there are none: (band, …)."""
+    below = np.floor(places).astype(np.int64)
+    inside = (below > 0) & (below + 1 < levels.shape[1])
+    below = np.where(inside, below, 0)
+    return np.where(inside, np.maximum(levels[:, below], levels[:, below + 1]), 0.0)
+
+
+def bounded(levels: Doubles) -> Doubles:
+    """Levels between 0 and HIGHEST."""
+    return np.clip(levels, 0.0, HIGHEST)
+
+
+def find_evidence(spectra: Spectra, orders: Mapping[str, float]) -> LineEvidence:
+    """The evidence for each of FAULTS; `orders` are the bearing's kinematic ones."""
+    levels, known = levels_over_background(spectra), {**orders, "shaft": 1.0}
+    multiples = np.array(MULTIPLES)[:, None]
+    places = {
+        fault: times * known[name] * multiples * SCALES * spectra.turns for fault, (name, times, _) in FAULTS.items()
+    }
+    lines = {fault: read(levels, place) for fault, place in places.items()}  # (band, multiple, scale)
+    combined, bins = {}, np.arange(levels.shape[1])
+    for fault, found in lines.items():
+        # A line is as high at neighbouring speeds; the one at whose very places the levels are highest is taken.
+        between = np.array([np.interp(places[fault], bins, row) for row in levels])
+        combined[fault] = bounded(found).mean(axis=1) + TIE * between.mean(axis=1)
+    strongest = max(combined, key=lambda fault: combined[fault].max())
+    scale = float(SCALES[np.unravel_index(combined[strongest].argmax(), combined[strongest].shape)[1]])
+    near = abs(SCALES - scale) <= SLIP + 1e-9
+    faults = {}
+    for fault, (name, times, modulator) in FAULTS.items():
+        level = np.where(near, combined[fault], -np.inf)
+        band, place = (int(index) for index in np.unravel_index(level.argmax(), level.shape))
+        own = lines[fault][band, :, place]
+        order, sidebands = times * known[name], 0.0
+        if modulator is not None:
+            sides = np.array([number * order + side * known[modulator] for number in (1, 2) for side in (-1, 1)])
+            sidebands = float(bounded(read(levels[band : band + 1], sides * SCALES[place] * spectra.turns)).mean())
+        faults[fault] = FaultEvidence(
+            order, float(bounded(own).mean()), tuple(own.tolist()), sidebands, band, bands(len(levels))[band],
+            float(SCALES[place]),
+        )  # fmt: skip
+    tried = other_orders(orders)[:, None, None] * multiples * SCALES * spectra.turns
+    usual = float(np.mean([bounded(read(levels, place)).mean(axis=1).max() for place in tried]))
+    clutter = _clutter(levels[0], known, scale, spectra.turns)
+    return LineEvidence(faults, usual, spectra.windows, float(spectra.kurtosis.max()), clutter, known["FTF"])
+
+
+def other_orders(orders: Mapping[str, float]) -> Doubles:
+    """Orders between those of faults, further from each than the search reaches: what they show is no evidence."""
+    faults = np.array([times * orders[name] for name, times, _ in FAULTS.values()])
+    tried = np.geomspace(0.7 * faults.min(), 1.1 * faults.max(), OTHERS)
+    return np.asarray(tried[(abs(tried[:, None] / faults - 1) > 2 * SEARCH + SLIP).all(axis=1)])
+
+
+def _clutter(levels: Doubles, orders: Mapping[str, float], scale: float, turns: float) -> float:
+    """The share of bins of the whole range with a strong line that neither the shaft nor the bearing explains."""
+    explained = np.zeros(levels.size, dtype=bool)
+    roots = [0.0] + [number * times * orders[name] for name, times, _ in FAULTS.values() for number in MULTIPLES]
+    for root in roots:
+        for side in (*range(-3, 4), *(sign * number * orders["FTF"] for sign in (-1, 1) for number in (1, 2))):
+            reach = 2 + SLIP * root * turns
+            place = (root + side) * scale * turns
+            explained[max(0, int(place - reach)) : max(0, int(place + reach) + 1)] = True
+    for number in range(int(levels.size / turns) + 1):
+        explained[max(0, int(number * scale * turns) - 2) : int(number * scale * turns) + 3] = True
+    return float((levels > STRONG)[~explained].mean()) if not explained.all() else 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,11 +284,10 @@ class PhysicsAnalysis:
         self, recording: str, rate: float | None, rpm: float | None, orders: Mapping[str, float] | None,
         threads: int = 1,
     ) -> None:  # fmt: skip
-        needed = {"rate": ("sampling rate", rate), "rpm": ("shaft's speed", rpm), "bearing": ("bearing", orders)}
-        for name, (what, value) in needed.items():
-            if value is None:
-                raise InputError(f"{recording}: its {what} is not known, and faults show only with it; give it", name)
-        assert rate is not None and rpm is not None and orders is not None  # noqa: S101, PT018
+        if rate is None or rpm is None or orders is None:
+            name = "rate" if rate is None else "rpm" if rpm is None else "bearing"
+            what = {"rate": "sampling rate", "rpm": "shaft's speed"}.get(name, name)
+            raise InputError(f"{recording}: its {what} is not known, and faults show only with it; give it", name)
         fastest = 60 * rate / 2 / SHOWN / last_order(orders)
         if not 0 < rpm <= fastest:
             raise InputError(
@@ -201,10 +319,8 @@ class PhysicsAnalysis:
             spectra = self.spectra.average()
         clipped = self.spectra.clipped
         if clipped > CLIPPED_MUCH:
-            raise InputError(
-                f"{self.recording}: is clipped, {100 * clipped:.1f} % of its samples lie at the limits; record it with"
-                " less gain"
-            )
+            much = f"{100 * clipped:.1f} % of its samples lie at the limits"
+            raise InputError(f"{self.recording}: is clipped, {much}; record it with less gain")
         evidence = find_evidence(spectra, self.orders)
         found = dict(zip(STATES, classifier.probabilities(evidence).tolist(), strict=True))
         best = evidence.faults[max(FAULTS, key=lambda fault: found[fault])]
@@ -239,10 +355,8 @@ class PhysicsAnalysis:
             if not low <= value <= high:
                 yield f"{value:g} {unit} is outside the {low:g} to {high:g} {unit} of the recordings this was made from"
         if evidence.clutter > ranges.get("clutter", 1.0):
-            yield (
-                f"{100 * evidence.clutter:.0f} % of the envelope spectrum are lines that neither shaft nor bearing"
-                " explain: another kind of machine, or a wrong speed or bearing"
-            )
+            share = f"{100 * evidence.clutter:.0f} % of the envelope spectrum"
+            yield f"{share} are lines that neither shaft nor bearing explain: another machine, wrong speed or bearing"
         if evidence.kurtosis > ranges.get("kurtosis", float("inf")):
             yield f"is more impulsive (kurtosis {evidence.kurtosis:.0f}) than all recordings this was made from"
 
@@ -268,8 +382,8 @@ class PhysicsAnalysis:
         if state == HEALTHY:
             return f"no fault line of this bearing stands out; {strongest}"
         if aimless:
-            strikes = f"something strikes (envelope kurtosis {evidence.kurtosis:.1f}, noise has 2)"
-            return f"{strikes} at no fault line; {strongest}"
+            kurtosis = f"envelope kurtosis {evidence.kurtosis:.1f}, noise has 2"
+            return f"something strikes ({kurtosis}) at no fault line; {strongest}"
         first, second = sorted(found, key=lambda name: -found[name])[:2]
         return f"{first} {100 * found[first]:.0f} %, {second} {100 * found[second]:.0f} %; {strongest}"
 

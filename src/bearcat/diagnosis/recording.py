@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from bearcat.data.recording import HEALTHY_NAMES
-from bearcat.diagnosis.evidence import FAULTS
-from bearcat.diagnosis.physics import PhysicsEvidence, state_of
+from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence, state_of
 from bearcat.errors import InputError, suggest
 from bearcat.settings import from_plain
 from bearcat.trust.decision import (
@@ -84,14 +83,11 @@ class Diagnosis:
     @staticmethod
     def by_physics(recording: str, physics: PhysicsEvidence) -> Diagnosis:
         """From physics alone."""
-        evidence = RecordingEvidence(
-            physics.state, physics.confidence, physics.state in FAULTS, familiar=physics.familiar,
-            quality=physics.notes,
-        )  # fmt: skip
+        state, sure, familiar, notes = physics.state, physics.confidence, physics.familiar, physics.notes
+        decision = decide(RecordingEvidence(state, sure, state in FAULTS, familiar=familiar, quality=notes))
         return Diagnosis(
-            recording, decide(evidence), physics.state, physics.confidence, physics.probabilities,
-            familiar=physics.familiar, physics=physics, notes=physics.notes,
-        )  # fmt: skip
+            recording, decision, state, sure, physics.probabilities, familiar=familiar, physics=physics, notes=notes
+        )
 
     @staticmethod
     def by_model(
@@ -146,13 +142,9 @@ class Diagnosis:
 
     def decided(self, action: str, rule: AlarmRule | None = None) -> Diagnosis:
         """The same by a model whose own decision is now `action`."""
-        pooled = Pooled(
-            np.array(list(self.probabilities.values())), self.agreement or 0.0, self.windows or 0, self.unfamiliar,
-            self.familiar,
-        )  # fmt: skip
-        return Diagnosis.by_model(
-            self.recording, pooled, list(self.probabilities), action, rule, self.physics, self.notes
-        )
+        likely, classes = np.array(list(self.probabilities.values())), list(self.probabilities)
+        pooled = Pooled(likely, self.agreement or 0.0, self.windows or 0, self.unfamiliar, self.familiar)
+        return Diagnosis.by_model(self.recording, pooled, classes, action, rule, self.physics, self.notes)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values: what JSON, records and data frames have."""
@@ -188,9 +180,11 @@ class Diagnosis:
     def cells(self) -> dict[str, str]:
         """What a table for people shows, by its heading."""
         evidence = [self.physics.reason] if self.physics is not None and self.label is None else []
+        nearest = f" (nearest: {self.nearest})" if self.state == UNKNOWN_STATE and self.nearest else ""
         return {
-            "recording": self.recording, "decision": self.decision.action, "diagnosis": self.label or self.state,
-            "confidence": "" if self.state == UNREADABLE else percent(self.confidence),
+            "recording": self.recording, "decision": self.decision.action,
+            "diagnosis": f"{self.label or self.state}{nearest}",
+            "confidence": "" if self.state in (UNREADABLE, UNKNOWN_STATE) else percent(self.confidence),
             "fault line": "" if evidence else self.line or "",
             "reason": "; ".join([*self.decision.reasons, *evidence]),
             "agreement": percent(self.agreement), "unfamiliar": percent(self.unfamiliar),
@@ -236,8 +230,8 @@ class Diagnoses(Sequence[Diagnosis]):
         """Alarms, then those to check, then the others; the surest fault first."""
 
         def order(each: Diagnosis) -> tuple[int, float]:
-            sure = each.confidence if each.decision.action == ALARM else -each.confidence
-            return -ACTIONS.index(each.decision.action), -sure
+            alarm = each.decision.action == ALARM
+            return -ACTIONS.index(each.decision.action), -each.confidence if alarm else each.confidence
 
         return Diagnoses(sorted(self, key=order))
 
@@ -260,11 +254,10 @@ class Diagnoses(Sequence[Diagnosis]):
 
     def __repr__(self) -> str:
         rows = self.table()
-        names = list(rows[0]) if rows else []
-        width = {name: max(len(name), *(len(row[name]) for row in rows)) for name in names}
-        lines = ["  ".join(f"{row[name]:<{width[name]}}" for name in names).rstrip() for row in rows]
-        head = ["  ".join(f"{name:<{width[name]}}" for name in names).rstrip()] if rows else []
-        return "\n".join([self.summary, *head, *lines])
+        rows = [{name: name for name in row} for row in rows[:1]] + rows
+        width = {name: max(len(row[name]) for row in rows) for name in (rows[0] if rows else ())}
+        lines = ["  ".join(f"{row[name]:<{width[name]}}" for name in width).rstrip() for row in rows]
+        return "\n".join([self.summary, *lines])
 
     def to_frame(self) -> Any:
         """A pandas data frame, a row for each recording."""

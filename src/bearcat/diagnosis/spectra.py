@@ -1,15 +1,12 @@
 """Spectra of the squared envelope of a recording, band by band, on an axis of shaft orders; a block at a time.
 
-A damaged bearing strikes at a multiple of the shaft's speed that its geometry fixes, and each strike rings resonances
-that belong to the machine. So the spectrum of a window is set to magnitude 1 everywhere (cepstral pre-whitening,
-Borghesani et al. 2013): tones of shaft, gear and supply then weigh no more than any other bin, and neither gain nor
-sensor nor resonance counts, while impacts, which live in the phases, stay. The squared envelopes of narrow bands, and
-their sums over pairs, fours and all of them, are transformed again, and the powers are averaged over windows of the
-same number of turns, so that a line has the same width at every speed and rate.
+A damaged bearing strikes at a multiple of the shaft's speed, and each strike rings resonances of the machine. So the
+spectrum of a window is set to magnitude 1 everywhere (cepstral pre-whitening, Borghesani et al. 2013): neither tones of
+shaft, gear and supply nor gain, sensor and resonance count, while impacts, which live in the phases, stay. The squared
+envelopes of bands are transformed again and averaged over windows of equally many turns (docs/diagnose.md).
 
 >>> spectra = EnvelopeSpectra(rate=51_200, rpm=900, last=20.0)
->>> for block in stream.blocks:
-...     spectra.add(block)
+>>> for block in stream.blocks: spectra.add(block)
 >>> spectra.average().power          # (band, order)
 """
 
@@ -40,9 +37,8 @@ FLOOR = 1e-6  # of the highest magnitude, below which a bin holds rounding and i
 
 @dataclass(frozen=True, eq=False)
 class Spectra:
-    """Mean power (band, bin) of squared envelopes over their squared means; bin k lies at the order k / turns.
-
-    Rows are the whole range below half the rate, its halves, quarters and so on (`bands`).
+    """Mean power (band, bin) of squared envelopes over their squared means; bin k lies at the order k / turns;
+    bands are the whole range below half the rate, its halves, quarters and so on (`bands`).
     """
 
     power: Doubles
@@ -58,10 +54,8 @@ class EnvelopeSpectra:
         self.rate, self.rpm, self.last = rate, rpm, last
         self.length = window_length(TURNS, rate, rpm)
         if self.length > LONGEST:
-            least = 60 * TURNS * rate / LONGEST
-            raise InputError(
-                f"{TURNS} turns at {rpm:g} rpm are too long at {rate:g} Hz; {least:.3g} rpm is the least", "rpm"
-            )
+            least = f"{60 * TURNS * rate / LONGEST:.3g} rpm is the least"
+            raise InputError(f"{TURNS} turns at {rpm:g} rpm are too long at {rate:g} Hz; {least}", "rpm")
         self.samples = 0
         self._limits = {-1: (-np.inf, 0), 1: (-np.inf, 0)}  # lowest (negative) and highest value, and runs at it
         self._held = np.empty(0, dtype=np.float32)
@@ -113,11 +107,10 @@ class EnvelopeSpectra:
         self._pending.append(self._pool.submit(self._plan.measure, window))
 
     def _keep(self, found: Spectra | None) -> None:
-        if found is None or self._sum is None:
-            self._sum = found if self._sum is None else self._sum
-            return
-        total = self._sum
-        self._sum = Spectra(total.power + found.power, total.turns, total.windows + 1, total.kurtosis + found.kurtosis)
+        if found is not None and (total := self._sum) is not None:
+            kurtosis = total.kurtosis + found.kurtosis
+            found = Spectra(total.power + found.power, total.turns, total.windows + 1, kurtosis)
+        self._sum = found or self._sum
 
     def _count_limits(self, block: Floats) -> None:
         """Counts runs of neighbours at the lowest and at the highest value so far."""

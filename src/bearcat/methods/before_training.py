@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from bearcat.data import tasks
     from bearcat.models import networks
-    from bearcat.trust import discriminants
+    from bearcat.trust import checks
 else:
     torch, networks = Deferred("torch"), Deferred("bearcat.models.networks")
-    tasks, discriminants = Deferred("bearcat.data.tasks"), Deferred("bearcat.trust.discriminants")
+    tasks, checks = Deferred("bearcat.data.tasks"), Deferred("bearcat.trust.checks")
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -197,14 +197,12 @@ class ClusterMatch(Finding):
 
 def _shifted(data: tasks.TrainingData, offsets: dict[int, NDArray[Any]]) -> tasks.TrainingData:
     """With an offset (point,) added to the source's windows of each class."""
-    parts = {}
-    for name in ("source_train", "source_test"):
-        part = getattr(data, name)
-        values = part.values.copy()
+    parts = []
+    for part in (data.source_train, data.source_test):
+        parts.append(replace(part, values=part.values.copy()))
         for code, offset in offsets.items():
-            values[part.labels == code] += offset.reshape(values.shape[1:]).astype(values.dtype)
-        parts[name] = replace(part, values=values)
-    return replace(data, **parts)
+            parts[-1].values[part.labels == code] += offset.reshape(part.values.shape[1:]).astype(part.values.dtype)
+    return replace(data, source_train=parts[0], source_test=parts[1])
 
 
 def _known_class(codes: Integers) -> int:
@@ -255,7 +253,7 @@ def discriminant_space(values: NDArray[Any], labels: Integers, classes: int) -> 
     scaled = (values - mean) / deviation
     centres = np.array([scaled[labels == code].mean(axis=0) for code in range(classes)])
     within = (scaled - centres[labels]) / np.sqrt(max(1, len(scaled) - classes))
-    variances, axes = discriminants.principal(within)
+    variances, axes = checks.principal(within)
     floor = SHRINKAGE * variances.sum() / scaled.shape[1]
     along = 1 / np.sqrt((1 - SHRINKAGE) * variances + floor) if floor > 0 else np.ones_like(variances)
     across = 1 / np.sqrt(floor) if floor > 0 else 1.0
@@ -265,7 +263,7 @@ def discriminant_space(values: NDArray[Any], labels: Integers, classes: int) -> 
 
     whitened = whiten(centres)
     middle = whitened.mean(axis=0)
-    directions = discriminants.principal(whitened - middle)[1][: classes - 1]
+    directions = checks.principal(whitened - middle)[1][: classes - 1]
 
     def project(points: NDArray[Any]) -> Floats:
         return np.asarray((whiten((points - mean) / deviation) - middle) @ directions.T)
@@ -283,24 +281,18 @@ def clustered(points: Floats, recording: Integers, classes: int, apart: float) -
     from scipy.cluster.vq import kmeans2
 
     if not len(recording):
-        cluster = _numbered(kmeans2(points, classes, minit="++", seed=0, missing="warn")[1])
-        return cluster, centres_of(points, cluster)
-    cluster = _numbered(recording)
-    centres = centres_of(points, cluster)
-    if len(centres) > 1:
-        spread = np.sqrt(((points - centres[cluster]) ** 2).sum(axis=1).mean())
-        cluster = _numbered(fcluster(linkage(centres, "single"), apart * spread, "distance")[cluster])
-    return cluster, centres_of(points, cluster)
+        return _numbered(kmeans2(points, classes, minit="++", seed=0, missing="warn")[1], points)
+    cluster, centres = _numbered(recording, points)
+    if len(centres) == 1:
+        return cluster, centres
+    spread = np.sqrt(((points - centres[cluster]) ** 2).sum(axis=1).mean())
+    return _numbered(fcluster(linkage(centres, "single"), apart * spread, "distance")[cluster], points)
 
 
-def _numbered(names: NDArray[Any]) -> Integers:
-    """The same clusters, numbered from 0 on."""
-    return np.unique(names, return_inverse=True)[1].astype(np.int64)
-
-
-def centres_of(points: Floats, cluster: Integers) -> Floats:
-    """The mean of each cluster's points, (cluster, axis)."""
-    return np.array([points[cluster == number].mean(axis=0) for number in range(cluster.max() + 1)])
+def _numbered(names: NDArray[Any], points: Floats) -> tuple[Integers, Floats]:
+    """The same clusters, numbered from 0 on, and the mean of each one's points, (cluster, axis)."""
+    cluster = np.unique(names, return_inverse=True)[1].astype(np.int64)
+    return cluster, np.array([points[cluster == number].mean(axis=0) for number in range(cluster.max() + 1)])
 
 
 @dataclass(frozen=True, eq=False)

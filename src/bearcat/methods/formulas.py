@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,10 +40,8 @@ def class_confusion(logits: Tensor, temperature: float, present: Tensor | None =
     logarithms = functional.log_softmax(logits / temperature, dim=-1)
     probabilities = logarithms.exp()
     with torch.no_grad():  # sure windows count more
-        entropy = -(probabilities * logarithms).sum(dim=-1)
-        weight = 1 + torch.exp(-entropy)
-        if present is not None:
-            weight = torch.where(present, weight, 0)
+        weight = 1 + torch.exp((probabilities * logarithms).sum(dim=-1))
+        weight = weight if present is None else torch.where(present, weight, 0)
     share = functional.softmax(logarithms + weight.log()[..., None], dim=1)  # (run, batch, class), 1 over a batch
     rows = (share * probabilities).sum(dim=1)  # (run, class): what is no confusion
     return 1 - rows.mean(dim=1)
@@ -53,9 +50,8 @@ def class_confusion(logits: Tensor, temperature: float, present: Tensor | None =
 def domain(
     source_logits: Tensor, target_logits: Tensor, present: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
-    """Binary cross-entropy of the domain classifier, source 1 and target 0, (run, batch) each.
-
-    The mean over all windows of both, or the "sum of means" of each.
+    """Binary cross-entropy of the domain classifier, source 1 and target 0: the mean over all windows of both (run,
+    batch), or the "sum of means" of each.
     """
     parts = functional.softplus(-source_logits), functional.softplus(target_logits)
     if reduction == "mean":
@@ -72,22 +68,12 @@ def masked_mean(values: Tensor, present: Tensor | None) -> Tensor:
     return torch.where(present, values, 0).sum(dim=1) / present.sum(dim=1)
 
 
-class _Reversal(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, coefficient: Tensor) -> Tensor:
-        ctx.save_for_backward(coefficient)
-        return values.view_as(values)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (coefficient,) = ctx.saved_tensors
-        return -coefficient * gradients[0], None
-
-
 def reverse_gradient(values: Tensor, coefficient: Tensor) -> Tensor:
     """The values as they are; on the way back their gradient times −coefficient (run,)."""
-    reversed_: Tensor = _Reversal.apply(values, coefficient[:, None, None])  # type: ignore[no-untyped-call]
-    return reversed_
+    same = values.view_as(values)
+    if same.requires_grad:
+        same.register_hook(lambda gradient: -coefficient[:, None, None] * gradient)  # type: ignore[no-untyped-call]
+    return same
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -142,9 +128,8 @@ def covariance(features: Tensor, present: Tensor | None) -> Tensor:
 
 
 def transport_plan(cost: Tensor, source: Tensor, target: Tensor, smoothing: float, rounds: int) -> Tensor:
-    """The plan (run, n, m) that moves weights `source` (run, n) to `target` (run, m) at least cost plus entropy.
-
-    Sinkhorn's iterations on logarithms; the entropy counts `smoothing` times the mean cost.
+    """The plan (run, n, m) that moves weights `source` (run, n) to `target` (run, m) at least cost plus entropy, which
+    counts `smoothing` times the mean cost: Sinkhorn's iterations on logarithms.
     """
     mean = (source[:, None] @ cost @ target[..., None]).clamp(min=1e-12)
     kernel = -cost / (smoothing * mean)
@@ -157,9 +142,8 @@ def transport_plan(cost: Tensor, source: Tensor, target: Tensor, smoothing: floa
 
 
 def hardest_triplets(features: Tensor, labels: Tensor, counts: Tensor, margin: float) -> Tensor:
-    """Batch-hard triplet loss (Hermans et al. 2017) of the windows that count (run, batch).
-
-    The farthest window of the same label should be nearer than the nearest one of another, by the margin.
+    """Batch-hard triplet loss (Hermans et al. 2017) of the windows that count (run, batch): the farthest window of the
+    same label should be nearer than the nearest one of another, by the margin.
     """
     distance = (squared_distances(features, features) + 1e-12).sqrt()
     pairs = counts[:, :, None] & counts[:, None]
@@ -180,10 +164,7 @@ def gradient_penalty(values: Tensor, critic_of: Tensor, present: Tensor | None) 
 
 
 def confident_counts(probabilities: Tensor, tau: Tensor, present: Tensor | None = None) -> Tensor:
-    """Predictions at least `tau` (run,) sure, per class: (run, window, class) → (run, class).
-
-    `present` (run, window) says which places hold a window; None means all.
-    """
+    """Predictions at least `tau` (run,) sure, per class: (run, window, class) → (run, class)."""
     confidence, label = probabilities.max(dim=-1)
     sure = confidence >= tau[:, None]
     sure = (sure if present is None else sure & present).to(torch.float32)

@@ -3,16 +3,9 @@
 An ingredient is a frozen dataclass: its fields are its numbers, its methods act. A `Loss` is a term of the loss; a
 `BeforeTraining` changes the windows before the first step; `Teaching` acts between steps, on the teacher and on what it
 and the student are shown; `Perturbation` (SDAT) says at which weights a step's gradient is taken. The loop asks each
-kind for what it does and has no branch for any ingredient. docs/add-a-method.md adds one in a file of its own.
+kind for what it does and has no branch for any ingredient. docs/add-a-method.md adds one in a file of its own:
 
->>> @dataclass(frozen=True)
-... class Entropy(Loss):
-...     name = "entropy"
-...     weight: float = per_run(0.1)
-...
-...     def loss(self, view: View) -> Tensor:
-...         probabilities = view.target_logits.softmax(dim=-1)
-...         return self.weight * masked_mean(torch.special.entr(probabilities).sum(dim=-1), view.target_present)
+>>> RECIPES["entropy"] = Recipe((Entropy(weight=0.1),))   # class Entropy(Loss), with a method loss(view) → (run,)
 """
 
 from __future__ import annotations
@@ -144,8 +137,7 @@ class Loss(Ingredient):
 
     phase = "alignment"
     uses_target = True
-    # Whether it compares the domains. SDAT does not climb such a loss, and with passes="separate" it reads a pass of
-    # both domains together.
+    # Whether it compares the domains: SDAT does not climb it, and with passes="separate" it reads a joint pass.
     aligns: ClassVar[bool] = False
     stream: ClassVar[int] = 0  # of randomness, for the initial weights of its module; 0: one made of its name
 
@@ -186,13 +178,10 @@ class Finding:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """What a preparation makes of a run's data; the module, for one run, is what the network begins with.
-
-    It has buffers alone, whose first axis is the run, and does to windows of the target what was done here.
-    """
+    """What a preparation makes of a run's data."""
 
     data: TrainingData
-    module: nn.Module | None = None
+    module: nn.Module | None = None  # what the network begins with; buffers alone, whose first axis is the run
     finding: Finding | None = None
 
 
@@ -213,8 +202,7 @@ class Teaching(Ingredient):
         """Acts at the start of an epoch in which it is on."""
 
     def start_step(self, state: TrainingState, batch: Batch) -> Batch | None:  # noqa: ARG002
-        """Acts before the losses of a step; may return another batch for the ingredients behind it and for the losses.
-
+        """Acts before the losses of a step, and may return another batch for the ingredients behind it and the losses.
         On a GPU the step is recorded: nothing here may ask the device.
         """
         return None
@@ -235,9 +223,8 @@ class Perturbation(Ingredient):
         return False
 
     def perturb(self, weights: Sequence[Tensor], gradients: Callable[[str], Sequence[Tensor]]) -> list[Tensor]:
-        """Moves the weights to where the gradient is taken, and returns what they were.
-
-        `gradients(scope)` are those of the supervised loss alone ("supervised") or with all that are climbed ("task").
+        """Moves the weights to where the gradient is taken, and returns what they were. `gradients(scope)` are those
+        of the supervised loss alone ("supervised") or with all that are climbed ("task").
         """
         raise NotImplementedError(f"{type(self).__name__} perturbs nothing")
 

@@ -91,9 +91,8 @@ class ConditionalAdversarial(Alignment):
 
 @dataclass(frozen=True)
 class ClassifierDiscrepancy(Alignment):
-    """MCD: a second head learns the source too; both disagree on the target as far as they can, the encoder undoes it.
-
-    The original takes turns: heads, then encoder four times. Here one step does both, by a gradient reversal layer.
+    """MCD: a second head learns the source too; both disagree on the target as far as they can, the encoder undoes it
+    (in one step, by a gradient reversal layer; the original takes turns: heads, then encoder four times).
     """
 
     name = "mcd"
@@ -111,9 +110,8 @@ class ClassifierDiscrepancy(Alignment):
 
 @dataclass(frozen=True)
 class Wasserstein(Alignment):
-    """A critic whose mean answers on both domains differ as much as its slope of about 1 allows.
-
-    The critic takes one step with each of the encoder's, through a gradient reversal layer, instead of five before it.
+    """A critic whose mean answers on both domains differ as much as its slope of about 1 allows. It takes one step with
+    each of the encoder's, through a gradient reversal layer, instead of five before it.
     """
 
     name = "wasserstein"
@@ -180,9 +178,8 @@ class CovarianceMatching(Alignment):
 
 @dataclass(frozen=True)
 class Transport(Alignment):
-    """DeepJDOT: the cost of moving source windows with their labels to target windows with their predictions.
-
-    The plan is that of Sinkhorn's iterations, fixed in number; the original solves the problem without entropy.
+    """DeepJDOT: the cost of moving source windows with their labels to target windows with their predictions, by a
+    fixed number of Sinkhorn's iterations; the original solves the problem without entropy.
     """
 
     name = "transport"
@@ -220,9 +217,8 @@ class Confusion(Loss):
 
 @dataclass(frozen=True)
 class Uniformity(Loss):
-    """Class balance (French et al. 2018), of PCG-CNN (Wu et al. 2020).
-
-    Binary cross-entropy of the batch's mean probabilities of the target and the uniform distribution.
+    """Class balance (French et al. 2018), of PCG-CNN (Wu et al. 2020): binary cross-entropy of the batch's mean
+    probabilities of the target and the uniform distribution.
     """
 
     name = "uniformity"
@@ -237,10 +233,9 @@ class Uniformity(Loss):
 
 @dataclass(frozen=True)
 class Triplet(Loss):
-    """Batch-hard triplets of the features of source windows and of target windows whose pseudo-label is used.
-
-    Of the system of Wang et al. (2022). Features are brought to length 1: with their own lengths the loss was lowered
-    by shrinking them, until all features were 0 and nothing was learnt (LOG.md).
+    """Batch-hard triplets of the features of source windows and of target windows whose pseudo-label is used (Wang et
+    al. 2022). Features are brought to length 1: with their own lengths the loss was lowered by shrinking them, until
+    all were 0 and nothing was learnt (LOG.md).
     """
 
     name = "triplet"
@@ -260,10 +255,8 @@ class Triplet(Loss):
 
 @dataclass(frozen=True)
 class Sharpness(Perturbation):
-    """SDAT: the step's gradient is taken at w + radius·g/‖g‖, g the gradient of the losses in scope.
-
-    Sharpness-aware minimisation of the task loss (Rangwani et al. 2022, after Foret et al. 2021). Modules of losses
-    (the domain classifier) take plain steps.
+    """SDAT (Rangwani et al. 2022, after Foret et al. 2021): the step's gradient is taken at w + radius·g/‖g‖, g the
+    gradient of the losses in scope. Modules of losses (the domain classifier) take plain steps.
     """
 
     name = "sharpness"

@@ -1,8 +1,8 @@
 """Methods are values: a recipe lists its ingredients, its calibrator, its encoder and when things happen.
 
 The table everyone opens first is GROUPS, at the end. There is one training loop and it never asks for a recipe's name.
-Defaults are the paper's, and where its text and the published code differ, the code's, with the other as an option
-(docs/method.md names both). Nothing here imports torch.
+Defaults are the paper's, and where its text and the published code differ, the code's (docs/method.md names both).
+Nothing here imports torch.
 
 >>> recipe = RECIPES["CAT*-Temperature"].for_input("frequency").in_epochs(QUICK_EPOCHS)
 """
@@ -42,17 +42,10 @@ class Schedule:
         """The same course in fewer or more epochs: every phase keeps its share."""
         if epochs < 1:
             raise InputError(f"epochs must be at least 1, not {epochs}")
-
-        def moved(epoch: int) -> int:
-            return round(epoch * epochs / self.epochs)
-
+        begins = self.align_from, self.label_from, self.calibrate_from, *self.drops
+        align, label, calibrate, *drops = (round(epoch * epochs / self.epochs) for epoch in begins)
         return replace(
-            self,
-            epochs=epochs,
-            drops=tuple(moved(drop) for drop in self.drops),
-            align_from=moved(self.align_from),
-            label_from=moved(self.label_from),
-            calibrate_from=moved(self.calibrate_from),
+            self, epochs=epochs, drops=tuple(drops), align_from=align, label_from=label, calibrate_from=calibrate
         )
 
     def learning_rate(self, epoch: int) -> float:
@@ -103,7 +96,7 @@ class Recipe:
 
     def change(self, name: str, **changes: Any) -> Recipe:
         """The recipe with other numbers of the ingredient called so."""
-        if name not in [ingredient.name for ingredient in self.ingredients]:
+        if all(ingredient.name != name for ingredient in self.ingredients):
             raise InputError(f"the recipe has no '{name}' to be changed; choose another recipe")
         changed = (replace(each, **changes) if each.name == name else each for each in self.ingredients)
         return replace(self, ingredients=tuple(changed))
@@ -131,9 +124,8 @@ class Recipe:
 
     def in_epochs(self, epochs: int) -> Recipe:
         """The same course in fewer or more epochs."""
-        schedule = self.schedule.scaled(epochs)
         ingredients = tuple(each.in_epochs(self.schedule.epochs, epochs) for each in self.ingredients)
-        return replace(self, schedule=schedule, ingredients=ingredients)
+        return replace(self, schedule=self.schedule.scaled(epochs), ingredients=ingredients)
 
     def to_dict(self) -> dict[str, Any]:
         """Every setting as plain values, for records; of an ingredient also its phase and the epoch it `begins` in."""

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
     from bearcat.data.inputs import Input
     from bearcat.methods import formulas
-    from bearcat.training import batches
+    from bearcat.training import batches, evaluate
     from bearcat.training.batches import Batch
     from bearcat.training.state import TrainingState
 else:
-    torch, formulas, batches = map(Deferred, ("torch", "bearcat.methods.formulas", "bearcat.training.batches"))
+    torch, formulas = Deferred("torch"), Deferred("bearcat.methods.formulas")
+    batches, evaluate = Deferred("bearcat.training.batches"), Deferred("bearcat.training.evaluate")
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class SelfTraining(Teaching, Loss):
             if self.counts_mode == "training":
                 logits, present = state.predict_in_training(state.teacher, state.epoch, self.teacher.dropout)
             else:
-                logits, _ = state.predict(state.teacher, state.batches.target_train)
+                logits, _ = evaluate.predict(state.teacher, state.batches.target_train)
                 present = state.batches.target_present
             if self.counts == "calibrated" and state.calibration is not None:
                 logits = state.calibration.apply(logits)
@@ -121,7 +122,7 @@ class SelfTraining(Teaching, Loss):
 
     def _supported(self, state: TrainingState) -> Tensor:
         """The label that the rule gives each target training window, (run, window), −1 where none."""
-        logits, features = state.predict(state.reported, state.batches.target_train)
+        logits, features = evaluate.predict(state.reported, state.batches.target_train)
         present = state.batches.target_present
         scores, labels = logits.softmax(dim=-1).max(dim=-1)
         if self.select == "cluster":

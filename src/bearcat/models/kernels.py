@@ -84,10 +84,7 @@ def convolve(
     INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, POOL: tl.constexpr, BLOCK: tl.constexpr, BLOCK_N: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """x, the raw output before (run, window, time_in, INPUTS), weight (run, 3, INPUTS, OUTPUTS) → y and its sums.
-
-    A program makes BLOCK_N of the outputs.
-    """
+    """x, raw output before (run, window, time_in, INPUTS), weight (run, 3, INPUTS, OUTPUTS) → BLOCK_N of y; sums."""
     window, run = tl.program_id(0), tl.program_id(1)
     whole = (run * windows + window).to(tl.int64)
     group = run * domains + window // batch
@@ -295,10 +292,7 @@ def backward_input(
     time_out, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, POOL: tl.constexpr, READY: tl.constexpr,
     BLOCK: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dz of the layer before, from this layer's; and its sums. weight (run, 3, OUTPUTS, INPUTS).
-
-    A program makes BLOCK_N of the layer before's channels.
-    """
+    """BLOCK_N channels of dz of the layer before, from this layer's; and sums. weight (run, 3, OUTPUTS, INPUTS)."""
     window, run = tl.program_id(0), tl.program_id(1)
     whole = (run * windows + window).to(tl.int64)
     group = run * domains + window // batch

@@ -1,14 +1,12 @@
 """The encoder's convolution blocks on a CPU, by our own C code (native.c), compiled where it runs.
 
-Torch's layers write and read every activation several times, and each time into fresh memory, which the system has to
-clear first; on two cores that took as long as the convolutions. Here a window stays in a core's cache from one
-convolution to the next, and memory is used again.
+Torch's layers write and read every activation several times, each time into fresh memory, which the system clears
+first; on two cores that took as long as the convolutions. Here a window stays in a core's cache from one convolution to
+the next, and memory is used again. It needs a C compiler with OpenMP (`cc`, or what the variable CC names). Without
+one, or if its result is wrong, networks.fast_path uses the plain layers. The library is kept in the user's cache folder
+under a name that depends on source, compiler and processor.
 
-It needs a C compiler with OpenMP (`cc`, or the one that the variable CC names). Without one, or if its result is
-wrong, networks.fast_path uses the plain layers. The library is kept in the user's cache folder under a name
-that depends on source, compiler and processor.
-
->>> pooled = convolved(windows, count, convolutions, norms, batch_statistics, Memory())   # (run, batch, 128 × 4)
+>>> pooled = stacked.convolved(native, Memory(), windows, count, convolutions, norms, batch_statistics=True)
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ import shlex
 import stat
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -30,10 +28,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from bearcat.errors import InputError
-from bearcat.models.stacked import StackedConvolution, StackedNorm
+from bearcat.models.stacked import StackedNorm
 from bearcat.settings import cache_folder
 
 SOURCE = Path(__file__).with_name("native.c")
@@ -104,52 +101,11 @@ class Call:
     memory: Memory
 
 
-def convolved(
-    windows: Tensor, count: Tensor, convolutions: Sequence[StackedConvolution], norms: Sequence[StackedNorm],
-    batch_statistics: bool, memory: Memory,
-) -> Tensor:  # fmt: skip
-    """The four blocks and the last pooling: windows (run, window, channel, time) → (run, window, 128 × 4).
-
-    `count` (run, domain): windows present, in front of each domain's share of the batch. With batch statistics
-    it is differentiable in weights, biases and norms, once; the input is data.
-    """
-    weights, biases = [layer.weight for layer in convolutions], [layer.bias for layer in convolutions]
-    flat = [parameter for norm in norms for parameter in (norm.weight, norm.bias)]
-    if batch_statistics and torch.is_grad_enabled():
-        result: Tensor = _NativeBlocks.apply(windows, count, norms, memory, *weights, *biases, *flat)  # type: ignore[no-untyped-call]
-        return result
-    with torch.no_grad():
-        call = _forward(windows, count, weights, biases, norms, batch_statistics, memory)
-        memory.give(call.block)
-        return call.parts["pooled"][0]
-
-
-class _NativeBlocks(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, windows: Tensor, count: Tensor, norms: Sequence[StackedNorm], memory: Memory, *flat: Tensor
-    ) -> Tensor:
-        ctx.call = _forward(windows, count, flat[:4], flat[4:8], norms, True, memory)
-        ctx.weights = flat[:4]
-        pooled: Tensor = ctx.call.parts["pooled"][0]
-        ctx.call.parts["pooled"] = [pooled.detach()]  # keeping the result itself would make a reference cycle
-        return pooled
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        call, ctx.call = ctx.call, None
-        if call is None:
-            raise RuntimeError("the native encoder can be differentiated once only: its memory is used again")
-        of_weights, of_norms = _backward(gradients[0].contiguous(), call, ctx.weights)
-        of_biases = [torch.zeros_like(weight[..., 0, 0]) for weight in ctx.weights]  # the norms remove biases
-        return (None, None, None, None, *of_weights, *of_biases, *of_norms)
-
-
-def _forward(
+def forward(
     windows: Tensor, count: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], norms: Sequence[StackedNorm],
-    batch_statistics: bool, memory: Memory,
-) -> Call:  # fmt: skip
+    batch_statistics: bool, keep: bool, memory: Memory,
+) -> tuple[Tensor, Call | None]:  # fmt: skip
+    """As models.stacked.convolved says; with `keep`, also what `backward` needs."""
     runs, number, channels, length = windows.shape
     domains = count.shape[1]
     kinds = {windows.dtype, *(parameter.dtype for parameter in (*weights, *biases))}
@@ -181,6 +137,7 @@ def _forward(
     block = memory.take(sum(aligned), windows)
     pieces = iter(block[: sum(aligned)].split_with_sizes(aligned))
     parts = {name: [next(pieces)[:size] for size in each] for name, each in lengths.items()}
+    pooled = windows.new_empty(runs, number, MOST * PARTS)
     parts |= {
         "count": [count.contiguous()],
         "input": [windows.contiguous()],
@@ -191,7 +148,7 @@ def _forward(
         "beta": [norm.bias.contiguous() for norm in norms],
         "running_mean": [norm.running_mean for norm in norms],
         "running_var": [norm.running_var for norm in norms],
-        "pooled": [windows.new_empty(runs, number, MOST * PARTS)],
+        "pooled": [pooled.detach()],  # keeping the result itself would make a reference cycle
         "place": [torch.empty(runs, number, MOST * PARTS, dtype=torch.int32)],
     }
     plan = KernelPlan(
@@ -201,48 +158,37 @@ def _forward(
     )  # fmt: skip
     _point(plan, parts)
     _library(windows.dtype).forward(ctypes.byref(plan))
-    return Call(plan, parts, block, memory)
+    if keep:
+        return pooled, Call(plan, parts, block, memory)
+    memory.give(block)
+    return pooled, None
 
 
-def _backward(gradient: Tensor, call: Call, weights: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+def backward(gradient: Tensor, call: Call) -> tuple[list[Tensor], list[Tensor]]:
     """Gradients of the four weights, and of gamma and beta of the four norms, alternating."""
     parts = call.parts
-    found: dict[str, list[Tensor]] = {
-        name: [torch.empty_like(gamma) for gamma in parts["gamma"]] for name in ("of_gamma", "of_beta")
-    }
-    _point(call.plan, {"gradient": [gradient]} | found)
+    of_gamma, of_beta = ([torch.empty_like(gamma) for gamma in parts["gamma"]] for _ in range(2))
+    _point(call.plan, {"gradient": [gradient], "of_gamma": of_gamma, "of_beta": of_beta})
     library = _library(gradient.dtype)
     library.begin_backward(ctypes.byref(call.plan))
-    last = _prepared_last(call)
+    of_last_weight = _last_layer(call)
     library.backward(ctypes.byref(call.plan))
     of_weights = []
-    for weight, groups in zip(weights[:3], parts["of_weight"][:3], strict=True):
-        runs, outputs, inputs, taps = weight.shape
-        summed = groups.view(runs, -1, taps, inputs, outputs).sum(dim=1)
+    for weight, groups in zip(parts["weight"][:3], parts["of_weight"][:3], strict=True):  # (run, tap, input, output)
+        summed = groups.view(len(weight), -1, *weight.shape[1:]).sum(dim=1)
         of_weights.append(summed.permute(0, 3, 2, 1).contiguous())
-    of_weights.append(_of_last_weight(call, last))
+    of_weights.append(of_last_weight())
     call.memory.give(call.block)
-    return of_weights, [gradient for pair in zip(found["of_gamma"], found["of_beta"], strict=True) for gradient in pair]
+    return of_weights, [gradient for pair in zip(of_gamma, of_beta, strict=True) for gradient in pair]
 
 
-@dataclass(frozen=True, eq=False)
-class LastLayer:
-    """What the last layer's backward pass needs, apart from maxima: dy = scale·dz + offset + slope·(convolution of z).
+def _last_layer(call: Call) -> Callable[[], Tensor]:
+    """Gives the C code the linear map from z to its gradient; what is returned makes the last weight's afterwards.
 
-    z is the layer's input minus its mean over the domain. Normalisation removes that mean anyway, and subtracting it
-    first avoids cancellation of large numbers. tests/reference/affine.py has all of this row by row.
+    Apart from maxima, dy = scale·dz + offset + slope·(convolution of z), z the layer's input minus its mean over the
+    domain. Normalisation removes that mean anyway, and subtracting it first avoids cancellation of large numbers.
+    tests/reference/affine.py has all of this row by row.
     """
-
-    weight: Tensor  # (run, 1, tap × input, output)
-    slope: Tensor  # (run, domain, 1, output)
-    offset: Tensor  # (run, domain, 1, output)
-    ends: Tensor  # (run, domain, window, 4, input): the first and last two rows of z
-    missed: Tensor  # (run, domain, tap × input): sum of the rows of z that a tap does not see
-    given: dict[str, list[Tensor]]  # arrays that the C code reads
-
-
-def _prepared_last(call: Call) -> LastLayer:
-    """Gives the C code the linear map from z to its gradient."""
     parts, (runs, domains) = call.parts, call.parts["count"][0].shape
     time = parts["y"][2].numel() // (runs * call.plan.windows * INPUTS)
     count = parts["count"][0][:, :, None, None]
@@ -270,33 +216,32 @@ def _prepared_last(call: Call) -> LastLayer:
         "centre": [centre], "rows": [flat.mT.contiguous()], "offset": [_product(offset, flat.mT)],
         "composed": [composed], "within": [within],
     }  # fmt: skip
+    parts |= given  # so that they live as long as the call
     _point(call.plan, given)
-    return LastLayer(flat, slope, offset, ends, missed, given)
 
-
-def _of_last_weight(call: Call, last: LastLayer) -> Tensor:
-    """Gradient of the last weight: the sum of the part at the maxima and the part of the products of z with itself."""
-    runs, domains = last.slope.shape[:2]
-    lag_0, lag_1, lag_2 = call.parts["lags"][0].view(runs, domains, -1, INPUTS, TAPS, INPUTS).sum(dim=2).unbind(dim=3)
-    ends = last.ends.flatten(3)
-    at_ends = _product(ends.mT, ends).view(runs, domains, 4, INPUTS, 4, INPUTS)
-
-    def shifted(lag: Tensor, row: int, other: int) -> Tensor:
+    def shifted(lag: Tensor, at_ends: Tensor, row: int, other: int) -> Tensor:
         """The same product one row later: without the first rows, with those after the last."""
         return lag - at_ends[:, :, row, :, other] + at_ends[:, :, row + 2, :, other + 2]
 
-    lag_0_later = shifted(lag_0, 0, 0)
-    lag_1_later = shifted(lag_1, 0, 1)
-    products = [
-        [lag_0, lag_1, lag_2],
-        [lag_1.mT, lag_0_later, lag_1_later],
-        [lag_2.mT, lag_1_later.mT, shifted(lag_0_later, 1, 1)],
-    ]
-    lagged = torch.cat([torch.cat(row, dim=3) for row in products], dim=2)  # (run, domain, tap × input, tap × input)
-    spread = _product(lagged, last.weight) * last.slope - last.missed[..., None] * last.offset
-    at_maxima = call.parts["of_weight"][3].view(runs, -1, MOST, TAPS * INPUTS).sum(dim=1)
-    whole = at_maxima + spread.sum(dim=1).mT
-    return whole.view(runs, MOST, TAPS, INPUTS).transpose(2, 3).contiguous()
+    def of_weight() -> Tensor:
+        """The sum of the part at the maxima and the part of the products of z with itself."""
+        lags = parts["lags"][0].view(runs, domains, -1, INPUTS, TAPS, INPUTS).sum(dim=2)
+        lag_0, lag_1, lag_2 = lags.unbind(dim=3)
+        at_ends = _product(ends.flatten(3).mT, ends.flatten(3)).view(runs, domains, 4, INPUTS, 4, INPUTS)
+        lag_0_later = shifted(lag_0, at_ends, 0, 0)
+        lag_1_later = shifted(lag_1, at_ends, 0, 1)
+        products = [
+            [lag_0, lag_1, lag_2],
+            [lag_1.mT, lag_0_later, lag_1_later],
+            [lag_2.mT, lag_1_later.mT, shifted(lag_0_later, at_ends, 1, 1)],
+        ]
+        lagged = torch.cat([torch.cat(row, dim=3) for row in products], dim=2)  # (run, domain, tap × input, the same)
+        spread = _product(lagged, flat) * slope - missed[..., None] * offset
+        at_maxima = parts["of_weight"][3].view(runs, -1, MOST, TAPS * INPUTS).sum(dim=1)
+        whole: Tensor = at_maxima + spread.sum(dim=1).mT
+        return whole.view(runs, MOST, TAPS, INPUTS).transpose(2, 3).contiguous()
+
+    return of_weight
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:
@@ -374,9 +319,8 @@ def _check_private(folder: Path) -> None:
 
 
 def _loaded(path: Path) -> Any:
-    """The library, opened once: the bytes compared with the checksum beside it are those that are loaded.
-
-    A power cut may leave half a file, and loading that would crash the process.
+    """The library, opened once: the bytes compared with the checksum beside it are those that are loaded (half a file,
+    which a power cut leaves, would crash the process).
     """
     file = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0))
     found, opened = os.fstat(file), Path(f"/proc/self/fd/{file}")
@@ -394,10 +338,7 @@ def _loaded(path: Path) -> Any:
 
 
 def _compiled(compiler: list[str], real: str, folder: Path) -> Path:
-    """Compiles the library and writes its checksum beside it.
-
-    It uses torch's OpenMP instead of linking its own, so both share one pool of threads.
-    """
+    """Compiles the library, which shares torch's OpenMP and so its threads, and writes its checksum beside it."""
     made, library = folder / "native.o", folder / "native.so"
     _called([*compiler, *FLAGS, f"-DREAL={real}", "-c", str(SOURCE), "-o", str(made)])
     _called([*compiler, "-shared", str(made), "-o", str(library)])

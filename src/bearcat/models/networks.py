@@ -1,4 +1,4 @@
-"""Networks for R runs: an encoder (models.encoders) with a head; and the paper's encoder and domain classifier.
+"""Networks for R runs: encoders (a row of ENCODERS says how one is built), the head and the domain classifier.
 
 There are three paths to the same numbers: "plain", torch's own layers, which run everywhere; "triton", kernels of our
 own for NVIDIA GPUs (models/fused.py); and "native", C code of our own for CPUs (models/native.py). `fast_path` says
@@ -14,10 +14,12 @@ import copy
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
-from typing import cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -25,22 +27,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bearcat.errors import InputError
-from bearcat.models import native
-from bearcat.models.encoders import CNN, find_encoder
-from bearcat.models.stacked import (
-    RESERVED,
-    Randomness,
-    RectifiedDropout,
-    StackedConvolution,
-    StackedDense,
-    StackedNorm,
-    dropped,
-)
+from bearcat.models import native, stacked
+from bearcat.models.stacked import RESERVED, Randomness, StackedConvolution, StackedDense, StackedNorm
+from bearcat.settings import from_text
 
 FEATURES = 256
 DOMAIN_WIDTH = 1024  # of the domain classifier's layers
 POOLED = 4  # points left of the time axis
-SHORTEST = CNN.shortest
+SHORTEST = 33  # points of a window, so that adaptive pooling has four to choose from
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
 # Triton's kernels run on a CPU too, by its interpreter, which is for looking for mistakes.
@@ -112,12 +106,8 @@ class ConvolutionalEncoder(Accelerated):
             place = (place + firsts).view(runs, number, 1)
             windows = torch.zeros_like(windows).scatter(1, place[..., None].expand_as(windows), windows)
         convolutions, norms = zip(*self._layers(), strict=True)
-        if self.path == "native":
-            values = native.convolved(windows, count, convolutions, norms, batch_statistics, self.memory)
-        else:
-            from bearcat.models import fused  # needs Triton
-
-            values = fused.convolved(windows.contiguous(), count, convolutions, norms, self.precision, batch_statistics)
+        setting = self.memory if self.path == "native" else self.precision
+        values = stacked.convolved(_kernels(self.path), setting, windows, count, convolutions, norms, batch_statistics)
         return values if place is None else values.gather(1, place.expand_as(values))
 
     def _grouped(self, windows: Tensor, batch_statistics: bool, present: Tensor | None) -> Tensor:
@@ -153,7 +143,7 @@ class ConvolutionalEncoder(Accelerated):
 def _pooled(values: Tensor) -> Tensor:
     """Adaptive max pooling of (batch, channel, 1, time) to POOLED points.
 
-    ONNX has none, and torch 2.11 no other word for it, so an exported graph takes the largest of each part.
+    ONNX has none, so an exported graph takes the largest of each part.
     """
     time = values.shape[-1]
     if not torch.compiler.is_exporting():
@@ -198,10 +188,72 @@ class InputScaling(nn.Module):
         return (windows - self.mean[:, None]) * self.factor[:, None]
 
 
-class Network(nn.Module):
-    """An encoder and a head: windows (run, batch, channel, point) → logits (run, batch, class) and features.
+@dataclass(frozen=True)
+class Encoder:
+    """How a network is built; its fields are its settings."""
 
-    Student and teacher are networks of one shape. Inputs are scaled first where the method found how.
+    shortest: ClassVar[int] = 1  # points of a window it can take
+
+    def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:
+        """The module for a stack of runs, called as ConvolutionalEncoder is; its `features` says how many it makes."""
+        raise NotImplementedError(f"{type(self).__name__} does not build a module")
+
+    def activations(self, channels: int, points: int) -> int:
+        """About how many numbers a training step keeps for one window, so that stacks fit the memory."""
+        return 4 * channels * points
+
+
+@dataclass(frozen=True)
+class CNN(Encoder):
+    """The paper's network (its Table 2): four convolutions and two dense layers."""
+
+    shortest = SHORTEST
+
+    def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:
+        del points  # adaptive pooling takes any number
+        return ConvolutionalEncoder(runs, channels, dropout)
+
+    def activations(self, channels: int, points: int) -> int:  # noqa: ARG002
+        return 3 * (16 + 32 + 32 + 64) * points  # three tensors for each convolution's output, at its length
+
+
+@dataclass(frozen=True)
+class Dense(Encoder):
+    """Dense layers with ReLU and dropout, for inputs whose every point has a meaning of its own."""
+
+    widths: tuple[int, ...] = (256, 128)
+
+    def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:
+        if not self.widths or min(self.widths) < 1:
+            raise InputError("setting 'widths' of the encoder 'dense' needs whole numbers above 0, such as 256,128")
+        return DenseEncoder(runs, (channels * points, *self.widths), dropout)
+
+    def activations(self, channels: int, points: int) -> int:
+        return 2 * channels * points + 4 * sum(self.widths)
+
+
+@dataclass(frozen=True)
+class Linear(Encoder):
+    """Nothing but the input, so that the head makes a linear classifier of it."""
+
+    def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:
+        return DenseEncoder(runs, (channels * points,), dropout)
+
+    def activations(self, channels: int, points: int) -> int:
+        return 2 * channels * points
+
+
+ENCODERS: dict[str, type[Encoder]] = {"cnn": CNN, "dense": Dense, "linear": Linear}
+
+
+def find_encoder(text: str) -> Encoder:
+    """The encoder that `NAME` or `NAME:SETTING=VALUE` describes."""
+    return from_text(text, ENCODERS, "encoder")
+
+
+class Network(nn.Module):
+    """Scaling, where the method found how, encoder, head: windows (run, batch, channel, point) → logits (run, batch,
+    class) and features.
     """
 
     def __init__(self, encoder: nn.Module, runs: int, classes: int) -> None:
@@ -211,13 +263,9 @@ class Network(nn.Module):
         self.head = StackedDense(runs, cast("int", encoder.features), classes)
 
     def forward(
-        self,
-        windows: Tensor,
-        batch_statistics: bool = False,
-        randomness: Randomness | None = None,
-        present: Tensor | None = None,
-        domains: int = 1,
-    ) -> tuple[Tensor, Tensor]:
+        self, windows: Tensor, batch_statistics: bool = False, randomness: Randomness | None = None,
+        present: Tensor | None = None, domains: int = 1,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         if self.scaling is not None:
             windows = self.scaling(windows)
         features = self.encoder(windows, batch_statistics, randomness, present, domains)
@@ -225,7 +273,7 @@ class Network(nn.Module):
 
 
 def build_network(encoder: str, runs: int, channels: int, points: int, classes: int, dropout: float = 0.5) -> Network:
-    """A network with this encoder (`NAME:SETTING=VALUE`, models.encoders); its weights are not initialised."""
+    """A network with this encoder (`NAME:SETTING=VALUE`); its weights are not initialised."""
     found = find_encoder(encoder)
     if points < found.shortest:
         raise InputError(
@@ -242,7 +290,7 @@ def build_network(encoder: str, runs: int, channels: int, points: int, classes: 
 
 
 def select_run(network: Network, run: int, encoder: str, channels: int, points: int) -> Network:
-    """One run of a stack as a network of its own, on the CPU, which predicts and is not trained further."""
+    """One run of a stack as `restore` makes it, on the CPU."""
     state = {name: value[run : run + 1].cpu() for name, value in network.state_dict().items()}
     return restore(encoder, state, channels, points)
 
@@ -267,10 +315,10 @@ class DomainClassifier(Accelerated):
         self.dense = nn.ModuleList(StackedDense(runs, *size) for size in sizes)
 
     def forward(self, features: Tensor, randomness: Randomness | None) -> Tensor:
-        first, second, last = self.dense
-        values = rectified_dropout(first(features), self.probability, randomness, 2, self.path)
-        values = rectified_dropout(second(values), self.probability, randomness, 3, self.path)
-        logits: Tensor = last(values)
+        *hidden, last = self.dense
+        for number, dense in enumerate(hidden, start=2):
+            features = rectified_dropout(dense(features), self.probability, randomness, number, self.path)
+        logits: Tensor = last(features)
         return logits[..., 0]
 
 
@@ -290,7 +338,7 @@ def _runs(path: str, device: torch.device) -> bool:
         draws = Randomness(torch.zeros(1, dtype=torch.int64, device=device))
         draws.next()
         values = torch.ones(1, 1, 64, device=device)
-        return torch.equal(rectified_dropout(values, 0.5, draws, 0, path), dropped(values, 0.5, draws, 0))
+        return torch.equal(rectified_dropout(values, 0.5, draws, 0, path), stacked.dropped(values, 0.5, draws, 0))
     except Exception:  # whatever it is, there is the plain path
         return False
 
@@ -328,8 +376,12 @@ def path_of(module: nn.Module) -> str:
 
 def _on_path(path: str, values: Tensor) -> bool:
     """Whether the path has kernels for these values: the network may have moved to another device since."""
-    devices: dict[str, set[str]] = {"triton": TRITON_DEVICES, "native": {"cpu"}}
-    return values.device.type in devices.get(path, set())
+    return values.device.type in {"triton": TRITON_DEVICES, "native": {"cpu"}, "plain": set()}[path]
+
+
+def _kernels(path: str) -> Any:
+    """The module of a path's kernels; Triton's can be imported only where Triton is."""
+    return native if path == "native" else import_module("bearcat.models.fused")
 
 
 def rectified_dropout(
@@ -337,26 +389,19 @@ def rectified_dropout(
 ) -> Tensor:
     """ReLU, then dropout."""
     if _on_path(path, values) and randomness is not None and probability > 0:
-        if path == "native":
-            kernel = native.rectified_dropout
-        else:
-            from bearcat.models import fused  # needs Triton
-
-            kernel = fused.rectified_dropout
-        result: Tensor = RectifiedDropout.apply(values.contiguous(), kernel, randomness.now, layer, probability)  # type: ignore[no-untyped-call]
+        kernel = _kernels(path).rectified_dropout
+        result: Tensor = stacked.RectifiedDropout.apply(values.contiguous(), kernel, randomness.now, layer, probability)  # type: ignore[no-untyped-call]
         return result
-    return dropped(functional.relu(values), probability, randomness, layer)
+    return stacked.dropped(functional.relu(values), probability, randomness, layer)
 
 
 def initialise(network: nn.Module, seeds: list[int], stream: int) -> None:
-    """PyTorch's default initialisation, each run's from a generator of its own: uniform within 1/√inputs.
-
-    Weights of other layers than those of models.stacked would depend on what else is drawn, and are refused.
-    """
+    """PyTorch's default initialisation, each run's from a generator of its own: uniform within 1/√inputs."""
+    drawn = [module for module in network.modules() if isinstance(module, StackedConvolution | StackedDense)]
     for module in network.modules():
         if isinstance(module, StackedNorm):
             module.reset()
-        elif not isinstance(module, StackedConvolution | StackedDense):
+        elif module not in drawn:  # the weights of other layers would depend on what else is drawn
             for name, _ in module.named_parameters(recurse=False):
                 raise InputError(
                     f"'{name}' of {type(module).__name__} cannot be initialised run by run; use bearcat.models.stacked"
@@ -364,10 +409,9 @@ def initialise(network: nn.Module, seeds: list[int], stream: int) -> None:
     for run, seed in enumerate(seeds):
         word = int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0])
         generator = torch.Generator().manual_seed(word & 0x7FFF_FFFF_FFFF_FFFF)
-        for module in network.modules():
-            if isinstance(module, StackedConvolution | StackedDense):
-                bound = 1 / math.sqrt(module.weight[0, 0].numel())
-                for parameter in (module.weight, module.bias):
-                    drawn = torch.rand(parameter.shape[1:], generator=generator) * (2 * bound) - bound
-                    with torch.no_grad():
-                        parameter[run].copy_(drawn)
+        for layer in drawn:
+            bound = 1 / math.sqrt(layer.weight[0, 0].numel())
+            for parameter in (layer.weight, layer.bias):
+                numbers = torch.rand(parameter.shape[1:], generator=generator) * (2 * bound) - bound
+                with torch.no_grad():
+                    parameter[run].copy_(numbers)

@@ -1,9 +1,8 @@
 """Layers that hold the parameters of R models and apply each to its own run's input.
 
-The first axis of every parameter and buffer is the run. Convolutions and batch normalisation see the runs as groups of
-channels, (batch, run × channel, time), which is what torch's grouped convolution and its batch normalisation take as
-they are, or (`of_run`) one run alone; dense layers see (run, batch, feature) and are one batched matrix product. One
-model is a stack of one.
+The first axis of every parameter and buffer is the run; one model is a stack of one. Convolutions and batch
+normalisation see the runs as groups of channels, (batch, run × channel, time), or (`of_run`) one run alone; dense
+layers see (run, batch, feature) and are one batched matrix product.
 
 Dropout draws from a hash of (run's key, step, layer, position), not from a generator: a run drops the same units
 alone, in any stack, and after a resume, and nothing has to be saved or synchronised.
@@ -11,11 +10,12 @@ alone, in any stack, and after a resume, and nothing has to be saved or synchron
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 MASK = 0xFFFFFFFF
@@ -63,21 +63,16 @@ class StackedNorm(nn.Module):
             tensor.fill_(value)
 
     def forward(self, values: Tensor, batch_statistics: bool, present: Tensor | None = None) -> Tensor:
-        """With batch statistics the running ones are updated, as torch does in training mode.
-
-        `present` (run, batch) leaves padding out of the batch statistics.
-        """
+        """With batch statistics the running ones are updated; `present` (run, batch) leaves padding out of both."""
         if batch_statistics and present is not None:
             return self._of_present(values, present)
-        return functional.batch_norm(
-            values, self.running_mean.view(-1), self.running_var.view(-1), self.weight.flatten(), self.bias.flatten(),
-            training=batch_statistics, momentum=self.momentum, eps=self.epsilon,
-        )  # fmt: skip
+        return self.of_run(slice(None), values, batch_statistics)
 
-    def of_run(self, run: int, values: Tensor, batch_statistics: bool) -> Tensor:
-        """One run's, of (batch, channel, 1, time)."""
+    def of_run(self, run: int | slice, values: Tensor, batch_statistics: bool) -> Tensor:
+        """One run's, of (batch, channel, 1, time), or all runs'."""
+        statistics = self.running_mean[run].view(-1), self.running_var[run].view(-1)
         return functional.batch_norm(
-            values, self.running_mean[run], self.running_var[run], self.weight[run], self.bias[run],
+            values, *statistics, self.weight[run].flatten(), self.bias[run].flatten(),
             training=batch_statistics, momentum=self.momentum, eps=self.epsilon,
         )  # fmt: skip
 
@@ -88,16 +83,12 @@ class StackedNorm(nn.Module):
         mean = (each * weight).sum(dim=(0, 3)) / count
         centred = each - mean[:, :, None]
         variance = (centred.square() * weight).sum(dim=(0, 3)) / count
-        self.remember(mean.detach(), variance.detach(), count)
+        with torch.no_grad():  # the running variance is the unbiased one
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(variance * (count / (count - 1)), self.momentum)
         scale = self.weight * torch.rsqrt(variance + self.epsilon)
         normal: Tensor = centred * scale[:, :, None] + self.bias[:, :, None]
         return normal.flatten(1, 2)
-
-    @torch.no_grad()
-    def remember(self, mean: Tensor, variance: Tensor, count: Tensor) -> None:
-        """Moves the running statistics towards a batch's (run, channel); theirs is the unbiased variance."""
-        self.running_mean.lerp_(mean, self.momentum)
-        self.running_var.lerp_(variance * (count / (count - 1)), self.momentum)
 
 
 class StackedDense(nn.Module):
@@ -132,10 +123,7 @@ class _Dense(torch.autograd.Function):
 
 
 class Randomness:
-    """Where dropout comes from: a key for each run, and a count of the draws so far.
-
-    `key` (run,) int64 is fixed for a training; `draw` counts forward passes and must be the same for all runs.
-    """
+    """Where dropout comes from: a key for each run, (run,) int64, and a count of the forward passes so far."""
 
     def __init__(self, key: Tensor) -> None:
         self.key = key
@@ -198,3 +186,46 @@ class RectifiedDropout(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (out,) = ctx.saved_tensors
         return torch.where(out > 0, gradients[0] * ctx.scale, 0), None, None, None, None
+
+
+def convolved(
+    kernels: Any, setting: Any, windows: Tensor, count: Tensor, convolutions: Sequence[StackedConvolution],
+    norms: Sequence[StackedNorm], batch_statistics: bool,
+) -> Tensor:  # fmt: skip
+    """Four blocks and a pooling by kernels of our own: (run, window, channel, time) → (run, window, 128 × 4).
+
+    `kernels` and `setting` are models.fused and a precision, or models.native and its memory. count (run, domain):
+    windows present, in front of each domain's part of the batch. With batch statistics it is differentiable in weights,
+    biases and norms, once; the input is data.
+    """
+    weights, biases = [layer.weight for layer in convolutions], [layer.bias for layer in convolutions]
+    if batch_statistics and torch.is_grad_enabled():
+        flat = [parameter for norm in norms for parameter in (norm.weight, norm.bias)]
+        result: Tensor = _Blocks.apply(kernels, setting, windows, count, norms, *weights, *biases, *flat)  # type: ignore[no-untyped-call]
+        return result
+    with torch.no_grad():
+        pooled, _ = kernels.forward(windows, count, weights, biases, norms, batch_statistics, False, setting)
+    values: Tensor = pooled
+    return values
+
+
+class _Blocks(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, kernels: Any, setting: Any, windows: Tensor, count: Tensor, norms: Sequence[StackedNorm],
+        *flat: Tensor,
+    ) -> Tensor:  # fmt: skip
+        ctx.kernels, ctx.biases = kernels, flat[4:8]
+        pooled: Tensor
+        pooled, ctx.kept = kernels.forward(windows, count, flat[:4], flat[4:8], norms, True, True, setting)
+        return pooled
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        kept, ctx.kept = ctx.kept, None
+        if kept is None:
+            raise RuntimeError("the encoder's kernels can be differentiated once only: their memory is used again")
+        of_weights, of_norms = ctx.kernels.backward(gradients[0].contiguous(), kept)
+        of_biases = [torch.zeros_like(bias) for bias in ctx.biases]  # the norms remove biases
+        return (None, None, None, None, None, *of_weights, *of_biases, *of_norms)

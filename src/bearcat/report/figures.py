@@ -1,6 +1,8 @@
-"""Figures of final scores: critical differences, reliability, confusion.
+"""Figures of a comparison: critical differences, scores by task, reliability, confusion, curves over epochs.
 
-Each function takes results and returns a figure, or None where the runs have nothing for it to draw.
+Each function takes results and returns a figure, or None where the runs have nothing for it to draw. Curves averaged
+over tasks take the task × seed cells that every method finished, so that no method is shown on easier tasks than
+another; bands are one standard deviation over seeds.
 
 >>> confusions(results).write(Path("figures"))
 """
@@ -9,36 +11,42 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bearcat.record import RecordedBins, Reliability
 from bearcat.report.results import Floats, Result, ordered_methods, ordered_names, ordered_tasks
 from bearcat.report.stats import ALPHA, Comparison, target_scores
-from bearcat.report.typeset import (
-    NARROW,
-    PALETTE,
-    WIDE,
-    ReportFigure,
-    count,
-    empty_figure,
-    house_style,
-    legend_columns,
-    shortened,
-    styles,
-)
+from bearcat.report.typeset import NARROW, PALETTE, WIDE, ReportFigure, count, empty_figure, house_style, shortened
 from bearcat.storage import write_atomically
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 BINS = {"ECE": "ECE of 10 bins"}  # in captions
 GAP = PALETTE[1] + "40"  # see-through, so that a gap below the bar's top shows as well as one above
+PHASES = " Dotted lines: where alignment (T_DA), pseudo-labels (T_PL) and calibration (T_cal) begin."
+# Dashes and markers repeat the colours for grey print; seven dashes against eight colours repeat after 56 names.
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)), (0, (8, 2)), (0, (3, 2)), "-")
+MeanCurve = tuple[Floats, Floats]  # mean over tasks and seeds, and the standard deviation over seeds (nan for one)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
+
+
+def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """How the lines of each name are drawn in every figure of a report, by its place among the names."""
+    keys = {"color": PALETTE, "linestyle": DASHES, "marker": MARKERS}
+    return {
+        name: {key: values[place % len(values)] for key, values in keys.items()} | {"markersize": 3}
+        for place, name in enumerate(names)
+    }
+
+
+def legend_columns(names: Sequence[str], width: float) -> int:
+    """How many columns of a legend fit below a figure of so many inches; a letter takes some four points."""
+    return max(1, min(len(names), int(72 * width / (4.4 * max(map(len, names)) + 34))))
 
 
 @house_style()
@@ -49,10 +57,9 @@ def critical_difference(comparison: Comparison, score: str) -> ReportFigure:
     levels: list[list[tuple[str, ...]]] = []  # bars that do not meet share a level
     for clique in comparison.cliques:
         free = [level for level in levels if rank[level[-1][-1]] + 0.1 < rank[clique[0]]]
-        if free:
-            free[0].append(clique)
-        else:
-            levels.append([clique])
+        if not free:
+            levels += (free := [[]])
+        free[0].append(clique)
     half, last = math.ceil(len(order) / 2), max(len(order), 2)
     step, bar = 0.19, 0.13  # inches: between labels, between bars
     first = 0.24 + bar * len(levels)  # from the axis to the first label
@@ -105,8 +112,8 @@ def task_bars(results: Sequence[Result], comparison: Comparison, score: str) -> 
     drawing, style_of = empty_figure(WIDE, 2.5), styles(methods)
     axis, width = drawing.subplots(), 0.85 / len(methods)
     for number, method in enumerate(methods):
-        found = [(place, comparison.cells.get((method, task))) for place, task in enumerate(tasks)]
-        bars = [(place, spread) for place, spread in found if spread is not None]
+        cells = [(place, comparison.cells.get((method, task))) for place, task in enumerate(tasks)]
+        bars = [(place, spread) for place, spread in cells if spread is not None]
         axis.bar(
             [place + (number - (len(methods) - 1) / 2) * width for place, _ in bars],
             [100 * spread.mean for _, spread in bars], width, label=shortened(method), color=style_of[method]["color"],
@@ -125,10 +132,7 @@ def task_bars(results: Sequence[Result], comparison: Comparison, score: str) -> 
 
 @house_style()
 def calibration_gain(results: Sequence[Result]) -> ReportFigure | None:
-    """How much lower a calibrated method's ECE is than its own without calibration, against the latter: AT* for CAT*-…
-
-    The paper names as its limitation that calibration helps most where the baseline is badly calibrated.
-    """
+    """How much calibration lowers a method's ECE against the ECE without it: CAT*-… beside AT*, a point a cell."""
     scores = target_scores(results, "ece")
     points: dict[str, list[tuple[float, float]]] = {}
     for (method, task, seed), value in scores.items():
@@ -143,16 +147,15 @@ def calibration_gain(results: Sequence[Result]) -> ReportFigure | None:
         before, gain = np.array(points[method]).T
         style = style_of[method]
         axis.scatter(before, gain, s=9, color=style["color"], marker=style["marker"], label=shortened(method))
-        better = (
-            f"{method} lowers it in {(gain > 0).sum()} of {len(gain)} cells, by {gain.mean():.1f} points on average"
-        )
-        varied = len(gain) > 2 and np.ptp(before) > 0 and np.ptp(gain) > 0
-        sentences.append(better + (f" (correlation {np.corrcoef(before, gain)[0, 1]:+.2f})" if varied else ""))
+        said = f"{method} lowers it in {(gain > 0).sum()} of {len(gain)} cells, by {gain.mean():.1f} points on average"
+        if len(gain) > 2 and np.ptp(before) > 0 and np.ptp(gain) > 0:
+            said += f" (correlation {np.corrcoef(before, gain)[0, 1]:+.2f})"
+        sentences.append(said)
     axis.axhline(0, color="grey", linewidth=0.8, linestyle="--")
     axis.set(xlabel="ECE without calibration, %", ylabel="gain of calibration, points")
     drawing.legend(loc="outside lower center", ncols=legend_columns([shortened(name) for name in points], NARROW + 1))
-    said = "; ".join(sentences)
-    caption = f"Target {BINS['ECE']} of a method without calibration against how much calibrating lowers it: {said}."
+    caption = f"Target {BINS['ECE']} of a method without calibration against how much calibrating lowers it:"
+    caption += f" {'; '.join(sentences)}."
     return ReportFigure("calibration-gain", "Gain of calibration against the ECE without it", caption, drawing)
 
 
@@ -197,9 +200,9 @@ def _reliability_panels(recorded: Sequence[Reliability]) -> list[tuple[str, Bins
     """Title and bins of each panel that the records have numbers for."""
     panels = []
     for domain in ("source", "target"):
+        known = [found for record in recorded if (found := getattr(record, domain))]
         for when, title in (("uncalibrated", "before calibration"), ("calibrated", "after calibration")):
-            of_domain = [getattr(record, domain) for record in recorded]
-            merged = merge_bins([bins for found in of_domain if found and (bins := getattr(found, when))])
+            merged = merge_bins([bins for found in known if (bins := getattr(found, when))])
             if merged is not None:
                 panels.append((f"{domain}, {title}", merged))
     if any("after" in title for title, _ in panels):
@@ -271,7 +274,15 @@ def confusions(results: Sequence[Result]) -> ReportFigure | None:
     weakest = []
     for axis, (method, counts) in zip(axes.flat, matrices.items(), strict=False):
         share = 100 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-        _draw_matrix(axis, share[present], [rows[row] for row in present], classes)
+        axis.imshow(share[present], cmap="Blues", vmin=0, vmax=125, aspect="auto")  # darker would swallow the numbers
+        for (row, column), value in np.ndenumerate(share[present]):
+            if value >= 1:
+                colour = "white" if value > 70 else "black"
+                axis.text(column, row, f"{value:.0f}", ha="center", va="center", fontsize=7, color=colour)
+        axis.set_xticks(range(len(classes)), [shortened(name, 14) for name in classes], rotation=90)
+        axis.set_yticks(range(len(present)), [shortened(rows[row], 14) for row in present])
+        axis.tick_params(length=0)
+        axis.spines[:].set_visible(True)
         axis.set_title(shortened(method, 24))
         worst = min((row for row in present if row < len(classes)), key=lambda row: share[row, row], default=None)
         if worst is not None:
@@ -287,14 +298,127 @@ def confusions(results: Sequence[Result]) -> ReportFigure | None:
     return ReportFigure("confusion", "Confusion matrices on the target", caption, drawing)
 
 
-def _draw_matrix(axis: Axes, share: Floats, rows: Sequence[str], columns: Sequence[str]) -> None:
-    """A matrix of percentages as a picture with numbers, the class names shortened where they are long."""
-    axis.imshow(share, cmap="Blues", vmin=0, vmax=125, aspect="auto")  # the darkest blue would swallow the numbers
-    for (row, column), value in np.ndenumerate(share):
-        if value >= 1:
-            colour = "white" if value > 70 else "black"
-            axis.text(column, row, f"{value:.0f}", ha="center", va="center", fontsize=7, color=colour)
-    axis.set_xticks(range(len(columns)), [shortened(name, 14) for name in columns], rotation=90)
-    axis.set_yticks(range(len(rows)), [shortened(name, 14) for name in rows])
-    axis.tick_params(length=0)
-    axis.spines[:].set_visible(True)
+def score_curves(results: Sequence[Result]) -> ReportFigure | None:
+    """Target accuracy and ECE over epochs, averaged over tasks; the paper's figure for one task."""
+    kept = complete_cells(results)
+    accuracy, ece = (
+        by_method(kept, f"target_{score}_teacher", f"target_{score}_student") for score in ("accuracy", "ece")
+    )
+    caption = (
+        f"Target accuracy (left) and ECE of 10 bins (right) after each epoch: {averaged_over(kept)}; the teacher's once"
+        f" there is one, the student's before. At the end: accuracy {_ends(accuracy)}; ECE {_ends(ece)}.{PHASES}"
+    )
+    panels = {"target accuracy, %": accuracy, "target ECE, %": ece}
+    return _line_figure("curves", "Target accuracy and ECE over epochs", caption, panels, kept, results)
+
+
+def pseudo_label_curves(results: Sequence[Result]) -> ReportFigure | None:
+    """How many of the pseudo-labels are right, and how many target windows get one, over epochs."""
+    kept = complete_cells([result for result in results if "pseudo_label_share" in result.curves])
+    if not kept:
+        return None
+    right, share = (by_method(kept, f"pseudo_label_{name}") for name in ("accuracy", "share"))
+    judged = f"right at the end: {_ends(right)}" if right else "no labels to judge them by"
+    caption = f"Pseudo-labels the student learns from: {averaged_over(kept)}; {judged};"
+    caption += f" windows with one: {_ends(share)}.{PHASES}"
+    panels = {"right among pseudo-labels, %": right} if right else {}
+    panels["target windows labelled, %"] = share
+    return _line_figure("pseudo-labels", "Pseudo-labels over epochs", caption, panels, kept, results)
+
+
+@house_style()
+def _line_figure(
+    name: str, title: str, caption: str, panels: Mapping[str, Mapping[str, MeanCurve]], runs: Sequence[Result],
+    results: Sequence[Result],
+) -> ReportFigure | None:  # fmt: skip
+    """A panel for each label of the vertical axis with mean lines by method and bands of one standard deviation.
+
+    Vertical lines say where phases begin if all `runs`, whose means these are, agree; colours are by all `results`.
+    """
+    from matplotlib.lines import Line2D
+
+    style_of = styles(ordered_methods(results))
+    drawn = [method for method in style_of if any(method in curves for curves in panels.values())]
+    if not drawn:
+        return None
+    width = NARROW + 1 if len(panels) == 1 else WIDE
+    names = [shortened(method, 40) for method in drawn]
+    fitting = legend_columns(names, width)
+    figure = empty_figure(width, 2.65 + 0.14 * math.ceil(len(drawn) / fitting))
+    starts: dict[int, list[str]] = {}
+    for sign in ("DA", "PL", "cal"):
+        begins = {phases[sign] for run in runs if sign in (phases := run.record.settings.phases)}
+        if len(begins) == 1:
+            starts.setdefault(begins.pop(), []).append(f"$T_{{\\rm {sign}}}$")
+    for axis, (label, curves) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        for number, (method, (mean, spread)) in enumerate(curves.items()):
+            epochs, every = np.arange(1, mean.size + 1), max(1, mean.size // 8)
+            marked = (number * every // len(curves), every)  # shifted, so that markers do not hide each other
+            axis.plot(epochs, mean, **style_of[method], markevery=marked, label=method)
+            band = {"color": style_of[method]["color"], "alpha": 0.15, "linewidth": 0}
+            axis.fill_between(epochs, mean - spread, mean + spread, **band)
+        axis.grid(axis="y")
+        axis.set_axisbelow(True)
+        axis.set_xlim(left=0)
+        axis.set(xlabel="epochs trained", ylabel=label)
+        for start, signs in starts.items():
+            axis.axvline(start, color="#777777", linestyle=(0, (2, 2)), linewidth=0.8, zorder=0)
+            place, text = axis.get_xaxis_transform(), ", ".join(signs)
+            axis.text(start, 1.01, text, transform=place, ha="center", va="bottom", color="#444444", parse_math=True)
+        axis.set_ylim(top=min(101.5, axis.get_ylim()[1]))
+    handles = [Line2D([], [], **style_of[method]) for method in drawn]
+    figure.legend(handles, names, loc="outside lower center", ncols=fitting)
+    return ReportFigure(name, title, caption, figure)
+
+
+def complete_cells(results: Sequence[Result]) -> list[Result]:
+    """The runs of those task × seed cells that every method finished; all runs where there is no such cell."""
+    methods = {result.cell.method for result in results}
+    finished: dict[tuple[str, int], set[str]] = {}
+    for result in results:
+        finished.setdefault((result.cell.task, result.cell.seed), set()).add(result.cell.method)
+    return [result for result in results if finished[result.cell.task, result.cell.seed] == methods] or list(results)
+
+
+def by_method(results: Sequence[Result], *columns: str) -> dict[str, MeanCurve]:
+    """For each method its runs' curve in percent: the mean over tasks for each seed, then mean and spread over seeds.
+
+    Of several columns of curves.csv the first counts where it is a number, else the last.
+    """
+    found: dict[str, MeanCurve] = {}
+    for method in ordered_methods(results):
+        seeds: dict[int, list[Floats]] = {}
+        for result in [result for result in results if result.cell.method == method]:
+            curves = [100 * result.curves[name] for name in columns if name in result.curves]
+            if np.isfinite(curves).any():
+                values = np.where(np.isfinite(curves[0]), curves[0], curves[-1])
+                seeds.setdefault(result.cell.seed, []).append(values)
+        if seeds:
+            found[method] = mean_and_spread([mean_and_spread(tasks)[0] for tasks in seeds.values()])
+    return found
+
+
+def mean_and_spread(curves: Sequence[Floats]) -> MeanCurve:
+    """Mean and standard deviation (n − 1) of curves, which may end early or have holes."""
+    stack = np.full((len(curves), max((curve.size for curve in curves), default=0)), np.nan)
+    for row, curve in zip(stack, curves, strict=True):
+        row[: curve.size] = np.where(np.isfinite(curve), curve, np.nan)
+    with warnings.catch_warnings():  # of columns with no or one number, which are nan
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return np.nanmean(stack, axis=0), np.nanstd(stack, axis=0, ddof=1)
+
+
+def averaged_over(results: Sequence[Result]) -> str:
+    """What a mean curve is a mean of."""
+    tasks, seeds = ordered_tasks(results), {result.cell.seed for result in results}
+    over = f"average of {len(tasks)} tasks" if len(tasks) > 1 else f"task {tasks[0]}"
+    spread = f"mean ± standard deviation over {len(seeds)} seeds" if len(seeds) > 1 else "one seed"
+    cells = {(result.cell.task, result.cell.seed) for result in results}
+    uneven = len({result.cell for result in results}) < len(ordered_methods(results)) * len(cells)
+    remark = "; methods differ in the tasks and seeds they finished, so lines do not compare" if uneven else ""
+    return f"{over}, {spread}{remark}"
+
+
+def _ends(curves: Mapping[str, MeanCurve]) -> str:
+    """Where every mean ends, for a caption."""
+    return ", ".join(f"{name} {mean[np.isfinite(mean)][-1]:.1f} %" for name, (mean, _) in curves.items())

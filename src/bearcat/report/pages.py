@@ -9,35 +9,26 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError
-from bearcat.record import Record
-from bearcat.report import caveats, curves, figures, typeset
-from bearcat.report.results import Missing, Result, ordered_methods, ordered_tasks, read_result
+from bearcat.record import DomainScores, Record
+from bearcat.report import figures, typeset
+from bearcat.report.results import Missing, Result, caveats, ordered_methods, read_result, settings_table
 from bearcat.report.stats import Comparison, comparisons
 from bearcat.report.tables import result_tables
-from bearcat.report.typeset import (
-    NOTHING,
-    Caveat,
-    Section,
-    Table,
-    TableEntry,
-    count,
-    listed,
-    number_entry,
-    percent_entry,
-)
+from bearcat.report.typeset import NOTHING, Section, Table, TableEntry, count, listed, number_entry, percent_entry
 from bearcat.storage import write_atomically
-from bearcat.trust.accuracy import ESTIMATORS, Estimate, agreement
+from bearcat.trust.accuracy import agreement
 
 SCORES = {
     "accuracy": "accuracy", "false_alarms": "false alarms", "missed_faults": "missed faults",
     "ece_uncalibrated": "ECE before", "ece": "ECE after", "brier": "Brier", "nll": "NLL",
 }  # fmt: skip
+IN_OVERVIEW = ("Incomplete", "Mixed versions")  # kinds of caveats that are not repeated below
 FILE_LIST = "files.txt"  # the tables and figures that a report wrote
 SUFFIXES = {"tables": ("md", "tex", "csv"), "figures": ("png", "svg")}  # of the files in each folder
 
@@ -46,25 +37,24 @@ def write_run_page(folder: Path) -> Path:
     """report.html of the run in this folder, with the runs beside it for comparison; its path."""
     environment = typeset.templates()
     result = read_result(folder)
-    saved, together = result.saved, [*result.beside, result]
+    together = [*result.beside, result]
     record, cell = result.record, result.cell
     run_sentence = (
-        f"{caveats.data_sentence([result])}; identity of settings, seed and data {record.data.identity[:12]}…;"
+        f"{_data_sentence([result])}; identity of settings, seed and data {record.data.identity[:12]}…;"
         f" {record.seconds:.0f} s on {record.device}."
     )
-    settings = tuple(caveats.settings_table(run.cell.method, [run]) for run in reversed(together))
-    page = typeset.ReportPage(
-        title=f"Diagnosis of {record.settings.target}",
-        subtitle=f"{cell.method} on {cell.task}; {cell.dataset}, {cell.input.partition(':')[0]} input, seed"
-        f" {cell.seed}, {caveats.epochs_words([result])}",
-        numbers=_headline(record),
-        sections=(
-            *_first_sections(record),
-            _research_section(result, saved, together),
-            Section("What was run", (run_sentence,), tables=_chosen_tables(record), folded=settings),
-        ),
+    settings = tuple(settings_table(run.cell.method, [run]) for run in reversed(together))
+    subtitle = (
+        f"{cell.method} on {cell.task}; {cell.dataset}, {cell.input.partition(':')[0]} input, seed {cell.seed},"
+        f" {_epochs_words([result])}"
     )
-    return typeset.write_page(folder / "report.html", page, environment)
+    sections = (
+        *_first_sections(record),
+        _research_section(result, together),
+        Section("What was run", (run_sentence,), tables=_chosen_tables(record), folded=settings),
+    )
+    title = f"Diagnosis of {record.settings.target}"
+    return typeset.write_page(folder / "report.html", environment, title, subtitle, _headline(record), sections)
 
 
 def _headline(record: Record) -> tuple[tuple[str, str, str], ...]:
@@ -95,10 +85,10 @@ def _first_sections(record: Record) -> list[Section]:
     return [*sections, Section("Recommendation", sentences, decision=record.decision.sentence)]
 
 
-def _research_section(result: Result, saved: Result, together: Sequence[Result]) -> Section:
+def _research_section(result: Result, together: Sequence[Result]) -> Section:
     """Scores, estimates, temperatures and figures."""
-    record, others = result.record, [run for run in together if run is not result]
-    data, settings, familiarity = record.data, record.settings, saved.record.estimates.familiarity
+    record, mine = result.record, result.predictions
+    data, settings, familiarity = record.data, record.settings, result.saved.record.estimates.familiarity
     sentences = [
         f"{result.cell.method} learned from {data.source_train} labelled windows of {' and '.join(settings.sources)}"
         f" and {data.target_train} windows of {settings.target} without their labels; scores are of {data.source_test}"
@@ -108,8 +98,7 @@ def _research_section(result: Result, saved: Result, together: Sequence[Result])
     ]
     if record.scores.target is None:
         sentences.append("The target has no labels, so nothing here could be checked.")
-    mine = result.predictions
-    for run in others:
+    for run in together:
         if result.adapts and not run.adapts and run.predictions.recording == mine.recording:
             share = agreement(mine.predicted, run.predictions.predicted)
             sentences.append(
@@ -121,16 +110,16 @@ def _research_section(result: Result, saved: Result, together: Sequence[Result])
         f" {_percent(familiarity.false_alarms)} of held-out ones were beyond them, and"
         f" {_percent(familiarity.source_unfamiliar)} of the source's."
     )
-    warned = [Caveat(run.cell.method, text) for run in reversed(together) for text in run.record.warnings]
-    warned += [*caveats.negative_transfer(together), *caveats.estimates_off([result])]
+    warned = [typeset.Caveat(run.cell.method, text) for run in reversed(together) for text in run.record.warnings]
+    warned += [caveat for caveat in caveats(together) if caveat.kind == "Negative transfer"]
+    warned += [caveat for caveat in caveats([result]) if caveat.kind == "Estimate off"]
     drawn = [figures.reliability([run]) for run in reversed(together)]
-    drawn += [figures.confusions(together), curves.score_curves(together), curves.pseudo_label_curves(together)]
-    drawn += [curves.temperature_curves(together), curves.threshold_curves(together), curves.coverage_curves(together)]
+    drawn += [figures.confusions(together), figures.score_curves(together), figures.pseudo_label_curves(together)]
     return Section(
         "For researchers",
         tuple(sentences),
         tuple(warned),
-        (_score_table(together), _accuracy_table(together)),
+        (_score_table(together),),
         tuple(typeset.in_page(figure) for figure in drawn if figure is not None),
     )
 
@@ -139,39 +128,20 @@ def _score_table(results: Sequence[Result]) -> Table:
     domains = ("target", "source") if any(run.record.scores.target for run in results) else ("source",)
     rows = []
     for run in results:
-        row = [TableEntry(run.cell.method)]
+        expected = run.record.estimates.expected
+        row = [TableEntry(run.cell.method), percent_entry(expected.value if expected else None)]
         for domain in domains:
-            entries = {name: number_entry if name in ("brier", "nll") else percent_entry for name in SCORES}
-            row += [entry(run.score(domain, name)) for name, entry in entries.items()]
+            for name in SCORES:
+                row.append((number_entry if name in ("brier", "nll") else percent_entry)(run.score(domain, name)))
         row += [percent_entry(run.record.estimates.mean_confidence), number_entry(run.record.temperature, "{:.2f}")]
         rows.append((*row, number_entry(run.record.run_seconds, "{:.1f}")))
     headings = [f"{domain} {name}" for domain in domains for name in SCORES.values()]
     note = (
         "Accuracy, ECE (10 bins) and mean confidence in percent; before and after calibration; NLL and Brier after it."
-        " T: temperature."
+        " Expected: the target's accuracy, estimated without labels; every estimate is in record.json. T: temperature."
     )
-    return Table("scores", "Scores", note, ("method", *headings, "mean confidence", "T", "seconds"), tuple(rows))
-
-
-def _accuracy_table(results: Sequence[Result]) -> Table:
-    """The expected accuracy, and every estimator beside it: a row for each run."""
-    measured = any(result.record.scores.target is not None for result in results)
-    rows = []
-    for result in results:
-        estimates = [result.record.estimates.expected, *map(result.record.estimates.accuracy.get, ESTIMATORS)]
-        row = [TableEntry(result.cell.method), *map(_interval_entry, estimates)]
-        rows.append((*row, *([percent_entry(result.score("target", "accuracy"))] if measured else [])))
-    note = "In percent, with 90 % intervals that allow for chance but not for bias; what each is: docs/trust.md."
-    titles = ESTIMATORS.values()
-    header = ("method", "expected", *titles, *(("measured",) if measured else ()))
-    return Table("expected", "Expected accuracy on the target", note, header, tuple(rows))
-
-
-def _interval_entry(estimate: Estimate | None) -> TableEntry:
-    if estimate is None:
-        return TableEntry(NOTHING)
-    value, low, high = (100 * share for share in (estimate.value, estimate.low, estimate.high))
-    return TableEntry(f"{value:.1f} ({low:.0f}–{high:.0f})", value)
+    header = ("method", "expected", *headings, "mean confidence", "T", "seconds")
+    return Table("scores", "Scores", note, header, tuple(rows))
 
 
 def _chosen_tables(record: Record) -> tuple[Table, ...]:
@@ -193,18 +163,17 @@ def write_bench_report(
     environment = typeset.templates()
     written: list[str] = []
     results, methods = sorted(results, key=lambda result: result.cell), ordered_methods(results)
-    cells = [*(run.cell for run in results), *(run.cell for run in missing)]
-    groups = sorted({(cell.dataset, cell.input) for cell in cells})
+    groups = sorted({(cell.dataset, cell.input) for cell in (run.cell for runs in (results, missing) for run in runs)})
     try:
         _remove_earlier(out)
-        general = [*caveats.incomplete(results, missing), *caveats.different_versions(results)]
+        general = [caveat for caveat in caveats(results, missing) if caveat.kind in IN_OVERVIEW]
         sections = [Section("Overview", (_overview(results, missing),), tuple(general))]
         for group in groups:
             mine = [run for run in results if (run.cell.dataset, run.cell.input) == group]
             absent = [run for run in missing if (run.cell.dataset, run.cell.input) == group]
-            sections.append(_group_section(group, mine, absent, len(groups) == 1, out, written, decimals))
+            sections.append(_group_section(group, mine, absent, out, written, decimals))
         sentence = "A method's settings as its records have them; where its runs differ, all values are listed."
-        settings = tuple(caveats.settings_table(method, results) for method in methods)
+        settings = tuple(settings_table(method, results) for method in methods)
         sections.append(_runs_section(results))
         sections.append(Section("Settings and versions", (sentence,) if results else (), folded=settings))
         alone = "".join(methods) or "No results yet"
@@ -215,9 +184,7 @@ def write_bench_report(
             ("Tasks", str(len({(run.cell.dataset, run.cell.task) for run in results})), ""),
             ("Seeds", str(len({run.cell.seed for run in results})), ""),
         )
-        page = typeset.write_page(
-            out / "report.html", typeset.ReportPage(title, subtitle, numbers, tuple(sections)), environment
-        )
+        page = typeset.write_page(out / "report.html", environment, title, subtitle, numbers, sections)
         if results:
             rows, text = [_tidy(result) for result in results], io.StringIO()
             writer = csv.DictWriter(text, list(rows[0]))
@@ -240,29 +207,28 @@ def _remove_earlier(out: Path) -> None:
 
 
 def _group_section(
-    group: tuple[str, str], results: Sequence[Result], missing: Sequence[Missing], alone: bool, out: Path,
-    written: list[str], decimals: int,
+    group: tuple[str, str], results: Sequence[Result], missing: Sequence[Missing], out: Path, written: list[str],
+    decimals: int,
 ) -> Section:  # fmt: skip
     """The tables and figures of one dataset and input, written to files whose names are added to `written`."""
     title, compared = f"{group[0]}, {group[1]} input", comparisons(results)
     if not results:
         sentences: tuple[str, ...] = (f"None of {count(len(missing), 'planned run')} is finished.",)
     else:
-        data = f"{caveats.data_sentence(results)}; {caveats.windows_sentence(results)}."
         rules = dict.fromkeys(each.rule for each in compared.values())
         if len(ordered_methods(results)) == 1:
             rules = {"With one method there is nothing to rank or to test.": None}
-        sentences = (f"{data} Trained for {caveats.epochs_words(results)}.", *rules)
-    every = caveats.caveats(results, missing)
-    in_overview = ("Mixed versions", "Incomplete") if alone else ("Mixed versions",)
-    warned = [caveat for caveat in every if caveat.kind not in in_overview]
+        data = f"{_data_sentence(results)}; {_windows_sentence(results)}."
+        sentences = (f"{data} Trained for {_epochs_words(results)}.", *rules)
+    every = caveats(results, missing)
+    warned = [caveat for caveat in every if caveat.kind not in IN_OVERVIEW]
     too_few = dict.fromkeys(each.warning for each in compared.values() if each.warning)
-    warned += [Caveat("Too few runs", text) for text in too_few]
+    warned += [typeset.Caveat("Too few runs", text) for text in too_few]
     said = (*sentences, *(caveat.text for caveat in (*every, *warned)))
     tables = []
     for table in result_tables(results, missing, decimals, compared):
         named = replace(table, name=_free_name(table.name, "tables", written))
-        typeset.write_tables([named], out / "tables")
+        typeset.write_table(named, out / "tables")
         for sentence in said:  # on the page, which has said it already; a file stands alone
             named = replace(named, note=" ".join(named.note.replace(sentence, "").split()))
         tables.append(named)
@@ -289,12 +255,10 @@ def _figures(results: Sequence[Result], compared: Mapping[str, Comparison]) -> l
         if found.blocks_used and len(found.methods) > 1:
             made.append(figures.critical_difference(found, score))
         made.append(figures.task_bars(results, found, score))
-    made += [figures.calibration_gain(results), curves.score_curves(results)]
-    made += [curves.task_curves(results, score) for score in ("accuracy", "ece")]
-    made += [curves.pseudo_label_curves(results), curves.temperature_curves(results), curves.threshold_curves(results)]
+    made += [figures.calibration_gain(results), figures.score_curves(results), figures.pseudo_label_curves(results)]
     for method in ordered_methods(results):
         made.append(figures.reliability([run for run in results if run.cell.method == method]))
-    made += [figures.confusions(results), curves.coverage_curves(results)]
+    made.append(figures.confusions(results))
     return [figure for figure in made if figure is not None]
 
 
@@ -305,10 +269,8 @@ def _overview(results: Sequence[Result], missing: Sequence[Missing]) -> str:
     took = f"{seconds / 3600:.1f} hours" if seconds >= 7200 else f"{seconds / 60:.1f} minutes"
     devices = listed(sorted({result.record.device for result in results}))
     return (
-        f"{count(len(results), 'run')} of {len(results) + len(missing)} planned: {listed(ordered_methods(results))} on"
-        f" {count(len(ordered_tasks(results)), 'task')} with"
-        f" {count(len({result.cell.seed for result in results}), 'seed')}; {took} of training in all on {devices}."
-        " Scores are those of the last epoch; no choice is made with target labels unless a caveat says so."
+        f"{listed(ordered_methods(results))}; {took} of training in all on {devices}. Scores are those of the last"
+        " epoch; no choice is made with target labels unless a caveat says so."
     )
 
 
@@ -319,28 +281,52 @@ def _tidy(result: Result) -> dict[str, Any]:
     row: dict[str, Any] = {"dataset": cell.dataset, "input": cell.input, "source": source, "target": target}
     row |= {"method": cell.method, "seed": cell.seed}
     for domain in ("target", "source"):
-        for name in ("accuracy", "balanced_accuracy", "ece", "ece_uncalibrated", "recording_accuracy"):
-            value = result.score(domain, name)
-            row[f"{domain}_{name}"] = None if value is None else float(value)
+        row |= {f"{domain}_{score.name}": result.score(domain, score.name) for score in fields(DomainScores)}
     row |= {"temperature": record.temperature, "failed": record.failed, "collapsed": record.collapsed}
     row |= {"seconds": record.run_seconds, "device": record.device, "identity": record.data.identity}
     return row
 
 
 def _runs_section(results: Sequence[Result]) -> Section:
+    scores = {"target accuracy": ("target", "accuracy"), "target ECE": ("target", "ece")}
+    scores |= {"uncalibrated": ("target", "ece_uncalibrated"), "source accuracy": ("source", "accuracy")}
     rows = []
     for result in results:
-        cell = result.cell
-        row = [*map(TableEntry, (cell.dataset, cell.input, cell.task, cell.method)), number_entry(cell.seed, "{}")]
-        scores = [("target", "accuracy"), ("target", "ece"), ("target", "ece_uncalibrated"), ("source", "accuracy")]
-        record = result.record
+        cell, record = result.cell, result.record
         troubles = {"failed": record.failed, "collapsed": record.collapsed, "T at bound": record.at_bound}
-        notes = [word for word, present in troubles.items() if present]
-        row += [percent_entry(result.score(*score)) for score in scores]
+        row = [*map(TableEntry, (cell.dataset, cell.input, cell.task, cell.method)), number_entry(cell.seed, "{}")]
+        row += [percent_entry(result.score(*score)) for score in scores.values()]
         row += [number_entry(record.temperature, "{:.2f}"), number_entry(record.run_seconds, "{:.1f}")]
-        rows.append((*row, TableEntry(", ".join(notes))))
-    header = ["dataset", "input", "task", "method", "seed"]
-    header += ["target accuracy", "target ECE", "uncalibrated", "source accuracy", "T", "seconds", "notes"]
+        rows.append((*row, TableEntry(", ".join(word for word, present in troubles.items() if present))))
+    header = ("dataset", "input", "task", "method", "seed", *scores, "T", "seconds", "notes")
     title = f"All {len(results)} finished runs" if len(results) != 1 else "The finished run"
-    table = Table("runs", title, "Scores in percent.", tuple(header), tuple(rows))
+    table = Table("runs", title, "Scores in percent.", header, tuple(rows))
     return Section("Runs", ("Finished runs as their records have them; a click on a heading sorts.",), folded=(table,))
+
+
+def _data_sentence(results: Sequence[Result]) -> str:
+    """What the windows are; where runs differ, all there is."""
+
+    def every(name: str) -> str:
+        values = [getattr(result.record.settings, name) for result in results]
+        return listed(list(dict.fromkeys(format(value, "g" if isinstance(value, float) else "") for value in values)))
+
+    classes = list(dict.fromkeys(name for result in results for name in result.record.data.classes))
+    return (
+        f"Data: {results[0].cell.dataset}, {count(len(classes), 'class', 'classes')} ({', '.join(classes)}); windows of"
+        f" {every('length')} samples as {results[0].cell.input} input, split by {every('split')} with a test share of"
+        f" {every('test_share')}"
+    )
+
+
+def _windows_sentence(results: Sequence[Result]) -> str:
+    sizes = []
+    for name in ("source_train", "target_train", "source_test", "target_test"):
+        numbers = sorted(getattr(result.record.data, name) for result in results)
+        sizes.append(" to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1])))))
+    return "{} windows of the source and {} of the target to learn from, {} and {} to be tested on".format(*sizes)
+
+
+def _epochs_words(results: Sequence[Result]) -> str:
+    epochs = sorted({result.record.settings.epochs for result in results})
+    return f"{listed(list(map(str, epochs)))} {'epoch' if epochs == [1] else 'epochs'}"

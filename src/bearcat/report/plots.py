@@ -19,7 +19,7 @@ from bearcat.data.bearing import FAULT_LINES
 from bearcat.data.inputs import INPUTS, FaultOrders, Input, Physics, find_input
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.recording import Recording, Windows, cut, envelope_spectrum, spectrum
-from bearcat.diagnosis.evidence import DECIBELS, FAULTS, MULTIPLES
+from bearcat.diagnosis.physics import DECIBELS, FAULTS, MULTIPLES
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError
 from bearcat.report.typeset import PALETTE, WIDE, ReportFigure, empty_figure, house_style, shortened
@@ -32,13 +32,12 @@ if TYPE_CHECKING:
 WAVEFORM = 2048  # samples shown of a waveform
 WINDOW = 1024  # samples of the windows whose spectra are averaged
 ENVELOPE_TO = 500.0  # Hz; fault frequencies of most machines and their first multiples lie below
+Rows = Sequence[tuple[str, Recording | None, Recording | None]]  # class, and a recording of it in each domain
 COLOURS = dict(zip(FAULTS, (PALETTE[3], PALETTE[1], PALETTE[0]), strict=True))
 
 
 @house_style()
-def draw_shift(
-    rows: Sequence[tuple[str, Recording | None, Recording | None]], domains: tuple[str, str], path: Path
-) -> None:
+def draw_shift(rows: Rows, domains: tuple[str, str], path: Path) -> None:
     """Per class a row: waveform, spectrum and envelope spectrum of two domains side by side, on the same scales."""
     drawing = empty_figure(16, 1.5 + 1.25 * len(rows))
     axes = drawing.subplots(len(rows), 6, squeeze=False)
@@ -47,8 +46,12 @@ def draw_shift(
         for side, recording in enumerate(pair):
             if recording is not None:
                 _draw_recording(line[side::2], recording, PALETTE[side])
-        for left in (0, 2, 4):
-            _same_scale(line[left], line[left + 1])
+        for left, right in zip(line[::2], line[1::2], strict=True):
+            if left.lines and right.lines:  # both to the wider of the two ranges
+                low, high = zip(left.get_ylim(), right.get_ylim(), strict=True)
+                left.set_ylim(min(low), max(high))
+                right.set_ylim(min(low), max(high))
+                right.tick_params(labelleft=False)
     titles = ("waveform", "spectrum, dB", "envelope spectrum")
     for column in range(6):
         recordings = [pair[column % 2] for _, *pair in rows]
@@ -77,16 +80,8 @@ def _tidy(column: Sequence[Axes], unit: str) -> None:
 
 
 @house_style()
-def draw_input(
-    rows: Sequence[tuple[str, Recording | None, Recording | None]],
-    domains: tuple[str, str],
-    preparation: Preparation,
-    path: Path,
-) -> None:
-    """Per class a row: what the network is given, mean and spread over the windows of two domains in one plot.
-
-    Parts of the physical input have a column each, on an axis of their own; bands of one part are averaged.
-    """
+def draw_input(rows: Rows, domains: tuple[str, str], preparation: Preparation, path: Path) -> None:
+    """Per class a row, per part of the input a column: mean and spread over the windows of two domains in one plot."""
     from matplotlib.lines import Line2D
 
     recordings = [recording for _, *pair in rows for recording in pair if recording is not None]
@@ -169,16 +164,6 @@ def _draw_recording(axes: Sequence[Axes], recording: Recording, colour: str) -> 
             axes[2].text(marks[name], 1.38 - 0.16 * place, f" {name}", fontsize=6, color="grey", ha="left", va="center")
         axes[2].set_ylim(0, 1.48)
         axes[2].set_yticks([0, 0.5, 1])
-
-
-def _same_scale(left: Axes, right: Axes) -> None:
-    """Both axes to the wider of the two ranges, the right one without tick labels."""
-    if not (left.lines and right.lines):
-        return
-    low, high = zip(left.get_ylim(), right.get_ylim(), strict=True)
-    for axis in (left, right):
-        axis.set_ylim(min(low), max(high))
-    right.tick_params(labelleft=False)
 
 
 @house_style()

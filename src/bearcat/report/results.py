@@ -1,11 +1,11 @@
-"""Finished runs for a report, read from their folders alone.
+"""Finished runs for a report, read from their folders alone, and what must be said of them.
 
 A run's folder holds record.json, predictions.csv and curves.csv (docs/design.md); a report is made of many such
 folders, or of one. Nothing here needs torch: reports are made where nothing can be trained.
 
 >>> result = read_result(Path("bearcat-out"))
->>> result.score("target", "accuracy")
-0.913
+>>> result.score("target", "accuracy"), caveats([result])
+(0.913, [])
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.datasets.paderborn import CONDITIONS
+from bearcat.data.datasets.benches import CONDITIONS
 from bearcat.data.inputs import INPUTS
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Recipe
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
+from bearcat.report.typeset import NOTHING, Caveat, Table, TableEntry, count
+from bearcat.trust.estimates import FAR
 
 Floats = NDArray[np.float64]
 BESIDE = "beside-"  # and a recipe's name: the folder of a run that `bearcat adapt` compares with
@@ -55,7 +58,6 @@ class Predictions:
     label: tuple[str, ...]
     predicted: tuple[str, ...]
     confidence: Floats
-    confidence_uncalibrated: Floats
     log_probabilities: Floats  # (window, class) calibrated; (window, 0) in folders of earlier versions
 
 
@@ -92,20 +94,18 @@ class Result:
     @cached_property
     def is_named_recipe(self) -> bool:
         """Whether the run is of the recipe its method is named after, unchanged but for `published` and the epochs."""
-        name = self.cell.method
-        if name not in RECIPES or self.cell.input not in INPUTS:
+        name, kind, settings = self.cell.method, self.cell.input, self.record.settings
+        if name not in RECIPES or kind not in INPUTS:
             return False
-        settings = self.record.settings
-        return settings.recipe in _recorded(name, RECIPES[name], self.cell.input, settings.epochs)
+        return settings.recipe in _recorded(name, RECIPES[name], kind, settings.epochs)
 
     @cached_property
     def predictions(self) -> Predictions:
         with _rows(self.folder / PREDICTIONS) as rows:
             recording, label, predicted = (tuple(row[n] for row in rows) for n in ("recording", "label", "predicted"))
-            names = ("confidence", "confidence_uncalibrated")
-            sure, plain = (np.array([float(row[name]) for row in rows]) for name in names)
+            confidence = np.array([float(row["confidence"]) for row in rows])
             spread = np.array([row.get("log_probabilities", "").split() for row in rows], dtype=np.float64)
-            return Predictions(recording, label, predicted, sure, plain, spread)
+            return Predictions(recording, label, predicted, confidence, spread)
 
     @cached_property
     def curves(self) -> dict[str, Floats]:
@@ -178,3 +178,125 @@ def _rows(path: Path) -> Iterator[list[dict[str, str]]]:
             yield list(csv.DictReader(file))
     except (OSError, csv.Error, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}: cannot be read ({type(error).__name__}: {error}); train the run again") from error
+
+
+# Kinds of trouble that one record shows: what it is called, whether a run has it, and what to say of those that do.
+TROUBLES: tuple[tuple[str, Callable[[Record], Any], str], ...] = (
+    ("Failed", lambda record: record.failed,
+     "the loss turned NaN or infinite and training was stopped; the numbers mean nothing."),
+    ("Collapsed", lambda record: record.collapsed, "every target window is given the same class."),
+    ("Temperature at its bound", lambda record: record.at_bound,
+     "the temperature ended at its bound: the source gives calibration too little to go by, and the confidence on the"
+     " target is not to be trusted."),
+    ("Classes never predicted", lambda record: not record.collapsed and record.never_predicted,
+     "some class is never predicted on the target."),
+)  # fmt: skip
+
+
+def caveats(results: Sequence[Result], missing: Sequence[Missing] = ()) -> list[Caveat]:
+    """Everything below, worst first."""
+    found = [*incomplete(results, missing), *troubles(results), *negative_transfer(results), *estimates_off(results)]
+    found += different_versions(results)
+    if len(results) > 1 and len({result.cell.seed for result in results}) == 1:
+        found.append(Caveat("One seed", "Every run has the same seed: differences between methods may be chance."))
+    return found
+
+
+def incomplete(results: Sequence[Result], missing: Sequence[Missing]) -> list[Caveat]:
+    """Planned runs without a result, counted by why."""
+    if not missing:
+        return []
+    kinds = Counter(run.reason.partition(":")[0] for run in missing)
+    counted = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
+    planned, verb = count(len(results) + len(missing), "planned run"), "has" if len(missing) == 1 else "have"
+    text = f"{len(missing)} of {planned} {verb} no result ({counted})."
+    return [Caveat("Incomplete", text, tuple(f"{run.cell}: {run.reason}" for run in missing))]
+
+
+def troubles(results: Sequence[Result]) -> list[Caveat]:
+    """Runs that broke down, collapsed, ended at a bound or never predict a class."""
+    found = []
+    for kind, concerns, text in TROUBLES:
+        runs = [result for result in results if concerns(result.record)]
+        classes = [f": {', '.join(run.record.never_predicted)}" if "predicted" in kind else "" for run in runs]
+        names = tuple(f"{run.cell}{never}" for run, never in zip(runs, classes, strict=True))
+        if runs:
+            found.append(Caveat(kind, f"In {count(len(runs), 'run')} {text}", names))
+    return found
+
+
+def negative_transfer(results: Sequence[Result]) -> list[Caveat]:
+    """Methods below training on the source alone, by the mean over the seeds both have."""
+    known = [(run, score) for run in results if (score := run.score("target", "accuracy")) is not None]
+    plain = {replace(run.cell, method=""): score for run, score in known if not run.adapts}
+    both: dict[Cell, list[tuple[float, float]]] = {}
+    for run, score in known:
+        alone = plain.get(replace(run.cell, method=""))
+        if run.adapts and alone is not None:
+            both.setdefault(replace(run.cell, seed=0), []).append((score, alone))
+    items = []
+    for cell, pairs in both.items():
+        mine, alone = 100 * np.mean(pairs, axis=0)
+        if mine < alone:
+            scores = f"{mine:.1f} against {alone:.1f} % ({count(len(pairs), 'seed')})"
+            items.append(f"{cell.method} on {cell.task}: {scores}")
+    text = (
+        f"In {count(len(items), 'case')} a method is less accurate on the target than training on the source alone"
+        " (means over the seeds both have; not tested)."
+    )
+    return [Caveat("Negative transfer", text, tuple(items))] if items else []
+
+
+def estimates_off(results: Sequence[Result]) -> list[Caveat]:
+    """Runs whose accuracy is far from the one that was expected without labels."""
+    items = []
+    for result in results:
+        truth, expected = result.score("target", "accuracy"), result.record.estimates.expected
+        if truth is not None and expected is not None and abs(expected.value - truth) > FAR:
+            items.append(f"{result.cell}: {100 * expected.value:.1f} expected, {100 * truth:.1f} % measured")
+    text = (
+        f"In {count(len(items), 'run')} the accuracy expected without labels is more than {100 * FAR:.0f} points from"
+        " the measured one."
+    )
+    return [Caveat("Estimate off", text, tuple(items))] if items else []
+
+
+def different_versions(results: Sequence[Result]) -> list[Caveat]:
+    """Runs of one comparison made by different software or on different hardware."""
+    items, made = [], [_made_with(result.record) for result in results]
+    for name in dict.fromkeys(name for versions in made for name in versions):
+        unknown = [] if name.startswith("kernels.") else ["unknown"]  # a recipe may lack the part that ran them
+        values = Counter(value for versions in made for value in ([versions[name]] if name in versions else unknown))
+        if len(values) > 1:
+            items.append(f"{name}: " + ", ".join(f"{value} ({count(n, 'run')})" for value, n in values.most_common()))
+    text = "The runs were not all made with the same software and hardware; small differences may come from that."
+    return [Caveat("Mixed versions", text, tuple(items))] if items else []
+
+
+def settings_table(method: str, results: Sequence[Result]) -> Table:
+    """Every setting of a method's runs, and what they were made with; where they differ, all the values."""
+    mine = [result for result in results if result.cell.method == method]
+    settings = [flattened(result.record.settings.values) | _made_with(result.record) for result in mine]
+    rows = []
+    for name in dict.fromkeys(name for values in settings for name in values):
+        values = dict.fromkeys(each.get(name, NOTHING) for each in settings)
+        rows.append((TableEntry(name), TableEntry("; ".join(values))))
+    return Table("settings", f"Settings of {method}", "", ("setting", "value"), tuple(rows))
+
+
+def _made_with(record: Record) -> dict[str, str]:
+    """Versions, device, precision and kernels of a run."""
+    known = {name: getattr(record, name) for name in ("versions", "device", "precision", "kernels")}
+    return flattened({name: value for name, value in known.items() if value is not None})
+
+
+def flattened(settings: Mapping[str, Any], before: str = "") -> dict[str, str]:
+    """{"recipe": {"teacher": {"momentum": 0.9}}} → {"recipe.teacher.momentum": "0.9"}."""
+    flat: dict[str, str] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= flattened(value, f"{before}{name}.")
+        else:
+            several = isinstance(value, list | tuple)
+            flat[before + name] = ", ".join(map(str, value)) if several else NOTHING if value is None else str(value)
+    return flat

@@ -112,11 +112,7 @@ class Comparison:
 
 
 def compare(results: Sequence[Result], metric: str, over: str = "cells") -> Comparison:
-    """All of the above for results of ONE dataset and input; `metric` is "accuracy" or "ece" of the target.
-
-    `over` "tasks" ranks and tests the means of tasks in place of single cells: fewer blocks, but ones that do not share
-    their data.
-    """
+    """Results of ONE dataset and input by "accuracy" or "ece" of the target; `over` "tasks" tests means of tasks."""
     for name, value, known in (("metric", metric, tuple(HIGHER_IS_BETTER)), ("over", over, ("cells", "tasks"))):
         if value not in known:
             raise InputError(f"{name} is '{value}'{suggest(value, known)}")
@@ -124,10 +120,9 @@ def compare(results: Sequence[Result], metric: str, over: str = "cells") -> Comp
     methods = sorted({method for method, _, _ in scores})
     every = sorted({(task, seed) for _, task, seed in scores})
     complete = [block for block in every if all((method, *block) in scores for method in methods)]
-    values = np.array([[scores[method, *block] for method in methods] for block in complete])
-    values = values.reshape(len(complete), len(methods))
     tasks = [task for task, _ in complete]
-    tested = values
+    values = np.array([[scores[method, *block] for method in methods] for block in complete])
+    tested = values = values.reshape(len(complete), len(methods))
     if over == "tasks":
         tested = np.array([group.mean(axis=0) for group in _grouped(values, tasks)]).reshape(-1, len(methods))
     sign = 1 if HIGHER_IS_BETTER[metric] else -1
@@ -147,6 +142,7 @@ def compare(results: Sequence[Result], metric: str, over: str = "cells") -> Comp
     pairs = _pairs(values[:, order], tested[:, order], tasks, ordered, sign) if complete else ()
     different = {frozenset((pair.first, pair.second)) for pair in pairs if pair.significant}
     best = ordered[0] if complete else None
+    left_out = f", {len(every) - len(complete)} left out" if len(complete) < len(every) else ""
     return Comparison(
         metric=metric,
         ranks={methods[number]: float(average_ranks[number]) for number in order},
@@ -154,7 +150,9 @@ def compare(results: Sequence[Result], metric: str, over: str = "cells") -> Comp
         averages=averages,
         averaged_tasks=averaged,
         blocks_used=len(tested),
-        rule=_rule(len(complete), len(every)),
+        rule="Ranks and tests use only the cells (task and seed) in which every compared method has a result: "
+        f"{len(complete)} of {len(every)}{left_out}. The mean of a task uses all seeds there are; an average over"
+        " tasks uses only the tasks in which every method has a result.",
         warning=_warning(len(tested), len(pairs), over.removesuffix("s")),
         friedman=friedman(ranked),
         pairs=pairs,
@@ -221,12 +219,7 @@ def friedman(ranked: Floats) -> Friedman:
 
 
 def signed_rank(differences: Floats) -> tuple[float, float]:
-    """Two-sided p of Wilcoxon's signed-rank test, and the rank-biserial correlation.
-
-    Zeros are ranked with the others and then left out (Pratt 1959). Given the ranks, each sign is a fair coin under the
-    hypothesis, so the distribution of the positive ranks' sum is counted, with ties as they are; beyond EXACT_UP_TO
-    its normal approximation serves. No difference at all: p = 1, correlation 0.
-    """
+    """Two-sided p of Wilcoxon's signed-rank test, zeros ranked and left out (Pratt); rank-biserial correlation."""
     sizes = _snapped(np.abs(differences))
     ranked = stats.rankdata(sizes)[sizes > 0]
     positive = float(ranked[differences[sizes > 0] > 0].sum())
@@ -236,6 +229,7 @@ def signed_rank(differences: Floats) -> tuple[float, float]:
     effect = (2 * positive - total) / total
     if len(ranked) > EXACT_UP_TO:
         return float(2 * stats.norm.sf(abs(positive - total / 2) / math.sqrt(float((ranked**2).sum()) / 4))), effect
+    # Given the ranks, each sign is a fair coin under the hypothesis: the distribution of the positive ranks' sum.
     doubled = np.rint(2 * ranked).astype(int)  # averaged ranks are whole or half
     chance = np.zeros(doubled.sum() + 1)
     chance[0] = 1
@@ -256,17 +250,12 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def cliques(ordered: Sequence[str], different: set[frozenset[str]]) -> tuple[tuple[str, ...], ...]:
-    """Bars of the critical-difference diagram: the longest runs of neighbours in which no two methods differ.
-
-    A run is left out if it lies in another, or holds one method only.
-    """
+    """Bars of the critical-difference diagram: the longest runs of neighbours in which no two methods differ."""
     found: list[tuple[str, ...]] = []
     reached = 0
     for start in range(len(ordered)):
         end = start + 1
-        while end < len(ordered) and not any(
-            frozenset((name, ordered[end])) in different for name in ordered[start:end]
-        ):
+        while end < len(ordered) and not different & {frozenset((name, ordered[end])) for name in ordered[start:end]}:
             end += 1
         if end > reached and end - start > 1:
             found.append(tuple(ordered[start:end]))
@@ -275,11 +264,7 @@ def cliques(ordered: Sequence[str], different: set[frozenset[str]]) -> tuple[tup
 
 
 def bootstrap(groups: Sequence[Floats]) -> tuple[float, float]:
-    """A 95 % percentile interval for the mean of group means; nan where there is a single value.
-
-    Tasks are drawn with replacement and then seeds within each, since seeds of one task resemble each other: drawing
-    cells as if they were independent would make the interval too narrow. One task alone: its seeds are drawn.
-    """
+    """A 95 % percentile interval for the mean of group means: tasks are drawn, then seeds; nan for a single value."""
     if sum(map(len, groups)) < 2:
         return math.nan, math.nan
     random = np.random.default_rng(0)
@@ -328,15 +313,6 @@ def _snapped(values: Floats) -> Floats:
     snapped = np.empty_like(values)
     snapped[order] = values[order][steps][np.cumsum(steps) - 1] if len(values) else values
     return snapped
-
-
-def _rule(used: int, every: int) -> str:
-    return (
-        "Ranks and tests use only the cells (task and seed) in which every compared method has a result: "
-        f"{used} of {every}{f', {every - used} left out' if used < every else ''}. "
-        "The mean of a task uses all seeds there are; an average over tasks uses only the tasks in which every method "
-        "has a result."
-    )
 
 
 def _warning(blocks: int, pairs: int, over: str) -> str:

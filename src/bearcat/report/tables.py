@@ -1,19 +1,12 @@
 """Results of one dataset and input as tables; typeset.py writes them as Markdown, LaTeX and CSV.
 
 The shapes are the paper's: a row per method, its average, its average rank and a column per task; rankings and tests;
-the paper's two ablation tables. Published figures stand beside ours where there are any. Numbers are percent; a table's
-note says what bold means, over how many runs its numbers go, and what is missing.
+the paper's two ablation tables. Numbers are percent; a table's note says what bold means, over how many runs its
+numbers go, and what is missing. Published figures stand beside ours where `published/*.csv` has them, in percent;
+`method` is our name there, empty where no recipe of ours is the same thing, and `published_name` is theirs.
 
-Published figures are data of the package, `published/*.csv`, in percent. `method` is our name and empty where no recipe
-of ours is the same thing; `published_name` is theirs.
-- `paper.csv`: Forest and Fink 2024 (doi 10.3390/s24237539), Paderborn; `table` is the label of its table. Means over
-  five seeds at the last epoch. An ablation's rows that repeat another table are kept once. Its averages are kept as
-  printed; three (AT, AT+MCC and CAT-Temperature) are a tenth below the mean of their tasks. Reports take the mean.
-- `udtl.csv`: the UDTL benchmark (Zhao et al., IEEE Transactions on Instrumentation and Measurement 70, 2021), Paderborn
-  and CWRU; its "Basis" is our source-only. All its methods are kept, though only two are ours.
-- `authors-code.csv`: the paper's published code run on HIT-SM, one seed; ECE with 15 bins.
-
->>> write_tables(result_tables(results, missing), Path("tables"))
+>>> for table in result_tables(results, missing):
+...     write_table(table, Path("tables"))
 """
 
 from __future__ import annotations
@@ -28,11 +21,10 @@ from importlib.resources import files
 
 import numpy as np
 
-from bearcat.data.datasets.paderborn import CONDITIONS
+from bearcat.data.datasets.benches import CONDITIONS
 from bearcat.methods.recipe import RECIPES
 from bearcat.report import stats
-from bearcat.report.caveats import incomplete, troubles
-from bearcat.report.results import Missing, Result, numbered, ordered_methods, ordered_tasks
+from bearcat.report.results import Missing, Result, incomplete, numbered, ordered_methods, ordered_tasks, troubles
 from bearcat.report.stats import ALPHA, Comparison, Spread
 from bearcat.report.typeset import NOTHING, Table, TableEntry, count, number_entry, percent_entry
 
@@ -41,10 +33,6 @@ TITLES = {
     "ece": "Expected calibration error on the target, 10 bins, lower is better",
     "ece15": "Expected calibration error on the target, 15 bins, lower is better",
 }
-ALARMS = {
-    "balanced_accuracy": "balanced accuracy", "false_alarms": "false alarms", "recording_false_alarms": "in recordings",
-    "missed_faults": "missed faults", "recording_missed_faults": "missed in recordings",
-}  # fmt: skip
 MARKS = {"": ("", ""), "+MCC": ("✓", ""), "+SDAT": ("", "✓"), "*": ("✓", "✓")}
 KINDS = {"": "AT", "-Temperature": "CAT", "-CPCS": "CAT", "-Vector": "CAT", "-Matrix": "CAT"}
 # The paper's ablations by the table's name: title, first headings, and families of methods with their first words.
@@ -64,22 +52,21 @@ ABLATIONS: dict[str, tuple[str, tuple[str, ...], list[dict[str, tuple[str, ...]]
     ),
 }
 Cells = Mapping[tuple[str, str], Spread]  # (method, task)
-# Label, file, the rows of task scores, and a sentence on whose figures they are.
-SOURCES: tuple[tuple[str, str, Mapping[str, str], str], ...] = (
-    ("paper", "paper.csv", {"quantity": "task"}, "Forest and Fink 2024, mean of five seeds at the last epoch"),
-    ("UDTL", "udtl.csv", {"epoch": "last", "over_seeds": "mean"}, "Zhao et al. 2021, mean of seeds at the last epoch"),
-    ("authors' code", "authors-code.csv", {}, "the paper's published code, seed 42 alone"),
-)
+# Whose figures, the file, its rows of task scores, and what they are. The paper's averages are not used: three are a
+# tenth below the mean of their tasks. An ablation's rows that repeat another table are kept once. UDTL's "Basis" is our
+# source-only; all its methods are kept, though only two are ours.
+SOURCES: dict[str, tuple[str, Mapping[str, str], str]] = {
+    "paper": ("paper.csv", {"quantity": "task"}, "Forest and Fink 2024, mean of five seeds at the last epoch"),
+    "UDTL": ("udtl.csv", {"epoch": "last", "over_seeds": "mean"}, "Zhao et al. 2021, mean of seeds at the last epoch"),
+    "authors' code": ("authors-code.csv", {}, "the paper's published code, seed 42 alone"),
+}
 
 
 def result_tables(
     results: Sequence[Result], missing: Sequence[Missing], decimals: int = 1,
     compared: Mapping[str, Comparison] | None = None,
 ) -> list[Table]:  # fmt: skip
-    """Scores per task, rankings and tests, ablations and published figures; of one dataset and input.
-
-    Percentages have so many decimals; the paper prints two. `compared` are the results' statistics, if known already.
-    """
+    """Scores per task, rankings and tests, ablations and published figures; `compared` are statistics known already."""
     if not results:
         return []
     group = _Group(tuple(results), tuple(missing), compared or stats.comparisons(results), decimals)
@@ -89,29 +76,10 @@ def result_tables(
             tables.append(_score_table(group, comparison))
         if comparison.pairs:
             tables += [_ranking_table(group, comparison), _test_table(group, comparison)]
-    tables += [*_alarm_tables(group), *_ablation_tables(group)]
+    tables += _ablation_tables(group)
     for metric in TITLES:
         tables += _published_tables(group, metric)
     return tables
-
-
-def _alarm_tables(group: _Group) -> list[Table]:
-    """Balanced accuracy, false alarms and missed faults, where a class is called healthy."""
-    counted = [run for run in group.results if run.score("target", "false_alarms") is not None]
-    if not counted:
-        return []
-
-    def mean(method: str, name: str) -> TableEntry:
-        scores = [run.score("target", name) for run in counted if run.cell.method == method]
-        known = [score for score in scores if score is not None]
-        return group.percent(sum(known) / len(known) if known else None)
-
-    rows = [[TableEntry(method), *(mean(method, name) for name in ALARMS)] for method in ordered_methods(counted)]
-    note = (
-        "Means over tasks and seeds, of runs whose target has healthy windows. False alarms: healthy windows, or whole"
-        " recordings, that are called faulty; missed: faulty ones that are called healthy.",
-    )
-    return [group.table("alarms", "False alarms and missed faults", note, ("method", *ALARMS.values()), rows)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,12 +105,9 @@ class _Group:
         return Table(f"{slug}-{name}".strip("-"), title, text, tuple(header), tuple(map(tuple, rows)))
 
     @cached_property
-    def tasks(self) -> tuple[str, ...]:
-        return ordered_tasks((*self.results, *self.missing))
-
-    @cached_property
     def headings(self) -> dict[str, str]:
-        return {task: numbered(task) for task in self.tasks}
+        """Of the tasks, in their order."""
+        return {task: numbered(task) for task in ordered_tasks((*self.results, *self.missing))}
 
     @cached_property
     def notes(self) -> list[str]:
@@ -167,37 +132,45 @@ def _score_table(group: _Group, comparison: Comparison) -> Table:
     rows = _task_rows(group, comparison.cells, methods, averaged, comparison.higher_is_better)
     header, note = ["Method", "Average", *group.headings.values()], [_seeds_note(group, comparison.cells, averaged)]
     if len(methods) > 1:
+        bold, sentence = _bold_ranks(comparison)
         header.insert(2, "Average rank")
         for method, row in zip(methods, rows, strict=True):
-            row.insert(1, number_entry(comparison.ranks[method], "{:.2f}", method in _bold_ranks(comparison)))
-        note += ["Bold: the best mean of each column, as printed.", _bold_note(comparison)]
-        note += [comparison.rule, comparison.warning]
+            row.insert(1, number_entry(comparison.ranks[method], "{:.2f}", method in bold))
+        note += ["Bold: the best mean of each column, as printed.", sentence, comparison.rule, comparison.warning]
     full = [[TableEntry(method), *row] for method, row in zip(methods, rows, strict=True)]
     return group.table(comparison.metric, TITLES[comparison.metric], note, header, full)
 
 
 def _ranking_table(group: _Group, comparison: Comparison) -> Table:
-    rows, wins = [], _wins(comparison)
+    rows, (bold, sentence) = [], _bold_ranks(comparison)
     baseline = comparison.averages.get("DANN") if comparison.metric == "ece" else None
+    choose = max if comparison.higher_is_better else min
+    best_of = {
+        task: choose(comparison.cells[name, task].mean for name in comparison.methods)
+        for task in comparison.averaged_tasks
+    }
     for method, rank in comparison.ranks.items():
-        average, bold = comparison.averages[method], method in _bold_ranks(comparison)
+        average = comparison.averages[method]
         pair = comparison.pair(method, comparison.best) if comparison.best and method != comparison.best else None
         tested = [TableEntry(NOTHING)] * 3
         if pair:
             tested = [group.percent(-pair.difference, "+"), number_entry(-pair.effect, "{:+.2f}")]
             tested.append(_p_entry(pair.p_holm))
-        ends = [group.percent(value) for value in (average.mean, average.low, average.high)]
-        counted = [number_entry(wins[method], "{}")]
+        row = [TableEntry(method, bold=method in bold)]
+        row += [group.percent(value) for value in (average.mean, average.low, average.high)]
+        row.append(number_entry(rank, "{:.2f}", method in bold))
+        behind = [best - comparison.cells[method, task].mean for task, best in best_of.items()]
+        row.append(number_entry(sum(math.isclose(by, 0, abs_tol=stats.SAME) for by in behind), "{}"))
         if baseline:
-            counted.append(number_entry(average.mean / baseline.mean if baseline.mean > 0 else None, "{:.2f}"))
-        rows.append([TableEntry(method, bold=bold), *ends, number_entry(rank, "{:.2f}", bold), *counted, *tested])
+            row.append(number_entry(average.mean / baseline.mean if baseline.mean > 0 else None, "{:.2f}"))
+        rows.append([*row, *tested])
     note = (
         "Best average rank first. Average over tasks in percent with its 95 % bootstrap interval (tasks drawn with "
         "replacement, then seeds within them); difference from the best method in percentage points; effect: "
         "rank-biserial correlation against the best, −1 where worse in every cell. Wins: of "
         f"{count(len(comparison.averaged_tasks), 'task')}, those with the best mean, equals included."
         + (" Ratio: of the average to DANN's." if baseline else ""),
-        _bold_note(comparison),
+        sentence,
         comparison.rule,
         comparison.warning,
     )
@@ -208,7 +181,7 @@ def _ranking_table(group: _Group, comparison: Comparison) -> Table:
 
 
 def _test_table(group: _Group, comparison: Comparison) -> Table:
-    by_task = stats.compare(group.results, comparison.metric, over="tasks")
+    by_task, friedman = stats.compare(group.results, comparison.metric, over="tasks"), comparison.friedman
     rows = []
     for pair in comparison.pairs:
         stricter = by_task.pair(pair.first, pair.second)
@@ -217,7 +190,6 @@ def _test_table(group: _Group, comparison: Comparison) -> Table:
         row += [group.percent(value, "+") for value in (pair.difference, pair.low, pair.high)]
         rows.append([*row, number_entry(pair.effect, "{:+.2f}"), _p_entry(pair.p)])
     header = ("First", "Second", "p (Holm)", "p (Holm), tasks", "Difference", "95 % from", "to", "Effect", "p")
-    friedman = comparison.friedman
     note = (
         f"Two-sided Wilcoxon signed-rank tests over {count(comparison.blocks_used, 'cell')} (task and seed), p adjusted"
         f" by Holm over {count(len(rows), 'pair')}; bold: below {ALPHA:g}. “{header[3]}” tests the mean of each task"
@@ -238,8 +210,7 @@ def _ablation_tables(group: _Group) -> list[Table]:
     """The paper's ablations, of methods whose runs are all of the recipe they are named after."""
     changed = {result.cell.method for result in group.results if not result.is_named_recipe}
     cells = {key: spread for key, spread in group.comparisons["accuracy"].cells.items() if key[0] not in changed}
-    finished = {method for method, _ in cells}
-    tables = []
+    finished, tables = {method for method, _ in cells}, []
     for name, (title, lead, families) in ABLATIONS.items():
         chosen = [{method: words for method, words in family.items() if method in finished} for family in families]
         chosen = [family for family in chosen if len(family) > 1]
@@ -257,25 +228,16 @@ def _ablation_tables(group: _Group) -> list[Table]:
     return tables
 
 
-@dataclass(frozen=True)
-class Published:
-    """What one publication says of one dataset, input and score, as fractions."""
-
-    label: str
-    citation: str
-    scores: Mapping[tuple[str, str], float]  # (our method, our task)
-
-
-def published_figures(dataset: str, kind: str, metric: str) -> list[Published]:
-    """All there is for a dataset's name, an input, and a score as records name it; often nothing."""
-    found = []
-    for label, name, wanted, citation in SOURCES:
+def published_figures(dataset: str, kind: str, metric: str) -> dict[str, dict[tuple[str, str], float]]:
+    """(Our method, our task) → score of a dataset and input, by whose figures they are; often nothing."""
+    found = {}
+    for label, (name, wanted, _) in SOURCES.items():
         text = (files("bearcat.report") / "published" / name).read_text(encoding="utf-8")
         place = {"dataset": dataset, "input": kind, "metric": metric, **wanted}
         rows = [row for row in csv.DictReader(text.splitlines()) if row["method"] and place.items() <= row.items()]
-        scores = {(row["method"], f"{row['source']}→{row['target']}"): float(row["value"]) / 100 for row in rows}
-        if scores:
-            found.append(Published(label, f"{label}: {citation}", scores))
+        if rows:
+            tasks = [(row["method"], f"{row['source']}→{row['target']}") for row in rows]
+            found[label] = dict(zip(tasks, (float(row["value"]) / 100 for row in rows), strict=True))
     return found
 
 
@@ -283,30 +245,30 @@ def _published_tables(group: _Group, metric: str) -> list[Table]:
     """Ours, the published figures and the difference, for the methods and tasks that both have."""
     runs = [result for result in group.results if result.is_named_recipe]
     cells, cell = stats.spreads(stats.target_scores(runs, metric)), group.results[0].cell
-    found = published_figures(cell.dataset, cell.input, metric)
-    compared = {key for figures in found for key in figures.scores} & cells.keys()
-    tasks = [task for task in group.tasks if task in {other for _, other in compared}]
+    published = published_figures(cell.dataset, cell.input, metric)
+    compared = {key for scores in published.values() for key in scores} & cells.keys()
+    tasks = [task for task in group.headings if task in {other for _, other in compared}]
     seeds = max((spread.n for spread in cells.values()), default=0)
-    rows, cited = [], dict.fromkeys(figures.citation for figures in found if figures.scores.keys() & compared)
+    rows: list[list[TableEntry]] = []
     for method in ordered_methods(group.results):
         ours: list[list[TableEntry]] = []
-        for figures in found:
-            both = [task for task in tasks if (method, task) in compared and (method, task) in figures.scores]
-            if not both:
+        for label, scores in published.items():
+            theirs = {task: scores[key] for task in tasks if (key := (method, task)) in scores and key in cells}
+            if not theirs:
                 continue
-            theirs = {task: figures.scores[method, task] for task in both}
-            mine = {task: cells[method, task].mean for task in both}
-            apart = {task: mine[task] - theirs[task] for task in both}
+            mine = {task: cells[method, task].mean for task in theirs}
+            apart = {task: mine[task] - theirs[task] for task in theirs}
             spread = [_spread_entry(cells.get((method, task)), seeds, group.decimals) for task in tasks]
             ours = ours or [[TableEntry("ours"), group.percent(_mean(mine)), *spread]]
-            ours.append([TableEntry(figures.label), *map(group.percent, (_mean(theirs), *map(theirs.get, tasks)))])
+            ours.append([TableEntry(label), *map(group.percent, (_mean(theirs), *map(theirs.get, tasks)))])
             differences = [group.percent(value, "+") for value in (_mean(apart), *map(apart.get, tasks))]
-            ours.append([TableEntry(f"ours − {figures.label}"), *differences])
+            ours.append([TableEntry(f"ours − {label}"), *differences])
         rows += [[TableEntry(method), *row] for row in ours]
+    cited = [f"{label}: {SOURCES[label][2]}" for label, scores in published.items() if scores.keys() & compared]
     runs = [run for run in runs if any(run.cell.method == method for method, _ in compared)]
     splits, epochs = (sorted({getattr(run.record.settings, name) for run in runs}) for name in ("split", "epochs"))
     note = (
-        f"Ours: {_seeds_note(group, {key: cells[key] for key in compared}, group.tasks)} {'; '.join(cited)}.",
+        f"Ours: {_seeds_note(group, {key: cells[key] for key in compared}, list(group.headings))} {'; '.join(cited)}.",
         "Averages are over the tasks that both have. No test compares the two: single runs are not published.",
         f"Ours were trained for {', '.join(map(str, epochs))} epochs with the split"
         f" '{', '.join(splits)}'; published figures are of the split 'window' and 300 epochs.",
@@ -323,7 +285,7 @@ def _task_rows(
     seeds = max((spread.n for spread in cells.values()), default=0)
     means = [{task: cells[method, task].mean for task in averaged} for method in methods]
     columns = [[group.percent(_mean(values)) for values in means]]
-    for task in group.tasks:
+    for task in group.headings:
         columns.append([_spread_entry(cells.get((method, task)), seeds, group.decimals) for method in methods])
     for place, column in enumerate(columns):
         values = [entry.value for entry in column if entry.value is not None]
@@ -335,17 +297,6 @@ def _task_rows(
 
 def _mean(values: Mapping[str, float]) -> float | None:
     return float(np.mean(list(values.values()))) if values else None
-
-
-def _wins(comparison: Comparison) -> dict[str, int]:
-    """In how many tasks each method has the best mean."""
-    best = max if comparison.higher_is_better else min
-    wins = dict.fromkeys(comparison.methods, 0)
-    for task in comparison.averaged_tasks:
-        means = {method: comparison.cells[method, task].mean for method in comparison.methods}
-        for method, mean in means.items():
-            wins[method] += math.isclose(mean, best(means.values()), abs_tol=stats.SAME)
-    return wins
 
 
 def _spread_entry(spread: Spread | None, seeds: int, decimals: int) -> TableEntry:
@@ -361,22 +312,15 @@ def _p_entry(p: float, bold: bool = False) -> TableEntry:
     return TableEntry("<0.001" if p < 0.001 else f"{p:.3f}", p, bold)
 
 
-def _bold_ranks(comparison: Comparison) -> set[str]:
-    """The best method and its equals; the best rank alone where no test could separate them."""
+def _bold_ranks(comparison: Comparison) -> tuple[set[str], str]:
+    """The best method and its equals, or the best rank alone where no test could separate them; a sentence on it."""
     if comparison.best is None or len(comparison.methods) < 2:
-        return set()
-    if not comparison.warning:
-        return {comparison.best, *comparison.equivalent}
-    best = comparison.ranks[comparison.best]
-    return {method for method, rank in comparison.ranks.items() if math.isclose(rank, best)}
-
-
-def _bold_note(comparison: Comparison) -> str:
-    if comparison.best is None:
-        return ""
+        return set(), ""
     if comparison.warning:
-        return "Bold average rank: the best alone, since there are too few runs for a test."
-    return (
+        best = comparison.ranks[comparison.best]
+        alone = {method for method, rank in comparison.ranks.items() if math.isclose(rank, best)}
+        return alone, "Bold average rank: the best alone, since there are too few runs for a test."
+    return {comparison.best, *comparison.equivalent}, (
         "Bold average rank: the best and those not significantly different from it (pairwise two-sided Wilcoxon"
         f" signed-rank tests with Holm's adjustment, level {ALPHA:g})."
     )
@@ -389,7 +333,8 @@ def _seeds_note(group: _Group, cells: Cells, averaged: Sequence[str]) -> str:
     note = f"Percent; mean ± standard deviation over {max(numbers)} seeds{fewer}."
     if max(numbers) < 2:
         note = "Percent; one seed per task." if max(numbers) else "There is no result."
-    if len(averaged) == len(group.tasks):
+    if len(averaged) == len(group.headings):
         return note
+    note += f" Averages are over {len(averaged)} of {count(len(group.headings), 'task')}"
     names = ", ".join(heading for task, heading in group.headings.items() if task in averaged)
-    return f"{note} Averages are over {len(averaged)} of {count(len(group.tasks), 'task')}{': ' * bool(names)}{names}."
+    return f"{note}: {names}." if names else f"{note}."

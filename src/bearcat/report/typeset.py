@@ -2,8 +2,7 @@
 
 Other modules decide what is said. A page is one file: style, script and figures are inside, it can be read without its
 script, and whatever comes from users' data (names of classes, domains, methods) goes through the template's escaping.
-Colours are Okabe and Ito's; dashes and markers repeat them for grey print. Text is at least seven points at the sizes
-of a journal's column (3.5 inches) or page (7).
+Text in figures is at least seven points at the sizes of a journal's column (3.5 inches) or page (7).
 
 >>> row = (TableEntry("DANN"), TableEntry("81.2", 81.23))
 >>> print(markdown(Table("scores", "Scores", "One run.", ("Method", "Score"), (row,))))
@@ -28,21 +27,12 @@ from typing import Any
 from bearcat.errors import InputError
 from bearcat.storage import write_atomically
 
-DRAWN_AS_VECTORS = 60_000  # bytes of SVG; a larger figure goes into the page as a PNG of few colours, which is smaller
-COLOURS_KEPT = 96
+DRAWN_AS_VECTORS = 60_000  # bytes of SVG; a larger figure goes into the page as a PNG, which is smaller
 WIDE, NARROW = 7.0, 3.5  # inches: a page and a column in print
 RESOLUTION = 200  # dots an inch of the PNG
 
-# Okabe and Ito's colours; black as a grey on which hatches show, yellow darkened for white paper. Seven dashes against
-# eight colours repeat after 56 names.
+# Okabe and Ito's colours; black as a grey on which hatches show, yellow darkened for white paper.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666", "#B8A800")
-DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)), (0, (8, 2)), (0, (3, 2)), "-")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
-# Fonts that know Chinese, Japanese and Korean signs: people name classes in their own language.
-WIDER_FONTS = (
-    "Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "Microsoft YaHei", "SimHei", "PingFang SC",
-    "Hiragino Sans GB", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei", "Arial Unicode MS",
-)  # fmt: skip
 NOTHING = "–"
 
 
@@ -82,14 +72,13 @@ class Table:
 
 def markdown(table: Table) -> str:
     """A title, a table in GitHub's form and its note."""
-    title, note = (text.translate(_MARKDOWN) for text in (table.title, table.note))
     lines = [[name.translate(_MARKDOWN) for name in table.header]]
     lines.append(["---:" if number else "---" for number in _numeric(table)])
     for row in table.rows:
         texts = [(entry.text.translate(_MARKDOWN), entry.bold) for entry in row]
         lines.append([f"**{text}**" if bold and text else text for text, bold in texts])
     drawn = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"**{title}**\n\n{drawn}\n\n{note}\n"
+    return f"**{table.title.translate(_MARKDOWN)}**\n\n{drawn}\n\n{table.note.translate(_MARKDOWN)}\n"
 
 
 def latex(table: Table) -> str:
@@ -127,30 +116,27 @@ def latex(table: Table) -> str:
 def csv_text(table: Table) -> str:
     """Every number in full precision, empty where there is none; a column "… sd" beside means that have one."""
 
-    def number(value: float | None) -> str:
-        return "" if value is None else repr(value)
+    def column(name: str, values: Iterable[float | None]) -> list[str]:
+        return [name, *("" if value is None else repr(value) for value in values)]
 
     columns: list[list[str]] = []
     for place, (name, numeric) in enumerate(zip(table.header, _numeric(table), strict=True)):
         entries = [row[place] for row in table.rows]
-        columns.append([name, *(number(entry.value) if numeric else entry.text for entry in entries)])
+        texts = [name, *(entry.text for entry in entries)]
+        columns.append(column(name, (entry.value for entry in entries)) if numeric else texts)
         if any(entry.spread is not None for entry in entries):
-            columns.append([f"{name} sd", *(number(entry.spread) for entry in entries)])
+            columns.append(column(f"{name} sd", (entry.spread for entry in entries)))
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(zip(*columns, strict=True))
     return out.getvalue()
 
 
-def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
-    """NAME.md, NAME.tex and NAME.csv of every table."""
-    written = []
-    for table in tables:
-        if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", table.name):
-            raise InputError(f"'{table.name}' cannot name a table's file; use a-z, 0-9 and hyphens")
-        for suffix, text in (("md", markdown(table)), ("tex", latex(table)), ("csv", csv_text(table))):
-            written.append(folder / f"{table.name}.{suffix}")
-            write_atomically(written[-1], text.encode())
-    return written
+def write_table(table: Table, folder: Path) -> None:
+    """NAME.md, NAME.tex and NAME.csv."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", table.name):
+        raise InputError(f"'{table.name}' cannot name a table's file; use a-z, 0-9 and hyphens")
+    for suffix, text in (("md", markdown(table)), ("tex", latex(table)), ("csv", csv_text(table))):
+        write_atomically(folder / f"{table.name}.{suffix}", text.encode())
 
 
 def _numeric(table: Table) -> list[bool]:
@@ -240,17 +226,18 @@ def house_style() -> Iterator[None]:
         matplotlib.rcdefaults()
         with resources.as_file(resources.files("bearcat.report") / "figures.mplstyle") as style:
             matplotlib.rcParams.update(matplotlib.rc_params_from_file(style, use_default_template=False))
-        matplotlib.rcParams["font.family"] = ["DejaVu Sans", *_wider_fonts()]
+        matplotlib.rcParams["font.family"] = _installed(*matplotlib.rcParams["font.family"])
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a box is drawn; no reason to stop
         yield
 
 
 @cache
-def _wider_fonts() -> tuple[str, ...]:
+def _installed(*fonts: str) -> list[str]:
+    """Those of them that this machine has; matplotlib complains of others in every text."""
     from matplotlib import font_manager
 
-    installed = set(font_manager.get_font_names())
-    return tuple(name for name in WIDER_FONTS if name in installed)
+    found = set(font_manager.get_font_names())
+    return [name for name in fonts if name in found]
 
 
 def empty_figure(width: float, height: float) -> Any:
@@ -263,22 +250,8 @@ def empty_figure(width: float, height: float) -> Any:
     return drawing
 
 
-def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """How the lines of each name are drawn in every figure of a report, by its place among the names."""
-    keys = {"color": PALETTE, "linestyle": DASHES, "marker": MARKERS}
-    return {
-        name: {key: values[place % len(values)] for key, values in keys.items()} | {"markersize": 3}
-        for place, name in enumerate(names)
-    }
-
-
 def shortened(text: str, most: int = 26) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def legend_columns(names: Sequence[str], width: float) -> int:
-    """How many columns of a legend fit below a figure of so many inches; a letter takes some four points."""
-    return max(1, min(len(names), int(72 * width / (4.4 * max(map(len, names)) + 34))))
 
 
 @dataclass(frozen=True)
@@ -312,39 +285,13 @@ class Section:
     folded: tuple[Table, ...] = ()  # tables behind a click
     decision: str = ""  # stands first, in larger letters
 
-    @property
-    def anchor(self) -> str:
-        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-") or "section"
-
-
-@dataclass(frozen=True)
-class ReportPage:
-    title: str
-    subtitle: str
-    numbers: tuple[tuple[str, str, str], ...]  # what, how much, and a remark
-    sections: tuple[Section, ...] = ()
-
 
 def in_page(figure: ReportFigure, folder: Path | None = None) -> PageFigure:
     """A figure for the page; its files too, where a folder is given."""
-    png, svg = (None, figure.render("svg")) if folder is None else figure.write(folder)
-    if len(svg) <= DRAWN_AS_VECTORS:
-        kind, content = "svg+xml", svg
-    else:
-        kind, content = "png", _fewer_colours(png or figure.render("png"))
+    png, svg = (b"", figure.render("svg")) if folder is None else figure.write(folder)
+    kind, content = ("svg+xml", svg) if len(svg) <= DRAWN_AS_VECTORS else ("png", png or figure.render("png"))
     address = f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"
     return PageFigure(figure.title, figure.caption, address, round(figure.drawing.get_figwidth() * 118))
-
-
-def _fewer_colours(png: bytes) -> bytes:
-    """A third of the size; matplotlib brings Pillow along."""
-    from PIL import Image
-
-    with Image.open(io.BytesIO(png)) as image:
-        few = image.convert("RGB").quantize(COLOURS_KEPT, dither=Image.Dither.NONE)
-    smaller = io.BytesIO()
-    few.save(smaller, "PNG", optimize=True)
-    return smaller.getvalue()
 
 
 def templates() -> Any:
@@ -359,11 +306,15 @@ def templates() -> Any:
     return environment
 
 
-def write_page(path: Path, page: ReportPage, environment: Any) -> Path:
-    """Writes the page, whole or not at all."""
+def write_page(
+    path: Path, environment: Any, title: str, subtitle: str, numbers: Sequence[tuple[str, str, str]],
+    sections: Sequence[Section],
+) -> Path:  # fmt: skip
+    """Writes a page whole or not at all; `numbers` stand first: what, how much, and a remark."""
     files = resources.files("bearcat.report")
-    parts = {name: (files / f"page.{name}").read_text(encoding="utf-8") for name in ("html", "css", "js")}
-    text = environment.from_string(parts["html"]).render(page=page, style=parts["css"], script=parts["js"])
+    html, style, script = ((files / f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
+    shown = {"title": title, "subtitle": subtitle, "numbers": numbers, "sections": sections}
+    text = environment.from_string(html).render(**shown, style=style, script=script)
     try:
         write_atomically(path, text.encode())
     except OSError as error:

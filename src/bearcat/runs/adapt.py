@@ -144,12 +144,12 @@ def _train(
         (folder / CHECKPOINT).unlink(missing_ok=True)
     unadapted = beside[name] if compares else None
     if unadapted is None:
-        choice = choose_model(spec.recipe_name, own.record.evidence, None, supported)
+        adapted, reason = choose_model(spec.recipe_name, own.record.evidence, None, supported)
     else:
         agreement = own.record.agreement, unadapted.agreement
-        choice = choose_model(spec.recipe_name, own.record.evidence, unadapted.evidence, supported, agreement)
+        adapted, reason = choose_model(spec.recipe_name, own.record.evidence, unadapted.evidence, supported, agreement)
     chosen, place, model = own.record, ".", own.model
-    if unadapted is not None and not choice.adapted and model is not None:
+    if unadapted is not None and not adapted and model is not None:
         chosen, place = unadapted, f"{BESIDE}{name}"
         save_model(out / "model-adapted", model)
         model = load_model(out / place / "model")
@@ -160,7 +160,7 @@ def _train(
         if entry and (not isinstance(entry, FolderEntry) or None not in (entry.row.bearing, entry.row.rpm)):
             physics[each.recording] = look(entry.read(), spec.preparation.rate)
     diagnoses = Diagnoses(replace(each, physics=physics.get(each.recording)) for each in chosen.recordings)
-    saved = SavedModel(chosen.settings.recipe_name, chosen.settings.adapts and choice.adapted, place, choice.reason)
+    saved = SavedModel(chosen.settings.recipe_name, chosen.settings.adapts and adapted, place, reason)
     record = decided_record(replace(own.record, saved=saved), chosen.evidence, diagnoses)
     replace(own, record=record, model=model and _decided_model(model, record.decision)).write(out)
     return record, beside

@@ -32,7 +32,7 @@ from bearcat.data.inputs import INPUTS
 from bearcat.data.tasks import TrainingData
 from bearcat.errors import InputError
 from bearcat.methods.recipe import Recipe
-from bearcat.models.encoders import ENCODERS, find_encoder
+from bearcat.models.networks import ENCODERS, find_encoder
 from bearcat.record import CURVES, PREDICTIONS, RECORD, SPEC
 from bearcat.report.typeset import count
 from bearcat.runs.run import run_stack

@@ -44,8 +44,7 @@ from bearcat.report.results import BESIDE
 from bearcat.runs.spec import RunSpec
 from bearcat.settings import from_plain
 from bearcat.storage import read_json, write_atomically
-from bearcat.training.estimates import RunEstimates
-from bearcat.training.evaluate import EpochEnd
+from bearcat.training.evaluate import EpochEnd, RunEstimates
 from bearcat.training.loop import RESULT_VERSION, Trained
 from bearcat.trust.decision import decide
 

@@ -36,8 +36,7 @@ from bearcat.runs.record import COLUMNS, Evaluation, claim, drawable, make_recor
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.storage import digest_json, write_atomically
 from bearcat.training.batches import padded_stack
-from bearcat.training.estimates import RunEvidence, estimate_runs, unknown_recordings
-from bearcat.training.evaluate import EpochEnd, predict, scores, watcher
+from bearcat.training.evaluate import EpochEnd, RunEvidence, estimate_runs, predict, scores, unknown_recordings, watcher
 from bearcat.training.loop import Run, Trained, train
 from bearcat.trust.pooling import Tally, pool, pooled_temperature, tally
 
@@ -114,6 +113,9 @@ def run_stack(
                 unknown = [split.target.recordings[number].origin for number in numbers]
                 model, diagnoses = diagnose_target(model, split.target, unknown)
                 record = replace(record, recordings=tuple(diagnoses))
+                if (total := len(split.target.recordings)) > MOST_RECORDINGS:
+                    only = f"only the first {MOST_RECORDINGS} of {total} target recordings are diagnosed here"
+                    record = replace(record, warnings=(*record.warnings, f"{only}; use bearcat predict for the others"))
         tables = {PREDICTIONS: _predictions(split, evaluation), CURVES: _curves(trained, place, split.classes)}
         found[place] = FinishedRun(record, model, tables)
         if write:
@@ -260,8 +262,9 @@ def _model(
     pooled = pooled_temperature(_log(evaluation.target), tested, float(evaluation.target.max(axis=1).mean()))
     familiarity = evaluation.trust.familiarity
     return Model(
-        network, evaluation.calibration, split.classes, spec.preparation, infos[0].rate, card, spec.recipe.encoder,
-        spec.recipe.final or spec.recipe.calibration, channels, pooled, familiarity if familiarity.usable else None,
+        split.classes, spec.preparation, infos[0].rate, card, channels, pooled,
+        familiarity if familiarity.usable else None, network=network, calibration=evaluation.calibration,
+        encoder=spec.recipe.encoder, calibrator=spec.recipe.final or spec.recipe.calibration,
     )  # fmt: skip
 
 

@@ -26,13 +26,12 @@ from bearcat.data.recording import Recording
 from bearcat.data.tasks import Mix, Split, SplitTask, Task, mixed_task, split_task
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Recipe
-from bearcat.models.encoders import ENCODERS
+from bearcat.models.networks import ENCODERS
 from bearcat.record import task_words
 from bearcat.report.results import Cell
 from bearcat.settings import spell_out, to_plain
 from bearcat.storage import digest_json
-from bearcat.training.calibrate import check_calibrator
-from bearcat.training.estimates import RunEvidence, run_evidence
+from bearcat.training.evaluate import RunEvidence, check_calibrator, run_evidence
 from bearcat.training.loop import RESULT_VERSION
 
 

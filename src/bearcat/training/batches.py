@@ -1,14 +1,9 @@
 """A stack's data on the device once; a batch is an index.
 
 The order of windows in an epoch is drawn from (run's seed, epoch, pass), so it does not depend on the other runs of the
-stack nor on what was drawn before: a resumed run goes on exactly where it was.
-
-Runs of a stack may have different numbers of windows. Their data are padded to the longest, and the last, smaller batch
-of a pass to the full size: a mask says which places hold a window. A run alone is padded the same way, so that a window
-has the same place in its batch, and the same dropout, whoever its neighbours are.
-
-A balanced pass over the source has as many windows as a plain one, but each class as often as any other: the windows of
-a rare class come several times, those of a frequent one are spread over epochs.
+stack nor on what was drawn before: a resumed run goes on exactly where it was. Data are padded to the longest run, and
+the last, smaller batch of a pass to the full size: a mask says which places hold a window. A run alone is padded the
+same way, so that a window has the same place in its batch, and the same dropout, whoever its neighbours are.
 """
 
 from __future__ import annotations
@@ -21,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bearcat.data.tasks import UNKNOWN, TrainingData
+from bearcat.data.recording import Integers
+from bearcat.data.tasks import UNKNOWN, TrainingData, Unlabelled
 from bearcat.errors import InputError
 
 SOURCE, TARGET, COUNTED = 10, 11, 12  # streams of randomness, besides those of the split and of the networks
@@ -36,10 +32,17 @@ class EpochOrder(NamedTuple):
     target: np.ndarray
     target_present: np.ndarray
 
-    def windows(self, run: int, iteration: int) -> tuple[np.ndarray, np.ndarray]:
-        """The source and target windows of one run's batch, without padding."""
-        source, target = self.source[run, iteration], self.target[run, iteration]
-        return source[self.source_present[run, iteration]], target[self.target_present[run, iteration]]
+
+class Checked(NamedTuple):
+    """What check models say of a run's target training windows (trust/checks), and the windows' recordings."""
+
+    said: Mapping[str, Integers]  # (window,) each; empty where there are no check models
+    recording: Integers  # each window its own where recordings are not known
+
+    @staticmethod
+    def of(said: Mapping[str, Integers] | None, windows: Unlabelled) -> Checked:
+        known = len(windows.recording) == len(windows)
+        return Checked(said or {}, windows.recording if known else np.arange(len(windows)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,9 +109,9 @@ class Batches:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What a step sees: source windows and, behind them, target windows (run, batch, channel, point).
+    """What a step sees: source windows and, behind them, target windows if any (run, batch, channel, point).
 
-    Without target windows `both` holds the source alone. Masks (run, batch) are None where every place holds a window.
+    Masks (run, batch) are None where every place holds a window.
     """
 
     both: Tensor
@@ -141,9 +144,8 @@ class Batch:
 
 
 class Feed:
-    """Hands out an epoch's batches from fixed memory on the device, counting there.
-
-    So a step depends on nothing the host knows, and a recording of one step can be replayed for every other.
+    """Hands out an epoch's batches from fixed memory on the device, counting there, so that a recorded step can be
+    replayed for every other.
     """
 
     def __init__(self, batches: Batches) -> None:
@@ -196,9 +198,8 @@ def iterations(windows: int, size: int) -> int:
 
 
 def balanced(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """A pass of as many windows as there are labels, in random order, in which every class comes equally often.
-
-    What does not divide goes to classes drawn at random. No window comes again before all of its class have come.
+    """A pass of as many windows as there are labels, in random order, in which every class comes equally often and no
+    window again before all of its class have come. What does not divide goes to classes drawn at random.
     """
     classes = np.unique(labels)
     wanted = np.full(len(classes), len(labels) // len(classes))
@@ -245,13 +246,10 @@ def stack_data(
                 " smaller batch (schedule.batch)"
             )
         if len(run.target_train) < FEWEST:
-            raise InputError(
-                f"the target has fewer than {FEWEST} training windows; add recordings or shorten the windows"
-            )
+            raise InputError(f"the target has fewer than {FEWEST} training windows; add recordings or shorten windows")
         if data_key(run, size) != data_key(data[0], size):
             raise InputError(
-                "runs of one stack need windows of one shape, as many classes and as many batches in an epoch; "
-                "train these runs in stacks of their own"
+                "runs of a stack need windows of one shape, as many classes and steps; train these in other stacks"
             )
     return Batches(
         source_train=padded_stack([run.source_train.values for run in data], 0, device),

@@ -33,11 +33,9 @@ from bearcat.models import networks
 from bearcat.models.networks import Network, build_network, fast_path, initialise, path_of, use_path
 from bearcat.models.stacked import Randomness
 from bearcat.storage import digest, digest_json
-from bearcat.training.batches import Batch, Batches, Feed, data_key, stack_data
-from bearcat.training.calibrate import check_calibrator, fit_calibration, refill
-from bearcat.training.evaluate import EpochEnd
-from bearcat.training.state import STUDENT, Checked, TrainingState
-from bearcat.training.stepping import Recorder, descend, few_threads, matrix_products, parameters_of, put_back, set_rate
+from bearcat.training.batches import Batch, Batches, Checked, Feed, data_key, stack_data
+from bearcat.training.evaluate import EpochEnd, check_calibrator, fit_calibration, refill
+from bearcat.training.state import STUDENT, Recorder, TrainingState, put_back, set_rate, torch_settings
 
 RESULT_VERSION = 7  # raise it whenever the same settings, seed and data give another result
 FEW_RUNS = 4  # of a dense network, whose products are too small to share
@@ -99,16 +97,11 @@ def phase_of(recipe: Recipe, ingredients: Sequence[Ingredient], epoch: int) -> P
     schedule = recipe.schedule
     active = [each for each in ingredients if epoch >= each.start(schedule)]
     losses = [each for each in active if isinstance(each, Loss)]
-    begins = [each.climbed_from(schedule) for each in losses]
-    climbed = [each for each, begin in zip(losses, begins, strict=True) if begin is not None and epoch >= begin]
+    climbed = [each for each in losses if (begin := each.climbed_from(schedule)) is not None and epoch >= begin]
+    teaching = [each for each in active if isinstance(each, Teaching)]
+    perturbing = [each for each in active if isinstance(each, Perturbation)]
     joint = recipe.passes == "joint" and epoch >= schedule.align_from
-    return Phase(
-        losses,
-        climbed,
-        [each for each in active if isinstance(each, Teaching)],
-        [each for each in active if isinstance(each, Perturbation)],
-        with_target=joint or any(each.uses_target for each in active),
-    )
+    return Phase(losses, climbed, teaching, perturbing, joint or any(each.uses_target for each in active))
 
 
 def stack_key(run: Run) -> Hashable:
@@ -130,19 +123,14 @@ def train(
     """Trains all runs to the last epoch.
 
     With a checkpoint, an interrupted training goes on from its last one to the same result; `identity` names what
-    determines the result, so that no other training continues it (by default a hash of everything).
-
-    `precision` is "float32", "tf32" or "bfloat16" (GPUs; weights and statistics are float32 always; by default bfloat16
-    with Triton, TF32 without), `path` "plain", "triton" (GPU) or "native" (CPU); by default the best there is,
-    which the result tells.
+    determines the result, so that no other training continues it (by default a hash of everything). `precision` and
+    `path` are by default the best there is (models/networks.py), which the result tells.
     """
     recipe, schedule = runs[0].recipe, runs[0].recipe.schedule
     for text in (recipe.calibration, recipe.final):
         check_calibrator(text)
     if any(run.recipe.stack_key() != recipe.stack_key() for run in runs):
-        raise InputError(
-            "runs of one stack need the same ingredients and schedule; train these runs in stacks of their own"
-        )
+        raise InputError("runs of a stack need the same ingredients and schedule; train these in stacks of their own")
     data, scaling, findings = prepare(runs)
     batches = stack_data(data, [run.seed for run in runs], schedule.batch, device, recipe.balance)
     state = new_state(recipe, batches, len(runs[0].data.classes))
@@ -156,8 +144,7 @@ def train(
     use_path([state.student, *state.modules.values()], path, precision)
     ingredients = stack_ingredients(runs, device)
     if checkpoint is not None:
-        identity = identity or identify(runs)
-        identity = digest_json([identity, precision])
+        identity = digest_json([identity or identify(runs), precision])
         if checkpoint.exists():
             state.resume(checkpoint, identity)
 
@@ -167,7 +154,7 @@ def train(
     late = recipe.calibrate == "end"
     calibrate_from = schedule.epochs if recipe.calibration is None else schedule.calibrate_from
     small = len(runs) <= FEW_RUNS and isinstance(state.student.encoder, networks.DenseEncoder)
-    with matrix_products(precision, device), few_threads(small, device):
+    with torch_settings(precision, device, small):
         saved_at = time.monotonic()
         feed, recorder = Feed(batches), Recorder(device)
         for epoch in range(state.epoch, schedule.epochs):
@@ -247,14 +234,18 @@ def train_step(recipe: Recipe, state: TrainingState, feed: Feed, phase: Phase, p
     others = [loss for loss in phase.losses if not loss.aligns]
     terms = task_losses(others if recipe.passes == "separate" else [*others, *aligning])
     if aligning and recipe.passes == "separate":
-        joint = _view(state, batch, _pass(state, batch.both, batch.present), batch.present)
+        joint = _passed(state, batch, [(batch.both, batch.present)], batch.present)
         terms |= _losses(aligning, joint, state, feed)
     names = ["student", *(loss.name for loss in phase.losses if loss.name in state.modules)]
     optimisers = [state.optimisers[name] for name in names]
-    gradients = torch.autograd.grad(_total(terms), parameters_of(optimisers))
+    parameters = [each for optimiser in optimisers for group in optimiser.param_groups for each in group["params"]]
+    gradients = torch.autograd.grad(_total(terms), parameters)
     for unperturbed in reversed(before):
         put_back(weights, unperturbed)
-    descend(optimisers, gradients)
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient.contiguous()  # fused Adam wants the parameter's own strides
+    for optimiser in optimisers:
+        optimiser.step()
     for name, value in terms.items():
         state.add(name, value)
 
@@ -262,16 +253,36 @@ def train_step(recipe: Recipe, state: TrainingState, feed: Feed, phase: Phase, p
 def _task_pass(recipe: Recipe, state: TrainingState, batch: Batch, with_target: bool) -> View:
     """What losses other than of alignment read (docs/method.md, Passes)."""
     if recipe.passes == "joint":
-        return _view(state, batch, _pass(state, batch.both, batch.present), batch.present)
-    batch = batch.doubled() if recipe.doubled else batch
+        return _passed(state, batch, [(batch.both, batch.present)], batch.present)
     if with_target and not recipe.doubled:
-        return _view(state, batch, _pass(state, batch.both, batch.present, domains=2), batch.present)
-    source = _pass(state, batch.source, batch.source_present)
+        return _passed(state, batch, [(batch.both, batch.present)], batch.present, domains=2)
+    batch = batch.doubled() if recipe.doubled else batch
+    source = batch.source, batch.source_present
     if not with_target:
-        return _view(state, batch, source, batch.source_present)
-    target = _pass(state, batch.target, batch.target_present)
-    logits, features = (torch.cat(pair, dim=1) for pair in zip(source, target, strict=True))
-    return _view(state, batch, (logits, features), batch.present)
+        return _passed(state, batch, [source], batch.source_present)
+    return _passed(state, batch, [source, (batch.target, batch.target_present)], batch.present)
+
+
+def _passed(
+    state: TrainingState, batch: Batch, parts: Sequence[tuple[Tensor, Tensor | None]], present: Tensor | None,
+    domains: int = 1,
+) -> View:  # fmt: skip
+    """What passes of the student offer to losses, in training mode: batch statistics of each part, fresh dropout.
+
+    After a pass of the source alone the target's part of the view is empty.
+    """
+    outputs = []
+    for windows, mask in parts:
+        state.randomness.next()
+        outputs.append(state.student(windows, True, state.randomness, mask, domains))
+    logits, features = outputs[0]
+    if len(outputs) > 1:
+        logits, features = (torch.cat(each, dim=1) for each in zip(*outputs, strict=True))
+    labels, selected, probabilities = state.batch_labels or (None, None, None)
+    return View(
+        batch.size, logits, features, present, batch.labels, labels, selected, probabilities, state.student.head,
+        state.randomness, ramp=features.new_zeros(1),
+    )  # fmt: skip
 
 
 def _losses(losses: Sequence[Loss], view: View, state: TrainingState, feed: Feed) -> dict[str, Tensor]:
@@ -281,22 +292,6 @@ def _losses(losses: Sequence[Loss], view: View, state: TrainingState, feed: Feed
     }
 
 
-def _pass(state: TrainingState, windows: Tensor, present: Tensor | None, domains: int = 1) -> tuple[Tensor, Tensor]:
-    """The student in training mode: batch statistics, fresh dropout."""
-    state.randomness.next()
-    logits, features = state.student(windows, True, state.randomness, present, domains)
-    return logits, features
-
-
-def _view(state: TrainingState, batch: Batch, outputs: tuple[Tensor, Tensor], present: Tensor | None) -> View:
-    """What a pass offers to losses; after a pass of the source alone the target's part is empty."""
-    labels, selected, probabilities = state.batch_labels or (None, None, None)
-    return View(
-        batch.size, *outputs, present, batch.labels, labels, selected, probabilities, state.student.head,
-        state.randomness, ramp=outputs[1].new_zeros(1),
-    )  # fmt: skip
-
-
 def _total(parts: dict[str, Tensor]) -> Tensor:
     """The sum over losses and runs; a run's gradient is that of its own losses."""
     return torch.stack(list(parts.values())).sum()
@@ -304,8 +299,8 @@ def _total(parts: dict[str, Tensor]) -> Tensor:
 
 def _ramp(loss: Loss, recipe: Recipe, epoch: int, iterations: int) -> list[float]:
     """The loss's number for each step of an epoch."""
-    start, end = loss.start(recipe.schedule), recipe.schedule.epochs
-    done, steps = (epoch - start) * iterations, (end - start) * iterations
+    start = loss.start(recipe.schedule)
+    done, steps = (epoch - start) * iterations, (recipe.schedule.epochs - start) * iterations
     return [loss.ramp((done + step) / steps) for step in range(iterations)]
 
 
@@ -314,19 +309,17 @@ def prepare(runs: Sequence[Run]) -> tuple[list[TrainingData], Any, list[Finding 
     data, modules, findings = [], [], []
     for run in runs:
         own, finding = run.data, None
-        for ingredient in run.recipe.ingredients:
-            if isinstance(ingredient, BeforeTraining):
-                prepared = ingredient.prepare(own)
-                own, finding = prepared.data, prepared.finding or finding
-                modules += [] if prepared.module is None else [prepared.module]
+        for ingredient in (each for each in run.recipe.ingredients if isinstance(each, BeforeTraining)):
+            prepared = ingredient.prepare(own)
+            own, finding = prepared.data, prepared.finding or finding
+            modules += [] if prepared.module is None else [prepared.module]
         data.append(own)
         findings.append(finding)
-    if not modules:
-        return data, None, findings
-    if len(modules) != len(runs):
+    if len(modules) not in (0, len(runs)):
         raise InputError("a recipe scales its input by one ingredient; leave the others out")
     buffers = zip(*(module.buffers() for module in modules), strict=True)
-    return data, type(modules[0])(*(torch.cat(list(each)) for each in buffers)), findings
+    together = type(modules[0])(*(torch.cat(list(each)) for each in buffers)) if modules else None
+    return data, together, findings
 
 
 def stack_ingredients(runs: Sequence[Run], device: torch.device) -> list[Ingredient]:
@@ -341,15 +334,14 @@ def new_state(recipe: Recipe, batches: Batches, classes: int) -> TrainingState:
     student = build_network(recipe.encoder, len(seeds), channels, points, classes, recipe.dropout)
     initialise(student, seeds, STUDENT)
     modules: dict[str, nn.Module] = {}
-    width = student.head.weight.shape[2]
     for loss in (each for each in recipe.ingredients if isinstance(each, Loss)):
-        module = loss.build(len(seeds), width, classes, recipe.dropout)
+        module = loss.build(len(seeds), student.head.weight.shape[2], classes, recipe.dropout)
         if module is not None:
             initialise(module, seeds, loss.stream or zlib.crc32(loss.name.encode()))
             modules[loss.name] = module
-    schedule = recipe.schedule
 
     def adam(network: nn.Module) -> torch.optim.Adam:
+        schedule = recipe.schedule
         rate = torch.tensor(schedule.rate, device=device) if device.type == "cuda" else schedule.rate
         return torch.optim.Adam(
             network.parameters(), lr=rate, betas=(schedule.beta1, schedule.beta2),
@@ -359,15 +351,10 @@ def new_state(recipe: Recipe, batches: Batches, classes: int) -> TrainingState:
     for network in (student, *modules.values()):
         network.to(device, dtype)
     keys = [int(np.random.SeedSequence([seed, DROPOUT]).generate_state(1)[0]) for seed in seeds]
-    return TrainingState(
-        student=student,
-        modules=modules,
-        optimisers={"student": adam(student)} | {name: adam(module) for name, module in modules.items()},
-        batches=batches,
-        classes=classes,
-        randomness=Randomness(torch.tensor(keys, dtype=torch.int64, device=device)),
-        finite=torch.ones(len(seeds), dtype=torch.bool, device=device),
-    )
+    optimisers = {"student": adam(student)} | {name: adam(module) for name, module in modules.items()}
+    randomness = Randomness(torch.tensor(keys, dtype=torch.int64, device=device))
+    finite = torch.ones(len(seeds), dtype=torch.bool, device=device)
+    return TrainingState(student, modules, optimisers, batches, classes, randomness, finite)
 
 
 def chosen_device(name: str) -> torch.device:
@@ -400,9 +387,8 @@ def identify(runs: Sequence[Run]) -> str:
     """A hash of everything that determines the result, so that a checkpoint is never continued by another training."""
     parts = []
     for run in runs:
-        data = run.data
-        arrays = [data.source_train.values, data.source_train.labels, data.source_test.values, data.source_test.labels,
-                  data.target_train.values]  # fmt: skip
+        labelled = run.data.source_train, run.data.source_test
+        arrays = [*(array for part in labelled for array in (part.values, part.labels)), run.data.target_train.values]
         content = digest(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays))
-        parts.append([RESULT_VERSION, run.recipe.to_dict(), run.seed, list(data.classes), content])
+        parts.append([RESULT_VERSION, run.recipe.to_dict(), run.seed, list(run.data.classes), content])
     return digest_json(parts)

@@ -1,48 +1,34 @@
-"""Everything that changes while a stack is trained. Ingredients act on it; the loop saves and resumes it."""
+"""Everything that changes while a stack is trained, and `Recorder`, which runs the steps that change it.
+
+Ingredients act on the state; the loop saves and resumes it. A step runs as it is on a CPU, as a CUDA graph on a GPU.
+"""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from bearcat.calibration import Calibration
-from bearcat.data.recording import Integers
-from bearcat.data.tasks import Unlabelled
 from bearcat.errors import InputError
 from bearcat.models.networks import Network, initialise
 from bearcat.models.stacked import Randomness, mixed
 from bearcat.storage import load_tensors, save_tensors
-from bearcat.training.batches import Batches, gather
-from bearcat.training.evaluate import predict
+from bearcat.training.batches import Batches, Checked, gather
 
 STUDENT = 20  # the stream of randomness of the student's initial weights
 
 
-class Checked(NamedTuple):
-    """What check models say of a run's target training windows (trust/checks), and the windows' recordings."""
-
-    said: Mapping[str, Integers]  # (window,) each; empty where there are no check models
-    recording: Integers  # each window its own where recordings are not known
-
-    @staticmethod
-    def of(said: Mapping[str, Integers] | None, windows: Unlabelled) -> Checked:
-        known = len(windows.recording) == len(windows)
-        return Checked(said or {}, windows.recording if known else np.arange(len(windows)))
-
-
 @dataclass(eq=False)
 class TrainingState:
-    """Networks, optimisers, and what ingredients leave for each other and for the history.
-
-    What a step reads and writes stays in one place (stepping.Recorder).
+    """Networks, optimisers, and what ingredients leave for each other and for the history; recorded steps read and
+    write it where it lies.
     """
 
     student: Network
@@ -72,10 +58,6 @@ class TrainingState:
     def reported(self) -> Network:
         """The network whose predictions count: the teacher, or the student while there is none."""
         return self.student if self.teacher is None else self.teacher
-
-    def predict(self, network: Network, windows: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits and features of windows in evaluation mode."""
-        return predict(network, windows)
 
     @torch.no_grad()
     def predict_in_training(self, network: Network, epoch: int, live: bool) -> tuple[Tensor, Tensor]:
@@ -126,14 +108,10 @@ class TrainingState:
             broken = broken | ~parameter.isfinite().flatten(1).all(dim=1)
         self.finite &= ~broken
         if not bool(self.finite.all()):  # zeros cannot spread: logits, and all that follows from them, stay finite
-            with torch.no_grad():
-                for network in self._networks().values():
-                    for tensor in network.state_dict().values():
-                        tensor[~self.finite] = 0
-                for optimiser in self.optimisers.values():
-                    for moments in optimiser.state.values():
-                        for name in ("exp_avg", "exp_avg_sq"):
-                            moments[name][~self.finite] = 0
+            tensors = [each for network in self._networks().values() for each in network.state_dict().values()]
+            moments = [each for optimiser in self.optimisers.values() for each in optimiser.state.values()]
+            for tensor in (*tensors, *(each[name] for each in moments for name in ("exp_avg", "exp_avg_sq"))):
+                tensor[~self.finite] = 0
         if self.calibration is not None:
             self.remember("temperature", self.calibration.temperature)
             self.remember("temperature_at_bound", self.calibration.at_bound.to(torch.float32))
@@ -143,8 +121,7 @@ class TrainingState:
 
     def _networks(self) -> dict[str, nn.Module]:
         networks: dict[str, nn.Module] = {"student": self.student}
-        if self.teacher is not None:
-            networks["teacher"] = self.teacher
+        networks |= {} if self.teacher is None else {"teacher": self.teacher}
         return networks | {f"module-{name}": module for name, module in self.modules.items()}
 
     def save(self, path: Path, identity: str) -> None:
@@ -188,10 +165,81 @@ class TrainingState:
             self.history = {name: list(tensors[f"history.{name}"].unbind(0)) for name in metadata["history"]}
             self.epoch = int(metadata["epoch"])
         except (KeyError, RuntimeError, ValueError) as error:
-            raise InputError(
-                f"{path}: is damaged and cannot be continued; delete it to start from the beginning"
-            ) from error
+            raise InputError(f"{path}: is damaged and cannot be continued; delete it to start again") from error
 
 
 def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+@torch.no_grad()
+def put_back(parameters: Sequence[Tensor], before: Sequence[Tensor]) -> None:
+    """Undoes a perturbation of the weights."""
+    torch._foreach_copy_(list(parameters), list(before))
+
+
+def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
+    """The learning rate from here on; in place where it lies on a GPU, so that recorded steps see it."""
+    for group in optimiser.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+@contextmanager
+def torch_settings(precision: str, device: torch.device, small: bool = False) -> Iterator[None]:
+    """Sets how torch computes, for a while: on a GPU with products of float32 as they are, or rounded to TF32 first
+    ("bfloat16" too: outside the convolutions there is little to gain); on a CPU with one thread for small networks (a
+    second gains little there, and waiting for a busy core costs a lot).
+    """
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32, torch.get_num_threads()
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("highest" if precision == "float32" else "high")
+        torch.backends.cudnn.allow_tf32 = precision != "float32"
+    elif small:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
+        torch.set_num_threads(before[2])
+
+
+class Recorder:
+    """Runs steps. On a GPU the third step of a kind is recorded as a CUDA graph, and replayed from then on.
+
+    A step is some thousand small kernels; starting them one by one took longer than running them (41 ms for one run on
+    an H200). Steps of a kind must do the same things to the same memory, and may ask the device for nothing. The first
+    two are real steps too: they make what is made once (moments, handles, compiled kernels).
+    """
+
+    def __init__(self, device: torch.device, record: bool = True) -> None:
+        self.recording = record and device.type == "cuda"
+        self.graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
+        self.calls: dict[Hashable, int] = {}
+        if self.recording:
+            self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            self.pool = torch.cuda.graph_pool_handle()
+
+    def run(self, step: Callable[[], None], kind: Hashable) -> None:
+        """One step of this kind."""
+        if not self.recording:
+            step()
+            return
+        if kind not in self.graphs and self.calls.setdefault(kind, 0) < 2:
+            self.calls[kind] += 1
+            self.stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self.stream):
+                step()
+            torch.cuda.current_stream().wait_stream(self.stream)
+            return
+        if kind not in self.graphs:
+            graph = torch.cuda.CUDAGraph()
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()  # what the first steps used, the graph wants
+            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+                step()
+            self.graphs[kind] = graph
+        self.graphs[kind].replay()

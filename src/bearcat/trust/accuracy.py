@@ -1,7 +1,6 @@
 """How many predictions on the target are right, estimated without its labels.
 
-From the labelled source test windows and the unlabelled target windows, each estimator says of every target window how
-right its prediction is expected to be; the mean over windows is the expected accuracy.
+Each estimator says of every target window how right its prediction is expected to be; the mean is the accuracy.
 
 >>> expected_accuracy(source, target)["confidence"]
 Estimate(value=0.84, low=0.78, high=0.9)
@@ -31,7 +30,6 @@ ESTIMATORS = {
     "votes": "check models, recordings",
     "consensus": "check models, majority",
 }
-FROM_CHECKS = ("agreement", "votes", "consensus")  # those that need check models
 DRAWS = 500  # of the bootstrap
 FEWEST_RECORDINGS = 5  # with fewer, windows are drawn instead, and the interval is too narrow
 
@@ -77,8 +75,7 @@ def confidence(log_probabilities: Floats) -> Floats:
 
 def atc_threshold(scores: Floats, right: Booleans) -> float:
     """The score that as many of these windows lie below as are wrong."""
-    wrong = int((~right).sum())
-    return math.inf if wrong == len(scores) else float(np.sort(scores)[wrong])
+    return float(np.append(np.sort(scores), math.inf)[(~right).sum()])
 
 
 def recording_votes(target: Target) -> Floats:
@@ -97,11 +94,9 @@ def by_votes(target: Target) -> Floats:
 
 
 def expected_hits(source: Source, target: Target) -> dict[str, Floats]:
-    """How right every window's prediction (window,) is expected to be, by all ESTIMATORS with evidence.
-
-    A prediction is right with the probability its confidence says; if its confidence reaches a threshold (average
-    thresholded confidence; Garg et al., 2022); as often as check models that never adapt agree with it, as check models
-    say its class of the recording, or if that is what most of them say.
+    """How right every window's prediction (window,) is expected to be, by all ESTIMATORS with evidence: by its
+    confidence; if that reaches a threshold (ATC; Garg et al., 2022); by how many check models that never adapt agree
+    with it, how many check models say its class of the recording, or whether most of them do.
     """
     sure = confidence(target.log_probabilities)
     threshold = atc_threshold(confidence(source.log_probabilities), source.right)
@@ -121,11 +116,9 @@ def expected_accuracy(source: Source, target: Target, seed: int = 0) -> dict[str
 
 
 def bootstrap(expected_hits: Floats, recording: Integers, seed: int = 0, draws: int = DRAWS) -> list[Estimate]:
-    """Means of the rows (estimator, window) within 0 … 1, with percentile intervals.
+    """Means of the rows (estimator, window) within 0 … 1, with percentile intervals, over draws of whole recordings.
 
-    Windows of one recording resemble each other, so whole recordings are drawn, or windows where there are fewer than
-    FEWEST_RECORDINGS. Every draw gets the spread of as many coin tosses: a confidence of 0.7 leaves open which windows
-    are right.
+    Every draw gets the spread of as many coin tosses: a confidence of 0.7 leaves open which windows are right.
     """
     random = np.random.default_rng(seed)
     _, group = np.unique(recording, return_inverse=True)
@@ -157,10 +150,7 @@ def majority_weight(predicted: Integers, recording: Integers, classes: int, weig
 
 
 def window_agreement(target: Target) -> float:
-    """The share of windows whose class is that of most windows of their recording.
-
-    A recording has one class, so no more windows can be right.
-    """
+    """The share of windows whose class is that of most windows of their recording: no more can be right."""
     _, number = np.unique(target.recording, return_inverse=True)
     counts = majority_weight(target.predicted, number, int(target.predicted.max()) + 1)
     return float(counts.sum() / len(number))

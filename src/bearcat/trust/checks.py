@@ -2,7 +2,7 @@
 
 Where unlike models agree with the network, it is probably right; shared errors go undetected. Some never adapt, and
 cannot follow a change that the network has followed; others move the source's classes to the target's recordings, and
-fail where the target lacks classes.
+fail where the target lacks classes. They are linear discriminants and nearest neighbours.
 
 >>> check_predictions(source, labels, target, recording, asked)["linear"]
 """
@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from bearcat.data.inputs import Physics, Spectrum, Waveform, find_input
 from bearcat.data.recording import spectrum
 from bearcat.trust.accuracy import Floats, Integers
-from bearcat.trust.discriminants import discriminant_axes, nearest_centre
 
-# Linear discriminants and nearest neighbours that are not adapted; discriminants with the target's mean put where the
-# source's is, or every point of the target standardised by the target; and moved to the target's recordings, all
-# classes together or each apart, from where they are or from the target's mean.
+# Two that do not adapt; discriminants with the target's mean put where the source's is, or every point of the target
+# standardised by the target; and moved to the target's recordings, all classes together or each apart, from where they
+# are or from the target's mean.
 MODELS = (
     "linear", "neighbours", "centred", "standardised", "moved together", "moved together from the mean", "moved apart",
     "moved apart from the mean",
@@ -73,11 +72,11 @@ def check_predictions(
 
 
 def moved_centres(points: Floats, recording: Integers, centres: Floats, start: Floats, own: bool) -> Floats:
-    """The classes' centres (class, axis) where the target's recordings, points (window, axis), have them.
+    """The classes' centres (class, axis) where the target's recordings, points (window, axis), have them, by EM.
 
-    EM: a recording is of one class; its centre scatters around the class's centre plus an offset as its windows do
-    around their own; shares are free. The offset is one for all classes and, with `own`, in addition one for each,
-    shrunk by one recording that has none. `start` is the first offset.
+    A recording is of one class; its centre scatters around the class's centre plus an offset as its windows do around
+    their own. The offset, first `start`, is one for all classes and, with `own`, another for each, shrunk by one
+    recording that has none.
     """
     _, number = np.unique(recording, return_inverse=True)
     means = np.array([points[number == each].mean(axis=0) for each in range(number.max() + 1)])
@@ -123,3 +122,31 @@ def _fewer(values: NDArray[Any]) -> Floats:
     flat = values.reshape(len(values), -1)
     starts = np.arange(0, flat.shape[1], -(-flat.shape[1] // MOST_POINTS))
     return np.add.reduceat(flat.astype(np.float64), starts, axis=1)
+
+
+def principal(rows: Floats) -> tuple[Floats, Floats]:
+    """The variances (axis,) of rows (row, point) with mean 0, times their number, and the axes (axis, point); largest
+    first. By eigenvalues of the smaller product: LAPACK's singular values fail to converge on some recordings.
+    """
+    wide = rows.shape[0] < rows.shape[1]
+    values, vectors = np.linalg.eigh(rows @ rows.T if wide else rows.T @ rows)
+    kept = np.flatnonzero(values >= 1e-12 * values.max())[::-1]
+    values, axes = values[kept], vectors[:, kept].T
+    return values, axes @ rows / np.sqrt(np.maximum(values, np.finfo(np.float64).tiny))[:, None] if wide else axes
+
+
+def discriminant_axes(points: Floats, places: Integers, centres: Floats) -> Floats:
+    """Axes (point, axis), one fewer than classes, in whose units classes have unit spread (Ledoit and Wolf's estimate):
+    of points (window, point) with the places (window,) of their classes in centres (class, point).
+    """
+    from sklearn.covariance import ledoit_wolf
+
+    spread, axes = np.linalg.eigh(ledoit_wolf(points - centres[places], assume_centered=True)[0])
+    whiten = axes / np.sqrt(np.maximum(spread, 1e-8))
+    whitened = centres @ whiten
+    return np.asarray(whiten @ principal(whitened - whitened.mean(axis=0))[1][: len(centres) - 1].T)
+
+
+def nearest_centre(points: Floats, centres: Floats) -> Integers:
+    """The place of the nearest of the centres, (window,)."""
+    return np.asarray(((points[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1))

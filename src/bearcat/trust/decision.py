@@ -1,7 +1,7 @@
 """The one decision: what to do with a model, and with a recording. No other module knows these thresholds.
 
-`decide` turns evidence into an action, the accuracy or confidence behind it, its interval and the reasons, most
-important first. Terminal, page, model card, server and Python print that and nothing else.
+`decide` gives an action, the accuracy or confidence behind it, its interval and the reasons, most important first.
+Terminal, page, model card, server and Python print that and nothing else.
 
 >>> decide(ModelEvidence(expected=Estimate(0.97, 0.91, 1.0))).action
 'use'
@@ -12,7 +12,6 @@ important first. Terminal, page, model card, server and Python print that and no
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bearcat.trust.accuracy import Estimate, binomial_interval
@@ -62,9 +61,8 @@ class Decision:
 
 @dataclass(frozen=True)
 class PhysicsCheck:
-    """How many recordings both physics and the model can diagnose, and where they differ.
-
-    That physics shows no fault is less than a proof of health, so only a fault it names counts against the model.
+    """How many recordings both physics and the model can diagnose, and where they differ; only a fault that physics
+    names counts against the model, as finding none is no proof of health.
     """
 
     compared: int
@@ -106,6 +104,7 @@ class ModelEvidence:
     faulty: int | None = None  # how many of them show a fault; None: no class is called healthy
     physics: PhysicsCheck | None = None
     labels: LabelCheck | None = None
+    estimated: bool = True  # False: nobody has tried to estimate the accuracy on the target
 
 
 @dataclass(frozen=True)
@@ -134,28 +133,27 @@ def _decide_model(evidence: ModelEvidence) -> Decision:
     expected, labels, physics = evidence.expected, evidence.labels, evidence.physics
     if expected is not None and not math.isfinite(expected.value):
         expected = None
-    refused = list(_refusals(evidence, expected))
-    if labels is not None:
+    refusals = _refusals(evidence, expected)
+    good, safe = expected is not None and expected.value >= GOOD, expected is not None and expected.low >= SAFE
+    if labels is None:
+        action, reasons = REFUSE if refusals else USE if good and safe else CHECK, refusals
+    else:
         rate = labels.rate
-        found = f"{labels.right} of {labels.recordings} labelled recordings are diagnosed correctly"
         cleared = rate.low >= SAFE and labels.classes > 1
-        several = labels.recordings >= ENOUGH or (expected is not None and expected.low >= SAFE)
-        confirmed = rate.value == 1 and several and expected is not None and expected.value >= GOOD
-        if rate.high < SAFE or (refused and not cleared):
+        confirmed = rate.value == 1 and good and (labels.recordings >= ENOUGH or safe)
+        if rate.high < SAFE or (refusals and not cleared):
             action = REFUSE
         else:
             action = USE if rate.low >= SAFE or confirmed else CHECK
-        refused = [] if action != REFUSE else refused
-        few = confirmed and labels.recordings < ENOUGH  # too few, all of them right, to say more than was known before
-        expected, reasons = expected if few else rate, [found, *refused]
-    elif refused or expected is None:
-        action, reasons = REFUSE, refused
-    else:
-        good = expected.value >= GOOD and expected.low >= SAFE
-        action, reasons = USE if good else CHECK, []
-    if action == CHECK:
+        reasons = [f"{labels.right} of {labels.recordings} labelled recordings are diagnosed correctly"]
+        reasons += refusals if action == REFUSE else []
+        if not confirmed or labels.recordings >= ENOUGH:  # fewer, all right, say no more than was known before
+            expected = rate
+    if action == CHECK and (evidence.estimated or labels):
         names = ", ".join(evidence.uncertain)
         reasons.append(f"label {'more' if labels else 'some'} recordings{f', such as {names}' * bool(names)}")
+    elif action == CHECK:
+        reasons.append("the accuracy to expect on the target is not known here; bearcat adapt estimates it")
     if action != REFUSE:
         if physics is not None and physics.contradicted:
             reasons.append(f"physics differs on {physics.contradicted} of {physics.compared} recordings")
@@ -165,22 +163,20 @@ def _decide_model(evidence: ModelEvidence) -> Decision:
             reasons.append("confidence is not calibrated")
         if evidence.recordings and evidence.faulty == 0 and not (physics and physics.missed):
             _, high = binomial_interval(0, evidence.recordings)
-            reasons.append(
-                f"no fault was found in {evidence.recordings} recordings; up to {100 * high:.0f} % of such recordings"
-                " could be faulty all the same"
-            )
+            what = f"{evidence.recordings} recording{'s' * (evidence.recordings > 1)}"
+            reasons.append(f"no fault was found in {what}; up to {100 * high:.0f} % of such may be faulty all the same")
     if action == REFUSE and expected is not None and expected.value >= SAFE:
         expected = None  # what speaks against the model speaks against the estimate too
     interval = None if expected is None else (expected.low, expected.high)
     return Decision(action, None if expected is None else expected.value, interval, tuple(reasons))
 
 
-def _refusals(evidence: ModelEvidence, expected: Estimate | None) -> Sequence[str]:
+def _refusals(evidence: ModelEvidence, expected: Estimate | None) -> list[str]:
     """Why a model is not to be used; empty where nothing speaks against it."""
     if not evidence.finite:
         return ["training broke down: the loss became NaN or infinite"]
+    source, physics, chance = evidence.source, evidence.physics, 1 / max(evidence.classes, 1)
     found = []
-    source, chance = evidence.source, 1 / max(evidence.classes, 1)
     if source is not None and evidence.classes > 1:
         beyond = source.low > chance or evidence.source_windows < FEWEST_WINDOWS
         if not (source.value >= chance + LEARNT * (1 - chance) and beyond):
@@ -190,15 +186,12 @@ def _refusals(evidence: ModelEvidence, expected: Estimate | None) -> Sequence[st
             )
     if evidence.one_class is not None:
         found.append(f"every target window is called '{evidence.one_class}'")
-    if evidence.physics is not None and evidence.physics.outvotes:
-        missed = len(evidence.physics.missed)
-        found.append(
-            f"physics names another fault on {missed} of {evidence.physics.compared} recordings; diagnose these with"
-            " bearcat diagnose"
-        )
-    if expected is None:
+    if physics is not None and physics.outvotes:
+        share = f"{len(physics.missed)} of {physics.compared} recordings"
+        found.append(f"physics names another fault on {share}; diagnose these with bearcat diagnose")
+    if expected is None and evidence.estimated:
         found.append("its confidences are not numbers")
-    elif not expected.value >= POOR:
+    elif expected is not None and not expected.value >= POOR:
         found.append("the expected accuracy is too low")
     return found
 
@@ -228,37 +221,26 @@ def _decide_recording(evidence: RecordingEvidence) -> Decision:
     return Decision(action, evidence.confidence, None, tuple(reasons[:MOST_REASONS]))
 
 
-@dataclass(frozen=True)
-class ModelChoice:
-    """Which of two models of one task is saved, the adapted or the unadapted one, and why."""
-
-    adapted: bool
-    reason: str
-
-
 def choose_model(
     recipe: str,
     adapted: ModelEvidence,
     unadapted: ModelEvidence | None,
     supported: bool | None = None,
     agreement: tuple[float | None, float | None] = (None, None),
-) -> ModelChoice:
-    """The adapted model, unless it broke down or check models agree less with it than with the unadapted one.
-
-    A recipe that decides itself whether to adapt (`supported`) is believed: on public and simulated recordings it never
-    lost to the unadapted network. `unadapted` is None where there is but one model; `agreement` is that of check models
-    with both.
+) -> tuple[bool, str]:
+    """Whether the adapted model is saved, and why: it is, unless it broke down or check models agree less with it than
+    with the unadapted one (None where there is but one model). A recipe that decides itself whether to adapt
+    (`supported`) is believed: on public and simulated recordings it never lost to the unadapted network.
     """
     if unadapted is None:
-        return ModelChoice(bool(supported), f"{recipe} {'adapted itself' if supported else 'did not adapt'}")
+        return bool(supported), f"{recipe} {'adapted itself' if supported else 'did not adapt'}"
     broken, plain_broken = (not each.finite or each.one_class is not None for each in (adapted, unadapted))
     if broken and not plain_broken:
-        why = "names one class only" if adapted.finite else "broke down"
-        return ModelChoice(False, f"{recipe} {why}")
+        return False, f"{recipe} {'names one class only' if adapted.finite else 'broke down'}"
     if supported:
-        return ModelChoice(True, "the target's recordings support adapting")
+        return True, "the target's recordings support adapting"
     mine, alone = agreement
     if mine is None or alone is None or plain_broken:
-        return ModelChoice(True, "nothing speaks for the unadapted model")
+        return True, "nothing speaks for the unadapted model"
     shares = f"check models agree with the adapted model on {100 * mine:.0f} % of windows, with the unadapted on"
-    return ModelChoice(mine >= alone - SLACK, f"{shares} {100 * alone:.0f} %")
+    return mine >= alone - SLACK, f"{shares} {100 * alone:.0f} %"

@@ -1,32 +1,193 @@
-"""From the windows of a recording to one diagnosis of it; numpy only.
+"""What the windows of a recording say together: its class, and whether it resembles what a model was adapted to.
 
 Windows of one recording come from one bearing in one state, so their calibrated log-probabilities are averaged, and the
-softmax of the average is the recording's. The product of the windows' probabilities (the sum instead of the mean)
-would be right if windows were independent. They are not: what misleads one window misleads the next, and a hundred
-windows at 60 % would become certainty. `pooled_temperature` finds the place between the two from how far windows of a
-recording contradict each other (temperature 1 is the mean, 1/n the product of n windows).
+softmax of the average is the recording's. Their sum would be right if windows were independent; but what misleads one
+window misleads the next, and a hundred windows at 60 % would become certainty. `pooled_temperature` finds a place
+between the two. Familiarity looks at features and at the shape of spectra, since a network is trained to ignore what
+does not separate its classes (docs/trust.md). Numpy and scipy.
 
->>> pooled = pool(tally(log_probabilities), temperature=1.0)      # (window, class)
->>> pooled.index, pooled.confidence, pooled.agreement, pooled.windows
-
-Where the model has a Familiarity, unfamiliar windows are counted too, and too many make the recording unfamiliar.
+>>> pooled = pool(tally(log_probabilities, familiarity.unfamiliar(features, shapes)), 1.0, familiarity)
+>>> pooled.index, pooled.confidence, pooled.agreement, pooled.familiar
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import bdtrc
 
 from bearcat.errors import InputError
 from bearcat.trust.accuracy import Booleans, Floats, Integers
-from bearcat.trust.familiarity import Familiarity
 
 # Between which a pooled temperature is searched for. Below 1 recordings would be surer than a typical window; on
 # simulated bearings that was too sure, estimates of accuracy being what they are (docs/trust.md).
 LEAST, MOST = 1.0, 100.0
+FALSE_ALARMS = 0.05
+NEIGHBOURS = 10
+LEAST_SHARE = 0.25  # of unfamiliar windows in an unfamiliar recording, whatever the target's recordings show
+KEPT_WINDOWS = 1024  # windows that stand for the target in a Familiarity
+
+
+@dataclass(frozen=True, eq=False)
+class Familiarity:
+    """What the adapted target looks like to the network and in its spectra, and the limits of windows of its kind.
+
+    Two scores, higher is stranger, each with half of the false-alarm rate. Distance: to the NEIGHBOURS-th nearest
+    feature vector of the target's training windows, all of length 1. Shape: the same between spectra, in bands, each in
+    units of its spread within recordings, divided by the distance those neighbours have to their own neighbours.
+    """
+
+    features: NDArray[Any]  # (kept window, feature) of length 1; float32, rounded to float16 so that files stay small
+    shapes: NDArray[Any]  # (kept window, channel · band) over `scale`: `bearcat.data.recording.spectral_shape`
+    spreads: NDArray[Any]  # (kept window,) the distance of each shape to its own neighbours
+    neighbours: int
+    rate: float  # of false alarms among windows; more than requested where few windows were held out
+    distance_limit: float
+    shape_limit: float
+    recording_limit: float  # the share of unfamiliar windows that recordings of the target stay within
+    scale: NDArray[Any]  # (channel · band,) the spread of each band within the target's recordings
+
+    def scores(self, features: NDArray[Any], shapes: NDArray[Any]) -> Floats:
+        """Distance and shape (score, window), from features (window, feature) and spectral shapes (window, band)."""
+        distance, _ = nearest(self.features, unit(features), self.neighbours)
+        # The bands' numbers are few and large: float64 keeps small differences of large squares.
+        shape, neighbours = nearest(self.shapes.astype(np.float64), shapes / self.scale, self.neighbours)
+        usual = np.maximum(self.spreads[neighbours].mean(axis=1), 1e-3)  # windows that are all alike have no spread
+        return np.stack([distance, shape / usual])
+
+    def unfamiliar(self, features: NDArray[Any], shapes: NDArray[Any]) -> Booleans:
+        """Which windows are beyond either limit, (window,)."""
+        return self.beyond_limits(self.scores(features, shapes))
+
+    def beyond_limits(self, scores: Floats) -> Booleans:
+        """The same from scores (score, window) that were computed before."""
+        limits = np.array([self.distance_limit, self.shape_limit])
+        return np.asarray(np.any(scores > limits[:, None], axis=0))
+
+    def recording_is_unfamiliar(self, unfamiliar: int, windows: int) -> bool:
+        """Whether more windows of a recording are unfamiliar than recordings of the target have shown, and so many that
+        it is improbable at the false-alarm rate: one strange window of two is not enough.
+        """
+        if unfamiliar == 0 or unfamiliar / windows <= self.recording_limit:
+            return False
+        return bool(bdtrc(unfamiliar - 1, windows, self.rate) <= self.rate)
+
+    def covering(self, shares: Sequence[float]) -> Familiarity:
+        """The same with a limit that the recordings it was made of stay within, with `shares` of unfamiliar windows:
+        held-out windows are few of each recording and may not show how much the rest of it varies.
+        """
+        found = np.asarray(shares, dtype=np.float64)
+        limit = min(conformal_limit(found, self.rate), float(found.max(initial=0.0)))
+        return replace(self, recording_limit=max(self.recording_limit, limit))
+
+    @property
+    def usable(self) -> bool:
+        """Whether the limits are numbers; those of a run whose training broke down are not."""
+        return all(math.isfinite(value) for value in vars(self).values() if isinstance(value, float))
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Plain arrays by name, for saving: KEPT_WINDOWS rows of float16 at most, and numbers."""
+        arrays = {name: np.asarray(value) for name, value in vars(self).items()}
+        return arrays | {name: arrays[name].astype(np.float16) for name in ("features", "shapes")}
+
+    @staticmethod
+    def from_state(state: Mapping[str, Any]) -> Familiarity:
+        """The familiarity that `state` was made of; InputError where these arrays cannot be one."""
+        if missing := set(Familiarity.__dataclass_fields__) - set(state):
+            raise InputError(f"a familiarity needs {', '.join(sorted(missing))}")
+        arrays = ("features", "shapes", "spreads", "scale")
+        values: dict[str, Any] = {name: np.asarray(state[name], dtype=np.float32) for name in arrays}
+        values |= {f"{name}_limit": float(state[f"{name}_limit"]) for name in ("distance", "shape", "recording")}
+        found = Familiarity(**values, neighbours=int(state["neighbours"]), rate=float(state["rate"]))
+        rows, bands = found.features.shape[:1], found.scale.shape
+        sound = found.features.ndim == 2 and len(bands) == 1 and (found.scale > 0).all() and found.spreads.shape == rows
+        if not (sound and found.shapes.shape == rows + bands and 1 <= found.neighbours <= rows[0] and found.usable):
+            raise InputError("a familiarity has rows of numbers, at least as many as neighbours, and finite limits")
+        return found
+
+
+def fit_familiarity(
+    train_features: NDArray[Any], train_shapes: NDArray[Any], train_recording: Integers,
+    features: NDArray[Any], shapes: NDArray[Any], recording: Integers, rate: float = FALSE_ALARMS,
+) -> Familiarity:  # fmt: skip
+    """From the target's training windows, and held-out target windows that set the limits."""
+    if not 0 < rate < 1:
+        raise InputError(f"the rate of false alarms must lie between 0 and 1, not {rate:g}")
+    # Training windows stand in random order, so the first are a sample. They are rounded as they will be read back.
+    scale = band_spread(train_shapes[:KEPT_WINDOWS], train_recording[:KEPT_WINDOWS])
+    both = (rows[:KEPT_WINDOWS] for rows in (unit(train_features), train_shapes / scale))
+    kept, kept_shapes = (rows.astype(np.float16).astype(np.float32) for rows in both)
+    neighbours = min(NEIGHBOURS, len(kept))
+    # Each window is its own nearest, hence one neighbour more.
+    spreads = nearest(kept_shapes, kept_shapes, min(neighbours + 1, len(kept)))[0].astype(np.float32)
+    unlimited = Familiarity(kept, kept_shapes, spreads, neighbours, rate, math.nan, math.nan, math.nan, scale)
+    return _with_limits(unlimited, unlimited.scores(features, shapes), recording)
+
+
+def band_spread(shapes: NDArray[Any], recording: Integers) -> NDArray[np.float32]:
+    """The root mean square distance of each band (channel · band,) from its mean over the recording; at least a tenth
+    of the median over bands, so that a band without noise does not decide; 1 where no band has any.
+    """
+    number = np.unique(recording, return_inverse=True)[1]
+    means = np.array([shapes[number == each].mean(axis=0) for each in range(number.max() + 1)])
+    spread = np.sqrt(((shapes - means[number]) ** 2).mean(axis=0))
+    least = 0.1 * float(np.median(spread))
+    return np.asarray(np.maximum(spread, least) if least > 0 else np.ones_like(spread), dtype=np.float32)
+
+
+def familiarity_record(fitted: Familiarity, scores: Floats, recording: Integers, source: Booleans) -> dict[str, Any]:
+    """A record's entry: limits, false alarms among held-out target windows with these scores (score, window), every
+    second of which sets limits for the others, and the share of source windows (window,) that look unfamiliar.
+    """
+    order = np.argsort(recording, kind="stable")  # every recording on both sides
+    wrong, windows = 0, 0
+    for setting, judged in ((order[::2], order[1::2]), (order[1::2], order[::2])):
+        if len(setting) and len(judged):
+            half = _with_limits(fitted, scores[:, setting], recording[setting])
+            wrong, windows = wrong + int(half.beyond_limits(scores[:, judged]).sum()), windows + len(judged)
+    limits = {name: getattr(fitted, name) for name in ("distance_limit", "shape_limit", "recording_limit")}
+    return limits | {
+        "rate": fitted.rate, "false_alarms": wrong / windows if windows else None,
+        "source_unfamiliar": float(source.mean()) if len(source) else None, "recordings": len(np.unique(recording)),
+    }  # fmt: skip
+
+
+def unit(features: NDArray[Any]) -> NDArray[np.float32]:
+    """Rows of length 1; rows of zeros stay so."""
+    length = np.linalg.norm(features, axis=1, keepdims=True)
+    return np.asarray(features / np.where(length > 0, length, 1), dtype=np.float32)
+
+
+def nearest(known: NDArray[Any], new: NDArray[Any], neighbours: int) -> tuple[Floats, Integers]:
+    """The distance (window,) of each new row to its neighbours-th nearest known one; and those (window, neighbour)."""
+    squared = (known**2).sum(axis=1) - 2 * (new @ known.T) + (new**2).sum(axis=1)[:, None]
+    places = np.argpartition(squared, neighbours - 1, axis=1)[:, :neighbours]
+    farthest = np.take_along_axis(squared, places[:, -1:], axis=1)[:, 0]
+    return np.sqrt(np.maximum(farthest, 0)).astype(np.float64), places
+
+
+def conformal_limit(scores: Floats, rate: float) -> float:
+    """The limit that a new score, exchangeable with these, exceeds with at most this probability; perhaps infinite."""
+    rank = math.ceil((len(scores) + 1) * (1 - rate) - 1e-9)
+    return math.inf if rank > len(scores) else float(np.sort(scores)[rank - 1])
+
+
+def _with_limits(fitted: Familiarity, scores: Floats, recording: Integers) -> Familiarity:
+    """The same with limits from the scores (score, window) of held-out target windows."""
+    # Few windows cannot hold a small rate: the largest score of n is exceeded by one in n + 1, and the rate says so.
+    rate = max(fitted.rate, len(scores) / (scores.shape[1] + 1))
+    distance, shape = (min(conformal_limit(row, rate / len(scores)), float(row.max())) for row in scores)
+    limited = replace(fitted, rate=rate, distance_limit=distance, shape_limit=shape)
+    _, group = np.unique(recording, return_inverse=True)
+    shares = np.bincount(group, limited.beyond_limits(scores)) / np.bincount(group)
+    # With few recordings no limit holds at this rate; the largest share found is then the best there is.
+    # They also have training windows beside those they are judged by, which a new recording of the same machine lacks.
+    return replace(limited, recording_limit=max(LEAST_SHARE, min(conformal_limit(shares, rate), float(shares.max()))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,9 +260,8 @@ def pool(counted: Tally, temperature: float = 1.0, familiarity: Familiarity | No
     agreement = float(counted.votes[probabilities.argmax()] / counted.windows)
     if familiarity is None or counted.unfamiliar is None:
         return Pooled(probabilities, agreement, counted.windows)
-    share = counted.unfamiliar / counted.windows
     familiar = not familiarity.recording_is_unfamiliar(counted.unfamiliar, counted.windows)
-    return Pooled(probabilities, agreement, counted.windows, share, familiar)
+    return Pooled(probabilities, agreement, counted.windows, counted.unfamiliar / counted.windows, familiar)
 
 
 def pooled_temperature(log_probabilities: NDArray[Any], recording: Integers, accuracy: float) -> float:
@@ -109,9 +269,7 @@ def pooled_temperature(log_probabilities: NDArray[Any], recording: Integers, acc
 
     All windows of a recording have its class. So if q are its pooled probabilities and v the shares of windows that
     were given each class, Σ q·v of its windows should be right; over all recordings that should be `accuracy`, the
-    share of right windows (window, class), which is known or estimated. Recordings whose windows all agree are then as
-    sure as windows are right, and where windows contradict each other the majority is the surer for it, up to what the
-    mean says. No labels are needed. 1 where there is nothing to go by.
+    share of right windows, which is known or estimated. 1 where there is nothing to go by.
     """
     numbers, place = np.unique(recording, return_inverse=True)
     if not len(numbers) or not np.isfinite(accuracy) or not np.isfinite(log_probabilities.max(axis=1)).all():

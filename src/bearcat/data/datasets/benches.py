@@ -1,9 +1,8 @@
-"""Two public test benches, CWRU and HIT-SM, and both as machines of one dataset.
+"""Public test benches: Paderborn (the paper's), CWRU and HIT-SM, and the last two as machines of one dataset.
 
-CWRU: 4 motor loads × 10 classes, by the data centre's own file numbers. The four normal recordings are published at
-48 kHz; they are recognised by their length and resampled to 12 kHz, so that no class can be recognised by its rate.
-HIT-SM: two rigs × 3 speeds × 7 states. A whole rig may be missing; a missing file of a rig that exists is a problem.
-AcrossMachines: does what was learnt on one machine hold on another? Rates differ, so windows need a common one.
+Of Paderborn the paper takes measurement 1 of the 13 really damaged bearings, one class each. The four normal recordings
+of CWRU are published at 48 kHz; they are recognised by their length and resampled to 12 kHz, so that no class can be
+recognised by its rate. Of HIT-SM a whole rig may be missing; a missing file of a rig that exists is a problem.
 
 >>> CWRU(root=Path("data/cwru")).catalogue().domains
 ('load0', 'load1', 'load2', 'load3')
@@ -11,20 +10,52 @@ AcrossMachines: does what was learnt on one machine hold on another? Rates diffe
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass, replace
 from itertools import chain, product
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import ClassVar
 from urllib.parse import quote
 
 import numpy as np
 
+from bearcat.data.archives import is_archive, members, read_member
 from bearcat.data.bearing import BEARINGS
-from bearcat.data.catalogue import About, Catalogue, Dataset, Download, Entry, Problem, checked_root, found_files
-from bearcat.data.formats import mat_arrays
-from bearcat.data.isolated import read_arrays
+from bearcat.data.catalogue import (
+    About,
+    Catalogue,
+    Dataset,
+    Download,
+    Entry,
+    Problem,
+    checked_root,
+    files_in,
+    grouped,
+)
+from bearcat.data.isolated import Arrays, read_arrays
 from bearcat.data.recording import Recording, resample
+from bearcat.data.signals import reading
+from bearcat.data.stream import mat_arrays, read_mat
 from bearcat.errors import InputError, suggest
+
+PADERBORN_RATE = 64_000.0  # of each of PADERBORN_CHANNELS
+CONDITIONS = ("N15_M07_F10", "N09_M07_F10", "N15_M01_F10", "N15_M07_F04")
+PADERBORN_CHANNELS = ("vibration_1", "phase_current_1", "phase_current_2")
+HEALTHY = ("K001", "K002", "K003", "K004", "K005", "K006")
+ARTIFICIAL = (
+    "KA01", "KA03", "KA05", "KA06", "KA07", "KA08", "KA09", "KI01", "KI03", "KI05", "KI07", "KI08",
+)  # fmt: skip
+PAPER = (
+    "KA04", "KA15", "KA16", "KA22", "KA30", "KB23", "KB24", "KB27", "KI14", "KI16", "KI17", "KI18", "KI21",
+)  # fmt: skip
+SETS = {
+    "paper": PAPER,
+    "healthy": HEALTHY,
+    "artificial": ARTIFICIAL,
+    "real": (*PAPER[:8], "KI04", *PAPER[8:]),  # KI04 is really damaged too, but not in the paper
+}
+DAMAGE = {"K0": "healthy", "KA": "outer", "KI": "inner", "KB": "both"}
+MEMBER_LIMIT = 512 * 2**20  # bytes of one file unpacked from an archive; real ones have about 9 MB
 
 BEARING = BEARINGS["6205"]  # of HIT-SM, and of CWRU at the drive end, where all faults are, whichever sensor hears them
 
@@ -58,6 +89,102 @@ SHARED_CLASSES = {
 
 
 @dataclass(frozen=True)
+class Paderborn:
+    """`root` holds the files anywhere below it: in `KA04/`, in one flat folder, or still inside `KA04.rar`."""
+
+    root: Path
+    bearings: tuple[str, ...] = ("paper",)  # names of SETS, or bearing codes
+    measurements: tuple[int, ...] = (1,)  # of 1–20; the paper uses the first
+    channel: str = "vibration_1"  # the published numbers come from it (docs/protocol.md)
+    label_by: str = "bearing"  # "bearing": a class per bearing, as the paper; "damage": healthy, outer, inner, both
+
+    about: ClassVar[About] = About(
+        title="Paderborn University: 4 conditions × 13 damaged bearings (of 32), 64 kHz",
+        licence="CC BY-NC 4.0 (no commercial use)",
+        licence_address="https://creativecommons.org/licenses/by-nc/4.0/",
+    )  # Lessmeier et al., PHM Society European Conference 2016
+
+    def downloads(self) -> tuple[Download, ...]:
+        base = "https://groups.uni-paderborn.de/kat/BearingDataCenter"
+        return tuple(Download(f"{base}/{bearing}.rar", f"{bearing}.rar") for bearing in self._chosen())
+
+    def catalogue(self) -> Catalogue:
+        if self.channel not in PADERBORN_CHANNELS:
+            raise InputError(f"unknown channel '{self.channel}'{suggest(self.channel, PADERBORN_CHANNELS)}")
+        if self.label_by not in ("bearing", "damage"):
+            raise InputError(f"label_by is 'bearing' or 'damage', not '{self.label_by}'")
+        wrong = [number for number in self.measurements if not 1 <= number <= 20]
+        if wrong or not self.measurements:
+            raise InputError(f"measurements are numbers from 1 to 20, not {', '.join(map(str, wrong)) or 'none'}")
+        root, bearings = checked_root(self.root, "paderborn"), self._chosen()
+        loose, archives = files_in(root, "*.mat"), filter(is_archive, chain(*files_in(root, "K*.*").values()))
+        packed = grouped(archives, lambda path: path.name.split(".")[0])  # by the bearing in their name
+        contents: dict[str, dict[str, list[tuple[Path, str]]]] = {}  # of archives, where files do not lie loose
+        entries, problems = [], []
+        for condition, bearing, measurement in product(CONDITIONS, bearings, self.measurements):
+            name = f"{condition}_{bearing}_{measurement}.mat"
+            places: list[tuple[Path, str | None]] = [(path, None) for path in loose.get(name, [])]
+            if not places and bearing in packed:
+                if bearing not in contents:
+                    inside = ((path, member) for path in packed[bearing] for member in members(path))
+                    contents[bearing] = grouped(inside, lambda item: PurePosixPath(item[1]).name)
+                places = [*contents[bearing].get(name, [])]
+            if len(places) == 1:
+                entries.append(self._entry(condition, bearing, name, *places[0]))
+            else:
+                paths = [path for path, _ in places]
+                problems.append(Problem.about_file(name, paths, root, f"{condition}, {bearing}", condition))
+        classes = tuple(dict.fromkeys(self._label(bearing) for bearing in bearings))
+        return Catalogue(CONDITIONS, classes, tuple(entries), tuple(problems))
+
+    def _chosen(self) -> tuple[str, ...]:
+        known = [*SETS, *HEALTHY, *ARTIFICIAL, *SETS["real"]]
+        for name in self.bearings:
+            if name not in known:
+                raise InputError(f"unknown bearing '{name}'{suggest(name, known)}")
+        return tuple(dict.fromkeys(bearing for name in self.bearings for bearing in SETS.get(name, (name,))))
+
+    def _label(self, bearing: str) -> str:
+        return bearing if self.label_by == "bearing" else DAMAGE[bearing[:2]]
+
+    def _entry(self, condition: str, bearing: str, name: str, path: Path, member: str | None) -> Entry:
+        label, origin = self._label(bearing), path.relative_to(self.root).as_posix() + (f"/{member}" if member else "")
+
+        def read() -> Recording:
+            wanted = name.removesuffix(".mat"), self.channel
+            if member is None:
+                _, arrays = read_arrays(_read_channel, path, origin, *wanted)
+            else:
+                with reading(origin, "a MATLAB file"), tempfile.NamedTemporaryFile(suffix=".mat") as file:
+                    file.write(read_member(path, member, limit=MEMBER_LIMIT))
+                    file.flush()
+                    _, arrays = read_arrays(_read_channel, Path(file.name), origin, *wanted)
+            return Recording(
+                signal=arrays["signal"], rate=PADERBORN_RATE, label=label, domain=condition, channel=self.channel,
+                origin=origin, bearing=BEARINGS["6203"], machine="Paderborn test rig",
+                rpm=100.0 * int(condition[1:3]),  # N15: 1500 rpm
+            )  # fmt: skip
+
+        return Entry(condition, label, origin, path, f"paderborn-1 {member} {self.channel}", read)
+
+
+def _read_channel(path: str, origin: str, stem: str, channel: str) -> Arrays:
+    """The data of a named channel: a struct named like the file, whose `Y` lists structs with `Name` and `Data`."""
+    with Path(path).open("rb") as file:
+        variables = read_mat(file, origin)
+    structs = {name: value for name, value in variables.items() if hasattr(value, "_fieldnames")}
+    measurement = structs.get(stem) or next(iter(structs.values()), None)
+    if measurement is None or "Y" not in measurement._fieldnames:
+        there = ", ".join(variables) or "nothing"
+        raise InputError(f"{origin}: has no struct '{stem}' with a field 'Y', only {there}; is it a file of this set?")
+    listed = [struct for struct in np.atleast_1d(measurement.Y) if {"Name", "Data"} <= {*dir(struct)}]
+    found = {str(struct.Name): struct.Data for struct in listed}
+    if channel not in found:
+        raise InputError(f"{origin}: has no channel '{channel}'{suggest(channel, found)}")
+    return {}, {"signal": np.atleast_1d(found[channel])}
+
+
+@dataclass(frozen=True)
 class CWRU:
     """The settings of the dataset; `root` holds the files 97.mat … 237.mat, in any subfolder."""
 
@@ -71,8 +198,6 @@ class CWRU:
         title="Case Western Reserve University: 4 motor loads × 10 classes, 12 kHz",
         licence="free for research use; cite the Bearing Data Center",
         licence_address="https://engineering.case.edu/bearingdatacenter",
-        reference="Case Western Reserve University Bearing Data Center",
-        homepage="https://engineering.case.edu/bearingdatacenter",
     )
 
     def downloads(self) -> tuple[Download, ...]:
@@ -82,10 +207,9 @@ class CWRU:
     def catalogue(self) -> Catalogue:
         if self.channel not in CHANNELS:
             raise InputError(f"unknown channel '{self.channel}'{suggest(self.channel, CHANNELS)}")
-        lowest, highest = CWRU_RATE, 4 * CWRU_RATE
-        if not lowest <= self.normal_rate <= highest:
-            raise InputError(f"normal_rate must lie between {lowest:g} and {highest:g} Hz, not {self.normal_rate:g}")
-        files = found_files(self.root, "*.mat", "cwru")
+        if not CWRU_RATE <= self.normal_rate <= 4 * CWRU_RATE:
+            raise InputError(f"normal_rate must lie between 12000 and 48000 Hz, not {self.normal_rate:g}")
+        files = files_in(self.root, "*.mat", "cwru")
         entries, problems = [], []
         for domain, label in product(FILES, CWRU_CLASSES):
             number = FILES[domain][CWRU_CLASSES.index(label)]
@@ -105,8 +229,7 @@ class CWRU:
             _, variables = read_arrays(mat_arrays, path, origin)
             if variable not in variables:
                 there = ", ".join(variables) or "nothing"
-                advice = "is it the centre's file of that number?"
-                raise InputError(f"{origin}: has no variable '{variable}', only {there}; {advice}")
+                raise InputError(f"{origin}: has no variable '{variable}', only {there}; fetch file {number} again")
             signal = np.atleast_1d(variables[variable])
             published = 4 * CWRU_RATE if label == "normal" and signal.size > LONGEST_AT_12_KHZ else CWRU_RATE
             rpm = float(np.ravel(variables.get(f"X{number:03d}RPM", LOAD_SPEEDS[domain]))[0])
@@ -130,9 +253,7 @@ class HITSM:
         title="HIT-SM: two rigs × 3 speeds × 7 states, 51.2 kHz",
         licence="public; free to use for classifying bearing faults",
         licence_address="https://github.com/hitwzc/Bearing-datasets",
-        reference="Sensing and Measurement laboratory, Harbin Institute of Technology, doi:10.1088/1361-6501/ac7941",
-        homepage="https://github.com/hitwzc/Bearing-datasets",
-    )
+    )  # Sensing and Measurement laboratory, Harbin Institute of Technology, doi:10.1088/1361-6501/ac7941
 
     def downloads(self) -> tuple[Download, ...]:
         base = "https://raw.githubusercontent.com/hitwzc/Bearing-datasets/main"
@@ -145,8 +266,7 @@ class HITSM:
         root = checked_root(self.root, "hit-sm")
         rigs = {rig: [root / name for name in (rig, folder) if (root / name).is_dir()] for rig, folder in RIGS.items()}
         if not any(rigs.values()):
-            wanted = ", ".join([*RIGS, *RIGS.values()])
-            raise InputError(f"{root}: holds none of the folders {wanted}; give the folder they are in")
+            raise InputError(f"{root}: holds none of the folders {', '.join([*RIGS, *RIGS.values()])}; check the path")
         conditions = [(rig, speed) for rig, folders in rigs.items() if folders for speed in HIT_SM_SPEEDS]
         entries, problems = [], []
         for (rig, speed), state in product(conditions, HIT_SM_CLASSES):
@@ -169,8 +289,7 @@ class HITSM:
             # Each file has one variable, whose name differs from file to file.
             signals = {name: values for name, values in variables.items() if values.ndim == 1 and values.size > 1}
             if len(signals) != 1:
-                there = ", ".join(signals) or "none"
-                raise InputError(f"{origin}: should hold one signal, but holds {there}; fetch it again")
+                raise InputError(f"{origin}: should hold one signal, but holds {len(signals)}; fetch it again")
             ((name, signal),) = signals.items()
             return Recording(
                 signal=signal, rate=HIT_SM_RATE, label=label, domain=domain, channel=name, origin=origin,

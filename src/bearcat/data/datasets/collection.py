@@ -3,8 +3,7 @@
     ROOT/metadata.parquet     a row for each signal: fault_type, speed_rpm, load, channel, fs …
     ROOT/signals/*.parquet    the samples; a row of the table says in which file, group and row they are
 
-Which columns name domains and labels are settings, and `data check` prints what they became.
-https://github.com/VictorBauler/BearingDatasets has the sets and their licences; bearcat only reads what it built.
+https://github.com/VictorBauler/BearingDatasets (doi:10.5281/zenodo.23062167) has the sets and their licences.
 
 >>> Collection(root=Path("bearing_datasets/jnu"), domain="speed_rpm").catalogue().domains
 ('600', '800', '1000')
@@ -50,10 +49,8 @@ class Collection(Dataset):
     bearing: str | None = None  # of recordings whose table does not name a known one
 
     about: ClassVar[About] = About(
-        "a set that the project bearing-datasets has built: ROOT/metadata.parquet and ROOT/signals", "the set's own",
-        reference="V. Bauler, bearing-datasets, doi:10.5281/zenodo.23062167",
-        homepage="https://github.com/VictorBauler/BearingDatasets",
-    )  # fmt: skip
+        "a set that the project bearing-datasets has built: ROOT/metadata.parquet and ROOT/signals", "the set's own"
+    )
 
     def catalogue(self) -> Catalogue:
         root = checked_root(self.root)
@@ -80,11 +77,11 @@ class Collection(Dataset):
         for row in rows:
             place = root / SIGNALS / str(row["signal_file"])
             name, label = _value(row, domain), _value(row, self.label)
-            if not inside(root / SIGNALS, place) or not place.is_file():
+            if inside(root / SIGNALS, place) and place.is_file():
+                entries.append(self._entry(row, name, None if label.lower() in UNSAID else label, place))
+            else:
                 sentence = f"{row['signal_id']}: {place.name} is not in {SIGNALS}"
                 problems.append(Problem(row["signal_id"], sentence, name))
-                continue
-            entries.append(self._entry(row, name, None if label.lower() in UNSAID else label, place))
         domains, labels = (_counted(rows, text) for text in (domain, self.label))
         for setting, text, counts in (("domain", domain, domains), ("label", self.label, labels)):
             found = ", ".join(f"{value} ({count})" for value, count in counts.items())

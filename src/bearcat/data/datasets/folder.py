@@ -4,8 +4,8 @@
     ROOT/<domain>/file              unlabelled
     ROOT/manifest.csv               columns path and domain, and any of the others in COLUMNS
 
-Where there is a manifest, files it does not name are left out. `start` and `stop` are sample numbers (stop not
-included), so that one long file can give several recordings. docs/add-your-data.md has examples.
+Where there is a manifest, files it does not name are left out. With `start` and `stop`, in samples, one long file gives
+several recordings. docs/add-your-data.md has examples.
 
 >>> Folder(root=Path("my-recordings")).catalogue()
 """
@@ -48,8 +48,8 @@ class ManifestRow(RecordingInfo):
     def part(self, samples: Samples) -> Samples:
         """The samples from `start` to `stop`."""
         if self.start >= len(samples) or (self.stop or 0) > len(samples):
-            wrong = f"start {self.start}, stop {self.stop} do not fit its {len(samples)} samples"
-            raise InputError(f"{self.origin}: {wrong}; correct them in {MANIFEST}")
+            wrong = f"start {self.start} and stop {self.stop} in {MANIFEST} do not fit its {len(samples)} samples"
+            raise InputError(f"{self.origin}: {wrong}; correct them")
         return samples[self.start : self.stop]
 
     def metadata(self, found: Signals) -> RecordingInfo:
@@ -126,13 +126,10 @@ def _entry(row: ManifestRow, reader: FileReader) -> FolderEntry:
 
 
 def _speed(row: ManifestRow, channels: dict[str, Samples]) -> Floats:
-    """The speed's part of this recording; the channel is taken out, as it is no vibration.
-
-    It may have been sampled at another rate than the longest channel, over the same time.
-    """
+    """The speed's part of this recording, at the rate of the longest channel; it is taken out of the channels."""
     if row.rpm_channel not in channels:
-        wrong = f"the speed '{row.rpm_channel}' is neither a number nor a channel of this file"
-        raise InputError(f"{row.origin}: {wrong}{suggest(str(row.rpm_channel), channels)}", "rpm")
+        known = suggest(str(row.rpm_channel), channels)
+        raise InputError(f"{row.origin}: the speed '{row.rpm_channel}' is neither a number nor a channel{known}", "rpm")
     samples = np.asarray(channels.pop(row.rpm_channel), dtype=np.float32)
     longest = max((len(other) for other in channels.values()), default=samples.size)
     return row.part(samples if samples.size == longest else stretch(samples, longest))
@@ -150,10 +147,7 @@ def with_channel(catalogue: Catalogue, channel: str | None) -> Catalogue:
 
 @dataclass(frozen=True)
 class Folder(Dataset):
-    """The settings of the dataset; `root` is a folder of domains, or holds a manifest.
-
-    A value in a manifest, or a speed in the name of a domain, takes precedence over these settings.
-    """
+    """`root` is a folder of domains or holds a manifest, which precedes these settings, as a domain's name does."""
 
     root: Path
     channel: str | None = None  # for files with several channels
@@ -180,8 +174,7 @@ class Folder(Dataset):
         duplicates = _find_duplicates(rows)
         problems += duplicates.values()
         if not rows and not problems and only is None:
-            places = f"put files into {root}/<domain>/<label>/ or <domain>/, or list them in {root}/{MANIFEST}"
-            raise InputError(f"{root}: holds no recordings; {places}")
+            raise InputError(f"{root}: holds no recordings; put some into <domain>/<label>/ or list them in {MANIFEST}")
         usable = [self._complete(row) for number, row in enumerate(rows) if number not in duplicates]
         reader = FileReader(usable)
         domains = tuple(sorted({row.domain for row in rows}, key=_natural))
@@ -226,8 +219,7 @@ def _read_tree(root: Path, problems: list[Problem], notes: list[str], folders: S
         elif path.suffix.lower() not in FORMATS:
             notes.append(f"{origin}: left out, '{path.suffix}' is none of {', '.join(FORMATS)}")
         elif len(place.parts) not in (2, 3):
-            expected = f"expected at <domain>/<label>/{path.name} or <domain>/{path.name}; move it there"
-            problems.append(Problem(origin, f"{origin}: {expected}"))
+            problems.append(Problem(origin, f"{origin}: expected at <domain>/<label>/ or <domain>/; move it there"))
         else:
             domain, label = place.parts[0], place.parts[1] if len(place.parts) == 3 else None
             rows.append(ManifestRow(path=path, origin=origin, domain=domain, label=label))
@@ -248,8 +240,7 @@ def _read_manifest(root: Path, problems: list[Problem], only: Collection[Path] |
             raise InputError(f"{MANIFEST}: unknown column '{column}'{suggest(str(column), COLUMNS)}")
     for column in ("path", "domain"):
         if column not in header:
-            first = "the first row must name at least path,domain"
-            raise InputError(f"{MANIFEST}: the column '{column}' is missing; {first}")
+            raise InputError(f"{MANIFEST}: the column '{column}' is missing; the first row must name path and domain")
     rows = []
     for number, cells in enumerate(table, start=2):
         texts = {column: (text or "").strip() or None for column, text in cells.items()}
@@ -299,20 +290,14 @@ def _number(texts: dict[str, str | None], column: str, whole: bool = False) -> f
     text = texts.get(column)
     if text is None:
         return None
-    if (value := _float(text)) is None:
-        raise InputError(f"'{column}' must be a number, not '{text}'")
-    if not 0 <= value < math.inf:
-        raise InputError(f"'{column}' must be finite and not negative, but is {text}")
-    if whole and not value.is_integer():
-        raise InputError(f"'{column}' is a sample number and must be whole, but is {text}")
+    value = _float(text)
+    if value is None or not 0 <= value < math.inf or (whole and not value.is_integer()):
+        raise InputError(f"'{column}' must be a {'whole' if whole else 'finite'} number, not negative, but is '{text}'")
     return value
 
 
 def _find_duplicates(rows: Sequence[ManifestRow]) -> dict[int, Problem]:
-    """Recordings (by number) that share samples with an earlier one, and would stand on both sides of a split.
-
-    The same file twice, the same content under two names, parts that overlap. Contents are compared where sizes agree.
-    """
+    """Recordings (by number) that share samples with an earlier one: the same file, content, or parts that overlap."""
     by_size: dict[int, list[Path]] = defaultdict(list)
     content: dict[Path, str] = {}
     for path in dict.fromkeys(row.path for row in rows):

@@ -1,8 +1,7 @@
 """Simulated bearings: a physical model of a 6203 under four operating conditions, for demos and tests.
 
-It is no evidence about real machines: what works on it may fail on the first real bearing. Balls that cross a defect
-strike the structure, whose damped modes ring, over tones of shaft, motor and gear and coloured noise. Samples are
-accelerations in m/s². docs/simulator.md has the formulas and their sources.
+It is no evidence about real machines. Balls that cross a defect strike the structure, whose damped modes ring, over
+tones of shaft, motor and gear and coloured noise, in m/s². docs/simulator.md has the formulas and their sources.
 
 >>> recording = Simulated(seconds=2.0).recording("N15_M07_F10", "outer-3")
 >>> recording.bearing.frequencies(recording.rpm)["BPFO"]
@@ -89,10 +88,9 @@ SAME_LENGTH = {
 
 @dataclass(frozen=True)
 class Simulated(Dataset):
-    """The simulated dataset; each field is one parameter of the model.
+    """The simulated dataset; values marked "chosen" come from no machine and are only of a plausible size.
 
-    Values marked "chosen" come from no machine and are only of a plausible size. Recordings are known by these
-    fields in this order (they are in each entry's identity), so that moving one has everything computed anew.
+    The fields in this order are in each entry's identity, so that moving one has everything computed anew.
     """
 
     # What is generated.
@@ -167,10 +165,7 @@ class Simulated(Dataset):
     about: ClassVar[About] = About(
         title="Simulated 6203 bearings (for demos and tests; no evidence about real machines)",
         licence="MIT",
-        licence_address="https://opensource.org/license/mit",
-        reference="Model after Antoni and Randall (2003) and McFadden and Smith (1984); docs/simulator.md",
-        homepage="docs/simulator.md",
-    )
+    )  # the model is after Antoni and Randall (2003) and McFadden and Smith (1984)
 
     def __post_init__(self) -> None:
         """Refuses settings that cannot work, naming the field."""
@@ -188,20 +183,20 @@ class Simulated(Dataset):
             found, wanted = len(getattr(self, name)), len(getattr(self, other))
             if found != wanted:
                 raise InputError(f"{name}: has {found} values where {other} has {wanted}; give one for each")
-        if not self.conditions:
-            raise InputError(f"conditions: name at least one of {', '.join(CONDITIONS)}")
-        if self.faults and not self.severities:
-            raise InputError("severities: give at least one defect length in mm, or leave faults empty")
-        if self.samples < 2:
-            raise InputError(f"seconds: {self.seconds:g} s at {self.rate:g} Hz is less than two samples")
         longest, bearing = max(self.severities, default=0.0), self.bearing  # which refuses balls that do not fit
         spacing = math.pi * (bearing.pitch_diameter - bearing.ball_diameter) / bearing.balls
-        if longest >= spacing:
-            raise InputError(f"severities: {longest:g} mm is not shorter than the balls are apart, {spacing:.3g} mm")
-        contact = max(self.contact_frequency(CONDITIONS[name].force) for name in self.conditions)
-        for name, frequency in (("resonances", max(self.resonances, default=0.0)), ("contact_resonance", contact)):
-            if frequency >= self.rate / 2:
-                raise InputError(f"{name}: {frequency:g} Hz is not below half the rate; lower it or raise rate")
+        highest = max(self.resonances, default=0.0)
+        contact = max((self.contact_frequency(CONDITIONS[name].force) for name in self.conditions), default=0.0)
+        refusals = {
+            f"conditions: name at least one of {', '.join(CONDITIONS)}": not self.conditions,
+            "severities: give at least one defect length in mm, or leave faults empty": self.faults and not longest,
+            f"seconds: {self.seconds:g} s at {self.rate:g} Hz is less than two samples": self.samples < 2,
+            f"severities: {longest:g} mm is not shorter than the balls are apart, {spacing:.3g} mm": longest >= spacing,
+            f"resonances: {highest:g} Hz is not below half the rate; raise it": highest >= self.rate / 2,
+            f"contact_resonance: {contact:g} Hz is not below half the rate; raise it": contact >= self.rate / 2,
+        }
+        for sentence in (sentence for sentence, refused in refusals.items() if refused):
+            raise InputError(sentence)
 
     @property
     def bearing(self) -> Bearing:
@@ -274,11 +269,8 @@ def simulate(settings: Simulated, condition: Condition, defects: tuple[Defect, .
     lead = near.size  # simulated and thrown away, so that the recording does not begin at rest
     total = lead + settings.samples
     turns = shaft_turns(settings, condition, total, stream("speed"))
-    growth = float(
-        (condition.speed / REFERENCE.speed) ** settings.noise_speed_exponent
-        * (condition.force / REFERENCE.force) ** settings.noise_force_exponent
-    )  # of background and roughness, over the reference
-
+    growth = float((condition.speed / REFERENCE.speed) ** settings.noise_speed_exponent)  # of background and roughness
+    growth *= float((condition.force / REFERENCE.force) ** settings.noise_force_exponent)
     rough = settings.roughness * growth * stream("roughness").standard_normal(total)  # many small asperities
     signal = scipy.signal.fftconvolve(rough, near)[:total]
     for defect in defects:
@@ -307,10 +299,7 @@ def shaft_turns(settings: Simulated, condition: Condition, samples: int, generat
 
 
 def passages(order: float, turns: float, jitter: float, generator: np.random.Generator) -> Doubles:
-    """Shaft angles in turns, (event,), at which balls reach a defect, `order` of them per turn, up to `turns`.
-
-    Spacings, not positions, are random: slip accumulates, so the train forgets its phase and high harmonics smear.
-    """
+    """Shaft angles in turns, (event,), at which balls reach a defect; random spacings, so that slip accumulates."""
     expected = order * turns
     count = math.ceil(expected + 6 * jitter * math.sqrt(expected)) + 10
     phase = generator.uniform()
@@ -337,8 +326,7 @@ def strikes(
 ) -> tuple[Doubles, Doubles]:
     """Force of the strikes on a defect, (time,): those that start at the outer race and those at the inner one.
 
-    An outer defect stays in the load zone, an inner one turns through it with the shaft, a ball with the cage. A
-    defect on a ball meets the two races in turn, twice per spin. Entry and exit are one crossing time apart.
+    An outer defect stays in the load zone, an inner one turns with the shaft, a ball with the cage, twice per spin.
     """
     orders, rolled_length = settings.bearing.orders(), settings.bearing.rolled_length()
     cage = orders["FTF"] * (1 - settings.slip)  # turns per turn of the shaft
@@ -432,9 +420,8 @@ def lines(settings: Simulated, condition: Condition) -> list[tuple[float, float]
     driven = torque * (condition.speed / REFERENCE.speed) ** settings.tone_exponent
     table = [(1.0, settings.unbalance * squared)]
     table += [(float(order), size * torque * squared) for order, size in enumerate(settings.misalignment, start=1)]
-    table += [
-        (order, size * driven) for order, size in zip(settings.motor_orders, settings.motor_amplitudes, strict=True)
-    ]
+    motor = zip(settings.motor_orders, settings.motor_amplitudes, strict=True)
+    table += [(order, size * driven) for order, size in motor]
     for multiple, size in enumerate(settings.gear_amplitudes, start=1):
         mesh = float(settings.gear_teeth * multiple)
         side = settings.gear_sideband * size

@@ -1,9 +1,8 @@
 """`bearcat serve`: a model behind HTTP, and a page to drop recordings on (docs/serve.md).
 
-Here are the model, the socket, the signals; and connections, which cannot keep others out. uvicorn gives a client any
-time for the head of a request, reads what is left of a refused body for ever, and accepts connections until the process
-has no file left to open. Here a connection without a request is closed after a while, the one that has waited longest
-goes when there are too many, and a refused body is read for two seconds more, so that its sender can see why.
+uvicorn gives a client any time for the head of a request, reads the rest of a refused body for ever, and accepts
+connections until no file can be opened. Here a connection without a request is closed after a while, the one that has
+waited longest goes when there are too many, and a refused body is read for two seconds, so that its sender sees why.
 
 >>> serve(Path("out/model"), Address(port=8000), Limits())         # until SIGTERM or Ctrl-C
 """
@@ -20,11 +19,9 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from bearcat.deploy.export import OnnxModel, export_onnx, load_onnx
-from bearcat.deploy.metadata import Predictor
+from bearcat.deploy.predictor import OnnxModel, Predictor, load_onnx
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.errors import InputError
 
@@ -83,8 +80,16 @@ def serve(
         logging.getLogger(name).addFilter(OncePerMinute())
     with listening(address) as listener:
         host, port = listener.getsockname()[:2]
-        server = _Announced(config)
-        server.announce = partial(say, f"http://{f'[{host}]' if ':' in host else host}:{port}")
+
+        class Server(uvicorn.Server):
+            """Says where it listens once a signal would stop it in order."""
+
+            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+                await super().startup(sockets)
+                if self.started:
+                    say(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+
+        server = Server(config)
 
         def asked_to_stop(*_: object) -> None:
             """Before uvicorn has its own handlers, and after its shutdown, when it raises the signal again."""
@@ -100,22 +105,11 @@ def serve(
                 signal.signal(number, handler)
 
 
-class _Announced(uvicorn.Server):
-    """Says where it listens once a signal would stop it in order."""
-
-    announce: Callable[[], None]
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self.announce()
-
-
 def open_served(path: Path) -> OnnxModel:
     """The model in onnxruntime, one core a call, for several calls run at once; a folder is exported first."""
     if path.suffix.lower() == ".onnx":
         return load_onnx(path, threads=1)
-    from bearcat.deploy.model import load_model
+    from bearcat.deploy.model import export_onnx, load_model
 
     with tempfile.TemporaryDirectory(prefix="bearcat-") as folder:
         return load_onnx(export_onnx(load_model(path), Path(folder) / "model.onnx"), threads=1)
@@ -126,16 +120,15 @@ def listening(address: Address) -> socket.socket:
     if not 0 <= address.port <= 65535:
         raise InputError(f"--port: must lie between 0 and 65535, not at {address.port}")
     try:
-        family, *_, place = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
-        listener = socket.create_server(place[:2], family=family, backlog=2048)
+        family, *_, found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
+        listener = socket.create_server(found[:2], family=family, backlog=2048)
         # asyncio does this only for sockets it knows to be TCP; without it, answers wait 40 ms for an acknowledgement.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-        raise InputError(
-            f"--host {address.host} --port {address.port}: cannot be listened on ({reason}); choose another"
-        ) from error
+        place = f"--host {address.host} --port {address.port}"
+        raise InputError(f"{place}: cannot be listened on ({reason}); choose another") from error
 
 
 def most_connections(uploads: int) -> int:
@@ -147,10 +140,11 @@ def most_connections(uploads: int) -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     others = OTHER_FILES + 2 * uploads + 3 * BACKLOG
     wanted = MOST + others
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return MOST if soft == resource.RLIM_INFINITY else max(min(MOST, soft - others), 16)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return MOST
+    soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(soft - others, 16)
 
 
 def bounded_protocol(most: int, seconds: float) -> type[H11Protocol]:

@@ -1,13 +1,9 @@
 """The server's application: its addresses, access to them, and limits on simultaneous requests.
 
-Every request of /predict takes one of `concurrency` places before a byte of its body is read (else 429), sends at most
-`max_bytes` (else 413) and is answered within `timeout` seconds (else 408), which include receiving, waiting for a
-worker and computing. Workers are threads, one for each core; onnxruntime computes without Python's lock. A place is
-free again when its worker has stopped, not when its client was answered 408, so that late work cannot pile up.
-
-Uploaded recordings are raw bodies (application/octet-stream, the name in the address) rather than multipart forms: they
-go from the socket into a private temporary file as they come, `curl --data-binary` and fetch() send them as they are,
-and web pages of other origins cannot, because browsers ask before they send such bodies.
+A request of /predict takes one of `concurrency` places before a byte of its body is read (else 429). Workers are
+threads, one for each core; onnxruntime computes without Python's lock. A place is free again when its worker has
+stopped, not when its client was answered 408, so that late work cannot pile up. Recordings are raw bodies rather than
+multipart forms: they go from the socket into a private file, and browsers ask before they send such bodies elsewhere.
 
 >>> app = make_app(Served(model, AlarmRule.of(model.classes)), Limits(), token=None)
 """
@@ -47,17 +43,7 @@ from bearcat import __version__
 from bearcat.data.isolated import Readers
 from bearcat.data.signals import TooLargeError
 from bearcat.data.stream import UPLOADS
-from bearcat.deploy.serve.answer import (
-    Answer,
-    Deadline,
-    GivenWindows,
-    PredictQuery,
-    Served,
-    answer_file,
-    answer_windows,
-    describe_model,
-    field_error,
-)
+from bearcat.deploy.serve.answer import Answer, Deadline, GivenWindows, PredictQuery, Served, field_error
 from bearcat.errors import InputError
 
 MOST_JSON = 2**24  # bytes; numbers as text become Python objects before they are an array
@@ -128,10 +114,6 @@ class Metrics:
         self.unfamiliar.inc(answer.familiar is False)
 
 
-class UnsupportedBodyError(InputError):
-    """The body is neither a recording nor windows."""
-
-
 class PredictionService:
     """Receives recordings and windows and hands them to workers."""
 
@@ -160,7 +142,7 @@ class PredictionService:
         if self.accepted >= self.limits.concurrency:
             busy = f"the server is busy with {self.limits.concurrency} requests; try again in a second"
             return _refuse(429, busy, headers={"Retry-After": "1"})
-        self._accept(1)
+        self._count_accepted(1)
         job: asyncio.Future[Answer | Response] | None = None
         deadline = Deadline(time.monotonic() + self.limits.timeout)
         try:
@@ -171,9 +153,7 @@ class PredictionService:
             answer = job.result()
         except Exception as error:
             deadline.until = 0
-            if (refusal := self._refusal_of(error, query, job is not None)) is None:
-                raise
-            return refusal
+            return self._refusal_of(error, query, job is not None)
         finally:
             if job is None or job.done():
                 self._leave(job)
@@ -189,11 +169,10 @@ class PredictionService:
         try:
             return work()
         except Exception as error:
-            if (refusal := self._refusal_of(error, query, True)) is None:
-                raise
-            return refusal
+            return self._refusal_of(error, query, True)
 
-    def _refusal_of(self, error: Exception, query: PredictQuery, received: bool) -> Response | None:
+    def _refusal_of(self, error: Exception, query: PredictQuery, received: bool) -> Response:
+        """The answer to an error of the request's; any other is raised again."""
         if isinstance(error, TimeoutError):
             slow = "the answer took" if received else "the request's body took"
             reason = f"{slow} longer than {self.limits.timeout:g} s; send less at once"
@@ -201,18 +180,18 @@ class PredictionService:
         if isinstance(error, ClientDisconnect):
             return _refuse(499, "the client went away")
         if isinstance(error, InputError):
-            status = {TooLargeError: 413, UnsupportedBodyError: 415}.get(type(error), 422)
+            status = 413 if isinstance(error, TooLargeError) else 415 if error.field == "content-type" else 422
             return _refuse(status, str(error), error.field or ("file" if query.filename else "body"))
-        return None
+        raise error
 
-    def _accept(self, change: int) -> None:
+    def _count_accepted(self, change: int) -> None:
         self.accepted += change
         self.metrics.accepted.set(self.accepted)
 
     def _leave(self, job: asyncio.Future[Answer | Response] | None) -> None:
         if job is not None and not job.cancelled():
             job.exception()  # retrieved, since the client of this job was answered 408 already
-        self._accept(-1)
+        self._count_accepted(-1)
 
     async def _receive(self, request: Request, query: PredictQuery, deadline: Deadline) -> Callable[[], Answer]:
         """The body, checked as far as can be without reading it, and what is to be done with it."""
@@ -223,10 +202,10 @@ class PredictionService:
             content = bytearray()
             async for chunk in self._bounded(request, min(self.limits.max_bytes, MOST_JSON)):
                 content += chunk
-            return partial(answer_windows, self.served, bytes(content), query, deadline)
+            return partial(self.served.answer_windows, bytes(content), query, deadline)
         if kind != "application/octet-stream":
             wanted = "a recording as application/octet-stream (its name in the address, ?filename=…)"
-            raise UnsupportedBodyError(f"send {wanted}, or windows as application/json", "content-type")
+            raise InputError(f"send {wanted}, or windows as application/json", "content-type")
         return partial(self._answer_upload, await self._store_upload(request, query), query, deadline)
 
     async def _store_upload(self, request: Request, query: PredictQuery) -> Path:
@@ -248,7 +227,7 @@ class PredictionService:
 
     def _answer_upload(self, path: Path, query: PredictQuery, deadline: Deadline) -> Answer:
         try:
-            return answer_file(self.served, self.readers, path, query, deadline)
+            return self.served.answer_file(self.readers, path, query, deadline)
         finally:
             path.unlink(missing_ok=True)
 
@@ -380,7 +359,7 @@ def make_app(served: Served, limits: Limits, token: str | None, loopback: bool =
         title="bearcat serve", version=__version__, description=ABOUT, lifespan=service.running,
         docs_url=None, redoc_url=None,
     )  # fmt: skip
-    description = describe_model(served, asdict(limits))
+    description = served.describe(asdict(limits))
 
     @app.post("/predict", responses=ANSWERS, openapi_extra=PREDICT_BODY)
     async def predict(request: Request, query: Annotated[PredictQuery, Query()]) -> Response:

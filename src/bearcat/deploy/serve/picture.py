@@ -1,8 +1,7 @@
 """Curves of a recording in a bounded number of points, computed block by block.
 
-Waveform: the lowest and highest sample of so many parts. Spectrum and envelope spectrum: root mean square over
-segments of about two seconds that overlap by half, fine enough to tell fault frequencies apart; then the highest of
-neighbouring bins, so that no line is lost. Marks: shaft and fault frequencies with their multiples, and how many dB the
+Waveform: the lowest and highest sample of so many parts. Spectra: root mean square over segments that overlap by half;
+then the highest of neighbouring bins, so that no line is lost. Marks: shaft and fault frequencies, and how many dB the
 envelope spectrum rises there above its background.
 
 >>> picture = RecordingPicture(rate=12_000.0)
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
 from bearcat.data.recording import Floats, envelope_spectrum, spectrum
-from bearcat.diagnosis.evidence import DECIBELS, REACH
+from bearcat.diagnosis.physics import DECIBELS, REACH
 
 POINTS = 800  # of a curve, at most (twice as many parts of a waveform)
 DETAIL = 1200  # samples drawn one by one
@@ -113,7 +112,9 @@ class RecordingPicture:
         power = (self._squares if self._squares is not None else np.zeros((2, 2))) / max(self._segments, 1)
         bins = power.shape[1]
         step = (1.0 if self.rate is None else self.rate) / (2 * bins)  # spectrum() keeps length // 2 bins
-        reach = bins if self.rate is None else min(bins, math.ceil(_envelope_reach(marks) / step))
+        # A little past the last mark; further where the shaft's alone is marked.
+        last = max([1.15 * mark.hertz for mark in marks] + [100.0]) if len(marks) > 1 else ENVELOPE_RANGE
+        reach = bins if self.rate is None else min(bins, math.ceil(last / step))
         low, high = self._waveform.rows().T if self.samples else np.zeros((2, 0))
         second = 1.0 if self.rate is None else 1 / self.rate
         averaged = min(self.length * (self._segments + 1) / 2, self.samples)
@@ -153,11 +154,6 @@ class RecordingPicture:
             found = np.stack([lines.astype(np.float64) * scale, envelope.astype(np.float64) * scale**2]) ** 2
         self._squares = found if self._squares is None else self._squares + found
         self._segments += 1
-
-
-def _envelope_reach(marks: Sequence[Mark]) -> float:
-    """A little past the last mark; further where the shaft's alone is marked."""
-    return max([1.15 * mark.hertz for mark in marks] + [100.0]) if len(marks) > 1 else ENVELOPE_RANGE
 
 
 def _curve(values: Doubles, step: float) -> dict[str, Any]:
