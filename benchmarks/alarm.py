@@ -51,7 +51,7 @@ from bearcat.diagnosis.recording import AlarmRule
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Recipe, find_recipe
 from bearcat.report.typeset import count
-from bearcat.runs.executors import stack_size
+from bearcat.runs.execute import stack_size
 from bearcat.training.batches import padded_stack
 from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, Trained, chosen_device, stack_key, train

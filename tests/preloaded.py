@@ -38,7 +38,7 @@ import bearcat.diagnosis.physics
 import bearcat.methods.formulas
 import bearcat.report.pages
 import bearcat.runs.adapt
-import bearcat.runs.executors
+import bearcat.runs.execute
 from bearcat.deploy.model import OPSET
 
 # The table of operators that torch.onnx makes anew for every graph, in a second: made once.

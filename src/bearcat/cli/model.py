@@ -14,11 +14,11 @@ import typer
 from typer import Argument, Option
 
 from bearcat.cli import options
-from bearcat.cli.options import Names, print_note, print_recordings
-from bearcat.errors import InputError, suggest
+from bearcat.cli.options import FORMATS, Names, check_choice, print_note, print_recordings
+from bearcat.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from bearcat.data.stream import Stream
     from bearcat.deploy.predict import FoundRecording, WindowPredictions
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     Put = Callable[[dict[str, Any]], None]
 
-FORMATS = ("table", "csv", "json")
 CLOSED_PIPE = 141  # 128 + SIGPIPE
 WINDOW_COLUMNS = ("recording", "start", "seconds", "class", "confidence", "familiar")
 
@@ -70,8 +69,8 @@ def predict(
     from bearcat.deploy.predict import diagnose_found, find_recordings, open_model
     from bearcat.diagnosis.recording import AlarmRule
 
-    _check_choice("--by", by, ("recording", "window"))
-    _check_choice("--format", form, FORMATS)
+    check_choice("--by", by, ("recording", "window"))
+    check_choice("--format", form, FORMATS)
     _check_speed(rpm)
     geometry = None if bearing is None else find_bearing(bearing)
     opened = open_model(model)
@@ -86,81 +85,52 @@ def predict(
         print_note("the model cannot notice unfamiliar recordings; one made by bearcat adapt can")
     for name, given, own in (("rpm", rpm, opened.rpm and f"{opened.rpm:g} rpm"), ("bearing", bearing, opened.bearing)):
         if given is None and own and name in opened.needs:
-            print_note(
-                f"where a file does not say otherwise, {own} is assumed, as in adaptation; --{name} sets another"
-            )
+            print_note(f"where a file does not say otherwise, {own} is assumed, as in adaptation; --{name} changes it")
     portraits = list[Portrait]()
 
-    def diagnosed(found: FoundRecording) -> Diagnosis:
+    def diagnosed(found: FoundRecording, put: Put) -> Diagnosis:
+        def put_windows(stream: Stream, windows: WindowPredictions) -> None:
+            for row in windows.rows(names, stream.rate):
+                put({"recording": stream.origin} | row)
+
         show = put_windows if by == "window" else None
         return diagnose_found(opened, found, rate, rpm, geometry, batch, portraits, show, rule)
 
-    def put_windows(stream: Stream, windows: WindowPredictions) -> None:
-        for row in windows.rows(names, stream.rate):
-            put_window({"recording": stream.origin} | row)
-
-    recordings = find_recordings(files, opened, channel)
-    if by == "window":
-        with _printer(form, by, WINDOW_COLUMNS) as put_window:
-            status = _diagnose_all(recordings, diagnosed, lambda _: None)
-    else:
-        status = _print_all(form, recordings, diagnosed)
+    status = _print_all(form, by, find_recordings(files, opened, channel), diagnosed)
     for sentence in odd_recordings(portraits):
         print_note(sentence)
     raise typer.Exit(status)
 
 
 def _print_all(
-    form: str, recordings: Iterable[FoundRecording], diagnosed: Callable[[FoundRecording], Diagnosis]
+    form: str, by: str, recordings: Iterable[FoundRecording], diagnosed: Callable[[FoundRecording, Put], Diagnosis]
 ) -> int:
-    """Diagnoses and prints recordings, as a table worst first, or row by row; the exit status."""
-    from bearcat.diagnosis.recording import COLUMNS, Diagnoses
+    """Diagnoses recordings and prints them, as a table worst first, or row by row; the exit status.
 
-    found: list[Diagnosis] = []
-    with _printer(form, "recording", COLUMNS) as put:
+    A file that cannot be used is named, and the others go on. By window, `diagnosed` prints the windows itself.
+    """
+    from bearcat.diagnosis.recording import COLUMNS, Diagnoses, Diagnosis
 
-        def keep(diagnosis: Diagnosis) -> None:
+    found, readable, rows = list[Diagnosis](), False, form != "table" and by == "recording"
+    with _printer(form, by, COLUMNS if by == "recording" else WINDOW_COLUMNS) as put:
+        for each in recordings:
+            try:
+                diagnosis = diagnosed(each, put)
+                readable = True
+            except InputError as error:
+                print_note(error.for_command_line, "problem")
+                diagnosis = Diagnosis.unreadable(each.name, error.for_command_line)
+            for note in diagnosis.notes:
+                print_note(note if note.startswith(diagnosis.recording) else f"{diagnosis.recording}: {note}")
             found.append(diagnosis)
-            if form != "table":
+            if rows:
                 put(diagnosis.row() if form == "csv" else diagnosis.to_dict())
-
-        status = _diagnose_all(recordings, diagnosed, keep)
-        if form == "table" and found:
+        if by == "recording" and not rows and found:
             print(Diagnoses(found).summary)
             print_recordings(Diagnoses(found).worst_first)
-    if form != "table":
+    if rows:
         print_note(Diagnoses(found).summary)
-    return status
-
-
-def _diagnose_all(
-    recordings: Iterable[FoundRecording],
-    diagnosed: Callable[[FoundRecording], Diagnosis],
-    keep: Callable[[Diagnosis], None],
-) -> int:
-    """Diagnoses one recording after the other; a file that cannot be used is named and the others go on."""
-    from bearcat.diagnosis.recording import STATUS, Diagnosis
-
-    statuses, readable = {0}, 0
-    for found in recordings:
-        try:
-            diagnosis = diagnosed(found)
-            readable += 1
-        except InputError as error:
-            print(f"problem: {error.for_command_line}", file=sys.stderr)
-            diagnosis = Diagnosis.unreadable(found.name, error.for_command_line)
-        for note in diagnosis.notes:
-            print_note(note if note.startswith(diagnosis.recording) else f"{diagnosis.recording}: {note}")
-        statuses.add(STATUS[diagnosis.decision.action])
-        keep(diagnosis)
-    if not readable and 3 in statuses:
-        return 2  # nothing could be decided
-    return next(status for status in (1, 3, 0) if status in statuses)
-
-
-def _check_choice(option: str, value: str, known: Collection[str]) -> None:
-    if value not in known:
-        raise InputError(f"{option}: unknown choice '{value}'{suggest(value, known)}")
+    return Diagnoses(found).exit_status if readable or not found else 2  # 2: nothing could be decided
 
 
 def _check_speed(rpm: float | None) -> None:
@@ -177,58 +147,39 @@ def _print_decision(model: Predictor) -> None:
 
 @contextmanager
 def _printer(form: str, by: str, columns: Sequence[str]) -> Iterator[Put]:
-    """What prints rows in this format, one of FORMATS; a table of recordings is printed by the caller.
+    """What prints rows as csv or as one list in JSON; as a table, windows, which may be millions, line by line."""
+    import csv
+    import json
 
-    Ends with the shell's status of a closed pipe, where the program that reads us has ended; typer would say 1.
-    """
-    try:
-        with {"table": _put_windows, "csv": _put_csv, "json": _put_json}[form](by, columns) as put:
-            yield put
-        sys.stdout.flush()
-    except BrokenPipeError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end
-        raise typer.Exit(CLOSED_PIPE) from error
-
-
-@contextmanager
-def _put_windows(by: str, columns: Sequence[str]) -> Iterator[Put]:  # noqa: ARG001
-    """Windows, which may be millions, line by line."""
-    last = ""
+    writer, last = csv.DictWriter(sys.stdout, columns, extrasaction="ignore"), ""
 
     def put(row: dict[str, Any]) -> None:
         nonlocal last
-        if last != row["recording"]:
-            last = row["recording"]
-            print(f"{last}\n{'start':>12} {'seconds':>12} {'confidence':>10}  class")
-        seconds = "?" if row["seconds"] is None else f"{row['seconds']:.3f}"
-        mark = "  unfamiliar" if row["familiar"] is False else ""
-        print(f"{row['start']:>12} {seconds:>12} {100 * row['confidence']:>8.1f} %  {row['class']}{mark}")
+        before, last = last, row["recording"]
+        if form == "csv":  # truth in lower case, as in JSON
+            texts = {name: str(value).lower() if isinstance(value, bool) else value for name, value in row.items()}
+            writer.writerow(texts)
+        elif form == "json":
+            print((",\n" if before else "\n") + json.dumps(row, ensure_ascii=False), end="")
+        else:
+            if before != last:
+                print(f"{last}\n{'start':>12} {'seconds':>12} {'confidence':>10}  class")
+            seconds = "?" if row["seconds"] is None else f"{row['seconds']:.3f}"
+            mark = "  unfamiliar" if row["familiar"] is False else ""
+            print(f"{row['start']:>12} {seconds:>12} {100 * row['confidence']:>8.1f} %  {row['class']}{mark}")
 
-    yield put
-
-
-@contextmanager
-def _put_csv(by: str, columns: Sequence[str]) -> Iterator[Put]:  # noqa: ARG001
-    """Rows with these columns; truth in lower case, as in JSON."""
-    import csv
-
-    writer = csv.DictWriter(sys.stdout, columns, extrasaction="ignore")
-    writer.writeheader()
-    yield lambda row: writer.writerow(
-        {name: str(value).lower() if isinstance(value, bool) else value for name, value in row.items()}
-    )
-
-
-@contextmanager
-def _put_json(by: str, columns: Sequence[str]) -> Iterator[Put]:  # noqa: ARG001
-    """An object with one list, written as it grows."""
-    import json
-    from itertools import chain, repeat
-
-    separators = chain(["\n"], repeat(",\n"))
-    print(f'{{"{by}s": [', end="")
-    yield lambda row: print(next(separators) + json.dumps(row, ensure_ascii=False), end="")
-    print("\n]}")
+    try:
+        if form == "csv":
+            writer.writeheader()
+        elif form == "json":
+            print(f'{{"{by}s": [', end="")
+        yield put
+        if form == "json":
+            print("\n]}")
+        sys.stdout.flush()
+    except BrokenPipeError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end
+        raise typer.Exit(CLOSED_PIPE) from error  # as a shell has it; typer would say 1
 
 
 def export(
@@ -296,18 +247,18 @@ def diagnose(
     from bearcat.data.bearing import known_orders
     from bearcat.deploy.predict import diagnose_physically, find_recordings
 
-    _check_choice("--format", form, FORMATS)
+    check_choice("--format", form, FORMATS)
     _check_speed(rpm)
     orders = known_orders(bearing, {"BPFO": bpfo, "BPFI": bpfi, "BSF": bsf, "FTF": ftf})
     drawn: Counter[str] = Counter()
 
-    def diagnosed(found: FoundRecording) -> Diagnosis:
+    def diagnosed(found: FoundRecording, _: Put) -> Diagnosis:
         diagnosis = diagnose_physically(found, rpm, orders, rate)
         if png is not None:
             _draw(diagnosis, png, drawn)
         return diagnosis
 
-    raise typer.Exit(_print_all(form, find_recordings(files, channel=channel), diagnosed))
+    raise typer.Exit(_print_all(form, "recording", find_recordings(files, channel=channel), diagnosed))
 
 
 def _draw(diagnosis: Diagnosis, folder: Path, drawn: Counter[str]) -> None:

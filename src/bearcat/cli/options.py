@@ -1,18 +1,20 @@
-"""Options that several commands share, the dataset they name, and the console."""
+"""Options that several commands share, the dataset they name, and what they print with."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
+from bearcat.errors import InputError, suggest
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from rich.console import Console, JustifyMethod
-    from rich.table import Table
+    from rich.progress import Progress, ProgressColumn
 
     from bearcat.data import Dataset
     from bearcat.diagnosis.recording import Diagnoses
@@ -41,6 +43,7 @@ Bearing = Annotated[
         help="Bearing of recordings that do not say their own: a designation, or balls=9,ball=7.94,pitch=39.04 (mm).",
     ),
 ]
+FORMATS = ("table", "csv", "json")
 Format = Annotated[str, Option("--format", help="table, csv or json.")]
 OwnRate = Annotated[float | None, Option(min=1e-9, help="Sampling rate in Hz, of files that do not say their own.")]
 Set = Annotated[Names, Option("--set", metavar="NAME=VALUE", help="A setting of the dataset; repeat for more.")]
@@ -62,45 +65,60 @@ def console(to_error: bool = False) -> Console:
     return Console(stderr=to_error, width=width, markup=False, emoji=False)
 
 
-def print_note(sentence: str) -> None:
-    print(f"note: {sentence}", file=sys.stderr)
+def print_note(sentence: str, kind: str = "note") -> None:
+    print(f"{kind}: {sentence}", file=sys.stderr)
 
 
-def plain_table(
-    columns: Iterable[str],
-    left: Collection[str],
-    fixed: Collection[str] = (),
-    title: str | None = None,
-    fold: bool = False,
-) -> Table:
+def check_choice(option: str, value: str, known: Collection[str]) -> None:
+    """Refuses a value that is not one of those known."""
+    if value not in known:
+        raise InputError(f"{option}: unknown choice '{value}'{suggest(value, known)}")
+
+
+def print_table(
+    rows: Sequence[Mapping[str, str]], left: Collection[str], fixed: Collection[str] = (), title: str | None = None
+) -> None:
     """A table without lines; columns stand to the right but for those to the `left`, and wrap but for `fixed` ones."""
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for column in columns:
+    for column in rows[0] if rows else ():
         side: JustifyMethod = "left" if column in left else "right"
-        table.add_column(column, justify=side, overflow="fold" if fold else "ellipsis", no_wrap=column in fixed)
-    return table
+        table.add_column(column, justify=side, overflow="fold", no_wrap=column in fixed)
+    for row in rows:
+        table.add_row(*row.values())
+    screen = console()
+    if fixed == left:
+        screen.width = max(screen.width, 120)  # nothing is cut off
+    screen.print(table)
 
 
 def print_recordings(found: Diagnoses) -> None:
     """Diagnosed recordings as a table."""
-    rows = found.table()
-    if rows:
+    if rows := found.table():
         right = ("confidence", "agreement", "unfamiliar")
-        table = plain_table(rows[0], set(rows[0]) - set(right), (*right, "decision"), fold=True)
-        for row in rows:
-            table.add_row(*row.values())
-        console().print(table)
+        print_table(rows, set(rows[0]) - set(right), (*right, "decision"))
+
+
+def bars(*columns: str | ProgressColumn) -> Progress:
+    """Bars on standard error, each with its description before these columns."""
+    from rich.progress import Progress, TextColumn
+
+    texts = [TextColumn(column, markup=False) if isinstance(column, str) else column for column in columns]
+    return Progress(TextColumn("{task.description}", markup=False), *texts, console=console(to_error=True))
+
+
+def reading_bar() -> Callable[[Iterable[Any]], Iterable[Any]]:
+    """Passes recordings on and shows how far it is."""
+    from functools import partial
+
+    from rich.progress import track
+
+    return partial(track, description="reading", console=console(to_error=True), transient=True)
 
 
 def dataset_named(
-    name: str,
-    root: Path | None,
-    channel: str | None,
-    settings: Names,
-    rpm: str | None = None,
-    bearing: str | None = None,
+    name: str, root: Path | None, settings: Names, channel: str | None, rpm: str | None, bearing: str | None
 ) -> Dataset:
     """The dataset, with the settings that were given as NAME=VALUE or as options of their own."""
     from bearcat.data import open_dataset

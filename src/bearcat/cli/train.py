@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from bearcat.cli import options
-from bearcat.cli.options import Names, console, plain_table, print_note, print_recordings
+from bearcat.cli.options import Names, bars, print_note, print_recordings, print_table, reading_bar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -84,10 +83,6 @@ def adapt(
 
     With no option at all: a small, easy task between two simulated operating conditions, in a minute or two.
     """
-    from functools import partial
-
-    from rich.progress import track as reading
-
     from bearcat.methods.recipe import DEFAULT_RECIPE
     from bearcat.runs.adapt import adapt as run
     from bearcat.runs.plan import Wishes, make_plan, target_mix
@@ -102,17 +97,15 @@ def adapt(
         target_mix(target_keep or (), pairs(target_share or ()), reference),
         None if settings is None else pairs(settings), pairs(recipe_settings or ()),
     )  # fmt: skip
-    bar = partial(reading, description="reading", console=console(to_error=True), transient=True)
-    plan = make_plan(wishes, bar)
+    plan = make_plan(wishes, reading_bar())
     for note in plan.notes:
         print_note(note)
     if plan.choices:  # each can be given as an option instead
         chosen = "; ".join(f"{choice.setting} {choice.value}" for choice in plan.choices)
         print_note(f"chosen from the recordings, with reasons in record.json and on the page: {chosen}")
     for warning in plan.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
-    out = out or Path("bearcat-out")
-    _print_adaptation(run(plan, out, training_bar, track), plan.warnings)
+        print_note(warning, "warning")
+    _print_adaptation(run(plan, out or Path("bearcat-out"), training_bar, track), plan.warnings)
 
 
 def _print_adaptation(found: Adaptation, printed: Sequence[str]) -> None:
@@ -129,7 +122,7 @@ def _print_adaptation(found: Adaptation, printed: Sequence[str]) -> None:
     for name, run in found.runs:
         for warning in run.warnings:
             if warning not in printed:
-                print(f"warning: {name}: {warning}", file=sys.stderr)
+                print_note(f"{name}: {warning}", "warning")
     names = "record.json, predictions.csv, curves.csv, model/"
     if (out / "report.html").exists():
         print(f"Results are in {out}: {names}, reliability.png")
@@ -142,19 +135,14 @@ def _print_adaptation(found: Adaptation, printed: Sequence[str]) -> None:
 @contextmanager
 def training_bar(name: str, epochs: int) -> Iterator[Callable[[EpochEnd], None]]:
     """A bar with epoch, losses, share of target windows labelled, temperature, time left."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
-    columns = (
-        TextColumn("{task.description}", markup=False), BarColumn(bar_width=5), MofNCompleteColumn(),
-        TextColumn("{task.fields[losses]}", markup=False), TimeRemainingColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=console(to_error=True)) as bar:
+    with bars(BarColumn(5), MofNCompleteColumn(), "{task.fields[losses]}", TimeRemainingColumn()) as bar:
         task = bar.add_task(name, total=epochs, losses="")
 
         def show(end: EpochEnd) -> None:
             last = {key: float(values[-1][0]) for key, values in end.history.items() if len(values) == end.epoch + 1}
-            parts = [f"{value:.2f}" for key, value in last.items() if key.startswith("loss_")]
-            losses = "loss " + "+".join(parts)
+            losses = "loss " + "+".join(f"{value:.2f}" for key, value in last.items() if key.startswith("loss_"))
             if "pseudo_label_share" in last:
                 losses += f" {last['pseudo_label_share']:.0%} labelled"
             if "temperature" in last:
@@ -168,21 +156,19 @@ def _print_scores(title: str, runs: Sequence[tuple[str, Record]]) -> None:
     """Scores of the runs, for researchers."""
     from bearcat.diagnosis.recording import percent
 
-    texts = ("recipe", "input")
-    scores = ("target accuracy", "test recordings", "target ECE", "uncalibrated", "source accuracy", "T")
-    table = plain_table((*texts, *scores), texts, title=title)
+    rows = []
     for name, record in runs:
         target, origin, temperature = record.scores.target, record.scores.source, record.temperature
-        cells = ["no labels", "–", "no labels", "no labels"]
+        cells = dict.fromkeys(("target accuracy", "test recordings", "target ECE", "uncalibrated"), "no labels")
         if target is not None:
             total, share = target.recordings, target.recording_accuracy
             right = "–" if not total or share is None else f"{round(total * share)} of {total}"
-            cells = [percent(target.accuracy), right, percent(target.ece), percent(target.ece_uncalibrated)]
-        table.add_row(
-            name, record.settings.input.partition(":")[0], *cells, percent(None if origin is None else origin.accuracy),
-            "–" if temperature is None else f"{temperature:.2f}",
-        )  # fmt: skip
-    console().print(table)
+            scores = percent(target.accuracy), right, percent(target.ece), percent(target.ece_uncalibrated)
+            cells = dict(zip(cells, scores, strict=True))
+        cells["source accuracy"] = percent(None if origin is None else origin.accuracy)
+        cells["T"] = "–" if temperature is None else f"{temperature:.2f}"
+        rows.append({"recipe": name, "input": record.settings.input.partition(":")[0]} | cells)
+    print_table(rows, left=("recipe", "input"), title=title)
 
 
 def check(
@@ -205,15 +191,14 @@ def recipes() -> None:
     known = {name for group in GROUPS.values() for name in group}
     added = {name: recipe for name, recipe in RECIPES.items() if name not in known}
     short = {"alignment": "adversarial", "confusion": "MCC", "sharpness": "SDAT", "labels": "self-training"}
+    columns = ("recipe", "ingredients", "threshold", "calibration")
     for title, group in (GROUPS | {"added": added}).items():
-        if not group:
-            continue
-        columns = ("recipe", "ingredients", "threshold", "calibration")
-        table = plain_table(columns, left=columns, fixed=columns, title=title)
+        rows = []
         for name, recipe in group.items():
             names = [short.get(ingredient.name, ingredient.name) for ingredient in recipe.ingredients]
             labels = recipe.find(SelfTraining)
-            table.add_row(name, ", ".join(names) or "–", labels.threshold if labels else "–", recipe.calibration or "–")
-        wide = console()
-        wide.width = max(wide.width, 120)  # a name is not cut off
-        wide.print(table)
+            threshold = labels.threshold if labels else "–"
+            values = name, ", ".join(names) or "–", threshold, recipe.calibration or "–"
+            rows.append(dict(zip(columns, values, strict=True)))
+        if rows:
+            print_table(rows, left=columns, fixed=columns, title=title)

@@ -1,14 +1,7 @@
 """One adaptation from recordings to a folder of results, and what labels of some target recordings say of it later.
 
-    OUT/
-      record.json, predictions.csv, curves.csv, run.json, reliability.png      as in run.py, of the recipe
-      model/                   the recommended model: the recipe's own, or its unadapted counterpart's
-      model-adapted/           the recipe's own model, where the unadapted one is recommended
-      beside-RECIPE/           the same of recipes it is compared with; the unadapted counterpart always is
-      report.html              all of it on one page
-      checkpoint.safetensors   while training; an interrupted run goes on from it
-
-record.json is written once, last, with the decision on the recommended model and its diagnoses of the target.
+docs/record.md lists the files. record.json is written once, last, with the decision on the recommended model and its
+diagnoses of the target; checkpoint.safetensors is there while training, and an interrupted run goes on from it.
 
 >>> found = adapt(plan, Path("out"))
 >>> found.decision.action, found.recordings.summary
@@ -44,12 +37,12 @@ from bearcat.report.results import BESIDE, Predictions, read_result
 from bearcat.runs.plan import AdaptationPlan
 from bearcat.runs.record import claim, drawable
 from bearcat.runs.run import FinishedRun, run_stack
-from bearcat.runs.spec import Library, RunSpec
+from bearcat.runs.spec import RunSpec
+from bearcat.runs.store import CHECKPOINT
 from bearcat.training.evaluate import EpochEnd
 from bearcat.trust.decision import ENOUGH, Decision, LabelCheck, ModelEvidence, choose_model, decide
 
 Bar = Callable[[str, int], AbstractContextManager[Callable[[EpochEnd], None] | None]]  # of a recipe and its epochs
-CHECKPOINT = "checkpoint.safetensors"
 PRIOR_SPREAD = math.log(2)  # of the logarithm of the temperature, before there are labels
 
 
@@ -100,11 +93,7 @@ class Adaptation:
 
 
 def adapt(plan: AdaptationPlan, out: Path, bar: Bar = lambda *_: nullcontext(), track: str | None = None) -> Adaptation:
-    """Trains, evaluates, decides and writes everything into OUT. What is finished is not run again.
-
-    The recipe's unadapted counterpart is trained too, unless the recipe is that, or did not adapt; one of the two
-    models is recommended (trust/decision.py).
-    """
+    """Trains, evaluates, decides and writes everything into OUT. What is finished is not run again."""
     spec = plan.library.identified(plan.spec)
     if (out / RECORD).exists():
         claim(out, spec)
@@ -123,7 +112,10 @@ def adapt(plan: AdaptationPlan, out: Path, bar: Bar = lambda *_: nullcontext(), 
 def _train(
     plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar, track: str | None
 ) -> tuple[Record, dict[str, Record]]:
-    """Trains the run and those beside it, decides, and writes the folders; the run's own record last."""
+    """Trains the run and those beside it, decides, and writes the folders; the run's own record last.
+
+    Its unadapted counterpart is one of them, unless the recipe is that, or did not adapt; either is recommended.
+    """
     library, physics = plan.library, dict[str, PhysicsEvidence | None]()
 
     def observe(recording: Recording) -> None:
@@ -161,7 +153,13 @@ def _train(
         chosen, place = unadapted, f"{BESIDE}{name}"
         save_model(out / "model-adapted", model)
         model = load_model(out / place / "model")
-    diagnoses = _with_physics(spec, Diagnoses(chosen.recordings), physics, library)
+    entries = {entry.origin: entry for entry in library.catalogue(spec.dataset).only([spec.task.target]).entries}
+    for each in chosen.recordings:  # of files that were not decoded for their windows
+        entry = None if each.recording in physics else entries.get(each.recording)
+        # A folder's files are not read again where speed or bearing cannot be known.
+        if entry and (not isinstance(entry, FolderEntry) or None not in (entry.row.bearing, entry.row.rpm)):
+            physics[each.recording] = look(entry.read(), spec.preparation.rate)
+    diagnoses = Diagnoses(replace(each, physics=physics.get(each.recording)) for each in chosen.recordings)
     saved = SavedModel(chosen.settings.recipe_name, chosen.settings.adapts and adapted, place, reason)
     record = decided_record(replace(own.record, saved=saved), chosen.evidence, diagnoses)
     replace(own, record=record, model=model and _decided_model(model, record.decision)).write(out)
@@ -185,37 +183,15 @@ def decided_record(record: Record, evidence: ModelEvidence, diagnoses: Diagnoses
     healthy = healthy_class(record.data.classes)
     faulty = None if healthy is None else sum(each.label != healthy for each in diagnoses)
     one_class = evidence.one_class if all(each.nearest == evidence.one_class for each in diagnoses) else None
-    evidence = replace(
-        evidence, physics=diagnoses.physics_check, recordings=len(diagnoses), faulty=faulty, one_class=one_class
-    )
+    physics, number = diagnoses.physics_check, len(diagnoses)
+    evidence = replace(evidence, physics=physics, recordings=number, faulty=faulty, one_class=one_class)
     decision = decide(evidence)
     recordings = tuple(each.decided(decision.action) for each in diagnoses)
     return replace(record, decision=decision, evidence=evidence, recordings=recordings)
 
 
-def _with_physics(
-    spec: RunSpec, diagnoses: Diagnoses, known: Mapping[str, PhysicsEvidence | None], library: Library
-) -> Diagnoses:
-    """The diagnoses with what physics says of each recording, of files that were not read for their windows too."""
-    entries = {
-        entry.origin: entry
-        for entry in library.catalogue(spec.dataset).entries
-        if entry.domain == spec.task.target and entry.origin not in known
-    }
-    found = dict(known)
-    for each in diagnoses:
-        entry = entries.get(each.recording)
-        # A folder's files are not read again where speed or bearing cannot be known.
-        if entry and (not isinstance(entry, FolderEntry) or None not in (entry.row.bearing, entry.row.rpm)):
-            found[each.recording] = look(entry.read(), spec.preparation.rate)
-    return Diagnoses(replace(each, physics=found.get(each.recording)) for each in diagnoses)
-
-
 def look(recording: Recording, rate: float | None) -> PhysicsEvidence | None:
-    """What physics says of a recording; None where its speed varies, or anything it needs is not known.
-
-    `rate` is of recordings that do not say theirs, as for the model's windows.
-    """
+    """What physics says of a recording, at this rate if it says none; None where what it needs varies or is unknown."""
     if recording.speed is not None:
         return None
     witness = PhysicsWitness(recording.origin, recording.rate or rate, recording.rpm, recording.bearing)
@@ -239,9 +215,8 @@ def read_labels(path: Path) -> dict[str, str]:
 def check_run(folder: Path, labels: Mapping[str, str]) -> Record:
     """Compares the recommended model with these labels; decides anew, and recalibrates the model and its diagnoses.
 
-    `labels` are all that are known: those of an earlier check are forgotten. The recordings need not be drawn at
-    random: those that the decision asks for are the uncertain ones, so the interval is a cautious one for the others.
-    Tables of the training run stay as they are.
+    Labels of an earlier check are forgotten. The recordings need not be drawn at random: those that the decision asks
+    for are the uncertain ones, so the interval is a cautious one for the others.
     """
     result = read_result(folder)
     record, predictions = result.record, result.saved.predictions
@@ -291,9 +266,9 @@ def _named(labels: Mapping[str, str], recordings: Sequence[str], classes: Sequen
 def _temperature_factor(predictions: Predictions, truth: Mapping[str, str], classes: Sequence[str]) -> float:
     """What the temperature is multiplied by, so that confidences on the labelled recordings are as good as they can be.
 
-    The run's own calibration is the prior: a factor of two either way is as likely as not to be exceeded once in three
-    times. A recording counts once, however many windows it has: they are no independent evidence. A few labels, or
-    labels of one class, make nothing surer: that a fault was recognised says nothing of how sure "healthy" is.
+    The run's own calibration is the prior: a factor of two either way is exceeded once in three times. A recording
+    counts once, however many windows it has: they are no independent evidence. A few labels, or labels of one class,
+    make nothing surer: that a fault was recognised says nothing of how sure "healthy" is.
     """
     windows = Counter(predictions.recording)
     labels = [classes.index(truth[name]) if name in truth else 0 for name in predictions.recording]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from itertools import permutations
+from itertools import chain, permutations
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ class Method:
     settings: tuple[tuple[str, str], ...] = ()
 
     def recipe(self, kind: str, epochs: int | None, published: bool = False) -> Recipe:
-        """For this input and number of epochs; settings are those of the paper's 300 and scaled with it."""
+        """For this input and number of epochs (`make_recipe`)."""
         with naming(f"method '{self.name}'"):
             settings = ({"published": "true"} if published else {}) | dict(self.settings)
             return make_recipe(self.recipe_name, kind, epochs, settings)
@@ -92,13 +92,8 @@ def plan(grid: Grid, root: Path | None = None, library: Library | None = None) -
     dataset, label = open_dataset(grid.data, root, dict(grid.settings)), dataset_label(grid.data)
     tasks = _tasks(grid, dataset, library or Library())
     mixes = [found for mix in grid.mixes for found in _each_fault(mix, dataset, library or Library())]
-    sizes = {
-        "methods": len(grid.methods),
-        "tasks": len(tasks),
-        "inputs": 1 if grid.inputs is None else len(grid.inputs),
-        "seeds": len(grid.seeds),
-        "targets": len(mixes),
-    }
+    axes = {"methods": grid.methods, "tasks": tasks, "inputs": grid.inputs, "seeds": grid.seeds, "targets": mixes}
+    sizes = {name: 1 if axis is None else len(axis) for name, axis in axes.items()}
     if 0 in sizes.values():
         product = " × ".join(f"{count} {name}" for name, count in sizes.items())
         empty = next(name for name, count in sizes.items() if count == 0)
@@ -143,23 +138,20 @@ def naming(place: object) -> Iterator[None]:
 
 def _tasks(grid: Grid, dataset: Dataset, library: Library) -> list[Task]:
     """The tasks by the domains' names. An index, or a grid without domains, needs the dataset's catalogue."""
-    listed = grid.tasks or ()
-    names = [name for task in listed for name in (*task.sources, task.target)] + list(grid.domains or ())
-    known: Sequence[str] = names
-    if any(name.isdecimal() for name in names) or (grid.tasks is None and grid.domains is None):
-        known = library.catalogue(dataset).domains
+    known = [*(name for task in grid.tasks or () for name in (*task.sources, task.target)), *(grid.domains or ())]
+    if any(name.isdecimal() for name in known) or (grid.tasks is None and grid.domains is None):
+        known = list(library.catalogue(dataset).domains)
     if grid.tasks is None:
         domains = known if grid.domains is None else [find_domain(name, known) for name in grid.domains]
         return [Task((source,), target) for source, target in permutations(domains, 2)]
     return [
         Task(tuple(find_domain(name, known) for name in task.sources), find_domain(task.target, known))
-        for task in listed
+        for task in grid.tasks
     ]
 
 
-def _grid(given: dict[str, Any], name: str) -> Grid:
-    """Tables and lists are read by what they hold; what is left, as `override` reads settings."""
-    table = dict(given)
+def _grid(table: dict[str, Any], name: str) -> Grid:
+    """Tables and lists are read by what they hold; what is left, as `override` reads settings. The table is used up."""
     if "part" in table:
         return _parted(table, name)
     if "data" not in table:
@@ -178,15 +170,14 @@ def _grid(given: dict[str, Any], name: str) -> Grid:
 
 def _parted(table: dict[str, Any], name: str) -> Grid:
     """A grid over several datasets: what stands above the `[[part]]` tables holds for each unless it says otherwise."""
-    parts, shared = table.pop("part"), table
+    parts = table.pop("part")
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts) or not parts:
         raise InputError("'part' must be a list of tables; open each with [[part]]")
     found = []
     for number, part in enumerate(parts, start=1):
         with naming(f"part {number}"):
-            found.append(_grid({key: value for key, value in shared.items() if key not in part} | part, name))
-    first = found[0]
-    return Grid(first.title, first.data, first.settings, first.methods, parts=tuple(found))
+            found.append(_grid(table | part, name))
+    return replace(found[0], parts=tuple(found))
 
 
 def _data(data: Any) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -201,17 +192,17 @@ def _data(data: Any) -> tuple[str, tuple[tuple[str, str], ...]]:
     return table["name"], settings
 
 
-def _known_recipe(name: str) -> str:
-    try:
-        return find_recipe(name)
-    except InputError as error:
-        own = "a recipe of your own is known to the script alone that adds it to RECIPES: call bench from there"
-        raise InputError(f"{error} ({own})") from error
-
-
 def _methods(names: Any, tables: Any) -> tuple[Method, ...]:
     """`methods = ["DANN", …]`, and `[[method]]` tables for those with a name or settings of their own."""
-    methods = [Method(name, name) for name in map(_known_recipe, _names("methods", names))]
+
+    def known(name: str) -> str:
+        try:
+            return find_recipe(name)
+        except InputError as error:
+            own = "a recipe of your own is known to the script alone that adds it to RECIPES: call bench from there"
+            raise InputError(f"{error} ({own})") from error
+
+    methods = [Method(name, name) for name in map(known, _names("methods", names))]
     if not isinstance(tables, list):
         raise InputError("'method' must be a list of tables; open each with [[method]]")
     for number, table in enumerate(tables, start=1):
@@ -219,7 +210,7 @@ def _methods(names: Any, tables: Any) -> tuple[Method, ...]:
             _check("method", table, ("name", "recipe", "set"))
             if "recipe" not in table:
                 raise InputError("'recipe' is missing; bearcat recipes lists them")
-            recipe = _known_recipe(*_names("recipe", [table["recipe"]]))
+            recipe = known(*_names("recipe", [table["recipe"]]))
             (name,) = _names("name", [table.get("name", recipe)])
             settings = _texts("set", table.get("set", {}))
             if "input" in dict(settings):
@@ -268,21 +259,19 @@ def _each_fault(mix: Mix, dataset: Dataset, library: Library) -> list[Mix]:
     """The mix for every class but the healthy one, where it says "each fault"."""
     if mix == Mix():
         return [mix]
-    names = {name: getattr(mix, name) for name in ("keep", "without", "unknown")}
     labels = library.catalogue(dataset).classes
-    known: dict[str, Any] = {
-        name: tuple(label for label in listed if label != EACH_FAULT) for name, listed in names.items()
-    }
-    replace(mix, **known).spelled(labels)  # an unknown class is refused before anything is run
-    if not any(EACH_FAULT in listed for listed in names.values()):
-        return [mix]
-    found = []
-    for fault in labels:
-        each: dict[str, Any] = {
-            key: tuple(fault if name == EACH_FAULT else name for name in listed) for key, listed in names.items()
+
+    def instead(*faults: str) -> Mix:
+        """The mix with these names in the place of "each fault"."""
+        names: dict[str, Any] = {
+            key: tuple(chain.from_iterable(faults if name == EACH_FAULT else [name] for name in getattr(mix, key)))
+            for key in ("keep", "without", "unknown")
         }
-        found += [] if fault == healthy_class(labels) else [replace(mix, **each)]
-    return found
+        return replace(mix, **names)
+
+    instead().spelled(labels)  # an unknown class is refused before anything is run
+    faults = [label for label in labels if label != healthy_class(labels)]
+    return [mix] if instead() == mix else [instead(fault) for fault in faults]
 
 
 def _seeds(place: str, seeds: Any) -> tuple[int, ...]:

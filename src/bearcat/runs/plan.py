@@ -75,8 +75,7 @@ class AdaptationPlan:
 
 def make_plan(wishes: Wishes, reading: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> AdaptationPlan:
     """The plan for these wishes; `reading` passes on the recordings that are read for it, to show progress."""
-    notes: tuple[str, ...] = ()
-    settings = wishes.settings
+    notes, settings = tuple[str, ...](), wishes.settings
     if wishes.data == "simulated" and settings is None:
         notes, settings = (DEMONSTRATION_NOTE,), DEMONSTRATION
     name = find_recipe(wishes.recipe)
@@ -123,7 +122,7 @@ def choose_task(catalogue: Catalogue, source: Sequence[str], target: str | None)
     """The task between the named domains, or between the first two where no names are given."""
     if len(catalogue.domains) < 2 and not (source and target):
         raise InputError(f"adapting needs two domains, and there is {', '.join(catalogue.domains) or 'none'}")
-    sources = tuple(dict.fromkeys(_source(name, catalogue) for name in source)) or catalogue.domains[:1]
+    sources = tuple(dict.fromkeys(_domain(name, catalogue, source=True) for name in source)) or catalogue.domains[:1]
     if target is not None:
         return Task(sources, _domain(target, catalogue))
     left = [domain for domain in catalogue.domains if domain not in sources]
@@ -132,21 +131,18 @@ def choose_task(catalogue: Catalogue, source: Sequence[str], target: str | None)
     return Task(sources, left[0])
 
 
-def _source(name: str, catalogue: Catalogue) -> str:
+def _domain(name: str, catalogue: Catalogue, source: bool = False) -> str:
+    """The domain of this name or index; a list of sources is refused with what to write instead."""
+    if f"{name}: {EMPTY}" in catalogue.notes:
+        raise InputError(f"the domain '{name}' has no recordings; put some into its folder or choose another")
     try:
-        return _domain(name, catalogue)
+        return find_domain(name, catalogue.domains)
     except InputError as error:
         parts = [part.strip() for part in name.split(",") if part.strip()]
-        if len(parts) < 2:
+        if not source or len(parts) < 2:
             raise
         repeated = " ".join(f"--source {part}" for part in parts)
         raise InputError(f"unknown domain '{name}'; for several sources repeat the option: {repeated}") from error
-
-
-def _domain(name: str, catalogue: Catalogue) -> str:
-    if f"{name}: {EMPTY}" in catalogue.notes:
-        raise InputError(f"the domain '{name}' has no recordings; put some into its folder or choose another")
-    return find_domain(name, catalogue.domains)
 
 
 def target_mix(keep: Sequence[str], shares: Mapping[str, str], reference: str | None) -> Mix:

@@ -4,7 +4,7 @@ run.json says which run a folder belongs to, so that another does not overwrite 
 epoch elsewhere and decides nothing; a training that is resumed opens its folder again and continues there.
 
 >>> claim(folder, spec)
->>> make_record(spec, split, evaluation, trained, 0, device, seconds=12.5).write(folder)
+>>> make_record(spec, split, evaluation, trained, 0, seconds=12.5).write(folder)
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -75,9 +75,7 @@ def claim(folder: Path, spec: RunSpec) -> None:
                 owner = str(read_json(note)["identity"])
             if owner != spec.identity and (owner is not None or (folder / RECORD).exists()):
                 raise InputError(f"{folder}: holds another run (other settings, seed or data); choose another --out")
-        elif folder.exists() and (
-            not folder.is_dir() or not all(path.name.startswith(OWN) for path in folder.iterdir())
-        ):
+        elif folder.exists() and not (folder.is_dir() and all(path.name.startswith(OWN) for path in folder.iterdir())):
             raise InputError(f"{folder}: is not empty and holds no run of bearcat; choose another --out")
         settings = {"identity": spec.identity, "seed": spec.seed} | spec.to_dict()
         write_atomically(note, json.dumps(settings, indent=1, ensure_ascii=False).encode())
@@ -88,13 +86,7 @@ def claim(folder: Path, spec: RunSpec) -> None:
 
 
 def make_record(
-    spec: RunSpec,
-    split: SplitTask,
-    evaluation: Evaluation,
-    trained: Trained,
-    number: int,
-    device: torch.device,
-    seconds: float,
+    spec: RunSpec, split: SplitTask, evaluation: Evaluation, trained: Trained, number: int, seconds: float
 ) -> Record:
     """Everything that is known of this run of a stack, but its diagnoses. `seconds` are those of the whole stack."""
     calibration, estimated, finding = evaluation.calibration, evaluation.trust, trained.findings[number]
@@ -110,6 +102,10 @@ def make_record(
         fitted = FittedCalibration(known, at_bound, evaluation.source_temperature)
         if at_bound:
             warnings.append(describe_bound(temperature))
+    device = trained.finite.device
+    parts = {"source_train": split.source_train, "source_test": split.source_test}
+    parts |= {"target_train": split.target_train, "target_test": split.target_test}
+    versions = {"bearcat": bearcat.__version__, "result": str(RESULT_VERSION), "python": platform.python_version()}
     return Record(
         scores=from_plain(Scores, evaluation.scores),
         estimates=from_plain(Estimates, estimated.estimates),
@@ -124,22 +120,9 @@ def make_record(
         warnings=tuple(warnings),
         settings=RunSettings.from_dict(spec.to_dict()),
         seed=spec.seed,
-        data=DataSizes(
-            split.classes,
-            len(split.source_train),
-            len(split.source_test),
-            len(split.target_train),
-            len(split.target_test),
-            spec.identity,
-        ),
+        data=DataSizes(split.classes, **{name: len(part) for name, part in parts.items()}, identity=spec.identity),
         device=str(device) if device.type == "cpu" else torch.cuda.get_device_name(device),
-        versions={
-            "bearcat": bearcat.__version__,
-            "result": str(RESULT_VERSION),
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-        },
+        versions=versions | {"torch": torch.__version__, "numpy": np.__version__},
         seconds=round(seconds, 2),
         stack=len(trained.finite),
         kernels=trained.kernels,
@@ -178,13 +161,12 @@ def tracked(
     name: str | None, folders: Mapping[int, Path], progress: Callable[[EpochEnd], None] | None
 ) -> Iterator[Callable[[EpochEnd], None] | None]:
     """The progress, which also hands every epoch to a tracker of each run, by the run's number in its stack."""
-    if name is None:
-        yield progress
-        return
     with ExitStack() as opened:
-        trackers = {number: find_tracker(name)(folder) for number, folder in folders.items()}
-        for tracker in trackers.values():
-            opened.callback(tracker.close)
+        trackers = {
+            number: opened.enter_context(closing(find_tracker(name)(folder)))
+            for number, folder in folders.items()
+            if name is not None
+        }
 
         def show(end: EpochEnd) -> None:
             latest = {key: values[-1].tolist() for key, values in end.history.items() if len(values) == end.epoch + 1}
@@ -193,7 +175,7 @@ def tracked(
             if progress is not None:
                 progress(end)
 
-        yield show
+        yield show if trackers else progress
 
 
 class TensorBoard:

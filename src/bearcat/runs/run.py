@@ -1,15 +1,7 @@
-"""Trains a stack of runs and writes a folder for each.
+"""Trains a stack of runs and writes a folder for each; docs/record.md lists its files.
 
-    FOLDER/
-      record.json        scores, estimates, settings, seed, data, versions, seconds; written last: it says "finished"
-      predictions.csv    one row per target test window
-      curves.csv         one row per epoch
-      run.json           which run this folder is for
-      model/             the trained model, if wanted
-      reliability.png    source and target, before and after calibration, if wanted
-      track/             what a tracker wrote, if wanted
-
-Only this module writes such a folder: `bearcat adapt` trains stacks of one, a benchmark many stacks.
+Only this module writes such a folder, record.json last: it says "finished". `bearcat adapt` trains stacks of one,
+a benchmark many stacks.
 
 >>> (run,) = run_stack([spec], [Path("out")], torch.device("cpu"))
 >>> run.record.scores
@@ -107,19 +99,18 @@ def run_stack(
     tracks = {place: folder / "track" for place, folder in enumerate(folders) if not done[place]}
     with tracked(track, tracks, progress) as show:
         identity = digest_json([spec.identity for spec in specs])
-        trained = train(
-            runs, device, watch, show, checkpoint, checkpoint_seconds, specs[0].precision, identity=identity
-        )  # fmt: skip
+        precision = specs[0].precision
+        trained = train(runs, device, watch, show, checkpoint, checkpoint_seconds, precision, identity=identity)
     evaluations = evaluate(trained, splits, device, known, edges)
     seconds = time.monotonic() - started
     for place in tracks:
         spec, split, evaluation = specs[place], splits[place], evaluations[place]
-        record, model = make_record(spec, split, evaluation, trained, place, device, seconds), None
+        record, model = make_record(spec, split, evaluation, trained, place, seconds), None
         if keep_model:
             model = _model(trained, place, spec, split, evaluation, record)
             if not record.failed:
-                found_unknown = unknown_recordings(trained.findings[place], split)
-                unknown = [split.target.recordings[number].origin for number in found_unknown]
+                numbers = unknown_recordings(trained.findings[place], split)
+                unknown = [split.target.recordings[number].origin for number in numbers]
                 model, diagnoses = diagnose_target(model, split.target, unknown)
                 record = replace(record, recordings=tuple(diagnoses))
                 if (total := len(split.target.recordings)) > MOST_RECORDINGS:
@@ -180,11 +171,7 @@ def evaluate(
 
 
 def alarm_scores(probabilities: np.ndarray, held_back: HeldBack, classes: Sequence[str]) -> dict[str, Any]:
-    """Recordings with known labels and the share diagnosed rightly; false alarms and missed faults.
-
-    The rates, of windows and of recordings, are None where no class is called healthy or normal, or where the target
-    has none to count.
-    """
+    """Recordings with labels and the share diagnosed rightly; rates of errors, None where there is none to count."""
     windows, truth = held_back.target_test.recording, held_back.target_test_labels
     known = truth != UNKNOWN
     diagnosed, right = [], []
@@ -230,10 +217,7 @@ def _number(value: Tensor) -> float | None:
 
 
 def diagnose_target(model: Model, windows: Windows, unknown: Sequence[str] = ()) -> tuple[Model, list[Diagnosis]]:
-    """The diagnosis of each recording of the target, of windows that are evenly spaced where there are many.
-
-    The model that is returned with them is familiar with these recordings, but for those of an `unknown` class.
-    """
+    """The model made familiar with the target's recordings, but those of an `unknown` class; its diagnosis of each."""
     tallies: dict[str, Tally] = {}
     for number, info in enumerate(windows.recordings[:MOST_RECORDINGS]):
         members = np.flatnonzero(windows.recording == number)

@@ -92,10 +92,7 @@ class RunSpec:
 
 
 def make_recipe(name: str, kind: str, epochs: int | None = None, settings: Mapping[str, str] | None = None) -> Recipe:
-    """A recipe for an input of this kind, with settings by name, in so many epochs.
-
-    Settings are those of the paper's 300 epochs, and scaled with them.
-    """
+    """A recipe for an input of this kind, with settings by name, of the paper's 300 epochs and scaled to so many."""
     recipe = RECIPES[name].for_input(kind).with_settings(settings or {})
     for text in (recipe.calibration, recipe.final):
         check_calibrator(text)  # before anything is read

@@ -1,14 +1,8 @@
-"""The folder that keeps the runs of grids. A finished run is not repeated; an unfinished run never counts as done.
+"""The folder that keeps the runs of grids; docs/benchmark.md shows what is in it.
 
-    STORE/
-      store.json            version and identity of the store
-      runs/<run>/           the folder of a run (run.py), named by the run's identity; record.json is written last and
-                            marks it finished; failure.json says why it failed
-      locks/<run>.lock      held by the process that works on the run; the system frees it however that process ends
-      stacks/<stack>/       members and checkpoint of runs that are being trained together
-      data.json             fingerprints of the data, for machines that have the store but not the recordings
-
-Any number of processes, on any number of machines that share the folder, may work on one store.
+A finished run is not repeated; an unfinished run never counts as done: its record is written last. The process that
+works on a run holds its lock, and the system frees it however that process ends. Any number of processes, on any number
+of machines that share the folder, may work on one store.
 
 >>> store = open_store(Path("bench-store"), create=True)
 >>> specs = identify(plan(read_grid(Path("grids/smoke.toml"))), store, Library())
@@ -40,7 +34,7 @@ from bearcat.training.loop import RESULT_VERSION
 
 VERSION = 1  # of the layout
 FOLDERS = ("runs", "locks", "stacks")
-ABOUT, DATA = "store.json", "data.json"
+ABOUT, DATA = "store.json", "data.json"  # version and identity; fingerprints, for machines without the recordings
 FAILURE, MEMBERS, CHECKPOINT = "failure.json", "stack.json", "checkpoint.safetensors"
 
 
@@ -66,9 +60,8 @@ class Store:
         """`ours` says that this process has the run's lock."""
         folder = self.folder(run)
         try:
-            return RunState("done", record=Record.read(folder))
-        except FileNotFoundError:
-            pass
+            with suppress(FileNotFoundError):
+                return RunState("done", record=Record.read(folder))
         except (ValueError, OSError) as error:
             return RunState("damaged", str(error))
         if not ours and (owner := self.owner(run)):
@@ -208,13 +201,10 @@ def outdated(specs: Sequence[RunSpec], store: Store) -> list[str]:
             if folder.name not in names and digest_json([record["settings"], record["seed"]]) in wanted:
                 newer = f"of result version {version}, and this bearcat makes {RESULT_VERSION}"
                 reason = newer if version != str(RESULT_VERSION) else "of other data"
-                reasons[f"of this grid {{}} {reason}: not used, but to be trained again"] += 1
+                reasons[f"{reason}; not used, but to be trained again"] += 1
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue  # unfinished, or damaged and not requested
-    return [
-        f"{count(number, 'finished run')} {reason.format('is' if number == 1 else 'are')}"
-        for reason, number in reasons.items()
-    ]
+    return [f"{count(number, 'finished run')} of this grid: {reason}" for reason, number in reasons.items()]
 
 
 def results(specs: Sequence[RunSpec], store: Store) -> tuple[list[Result], list[Missing]]:
