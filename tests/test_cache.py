@@ -37,7 +37,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def windows_of(folder: Path, cache: Path | None, **settings) -> Windows:
-    return cached_windows(Folder(root=folder).catalogue(), Preparation(length=256, **settings), cache)
+    catalogue, preparation = Folder(root=folder).catalogue(), Preparation(length=256, **settings)
+    return prepare(load(catalogue), preparation) if cache is None else cached_windows(catalogue, preparation, cache)
 
 
 def same(first: Windows, second: Windows) -> bool:
