@@ -127,7 +127,7 @@ def test_an_adaptation_killed_before_its_page_draws_it_and_trains_nothing(mine, 
             adapting.adapt(make_plan(wishes(mine)), out)
     written = (out / RECORD).read_bytes()
     assert not (out / "report.html").exists()
-    monkeypatch.setattr(adapting, "train_stack", killed)
+    monkeypatch.setattr(adapting, "run_stack", killed)
     found = adapting.adapt(make_plan(wishes(mine)), out)
     assert found.recordings.summary in (out / "report.html").read_text(encoding="utf-8")
     assert (out / RECORD).read_bytes() == written

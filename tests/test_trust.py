@@ -311,7 +311,7 @@ def trained():
 
 
 def evaluated(outcome, splits):
-    return evaluate(outcome, splits, CPU, [run_evidence(split, "time") for split in splits])
+    return evaluate(outcome, splits, [run_evidence(split, "time") for split in splits])
 
 
 def estimated(outcome, splits):

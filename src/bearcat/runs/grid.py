@@ -276,13 +276,12 @@ def _each_fault(mix: Mix, dataset: Dataset, library: Library) -> list[Mix]:
 
 def _seeds(place: str, seeds: Any) -> tuple[int, ...]:
     """A number of seeds, counted from 0, or a list of them."""
-    if type(seeds) is int and seeds > MOST_SEEDS:
-        raise InputError(f"'{place}' must be {MOST_SEEDS} at most, not {seeds}")
-    numbers = list(range(seeds)) if type(seeds) is int and seeds >= 0 else seeds
+    numbers = list(range(min(seeds, MOST_SEEDS + 1))) if type(seeds) is int and seeds >= 0 else seeds
     if not isinstance(numbers, list) or not all(type(seed) is int and seed >= 0 for seed in numbers):
         raise InputError(f"'{place}' must be a number of seeds or a list of whole numbers from 0 on, not {seeds!r}")
-    _names(place, [str(seed) for seed in numbers])
-    return tuple(numbers)
+    if len(numbers) > MOST_SEEDS:
+        raise InputError(f"'{place}' must be {MOST_SEEDS} at most")
+    return tuple(map(int, _names(place, [str(seed) for seed in numbers])))
 
 
 def _overridden(settings: Any, place: str, table: Any) -> Any:

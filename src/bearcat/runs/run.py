@@ -101,7 +101,7 @@ def run_stack(
         identity = digest_json([spec.identity for spec in specs])
         precision = specs[0].precision
         trained = train(runs, device, watch, show, checkpoint, checkpoint_seconds, precision, identity=identity)
-    evaluations = evaluate(trained, splits, device, known, edges)
+    evaluations = evaluate(trained, splits, known, edges)
     seconds = time.monotonic() - started
     for place in tracks:
         spec, split, evaluation = specs[place], splits[place], evaluations[place]
@@ -124,13 +124,10 @@ def run_stack(
 
 
 def evaluate(
-    trained: Trained,
-    splits: Sequence[SplitTask],
-    device: torch.device,
-    evidence: Sequence[RunEvidence],
-    edges: str = "upper",
+    trained: Trained, splits: Sequence[SplitTask], evidence: Sequence[RunEvidence], edges: str = "upper"
 ) -> list[Evaluation]:
     """What the final networks say of the test windows, for each run of the stack; `edges` are those of ECE's bins."""
+    device = trained.finite.device
     values = padded_stack([np.asarray(split.held_back.target_test.values) for split in splits], 0, device)
     labels = {
         "source": trained.batches.source_test_labels,
