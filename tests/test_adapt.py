@@ -347,7 +347,7 @@ def test_two_sources_adapt_to_a_third_machine_and_every_choice_is_recorded(tmp_p
         (["--epochs", "0"], "epochs"),
         (["--seed", "-1"], "seed"),
         (["--window", "20"], "too short for the encoder"),
-        (["--window", "20", "--recipe", "dense-MCC", "--input", "physics"], "too short for this input"),
+        (["--window", "20", "--recipe", "dense-MCC", "--input", "physics"], "516 samples"),
         (["--rpm", "900"], "unknown setting 'rpm'"),
         (["--set", "seconds=0.3"], "fewer than a batch"),
         (["--set", "faults="], "only the class 'healthy'"),

@@ -124,8 +124,9 @@ class Recipe:
 
     def in_epochs(self, epochs: int) -> Recipe:
         """The same course in fewer or more epochs."""
+        schedule = self.schedule.scaled(epochs)  # refuses what cannot be
         ingredients = tuple(each.in_epochs(self.schedule.epochs, epochs) for each in self.ingredients)
-        return replace(self, schedule=self.schedule.scaled(epochs), ingredients=ingredients)
+        return replace(self, schedule=schedule, ingredients=ingredients)
 
     def to_dict(self) -> dict[str, Any]:
         """Every setting as plain values, for records; of an ingredient also its phase and the epoch it `begins` in."""
