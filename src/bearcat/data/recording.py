@@ -40,6 +40,7 @@ class RecordingInfo:
     rpm_channel: str | None = None  # the channel of the file that holds the speed in rpm, where there is one
     bearing: Bearing | None = None
     machine: str | None = None
+    specimen: str | None = None  # the physical bearing, by a name that no other bearing has; None: not known
     sensor: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
