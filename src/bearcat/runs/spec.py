@@ -13,7 +13,7 @@ the folder of `bearcat adapt`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -66,9 +66,13 @@ class RunSpec:
         return Cell(self.data, self.preparation.input, task_words(str(self.task), str(self.mix)), method, self.seed)
 
     def data_dict(self) -> dict[str, Any]:
-        """The dataset's name and settings, without the folder it lies in."""
-        settings = to_plain(self.dataset).items()
-        return {"name": self.data} | {name: value for name, value in settings if name != "root"}
+        """The dataset's name and settings, without the folder it lies in.
+
+        Settings with `repr=False` came later: they are there where they differ from their defaults.
+        """
+        settings, known = to_plain(self.dataset), fields(self.dataset)  # type: ignore[arg-type]
+        later = {field.name for field in known if not field.repr and getattr(self.dataset, field.name) == field.default}
+        return {"name": self.data} | {name: value for name, value in settings.items() if name not in {"root", *later}}
 
     def to_dict(self) -> dict[str, Any]:
         """Every setting but the seed, as plain values."""

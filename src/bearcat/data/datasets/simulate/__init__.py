@@ -10,10 +10,9 @@ tones of shaft, motor and gear and coloured noise, in m/s². docs/simulator.md h
 
 from __future__ import annotations
 
-import hashlib
 import math
 import sys
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import product
 from typing import ClassVar
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
 from bearcat.data.catalogue import About, Catalogue, Dataset, Entry, find_domain
+from bearcat.data.datasets.simulate.specimens import FAULTS, MACHINE, Defect, Specimen, make_specimen, random_stream
 from bearcat.data.recording import Recording
 from bearcat.errors import InputError, suggest
 
@@ -45,14 +45,6 @@ class Condition:
         return self.speed / 60  # Hz
 
 
-@dataclass(frozen=True)
-class Defect:
-    """One spall: on which part, and its length in mm in the rolling direction."""
-
-    part: str  # "inner", "outer" or "ball"
-    length: float
-
-
 # The four conditions of the Paderborn measurements (Lessmeier et al. 2016), in their order.
 CONDITIONS = {
     "N15_M07_F10": Condition(1500, 0.7, 1000),
@@ -61,7 +53,6 @@ CONDITIONS = {
     "N15_M07_F04": Condition(1500, 0.7, 400),
 }
 REFERENCE = CONDITIONS["N15_M07_F10"]  # every amplitude and the contact resonance are given at this condition
-FAULTS = {"inner": ("inner",), "outer": ("outer",), "both": ("inner", "outer"), "ball": ("ball",)}
 
 LEAST, MOST = math.ulp(0.0), sys.float_info.max
 # The lowest and the highest value of each number, alone or in a list. Numbers that are not named are zero or above.
@@ -162,6 +153,12 @@ class Simulated(Dataset):
     sensor_noise: float = 0.01  # root mean square, white, whatever the condition; chosen
     quantum: float = 0.0  # m/s², step of the converter; 0: none
 
+    # Bearings that differ (specimens.py). Not in the identity of recordings without specimens, hence not shown.
+    specimens: int = field(default=0, repr=False)  # bearings of each type, labelled by type; 0: one for each severity
+    specimen_spread: float = field(default=1.0, repr=False)  # how much they differ, over the usual spread
+    machines: int = field(default=0, repr=False)  # on which the specimens are mounted in turn; 0: each on its own
+    groups: int = field(default=0, repr=False)  # domains that take the specimens in turn; 0: a domain is a condition
+
     about: ClassVar[About] = About(
         title="Simulated 6203 bearings (for demos and tests; no evidence about real machines)",
         licence="MIT",
@@ -169,16 +166,15 @@ class Simulated(Dataset):
 
     def __post_init__(self) -> None:
         """Refuses settings that cannot work, naming the field."""
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for setting in fields(self):
+            name, value = setting.name, getattr(self, setting.name)
             for element in value if isinstance(value, tuple) else (value,):
-                if field.name not in NAMES:
-                    _check_number(field.name, element, whole=isinstance(field.default, int))
-                elif element not in NAMES[field.name]:
-                    known = suggest(str(element), NAMES[field.name])
-                    raise InputError(f"{field.name}: unknown name '{element}'{known}")
+                if name not in NAMES:
+                    _check_number(name, element, whole=isinstance(setting.default, int))
+                elif element not in NAMES[name]:
+                    raise InputError(f"{name}: unknown name '{element}'{suggest(str(element), NAMES[name])}")
                 elif value.count(element) > 1:
-                    raise InputError(f"{field.name}: '{element}' is there twice; name each once")
+                    raise InputError(f"{name}: '{element}' is there twice; name each once")
         for name, other in SAME_LENGTH.items():
             found, wanted = len(getattr(self, name)), len(getattr(self, other))
             if found != wanted:
@@ -194,6 +190,8 @@ class Simulated(Dataset):
             f"severities: {longest:g} mm is not shorter than the balls are apart, {spacing:.3g} mm": longest >= spacing,
             f"resonances: {highest:g} Hz is not below half the rate; raise it": highest >= self.rate / 2,
             f"contact_resonance: {contact:g} Hz is not below half the rate; raise it": contact >= self.rate / 2,
+            f"groups: {self.groups} need as many specimens of each type": 0 < self.specimens < self.groups,
+            "groups: they are of specimens; set specimens too": self.groups and not self.specimens,
         }
         for sentence in (sentence for sentence, refused in refusals.items() if refused):
             raise InputError(sentence)
@@ -211,39 +209,64 @@ class Simulated(Dataset):
         return float(self.contact_resonance * (force / REFERENCE.force) ** self.contact_exponent)
 
     def classes(self) -> dict[str, tuple[Defect, ...]]:
-        """Each label in order, and the defects it stands for."""
+        """Each label in order, and the defects it stands for, which of types differ from specimen to specimen."""
+        if self.specimens:
+            return dict.fromkeys((HEALTHY, *self.faults), ())
         table: dict[str, tuple[Defect, ...]] = {HEALTHY: ()}
         for fault in self.faults:
             for number, length in enumerate(self.severities, start=1):
                 table[f"{fault}-{number}"] = tuple(Defect(race, length) for race in FAULTS[fault])
         return table
 
-    def recording(self, condition: str, label: str, measurement: int = 1) -> Recording:
-        """One recording; it depends on the settings and these three names, never on what else is generated."""
+    def specimen(self, name: str) -> Specimen:
+        """A bearing by its name: a label, or a type and the specimen's number as in inner-s03."""
         classes = self.classes()
-        if label not in classes:
-            raise InputError(f"unknown class '{label}'{suggest(label, classes)}")
-        condition = find_domain(condition, self.conditions)
-        origin = f"simulated/{condition}/{label}/{measurement}"
-        samples = simulate(self, CONDITIONS[condition], classes[label], origin).astype(np.float32)
+        if not self.specimens and name in classes:
+            return Specimen(name, name, MACHINE, self, classes[name])
+        label, _, number = name.rpartition("-s")
+        if not self.specimens or label not in classes or not number.isdecimal() or not int(number):
+            raise InputError(f"unknown class '{name}'{suggest(name, self._bearings())}")
+        return make_specimen(self, label, int(number))
+
+    def _bearings(self) -> list[str]:
+        numbers = range(1, self.specimens + 1)
+        return [f"{label}-s{number:02d}" for label in self.classes() for number in numbers] or list(self.classes())
+
+    def recording(self, condition: str, bearing: str, measurement: int = 1) -> Recording:
+        """One recording; it depends on the settings and these three names, never on what else is generated."""
+        return self._recording(find_domain(condition, self.conditions), self.specimen(bearing), measurement)
+
+    def _recording(self, condition: str, specimen: Specimen, measurement: int) -> Recording:
+        origin = f"simulated/{condition}/{specimen.name}/{measurement}"
+        samples = simulate(specimen.settings, CONDITIONS[condition], specimen.defects, origin).astype(np.float32)
         return Recording(
-            signal=samples, rate=float(self.rate), label=label, domain=condition, origin=origin, machine="simulated",
-            channel="acceleration", rpm=CONDITIONS[condition].speed, bearing=self.bearing,
+            signal=samples, rate=float(self.rate), label=specimen.label, domain=self._domain(condition, specimen.name),
+            origin=origin, machine=specimen.machine, specimen=f"{MACHINE} {specimen.name}", channel="acceleration",
+            rpm=CONDITIONS[condition].speed, bearing=self.bearing,
         )  # fmt: skip
 
-    def catalogue(self) -> Catalogue:
-        classes = tuple(self.classes())
-        every = product(self.conditions, classes, range(1, self.measurements + 1))
-        note = "simulated: for demos and tests, no evidence about real machines"
-        return Catalogue(self.conditions, classes, tuple(self._entry(*names) for names in every), notes=(note,))
+    def _domain(self, condition: str, bearing: str) -> str:
+        """The condition, or the group of the bearing's number."""
+        return f"group {(int(bearing.rpartition('-s')[2]) - 1) % self.groups + 1}" if self.groups else condition
 
-    def _entry(self, condition: str, label: str, measurement: int) -> Entry:
-        origin = f"simulated/{condition}/{label}/{measurement}"
+    def catalogue(self) -> Catalogue:
+        specimens = [self.specimen(name) for name in self._bearings()]
+        every = product(self.conditions, specimens, range(1, self.measurements + 1))
+        note = "simulated: for demos and tests, no evidence about real machines"
+        domains = tuple(f"group {number + 1}" for number in range(self.groups)) or self.conditions
+        entries = tuple(self._entry(*names) for names in every)
+        return Catalogue(domains, tuple(self.classes()), entries, notes=(note,))
+
+    def _entry(self, condition: str, specimen: Specimen, measurement: int) -> Entry:
+        origin, label = f"simulated/{condition}/{specimen.name}/{measurement}", specimen.label
+        domain = self._domain(condition, specimen.name)
         # What else is generated is left out of the identity: it does not change these samples.
-        fault = () if label == HEALTHY else (label.rpartition("-")[0],)
-        settings = replace(self, measurements=1, conditions=(condition,), faults=fault)
+        fault = () if label == HEALTHY else (label,) if self.specimens else (label.rpartition("-")[0],)
+        settings = replace(specimen.settings, measurements=1, conditions=(condition,), faults=fault, groups=0)
         identity = f"version {RESULT_VERSION}, {settings!r}, {CONDITIONS[condition]!r}, {origin}"
-        return Entry(condition, label, origin, None, identity, partial(self.recording, condition, label, measurement))
+        if self.specimens:
+            identity += f", {specimen.defects!r}, {specimen.machine}, {domain}, {self.bearing!r}"
+        return Entry(domain, label, origin, None, identity, partial(self._recording, condition, specimen, measurement))
 
 
 def _check_number(name: str, value: object, whole: bool) -> None:
@@ -254,12 +277,6 @@ def _check_number(name: str, value: object, whole: bool) -> None:
         open_end = {LEAST: "above zero", 0.0: "zero or above"}.get(lowest, "finite")
         words = open_end if highest == MOST else f"between {lowest:g} and {highest:g}"
         raise InputError(f"{name}: must be {words}, not {value!r}")
-
-
-def random_stream(seed: int, origin: str, part: str) -> np.random.Generator:
-    """A generator for one part of one recording, independent of the others: more noise draws move no strike."""
-    digest = hashlib.sha256(f"{origin}/{part}".encode()).digest()
-    return np.random.default_rng(np.random.SeedSequence([seed, int.from_bytes(digest[:16])]))
 
 
 def simulate(settings: Simulated, condition: Condition, defects: tuple[Defect, ...], origin: str) -> Doubles:
@@ -336,7 +353,9 @@ def strikes(
         "ball": (2 * orders["BSF"] * (1 - settings.slip), cage),
     }[defect.part]
     start = settings.outer_position / 360 if defect.part == "outer" else generator.uniform()
-    entries = passages(order, turns[-1], settings.slip_jitter, generator)
+    start += defect.lag / settings.balls
+    entries = passages(order, turns[-1], settings.slip_jitter, generator) + defect.lag / order
+    entries = entries[entries < turns[-1]]
     exits = entries + defect.length / rolled_length
     share = load_zone(2 * np.pi * (start + carrier * entries), zone_extent(settings, condition.force))
     strength = np.maximum(share, settings.unloaded) ** settings.load_exponent
