@@ -65,7 +65,7 @@ LIMITS = (
     (0.0, 0.1, "speed_fluctuation speed_spread"),
     (0.0, 0.2, "slip slip_jitter"),
     (0.0, 0.5, "impact_spread"),
-    (0.0, 1.0, "unloaded idle"),
+    (0.0, 1.0, "unloaded idle swell"),
     (1e-4, 0.9, "dampings contact_damping"),
 )
 BOUNDS = {name: (lowest, highest) for lowest, highest, names in LIMITS for name in names.split()}
@@ -157,6 +157,7 @@ class Simulated(Dataset):
     specimens: int = field(default=0, repr=False)  # bearings of each type, labelled by type; 0: one for each severity
     specimen_spread: float = field(default=1.0, repr=False)  # how much they differ, over the usual spread
     machines: int = field(default=0, repr=False)  # on which the specimens are mounted in turn; 0: each on its own
+    swell: float = field(default=0.0, repr=False)  # share by which the hiss of rough races swells with each ball
     groups: int = field(default=0, repr=False)  # domains that take the specimens in turn; 0: a domain is a condition
 
     about: ClassVar[About] = About(
@@ -203,6 +204,11 @@ class Simulated(Dataset):
     @property
     def samples(self) -> int:
         return round(self.rate * self.seconds)
+
+    @property
+    def cage(self) -> float:
+        """Turns of the cage per turn of the shaft."""
+        return self.bearing.orders()["FTF"] * (1 - self.slip)
 
     def contact_frequency(self, force: float) -> float:
         """Of the contact's mode, in Hz, which is stiffer under force."""
@@ -264,8 +270,10 @@ class Simulated(Dataset):
         fault = () if label == HEALTHY else (label,) if self.specimens else (label.rpartition("-")[0],)
         settings = replace(specimen.settings, measurements=1, conditions=(condition,), faults=fault, groups=0)
         identity = f"version {RESULT_VERSION}, {settings!r}, {CONDITIONS[condition]!r}, {origin}"
+        if self.swell:
+            identity += f", {self.swell}"
         if self.specimens:
-            identity += f", {specimen.defects!r}, {specimen.machine}, {domain}, {self.bearing!r}"
+            identity += f", {settings.swell}, {specimen.defects!r}, {specimen.machine}, {domain}, {self.bearing!r}"
         return Entry(domain, label, origin, None, identity, partial(self._recording, condition, specimen, measurement))
 
 
@@ -289,6 +297,9 @@ def simulate(settings: Simulated, condition: Condition, defects: tuple[Defect, .
     growth = float((condition.speed / REFERENCE.speed) ** settings.noise_speed_exponent)  # of background and roughness
     growth *= float((condition.force / REFERENCE.force) ** settings.noise_force_exponent)
     rough = settings.roughness * growth * stream("roughness").standard_normal(total)  # many small asperities
+    if settings.swell:
+        passing = settings.balls * settings.cage * turns + stream("swell").uniform()
+        rough *= 1 + settings.swell * np.cos(2 * np.pi * passing)
     signal = scipy.signal.fftconvolve(rough, near)[:total]
     for defect in defects:
         forces = strikes(settings, condition, defect, turns, stream(defect.part))
@@ -345,8 +356,7 @@ def strikes(
 
     An outer defect stays in the load zone, an inner one turns with the shaft, a ball with the cage, twice per spin.
     """
-    orders, rolled_length = settings.bearing.orders(), settings.bearing.rolled_length()
-    cage = orders["FTF"] * (1 - settings.slip)  # turns per turn of the shaft
+    orders, rolled_length, cage = settings.bearing.orders(), settings.bearing.rolled_length(), settings.cage
     order, carrier = {
         "outer": (settings.balls * cage, 0.0),
         "inner": (settings.balls * (1 - cage), 1.0),

@@ -26,17 +26,18 @@ MACHINE_SPREADS = {
     "resonances": 0.2, "dampings": 0.4, "resonance_gains": 0.5, "contact_resonance": 0.15, "contact_damping": 0.4,
     "contact_gain": 0.5, "inner_participation": 0.4, "inner_gain": 0.3, "inner_cutoff": 0.4, "unbalance": 0.9,
     "misalignment": 0.9, "motor_amplitudes": 0.7, "gear_teeth": 0.3, "gear_amplitudes": 0.7, "gear_sideband": 0.5,
-    "noise": 0.5, "noise_corner": 0.5, "sensor_noise": 0.5,
+    "noise": 0.7, "noise_corner": 0.5, "sensor_noise": 0.5,
 }  # fmt: skip
 # Of the bearing: geometry (makers fit other balls), clearance (classes C2 to C3), motion, surfaces, edges of the spall.
 BEARING_SPREADS = {
     "ball_diameter": 0.01, "pitch_diameter": 0.005, "clearance": 0.5, "slip_jitter": 0.3, "impact": 0.4,
-    "impact_spread": 0.3, "entry": 0.3, "entry_width": 0.3, "roughness": 0.4,
+    "impact_spread": 0.3, "entry": 0.3, "entry_width": 0.3, "roughness": 0.5,
 }  # fmt: skip
 SENSOR_GAIN = 0.3  # likewise, of all that the sensor hears: its sensitivity and its place
 HEARD = ("impact", "roughness", "noise", "unbalance", "misalignment", "motor_amplitudes", "gear_amplitudes")
 COLOUR = 0.5  # the noise's colour is drawn so far to either side
 SLIP = 0.02  # the cage's lag is drawn up to this above the setting: real bearings have 0.01 to 0.02
+SWELL = 0.2  # the swell is drawn up to this above the setting: about 12 dB at BPFO, as healthy bearings on rigs have
 ANGLE = 8.0  # degrees, standard deviation of the contact angle: axial load
 PLACE = 30.0  # degrees, standard deviation of an outer defect's place: spalls start under the load, housings are turned
 SECOND_SPOT = 0.25  # share of spalls with a second one beside them
@@ -89,6 +90,7 @@ def make_specimen(settings: Simulated, label: str, number: int) -> Specimen:
     random = random_stream(settings.seed, name, "bearing")
     drawn["contact_angle"] = min(abs(settings.contact_angle + spread * ANGLE * random.standard_normal()), 40.0)
     drawn["slip"] = min(settings.slip + spread * SLIP * random.uniform(), 0.2)
+    drawn["swell"] = min(settings.swell + spread * SWELL * random.uniform(), 1.0)
     drawn["outer_position"] = settings.outer_position + spread * PLACE * random.standard_normal()
     own = replace(settings, specimens=0, groups=0, **drawn)
     defects = tuple(spot for part in FAULTS.get(label, ()) for spot in _spots(own, part, random))
