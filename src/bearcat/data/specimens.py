@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bearcat.data.catalogue import grouped
-from bearcat.data.recording import RecordingInfo, healthy_class
+from bearcat.data.recording import Integers, RecordingInfo, healthy_class
 from bearcat.errors import InputError
 
 GROUPS = ("specimen", "machine")  # fields of a recording, by which a task may be split
@@ -39,16 +40,22 @@ class Leakage:
     sessions: Mapping[str, int] = field(default_factory=dict)  # by class: pairs of domain and specimen
 
     @property
+    def counts(self) -> str:
+        """Specimens and sessions, in a sentence."""
+        texts = []
+        for numbers in (self.specimens, self.sessions):
+            each = {label: "unknown" if number is None else str(number) for label, number in numbers.items()}
+            alike = len(set(each.values())) == 1 < len(each)
+            texts.append(f"{next(iter(each.values()))} each" if alike else ", ".join(map(" ".join, each.items())))
+        return f"Specimens by class: {texts[0] or 'no class is known'}; sessions: {texts[1] or '–'}."
+
+    @property
     def sentence(self) -> str:
         """For reports, in one line."""
-        counts = [
-            ", ".join(f"{label} {'?' if number is None else number}" for label, number in numbers.items())
-            for numbers in (self.specimens, self.sessions)
-        ]
-        text = f"Specimens by class: {counts[0]}; sessions: {counts[1]}."
         if self.purity is None:
-            return f"{text} Whether the specimen tells the class is not known."
-        return f"{text} Purity {100 * self.purity:.0f} %: so many target recordings are of specimens in the source."
+            return f"{self.counts} Purity is not known, since not every recording says its specimen."
+        told = f"{100 * self.purity:.0f} % of the target's recordings are of specimens that the source holds"
+        return f"{self.counts} Purity: {told}."
 
 
 def leakage(source: Recordings, target: Recordings) -> Leakage:
@@ -205,3 +212,44 @@ def _divided_sentence(classes: Sequence[str]) -> str:
         return f"class '{classes[0]}' has one specimen; its recordings are divided, other {others} are not tested"
     named = ", ".join(f"'{label}'" for label in classes)
     return f"classes {named} have one specimen each; their recordings are divided, other bearings are not tested"
+
+
+def names_to_test(classes: Mapping[str, set[str]], share: float, random: np.random.Generator) -> set[str]:
+    """About a share of every class's names, one or more, such that each class keeps one to learn from."""
+    tested: set[str] = set()
+    for mine in classes.values():
+        wanted = max(1, round(share * len(mine)))
+        for name in random.permutation(sorted(mine)).tolist():
+            spared = all(names - tested - {name} for names in classes.values() if name in names)
+            if spared and len(mine & tested) < wanted:
+                tested.add(name)
+    return tested
+
+
+def held_out(
+    codes: Integers, row: Integers, share: float, random: np.random.Generator, groups: Integers | None = None
+) -> NDArray[np.bool_]:
+    """(window,) bool: a share of every class, to calibrate on; `codes` (row of X,), `row` (window,). Whole recordings
+    where every class has two or more, since windows of one recording are much alike; else windows. Whole `groups`
+    (row of X,) where they are given, so far as every class keeps one to learn from; the rest as without groups.
+    """
+    if groups is not None:
+        of_class = {str(code): set(map(str, groups[row][codes[row] == code])) for code in np.unique(codes[row])}
+        held = np.isin(groups[row].astype(str), list(names_to_test(of_class, share, random)))
+        alone = [code for code in np.unique(codes[row]) if not held[codes[row] == code].any()]
+        rest = np.isin(codes[row], alone)
+        if rest.any():
+            held[rest] = held_out(codes, row[rest], share, random)
+        return held
+    there = np.unique(row)
+    alone = np.bincount(codes[there])[np.unique(codes[there])].min() < 2
+    units = np.arange(len(row)) if alone else row
+    of_unit = dict(zip(units.tolist(), codes[row].tolist(), strict=True))
+    members, kinds = np.array(list(of_unit)), np.array(list(of_unit.values()))
+    chosen: list[int] = []
+    for code in np.unique(kinds):
+        mine = random.permutation(members[kinds == code])
+        chosen += mine[: min(max(1, round(share * len(mine))), len(mine) - 1)].tolist()
+    if not chosen:
+        raise InputError(f"{len(members)} samples, one of each class, leave none to calibrate on; give more windows")
+    return np.isin(units, chosen)

@@ -191,7 +191,7 @@ class Folder(Dataset):
         if (root / MANIFEST).exists() and not self.folders:
             rows = _read_manifest(root, problems, only)
         else:
-            rows = _read_tree(root, problems, notes, self.folders, deep=bool(self.specimen or self.machine))
+            rows = _read_tree(root, problems, notes, self.folders, bool(self.specimen or self.machine))
         duplicates = _find_duplicates(rows)
         problems += duplicates.values()
         if not rows and not problems and only is None:
