@@ -117,9 +117,9 @@ def choose_settings(
     part = catalogue.only((*task.sources, task.target))
     part.check()
     if not isinstance(dataset, Folder):
-        known = metadata(part, cache_folder())
-        described = [
-            Measurement(channels={"": ChannelMeasurement(samples, 0.0)}, **vars(info)) for info, samples in known
+        described = [  # without specimens, by which only a user's own recordings are split unless it is requested
+            Measurement(channels={"": ChannelMeasurement(samples, 0.0)}, **vars(replace(info, specimen=None)))
+            for info, samples in metadata(part, cache_folder())
         ]
         return dataset, catalogue, choose(described, task, replace(requested, channel=None))
     settings = choose([measure(entry) for entry in progress(folder_entries(part))], task, requested)
