@@ -19,6 +19,7 @@ from typing import Any
 
 from bearcat.calibration import find_calibrator
 from bearcat.data import Catalogue, Dataset, Preparation, Windows, cache_folder, join
+from bearcat.data.catalogue import LATER
 from bearcat.data.choose import Choice, suited_input
 from bearcat.data.datasets.folder import FolderEntry
 from bearcat.data.inputs import find_input
@@ -70,13 +71,12 @@ class RunSpec:
         return Cell(self.data, self.preparation.input, task_words(str(self.task), str(self.mix)), method, self.seed)
 
     def data_dict(self) -> dict[str, Any]:
-        """The dataset's name and settings, without the folder it lies in.
-
-        Settings with `repr=False` came later: they are there where they differ from their defaults.
-        """
-        settings, known = to_plain(self.dataset), fields(self.dataset)  # type: ignore[arg-type]
-        later = {field.name for field in known if not field.repr and getattr(self.dataset, field.name) == field.default}
-        return {"name": self.data} | {name: value for name, value in settings.items() if name not in {"root", *later}}
+        """The dataset's name and settings, without the folder it lies in."""
+        known = {field.name: field for field in fields(self.dataset)}  # type: ignore[arg-type]
+        defaults = {name: field.default for name, field in known.items() if LATER in field.metadata}
+        settings = {name: value for name, value in to_plain(self.dataset).items() if name != "root"}
+        unsaid = {name for name, default in defaults.items() if settings[name] == default}
+        return {"name": self.data} | {name: value for name, value in settings.items() if name not in unsaid}
 
     def to_dict(self) -> dict[str, Any]:
         """Every setting but the seed, as plain values."""

@@ -12,22 +12,29 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import product
 from typing import ClassVar
 
 import numpy as np
 import scipy  # its parts are loaded when they are first used, which takes a second
-from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
-from bearcat.data.catalogue import About, Catalogue, Dataset, Entry, find_domain
-from bearcat.data.datasets.simulate.specimens import FAULTS, MACHINE, Defect, Specimen, make_specimen, random_stream
+from bearcat.data.catalogue import About, Catalogue, Dataset, Entry, find_domain, later
+from bearcat.data.datasets.simulate.signals import (
+    Doubles,
+    coloured_noise,
+    load_zone,
+    passages,
+    place,
+    random_stream,
+    ringing,
+)
+from bearcat.data.datasets.simulate.specimens import FAULTS, MACHINE, Defect, Specimen, make_specimen
 from bearcat.data.recording import Recording
 from bearcat.errors import InputError, suggest
 
-Doubles = NDArray[np.float64]
 RESULT_VERSION = 1  # raise it whenever the same settings give other samples; it is part of every entry's identity
 HEALTHY = "healthy"
 
@@ -154,11 +161,11 @@ class Simulated(Dataset):
     quantum: float = 0.0  # m/s², step of the converter; 0: none
 
     # Bearings that differ (specimens.py). Not in the identity of recordings without specimens, hence not shown.
-    specimens: int = field(default=0, repr=False)  # bearings of each type, labelled by type; 0: one for each severity
-    specimen_spread: float = field(default=1.0, repr=False)  # how much they differ, over the usual spread
-    machines: int = field(default=0, repr=False)  # on which the specimens are mounted in turn; 0: each on its own
-    swell: float = field(default=0.0, repr=False)  # share by which the hiss of rough races swells with each ball
-    groups: int = field(default=0, repr=False)  # domains that take the specimens in turn; 0: a domain is a condition
+    specimens: int = later(0)  # bearings of each type, labelled by type; 0: one for each severity
+    specimen_spread: float = later(1.0)  # how much they differ, over the usual spread
+    machines: int = later(0)  # on which the specimens are mounted in turn; 0: each on its own
+    swell: float = later(0.0)  # share by which the hiss of rough races swells with each ball
+    groups: int = later(0)  # domains that take the specimens in turn; 0: a domain is a condition
 
     about: ClassVar[About] = About(
         title="Simulated 6203 bearings (for demos and tests; no evidence about real machines)",
@@ -326,27 +333,11 @@ def shaft_turns(settings: Simulated, condition: Condition, samples: int, generat
     return np.cumsum(condition.shaft * np.maximum(1 + offset + wander, 0.1)) / settings.rate
 
 
-def passages(order: float, turns: float, jitter: float, generator: np.random.Generator) -> Doubles:
-    """Shaft angles in turns, (event,), at which balls reach a defect; random spacings, so that slip accumulates."""
-    expected = order * turns
-    count = math.ceil(expected + 6 * jitter * math.sqrt(expected)) + 10
-    phase = generator.uniform()
-    spacings = np.maximum(1 + jitter * generator.standard_normal(count), 0.1)
-    angles = (phase + np.concatenate([[0.0], np.cumsum(spacings)])) / order
-    return angles[angles < turns]
-
-
 def zone_extent(settings: Simulated, force: float) -> float:
     """Stribeck's ε, the share of the diameter under load: half without clearance, and less the lighter the force."""
     greatest = 5 * force / settings.balls  # on one ball, which yields by Hertz's law (Harris, Rolling Bearing Analysis)
     deflection = (greatest / settings.contact_constant) ** (2 / 3)
     return float(0.5 * deflection / (deflection + settings.clearance / 2))
-
-
-def load_zone(angle: Doubles, extent: float) -> Doubles:
-    """Stribeck's distribution: load at an angle (radians) from the force, over the greatest load."""
-    inside = 1 - (1 - np.cos(angle)) / (2 * extent)
-    return np.maximum(inside, 0.0) ** 1.5
 
 
 def strikes(
@@ -400,32 +391,11 @@ def _train(
     return force - settings.entry * scipy.signal.fftconvolve(soft, bump / bump.sum(), mode="same")
 
 
-def place(positions: Doubles, strengths: Doubles, samples: int, reach: int = 8) -> Doubles:
-    """Impulses at fractional sample positions, (event,) → (time,), as Hann-windowed sincs of ±`reach` samples."""
-    first = np.floor(positions).astype(np.int64)
-    taps = np.arange(1 - reach, reach + 1)
-    distance = taps - (positions - first)[:, None]
-    kernels = np.sinc(distance) * np.cos(np.pi * distance / (2 * reach)) ** 2
-    padded = np.zeros(samples + 2 * reach)
-    np.add.at(padded, first[:, None] + taps + reach, strengths[:, None] * kernels)
-    return padded[reach : reach + samples]
-
-
 def modes(settings: Simulated, force: float) -> Doubles:
     """Frequency in Hz, damping and gain of each mode, (mode, 3); the last is the contact's, stiffer under force."""
     contact = settings.contact_frequency(force)
     rows = list(zip(settings.resonances, settings.dampings, settings.resonance_gains, strict=True))
     return np.array([*rows, (contact, settings.contact_damping, settings.contact_gain)])
-
-
-def ringing(table: Doubles, rate: float) -> Doubles:
-    """Acceleration after a unit strike, (mode, 3) → (time,): damped modes, until the slowest is down by 60 dB."""
-    frequency, damping, gain = table.T[:, :, None]
-    decay = 2 * np.pi * frequency * damping
-    seconds = min(np.log(1000) / decay.min(), 1.0)
-    time = np.arange(max(2, math.ceil(seconds * rate))) / rate
-    waves = np.sin(2 * np.pi * frequency * np.sqrt(1 - damping**2) * time)
-    return np.asarray(np.sum(gain * np.exp(-decay * time) * waves, axis=0))
 
 
 def outer_path(settings: Simulated, force: float) -> Doubles:
@@ -466,17 +436,3 @@ def tones(settings: Simulated, condition: Condition, turns: Doubles, generator: 
         if order * condition.shaft < 0.475 * settings.rate:
             total += amplitude * np.cos(2 * np.pi * order * turns + phase)
     return total
-
-
-def coloured_noise(samples: int, rate: float, colour: float, corner: float, generator: np.random.Generator) -> Doubles:
-    """Gaussian noise, power ~ frequency^-colour above `corner` and flat below, of unit expected variance, (time,)."""
-    length = int(scipy.fft.next_fast_len(samples, real=True))
-    frequencies = scipy.fft.rfftfreq(length, 1 / rate)
-    shape = np.maximum(frequencies, corner) ** (-colour / 2)
-    shape[0] = 0.0
-    twice = np.full(shape.size, 2.0)  # a bin stands for itself and its mirror image, but the one at half the rate
-    if length % 2 == 0:
-        twice[-1] = 1.0
-    shape *= np.sqrt(length / np.sum(twice * shape**2))
-    noise: Doubles = scipy.fft.irfft(scipy.fft.rfft(generator.standard_normal(length)) * shape, n=length)
-    return noise[:samples]

@@ -8,12 +8,13 @@ ranges and their reasons. A draw depends on the seed and on the name of the spec
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from bearcat.data.datasets.simulate.signals import random_stream
 
 if TYPE_CHECKING:
     from bearcat.data.datasets.simulate import Simulated
@@ -65,12 +66,6 @@ class Specimen:
     machine: str
     settings: Simulated
     defects: tuple[Defect, ...]
-
-
-def random_stream(seed: int, origin: str, part: str) -> np.random.Generator:
-    """A generator for one part of one recording, independent of the others: more noise draws move no strike."""
-    digest = hashlib.sha256(f"{origin}/{part}".encode()).digest()
-    return np.random.default_rng(np.random.SeedSequence([seed, int.from_bytes(digest[:16])]))
 
 
 def make_specimen(settings: Simulated, label: str, number: int) -> Specimen:
