@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 
 from bearcat.data import CWRU, HITSM, AcrossMachines, Folder, Preparation, Windows, join, open_dataset, prepare
 from bearcat.data.choose import Requested, choose_settings
-from bearcat.data.specimens import SAME_BEARINGS, UNKNOWN_BEARINGS, Leakage, leakage, leakage_between_domains
+from bearcat.data.specimens import (
+    SAME_BEARINGS,
+    UNKNOWN_BEARINGS,
+    Leakage,
+    leakage,
+    leakage_between_domains,
+    warnings_of,
+)
 from bearcat.data.tasks import Mix, Split, SplitTask, Task, mixed_task, split_task
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES
@@ -286,7 +293,10 @@ def test_half_a_manifest_of_specimens_counts_as_unknown_and_is_counted(tmp_path)
     assert any("2 of 4" in note and "1.csv" in note for note in catalogue.notes)
     assert not catalogue.problems
     assert len(catalogue.entries) == 4
-    assert leakage_between_domains([entry.read() for entry in catalogue.entries]).purity is None
+    read = [entry.read() for entry in catalogue.entries]
+    assert leakage_between_domains(read).purity is None
+    assert leakage(read[:2], read[2:]).shift == "unknown"
+    assert any("2 of 4" in text and "1.csv" in text for text in warnings_of(read[:2], read[2:]))
 
 
 @pytest.fixture

@@ -47,13 +47,15 @@ class Leakage:
             each = {label: "unknown" if number is None else str(number) for label, number in numbers.items()}
             alike = len(set(each.values())) == 1 < len(each)
             texts.append(f"{next(iter(each.values()))} each" if alike else ", ".join(map(" ".join, each.items())))
-        return f"Specimens by class: {texts[0] or 'no class is known'}; sessions: {texts[1] or '–'}."
+        if not any(self.specimens.values()):
+            return f"Specimens are not known; sessions by class: {texts[1] or 'not known'}."
+        return f"Specimens by class: {texts[0]}; sessions: {texts[1]}."
 
     @property
     def sentence(self) -> str:
         """For reports, in one line."""
         if self.purity is None:
-            return f"{self.counts} Purity is not known, since not every recording says its specimen."
+            return f"{self.counts} Purity is not known."
         told = f"{100 * self.purity:.0f} % of the target's recordings are of specimens that the source holds"
         return f"{self.counts} Purity: {told}."
 
@@ -89,14 +91,21 @@ def _counts(recordings: Recordings) -> tuple[dict[str, int | None], dict[str, in
     return {label: None if None in found else len(found) for label, found in names.items()}, sessions
 
 
+def _shared_faults(source: Recordings, target: Recordings) -> bool:
+    """Whether a specimen that is not healthy is known to be on both sides."""
+    there = {info.specimen for info in target if info.specimen}
+    shared = {str(info.label) for info in source if info.specimen in there}
+    return bool(shared - {healthy_class(tuple(shared))})
+
+
 def _shift(source: Recordings, target: Recordings) -> str:
-    specimens, machines = ([{getattr(info, name) for info in side} for side in (source, target)] for name in GROUPS)
-    shared = {str(info.label) for info in source if info.specimen and info.specimen in specimens[1]}
-    if shared - {healthy_class(tuple(shared))}:
-        return "condition"
-    if None not in set.union(*machines) and machines[0].isdisjoint(machines[1]):
+    names = {name: [{getattr(info, name) for info in side} for side in (source, target)] for name in GROUPS}
+    known = {name: None not in set.union(*sides) for name, sides in names.items()}
+    if _shared_faults(source, target):
+        return "condition" if known["specimen"] else "unknown"
+    if known["machine"] and names["machine"][0].isdisjoint(names["machine"][1]):
         return "machine"
-    return "unknown" if None in set.union(*specimens) else "specimen"
+    return "specimen" if known["specimen"] else "unknown"
 
 
 def warnings_of(source: Recordings, target: Recordings, notes: Sequence[str] = ()) -> list[str]:
@@ -104,12 +113,14 @@ def warnings_of(source: Recordings, target: Recordings, notes: Sequence[str] = (
     kind, found = _shift(source, target), list(notes)
     if kind == "unknown" and (part := half_known([*source, *target], "specimen")):
         found.append(part)
-    found += [SENTENCES[kind]] if kind in SENTENCES else []
+    if kind in SENTENCES:
+        found.append(SAME_BEARINGS if _shared_faults(source, target) else SENTENCES[kind])
     there = {info.specimen for info in target if info.specimen}
     if kind == "specimen" and not notes and any(info.specimen in there for info in source):
         found.append("the healthy bearing is on both sides; other healthy bearings are not tested")
-    if both := [info.origin for info in source if info.origin in {other.origin for other in target}]:
-        more = f" and {len(set(both)) - 1} more" if len(set(both)) > 1 else ""
+    listed = {info.origin for info in target}
+    if both := list(dict.fromkeys(info.origin for info in source if info.origin in listed)):
+        more = f" and {len(both) - 1} more" if len(both) > 1 else ""
         found.append(f"{both[0]}{more}: in the source and in the target; the split 'specimen' divides such recordings")
     return found
 
@@ -145,7 +156,7 @@ def keep_apart(
     twice is used once. Labels of the target are not used.
     """
     if silent := [info.origin for info in (*source, *target) if not getattr(info, by)]:
-        raise InputError(f"{silent[0]}: does not say its {by}, which the split '{by}' needs; {HINT.format(by)}", by)
+        raise InputError(f"{silent[0]}: does not say its {by}, which the split '{by}' needs; {HINT.format(by)}")
     if by == "specimen" and (sentence := two_classes(source)):
         raise InputError(sentence, "specimen")
     there = {getattr(info, by) for info in target}

@@ -239,7 +239,7 @@ def _check_place(setting: str, place: str | None) -> None:
         groups = None
     if groups != 1:
         known = f"{', '.join(PLACES)}, or a short pattern with one group such as 'bearing-([0-9]+)'"
-        raise InputError(f"{setting}: must be {known}, not '{place[:LONGEST_PATTERN]}'", setting)
+        raise InputError(f"{setting}: must be {known}, not '{place[:LONGEST_PATTERN]}'")
 
 
 def speed_in_name(domain: str) -> float | None:
