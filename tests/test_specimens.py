@@ -1,0 +1,397 @@
+"""Splits by bearing and by machine, what they leave untested, and manifests that say too little or too much."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bearcat.data import CWRU, HITSM, AcrossMachines, Folder, Preparation, Windows, join, open_dataset, prepare
+from bearcat.data.choose import Requested, choose_settings
+from bearcat.data.specimens import (
+    SAME_BEARINGS,
+    UNKNOWN_BEARINGS,
+    Leakage,
+    leakage,
+    leakage_between_domains,
+    warnings_of,
+)
+from bearcat.data.tasks import Mix, Split, SplitTask, Task, mixed_task, split_task
+from bearcat.errors import InputError
+from bearcat.methods.recipe import RECIPES
+from bearcat.record import Record
+from bearcat.report.pages import write_bench_report, write_run_page
+from bearcat.report.results import Cell, caveats
+from bearcat.report.tables import result_tables
+from bearcat.runs.adapt import adapt
+from bearcat.runs.grid import read_grid
+from bearcat.runs.plan import Wishes, make_plan
+from bearcat.runs.spec import RunSpec
+from tests.conftest import make_recording
+from tests.made_records import made_result
+from tests.test_folder import manifest, put
+
+TASK = Task("a", "b")
+Rows = dict[str, tuple[str, ...]]  # specimens by class
+
+
+def windows_of(domain: str, rows: Rows, machine: str | None = "m", copies: int = 1, samples: int = 1280) -> Windows:
+    """Noise: so many recordings of each specimen."""
+    made = []
+    for number, (label, names) in enumerate(rows.items()):
+        for place, (name, copy) in enumerate(product(names, range(copies))):
+            origin = f"{domain}/{label}/{name}-{place if not name else copy}.npy"
+            seed = 1000 * number + place + (domain == "b") * 7000
+            noise = make_recording(seed=seed, samples=samples, label=label, domain=domain, origin=origin)
+            made.append(replace(noise, specimen=name or None, machine=machine))
+    return prepare(made, Preparation(length=64))
+
+
+def names_in(split: SplitTask, part: str, field: str = "specimen") -> set[str]:
+    side = split.source if part.startswith("source") else split.target
+    recordings = {int(side.recording[window]) for window in getattr(split, part)}
+    return {str(getattr(side.recordings[number], field)) for number in recordings}
+
+
+def by_specimen(source: Windows, target: Windows, seed: int = 0) -> SplitTask:
+    return split_task(TASK, source, target, Split("specimen"), seed)
+
+
+SEVERAL: Rows = {"healthy": ("h1", "h2", "h3", "h4"), "inner": ("i1", "i2", "i3", "i4", "i5")}
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(2, 7), st.integers(0, 7)), min_size=2, max_size=3),
+    seed=st.integers(0, 3),
+)
+@settings(max_examples=30, deadline=None)
+def test_no_specimen_is_on_both_sides_of_source_and_target_nor_of_train_and_test(sizes, seed):
+    """`sizes`: specimens of a class in the source, and how many of them the target has too."""
+    source = {f"c{number}": tuple(f"s{number}.{i}" for i in range(size)) for number, (size, _) in enumerate(sizes)}
+    target = {f"c{n}": (*source[f"c{n}"][:shared], f"t{n}") for n, (_, shared) in enumerate(sizes)}
+    split = by_specimen(windows_of("a", source, samples=640), windows_of("b", target, samples=640), seed)
+    parts = {part: names_in(split, part) for part in ("source_train", "source_test", "target_train", "target_test")}
+    assert not parts["source_train"] & (parts["target_train"] | parts["target_test"])
+    assert not parts["source_test"] & (parts["target_train"] | parts["target_test"])
+    assert parts["target_train"] == parts["target_test"], "adaptation sees the recordings to be diagnosed"
+    assert {info.label for info in split.source.recordings} == set(source)
+    assert {f"t{number}" for number in range(len(sizes))} <= parts["target_test"]
+    for label, names in source.items():
+        left = {info.specimen for info in split.source.recordings if info.label == label}
+        assert set(names) & parts["source_train"]
+        assert left == set(names) - parts["target_test"]
+        if len(left) > 1:
+            tested = left & parts["source_test"]
+            assert len(tested) == max(1, round(0.2 * len(left)))
+            assert not tested & parts["source_train"]
+    assert split.shift == "specimen"
+    assert split.leakage.purity == 0
+
+
+def test_half_of_the_specimens_on_both_sides_are_held_out_for_the_target_and_the_seed_says_which():
+    source, target = windows_of("a", SEVERAL), windows_of("b", SEVERAL)
+    held = [tuple(sorted(names_in(by_specimen(source, target, seed), "target_test"))) for seed in range(6)]
+    assert all(Counter(name[0] for name in names) == {"h": 2, "i": 2} for names in held)
+    assert len(set(held)) > 1
+    assert held[0] == tuple(sorted(names_in(by_specimen(source, target, 0), "target_test")))
+
+
+def test_splitting_by_specimen_uses_no_label_of_the_target():
+    source, target = windows_of("a", SEVERAL), windows_of("b", SEVERAL)
+    hidden = replace(target, recordings=tuple(replace(info, label=None) for info in target.recordings))
+    mine, theirs = (by_specimen(source, side, 1).training for side in (target, hidden))
+    for name in ("source_train", "source_test", "target_train"):
+        np.testing.assert_array_equal(getattr(mine, name).values, getattr(theirs, name).values)
+
+
+def test_a_class_with_one_specimen_is_divided_by_recording_and_it_is_said():
+    rows = {"healthy": ("h",), "inner": ("i1", "i2", "i3", "i4")}
+    source, target = windows_of("a", rows, copies=3), windows_of("b", rows)
+    split = by_specimen(source, target)
+    healthy = {info.origin for info in split.source.recordings if info.label == "healthy"}
+    tested = {split.source.recordings[number].origin for number in split.source.recording[split.source_test]}
+    assert len(healthy & tested) == 1, "whole recordings of it"
+    assert any("'healthy'" in text for text in split.warnings)
+    assert split.shift == "specimen"
+    alone = by_specimen(windows_of("a", rows), target)
+    numbers = alone.source.recording
+    assert set(numbers[alone.source_train]) & set(numbers[alone.source_test]), "a block of its only recording"
+
+
+def test_a_file_listed_on_both_sides_is_used_once():
+    rows = {"healthy": ("h",), "inner": ("i1", "i2")}
+    source, target = windows_of("a", rows, copies=5), windows_of("b", {"healthy": ("h",), "inner": ("i9",)}, copies=5)
+    listed = tuple(replace(info, origin=info.origin.replace("b/healthy", "a/healthy")) for info in target.recordings)
+    split = by_specimen(source, replace(target, recordings=listed))
+    mine, theirs = (
+        [info.origin for info in side.recordings if info.label == "healthy"] for side in (split.source, split.target)
+    )
+    assert mine == [f"a/healthy/h-{copy}.npy" for copy in range(3)]
+    assert theirs == [f"a/healthy/h-{copy}.npy" for copy in (3, 4)]
+
+
+def test_machines_are_kept_apart_as_specimens_are():
+    rows = {"healthy": ("h1", "h2"), "inner": ("i1", "i2")}
+    parts = [windows_of("a", {k: tuple(f"{m}{name}" for name in v) for k, v in rows.items()}, machine=m) for m in "xyz"]
+    target = windows_of("b", rows, machine="x")
+    split = split_task(TASK, join(parts), target, Split("machine"), 0)
+    assert names_in(split, "target_test", "machine") == {"x"}
+    train, test = (names_in(split, part, "machine") for part in ("source_train", "source_test"))
+    assert sorted([*train, *test]) == ["y", "z"]
+    assert split.shift == "machine"
+    with pytest.raises(InputError, match="only one"):
+        split_task(TASK, parts[0], target, Split("machine"), 0)
+
+
+def test_a_machine_that_alone_has_a_class_cannot_be_held_out():
+    both = windows_of("a", {"healthy": ("h1",), "inner": ("i1",)}, machine="x")
+    more = windows_of("a", {"healthy": ("h2",)}, machine="y")
+    with pytest.raises(InputError, match="'inner'"):
+        split_task(TASK, join([both, more]), windows_of("b", {"inner": ("i3",)}, machine="x"), Split("machine"), 0)
+
+
+def test_what_cannot_be_split_by_specimen_is_refused_by_file():
+    source, target = windows_of("a", SEVERAL), windows_of("b", SEVERAL)
+    silent = replace(
+        source,
+        recordings=(*source.recordings[:2], replace(source.recordings[2], specimen=None), *source.recordings[3:]),
+    )
+    with pytest.raises(InputError, match=r"a/healthy/h3-0\.npy: .*specimen"):
+        by_specimen(silent, target)
+    double = replace(source, recordings=(*source.recordings[:-1], replace(source.recordings[-1], specimen="h1")))
+    with pytest.raises(InputError, match=r"'h1'.*h1-0\.npy.*i5-0\.npy"):
+        by_specimen(double, target)
+    rows: Rows = {"healthy": ("h",), "inner": ("i1", "i2")}
+    one, same = windows_of("a", rows), windows_of("b", rows)
+    same = replace(
+        same, recordings=tuple(replace(info, origin=info.origin.replace("b/", "a/")) for info in same.recordings)
+    )
+    with pytest.raises(InputError, match="'healthy'"):
+        by_specimen(one, same)
+
+
+@pytest.mark.parametrize("scheme", ["window", "block", "recording"])
+def test_a_paper_style_split_of_the_same_bearings_says_what_it_does_not_test(scheme):
+    source, target = windows_of("a", SEVERAL), windows_of("b", SEVERAL)
+    split = split_task(TASK, source, target, Split(scheme), 0)
+    assert (split.shift, split.leakage.purity) == ("condition", 1.0)
+    assert SAME_BEARINGS in split.warnings
+    others = windows_of("b", {label: tuple(f"other {name}" for name in names) for label, names in SEVERAL.items()})
+    apart = split_task(TASK, source, others, Split(scheme), 0)
+    assert (apart.shift, apart.leakage.purity, apart.warnings) == ("specimen", 0.0, ())
+    nobody = windows_of("b", dict.fromkeys(SEVERAL, ("",) * 2), copies=2)
+    unknown = split_task(TASK, source, nobody, Split(scheme), 0)
+    assert (unknown.shift, unknown.leakage.purity) == ("unknown", None)
+    assert UNKNOWN_BEARINGS in unknown.warnings
+
+
+def test_a_mixed_target_is_split_by_specimen_too():
+    split = mixed_task(
+        TASK, windows_of("a", SEVERAL), windows_of("b", SEVERAL), Split("specimen"), 0, Mix(keep=("healthy",))
+    )
+    assert {info.label for info in split.target.recordings} == {"healthy"}
+    assert not names_in(split, "source_train") & names_in(split, "target_train")
+
+
+def test_leakage_counts_specimens_sessions_and_recordings_told_by_their_specimen():
+    source, target = (
+        windows_of("a", SEVERAL).recordings,
+        windows_of("b", {"healthy": ("h1", "h9")}, copies=2).recordings,
+    )
+    found = leakage(source, target)
+    told = [any(o.specimen == i.specimen and o.label == i.label for o in source) for i in target]  # slowly, one by one
+    assert found.purity == np.mean(told) == 0.5
+    assert found.specimens == {"healthy": 5, "inner": 5}
+    assert found.sessions == {"healthy": 6, "inner": 5}
+    assert leakage_between_domains((*source, *target)).purity == pytest.approx((1 + 2) / 13)
+
+
+def test_cwru_by_size_holds_bearings_of_one_size_out(real_data):
+    catalogue = CWRU(root=real_data("cwru"), domain_by="size").catalogue()
+    assert catalogue.domains == ("size007", "size014", "size021")
+    assert catalogue.classes == ("normal", "inner", "ball", "outer")
+    sides = [
+        prepare([entry.read() for entry in catalogue.only([name]).entries], Preparation()) for name in catalogue.domains
+    ]
+    task = Task(("size007", "size014"), "size021")
+    split = split_task(task, join(sides[:2]), sides[2], Split("specimen"), 0)
+    for side, faulty, healthy in ((split.source, 24, ["97.mat", "98.mat"]), (split.target, 12, ["99.mat", "100.mat"])):
+        assert [Path(info.origin).name for info in side.recordings if info.label == "normal"] == healthy
+        assert sum(info.label != "normal" for info in side.recordings) == faulty
+    assert split.shift == "specimen"
+    assert {info.specimen for info in split.target.recordings} == {
+        "cwru normal", "cwru inner-021", "cwru ball-021", "cwru outer-021",
+    }  # fmt: skip
+
+
+def test_the_benches_name_their_specimens_and_machines_across_datasets(real_data):
+    hit = HITSM(root=real_data("hit-sm"), label_by="type").catalogue()
+    assert hit.classes == ("normal", "inner", "outer")
+    read = [entry.read() for entry in hit.entries if "IR2" in entry.origin]
+    assert {(info.specimen, info.machine, info.label) for info in read} >= {("mfs IR2", "mfs", "inner")}
+    assert len({info.specimen for info in read}) == len(hit.domains) / 3, "the same bearing at all speeds"
+    across = AcrossMachines(root=real_data("cwru").parent).catalogue()
+    first = [across.only([domain]).entries[1].read() for domain in across.domains]
+    assert [info.specimen for info in first][:2] == ["cwru inner-007", "mfs IR2"]
+    for dataset, setting in ((CWRU, "label_by"), (CWRU, "domain_by"), (HITSM, "label_by")):
+        with pytest.raises(InputError, match=setting):
+            dataset(root=real_data("cwru"), **{setting: "colour"}).catalogue()
+
+
+def test_a_manifest_names_specimens_and_machines(tmp_path):
+    for number in range(4):
+        put(tmp_path / f"{number}.csv", number)
+    rows = ("0.csv,d,healthy,p1,B1", "1.csv,d,inner,p1,B2", "2.csv,e,healthy,p2,B3", "3.csv,e,,p2,B2")
+    manifest(tmp_path, "\n".join(["path,domain,label,machine,specimen", *rows]))
+    read = [entry.read() for entry in Folder(root=tmp_path).catalogue().entries]
+    assert [(info.machine, info.specimen) for info in read] == [("p1", "B1"), ("p1", "B2"), ("p2", "B3"), ("p2", "B2")]
+    assert leakage(read[:2], read[2:]).purity == 0.5
+    assert prepare(read, Preparation()).recordings[3].specimen == "B2"
+
+
+@pytest.mark.parametrize(
+    ("place", "names"),
+    [("label", ["healthy", "inner", None]), ("file", ["B1_a", "B2_b", "B3_c"]), ("domain", ["d", "d", "e"]),
+     (r"(B\d)_", ["B1", "B2", "B3"]), (r"/(B\d)_a", ["B1", None, None]), ("folder", [None, "rig 2", None])],
+)  # fmt: skip
+def test_a_folder_level_a_file_name_or_a_pattern_names_the_specimen(tmp_path, place, names):
+    put(tmp_path / "d" / "healthy" / "B1_a.csv", 1)
+    put(tmp_path / "d" / "inner" / "rig 2" / "B2_b.csv", 2)
+    put(tmp_path / "e" / "B3_c.csv", 3)
+    for setting in ("machine",) if place == "domain" else ("specimen", "machine"):
+        catalogue = open_dataset(str(tmp_path), settings={setting: place}).catalogue()
+        assert [getattr(entry.read(), setting) for entry in catalogue.entries] == names
+        assert not catalogue.problems
+        assert any(setting in note for note in catalogue.notes) == (None in names), "missing names are counted"
+    assert Folder(root=tmp_path).catalogue().problems, "a further level needs a setting that says what it is"
+
+
+@pytest.mark.parametrize("place", ["B1", "(a)(b)", "(", "(a)" + "b" * 200, "(?P<x>" * 20])
+def test_a_place_that_names_nothing_is_refused(tmp_path, place):
+    with pytest.raises(InputError, match="specimen"):
+        Folder(root=tmp_path, specimen=place)
+
+
+def test_a_specimen_of_two_classes_is_a_problem_with_both_files(tmp_path):
+    put(tmp_path / "d" / "healthy" / "B1_a.csv", 1)
+    put(tmp_path / "d" / "inner" / "B1_b.csv", 2)
+    (problem,) = Folder(root=tmp_path, specimen=r"(B\d)").catalogue().problems
+    assert all(name in problem.sentence for name in ("B1_a.csv", "B1_b.csv"))
+
+
+def test_half_a_manifest_of_specimens_counts_as_unknown_and_is_counted(tmp_path):
+    for number in range(4):
+        put(tmp_path / f"{number}.csv", number)
+    rows = ("0.csv,d,healthy,B1", "1.csv,d,inner,", "2.csv,e,healthy,B1", "3.csv,e,inner,")
+    catalogue = Folder(root=manifest(tmp_path, "\n".join(["path,domain,label,specimen", *rows]))).catalogue()
+    assert any("2 of 4" in note and "1.csv" in note for note in catalogue.notes)
+    assert not catalogue.problems
+    assert len(catalogue.entries) == 4
+    read = [entry.read() for entry in catalogue.entries]
+    assert leakage_between_domains(read).purity is None
+    assert leakage(read[:2], read[2:]).shift == "unknown"
+    assert any("2 of 4" in text and "1.csv" in text for text in warnings_of(read[:2], read[2:]))
+
+
+@pytest.fixture
+def plant(tmp_path):
+    """Two bearings of each class in the source, two others in the target; a manifest says so."""
+    rows = [("lab", label, f"{label}-{name}") for label in ("healthy", "inner") for name in "AB"]
+    rows += [("pump", "", f"pump-{name}") for name in "AB"]
+    for number, (*_, name) in enumerate(rows):
+        put(tmp_path / f"{name}.csv", number, samples=20_000, rate=12_000)
+    lines = [f"{name}.csv,{domain},{label},{name}" for domain, label, name in rows]
+    return manifest(tmp_path, "\n".join(["path,domain,label,specimen", *lines]))
+
+
+def change(root: Path, old: str, new: str) -> None:
+    manifest(root, (root / "manifest.csv").read_text().replace(old, new))
+
+
+def test_own_recordings_that_say_their_specimens_are_split_by_them(plant):
+    task = Task(("lab",), "pump")
+    for old, new, scheme in (
+        ("", "", "specimen"),
+        (",pump-A\n", ",inner-A\n", "block"),
+        (",inner-A\n", ",\n", "block"),
+    ):
+        change(plant, old, new)
+        dataset = Folder(root=plant)
+        _, _, chosen = choose_settings(dataset, dataset.catalogue(), task, Requested())
+        assert chosen.split == Split(scheme)
+
+
+def test_a_run_by_specimen_says_so_in_its_record(plant, tmp_path):
+    wishes = Wishes(
+        data=str(plant), source=("lab",), target="pump", recipe="source-only", epochs=1, window=256, device="cpu"
+    )
+    found = adapt(make_plan(wishes), tmp_path / "out").record
+    assert (found.settings.split, found.shift) == ("specimen", "specimen")
+    assert found.leakage is not None
+    assert found.leakage.specimens == {"healthy": 2, "inner": 2}
+    assert Record.read(tmp_path / "out").leakage == found.leakage
+
+
+def test_the_check_of_a_manifest_shows_specimens_and_refuses_one_with_two_classes(plant, command):
+    status, out, _ = command("data", "check", plant, "--rate", 12_000)
+    assert (status, "Specimens" in out, "Purity" in out) == (0, True, True)
+    change(plant, "inner-B\n", "healthy-A\n")
+    status, _, error = command("data", "check", plant)
+    assert status == 2
+    assert "healthy-A.csv" in error and "inner-B.csv" in error  # noqa: PT018
+    status, _, error = command("adapt", "--data", plant, "--source", "lab", "--target", "pump", "--out", plant / "out")
+    assert (status, error.count("healthy-A.csv")) == (2, 1)
+    assert not (plant / "out").exists()
+
+
+def test_adapt_by_specimen_refuses_recordings_that_do_not_say_theirs(plant, command):
+    change(plant, "pump-A\n", "\n")
+    words = ("adapt", "--data", plant, "--source", "lab", "--target", "pump", "--split", "specimen", "--device", "cpu")
+    status, _, error = command(*words, "--out", plant / "out")
+    assert (status, "pump-A.csv" in error, "specimen" in error) == (2, True, True)
+
+
+def test_tables_and_pages_say_once_that_other_bearings_are_not_tested(tmp_path):
+    same, other = (
+        Leakage("condition", 1.0, {"inner": 1}, {"inner": 2}),
+        Leakage("specimen", 0.0, {"inner": 3}, {"inner": 3}),
+    )
+    results = [
+        made_result(tmp_path / str(seed), Cell("d", "time", "a→b", "DANN", seed), shift=found.shift,
+                    leakage=asdict(found), warnings=[SAME_BEARINGS])
+        for seed, found in enumerate((same, same, other))
+    ]  # fmt: skip
+    (caveat,) = [caveat for caveat in caveats(results) if caveat.kind == "Bearings"]
+    assert SAME_BEARINGS[1:] in caveat.text
+    assert all(table.note.count(SAME_BEARINGS[1:]) == 1 for table in result_tables(results, []))
+    assert not [caveat for caveat in caveats(results[2:]) if caveat.kind == "Bearings"]
+    page = write_bench_report("title", results, [], tmp_path / "report").read_text()
+    assert page.count(SAME_BEARINGS[1:]) == 1
+    assert "Purity" in page
+    page = write_run_page(results[0].folder).read_text()
+    assert (SAME_BEARINGS in page, "Specimens by class" in page) == (True, True)
+
+
+def test_settings_that_came_later_name_a_run_only_where_they_are_used():
+    spec = RunSpec("cwru", CWRU(root=Path("x")), TASK, "DANN", RECIPES["DANN"])
+    assert set(spec.data_dict()) == {"name", "channel", "normal_rate"}
+    assert replace(spec, dataset=CWRU(root=Path("x"), domain_by="size")).data_dict()["domain_by"] == "size"
+
+
+def test_a_grid_names_its_split_in_a_word_or_a_table(tmp_path):
+    for text, expected in (
+        ('"specimen"', Split("specimen")),
+        ('{ scheme = "machine", test = 0.3 }', Split("machine", 0.3)),
+    ):
+        path = tmp_path / "grid.toml"
+        path.write_text(f'data = "cwru"\nmethods = ["DANN"]\nsplit = {text}\n')
+        assert read_grid(path).split == expected
+    path.write_text('data = "cwru"\nmethods = ["DANN"]\nsplit = "specimens"\n')
+    with pytest.raises(InputError, match="'specimen'"):
+        read_grid(path)
