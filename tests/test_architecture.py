@@ -27,7 +27,7 @@ LAYERS = [
 DATA_LAYERS = [
     {"bearing", "recording", "torch_forms", "signals"},
     {"archives", "inputs", "catalogue"},
-    {"prepare", "stream"},
+    {"prepare", "specimens", "stream"},
     {"datasets", "survey", "tasks", "fetch", "isolated"},
     {"choose"},
     {"__init__"},

@@ -1,232 +1,278 @@
-"""Losses on groups of source windows and training without the source, by plain twins and by what must hold of them."""
+"""Splits by bearing and by machine, what they leave untested, and manifests that say too little or too much."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from bearcat.data.tasks import UNKNOWN, Labelled, TrainingData
+from bearcat.data import CWRU, HITSM, AcrossMachines, Folder, Preparation, Windows, join, open_dataset, prepare
+from bearcat.data.specimens import SAME_BEARINGS, UNKNOWN_BEARINGS, leakage, leakage_between_domains
+from bearcat.data.tasks import Mix, Split, SplitTask, Task, mixed_task, split_task
 from bearcat.errors import InputError
-from bearcat.methods import formulas
-from bearcat.methods.ingredient import View, stacked
-from bearcat.methods.recipe import RECIPES
-from bearcat.methods.selftraining import SmoothedLabels, SourceFree
-from bearcat.methods.specimens import BalanceSpecimens, GroupDRO, InvariantRisk, SpecimenMatching, balanced_places
-from bearcat.models.stacked import GroupScores, StackedDense
-from bearcat.training.batches import group_numbers, stack_data
-from bearcat.training.evaluate import predict
-from bearcat.training.loop import Run, identify, train
-from tests.reference import specimens as reference
-from tests.test_alignments import draws
-from tests.test_train import CPU, RAGGED, same_weights, toy
+from tests.conftest import make_recording
+from tests.test_folder import manifest, put
 
-RANDOM = np.random.default_rng(3)
-SIZE, THERE, GROUPS = 24, 20, 4
-NAMES = ["SHOT", "dense-SHOT", "dense-GroupDRO", "dense-IRM", "dense-specimen-CORAL", "dense-specimen-MMD",
-         "dense-specimen-balance"]  # fmt: skip
+TASK = Task("a", "b")
+Rows = dict[str, tuple[str, ...]]  # specimens by class
 
 
-@pytest.fixture
-def view() -> View:
-    """Two runs of source windows alone, of which the last four places hold none; padding is far away."""
-    features, logits = (torch.from_numpy(RANDOM.standard_normal((2, SIZE, width))) for width in (5, 3))
-    present = (torch.arange(SIZE) < THERE).expand(2, -1)
-    features, logits = (torch.where(present[..., None], values, 9.0) for values in (features, 2 * logits))
-    labels = torch.from_numpy(RANDOM.integers(0, 3, (2, SIZE)))
-    groups = torch.from_numpy(RANDOM.integers(0, GROUPS, (2, SIZE)))
-    head, ramp = StackedDense(2, 5, 3), torch.tensor([0.5], dtype=torch.float64)
-    return View(
-        SIZE, logits, features, present, labels, None, None, None, head, draws(), ramp, groups={"specimen": groups}
+def windows_of(domain: str, rows: Rows, machine: str | None = "m", copies: int = 1, samples: int = 1280) -> Windows:
+    """Noise: so many recordings of each specimen."""
+    made = []
+    for number, (label, names) in enumerate(rows.items()):
+        for place, (name, copy) in enumerate(product(names, range(copies))):
+            origin = f"{domain}/{label}/{name}-{place if not name else copy}.npy"
+            seed = 1000 * number + place + (domain == "b") * 7000
+            noise = make_recording(seed=seed, samples=samples, label=label, domain=domain, origin=origin)
+            made.append(replace(noise, specimen=name or None, machine=machine))
+    return prepare(made, Preparation(length=64))
+
+
+def names_in(split: SplitTask, part: str, field: str = "specimen") -> set[str]:
+    side = split.source if part.startswith("source") else split.target
+    recordings = {int(side.recording[window]) for window in getattr(split, part)}
+    return {str(getattr(side.recordings[number], field)) for number in recordings}
+
+
+def by_specimen(source: Windows, target: Windows, seed: int = 0) -> SplitTask:
+    return split_task(TASK, source, target, Split("specimen"), seed)
+
+
+SEVERAL: Rows = {"healthy": ("h1", "h2", "h3", "h4"), "inner": ("i1", "i2", "i3", "i4", "i5")}
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(2, 7), st.integers(0, 7)), min_size=2, max_size=3),
+    seed=st.integers(0, 3),
+)
+@settings(max_examples=30, deadline=None)
+def test_no_specimen_is_on_both_sides_of_source_and_target_nor_of_train_and_test(sizes, seed):
+    """`sizes`: specimens of a class in the source, and how many of them the target has too."""
+    source = {f"c{number}": tuple(f"s{number}.{i}" for i in range(size)) for number, (size, _) in enumerate(sizes)}
+    target = {f"c{n}": (*source[f"c{n}"][:shared], f"t{n}") for n, (_, shared) in enumerate(sizes)}
+    split = by_specimen(windows_of("a", source, samples=640), windows_of("b", target, samples=640), seed)
+    parts = {part: names_in(split, part) for part in ("source_train", "source_test", "target_train", "target_test")}
+    assert not parts["source_train"] & (parts["target_train"] | parts["target_test"])
+    assert not parts["source_test"] & (parts["target_train"] | parts["target_test"])
+    assert parts["target_train"] == parts["target_test"], "adaptation sees the recordings to be diagnosed"
+    assert {info.label for info in split.source.recordings} == set(source)
+    assert {f"t{number}" for number in range(len(sizes))} <= parts["target_test"]
+    for label, names in source.items():
+        left = {info.specimen for info in split.source.recordings if info.label == label}
+        assert set(names) & parts["source_train"]
+        assert left == set(names) - parts["target_test"]
+        if len(left) > 1:
+            tested = left & parts["source_test"]
+            assert len(tested) == max(1, round(0.2 * len(left)))
+            assert not tested & parts["source_train"]
+    assert split.shift == "specimen"
+    assert split.leakage.purity == 0
+
+
+def test_half_of_the_specimens_on_both_sides_are_held_out_for_the_target_and_the_seed_says_which():
+    source, target = windows_of("a", SEVERAL), windows_of("b", SEVERAL)
+    held = [tuple(sorted(names_in(by_specimen(source, target, seed), "target_test"))) for seed in range(6)]
+    assert all(Counter(name[0] for name in names) == {"h": 2, "i": 2} for names in held)
+    assert len(set(held)) > 1
+    assert held[0] == tuple(sorted(names_in(by_specimen(source, target, 0), "target_test")))
+
+
+def test_splitting_by_specimen_uses_no_label_of_the_target():
+    source, target = windows_of("a", SEVERAL), windows_of("b", SEVERAL)
+    hidden = replace(target, recordings=tuple(replace(info, label=None) for info in target.recordings))
+    mine, theirs = (by_specimen(source, side, 1).training for side in (target, hidden))
+    for name in ("source_train", "source_test", "target_train"):
+        np.testing.assert_array_equal(getattr(mine, name).values, getattr(theirs, name).values)
+
+
+def test_a_class_with_one_specimen_is_divided_by_recording_and_it_is_said():
+    rows = {"healthy": ("h",), "inner": ("i1", "i2", "i3", "i4")}
+    source, target = windows_of("a", rows, copies=3), windows_of("b", rows)
+    split = by_specimen(source, target)
+    healthy = {info.origin for info in split.source.recordings if info.label == "healthy"}
+    tested = {split.source.recordings[number].origin for number in split.source.recording[split.source_test]}
+    assert len(healthy & tested) == 1, "whole recordings of it"
+    assert any("'healthy'" in text for text in split.warnings)
+    assert split.shift == "specimen"
+    alone = by_specimen(windows_of("a", rows), target)
+    numbers = alone.source.recording
+    assert set(numbers[alone.source_train]) & set(numbers[alone.source_test]), "a block of its only recording"
+
+
+def test_a_file_listed_on_both_sides_is_used_once():
+    rows = {"healthy": ("h",), "inner": ("i1", "i2")}
+    source, target = windows_of("a", rows, copies=5), windows_of("b", {"healthy": ("h",), "inner": ("i9",)}, copies=5)
+    listed = tuple(replace(info, origin=info.origin.replace("b/healthy", "a/healthy")) for info in target.recordings)
+    split = by_specimen(source, replace(target, recordings=listed))
+    mine, theirs = (
+        [info.origin for info in side.recordings if info.label == "healthy"] for side in (split.source, split.target)
     )
+    assert mine == [f"a/healthy/h-{copy}.npy" for copy in range(3)]
+    assert theirs == [f"a/healthy/h-{copy}.npy" for copy in (3, 4)]
 
 
-def there(view: View, run: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """A run's features, logits, labels and groups of the windows that are there."""
-    parts = view.features, view.logits, view.labels, view.groups["specimen"]
-    features, logits, labels, groups = (part[run, :THERE].numpy() for part in parts)
-    return features, logits, labels, groups
+def test_machines_are_kept_apart_as_specimens_are():
+    rows = {"healthy": ("h1", "h2"), "inner": ("i1", "i2")}
+    parts = [windows_of("a", {k: tuple(f"{m}{name}" for name in v) for k, v in rows.items()}, machine=m) for m in "xyz"]
+    target = windows_of("b", rows, machine="x")
+    split = split_task(TASK, join(parts), target, Split("machine"), 0)
+    assert names_in(split, "target_test", "machine") == {"x"}
+    train, test = (names_in(split, part, "machine") for part in ("source_train", "source_test"))
+    assert sorted([*train, *test]) == ["y", "z"]
+    assert split.shift == "machine"
+    with pytest.raises(InputError, match="only one"):
+        split_task(TASK, parts[0], target, Split("machine"), 0)
 
 
-def test_group_dro_is_the_twins_over_several_steps_and_groups_a_run_lacks_weigh_nothing(view):
-    loss = stacked([GroupDRO(step=0.5), GroupDRO(step=2.0)], CPU)
-    scores = GroupScores(torch.tensor([GROUPS, GROUPS + 3])).double()
-    view = replace(view, module=scores)
-    views = [view, replace(view, logits=view.logits.flip(2)), view]
-    found = torch.stack([loss.loss(each) for each in views])
-    for run, (step, count) in enumerate([(0.5, GROUPS), (2.0, GROUPS + 3)]):
-        batches = [there(each, run)[1:] for each in views]
-        assert found[:, run].tolist() == pytest.approx(reference.group_dro(batches, count, step))
+def test_a_machine_that_alone_has_a_class_cannot_be_held_out():
+    both = windows_of("a", {"healthy": ("h1",), "inner": ("i1",)}, machine="x")
+    more = windows_of("a", {"healthy": ("h2",)}, machine="y")
+    with pytest.raises(InputError, match="'inner'"):
+        split_task(TASK, join([both, more]), windows_of("b", {"inner": ("i3",)}, machine="x"), Split("machine"), 0)
 
 
-def test_group_dro_of_step_zero_and_groups_of_one_size_is_the_mean_of_all(view):
-    groups = {"specimen": torch.arange(SIZE).expand(2, -1) % GROUPS}
-    view = replace(view, groups=groups, present=None, module=GroupScores(torch.tensor([GROUPS] * 2)).double())
-    torch.testing.assert_close(GroupDRO(step=0.0).loss(view), formulas.supervised(view.source_logits, view.labels))
-
-
-def test_the_invariance_penalty_is_the_twins(view):
-    found = InvariantRisk(weight=3.0).loss(view)
-    for run in range(2):
-        assert found[run].item() == pytest.approx(3 * reference.invariance_penalty(*there(view, run)[1:]), rel=1e-5)
-
-
-@pytest.mark.parametrize(("statistic", "twin"), [("moments", "moments_apart"), ("kernels", "kernels_apart")])
-def test_matching_is_the_twins_and_nothing_where_a_class_has_one_specimen(view, statistic, twin):
-    loss = SpecimenMatching(weight=2.0, statistic=statistic)
-    found = loss.loss(view)
-    for run in range(2):
-        features, _, labels, groups = there(view, run)
-        expected = getattr(reference, twin)(features, labels, groups)
-        assert found[run].item() == pytest.approx(2 * 0.5 * expected, rel=1e-9)
-    assert loss.loss(replace(view, groups={"specimen": view.labels})).tolist() == [0, 0]
-
-
-def test_information_and_smoothed_labels_are_the_twins(view):
-    found = formulas.information(view.logits, view.present)
-    smoothed = SmoothedLabels(share=0.2).loss(view)
-    for run in range(2):
-        _, logits, labels, _ = there(view, run)
-        assert found[run].item() == pytest.approx(reference.information(logits))
-        expected = torch.nn.functional.cross_entropy(
-            torch.from_numpy(logits), torch.from_numpy(labels), label_smoothing=0.2
-        )
-        assert smoothed[run].item() == pytest.approx(expected.item())
-
-
-@pytest.mark.parametrize("rounds", [1, 2, 3])
-def test_pseudo_labels_by_centres_are_the_twins_and_leave_out_what_nobody_predicts(rounds):
-    features = torch.from_numpy(RANDOM.standard_normal((2, SIZE, 5)))
-    probabilities = torch.from_numpy(RANDOM.dirichlet((1, 1, 1, 0.02), (2, SIZE)))
-    probabilities[0, :, 1] = 0.0  # in the first run no window is predicted as class 1
-    present = (torch.arange(SIZE) < THERE).expand(2, -1)
-    found = formulas.centroid_labels(features, probabilities, present, rounds)
-    for run in range(2):
-        own = features[run, :THERE].numpy(), probabilities[run, :THERE].numpy()
-        assert found[run, :THERE].tolist() == reference.centroid_labels(*own, rounds)
-    assert 1 not in found[0, :THERE]
-
-
-def grouped(windows: int = 48, target: int = 20, seed: int = 0, groups: int = 4) -> TrainingData:
-    """The toy task with specimens, of which the last is not said, in two domains."""
-    data = toy(seed, windows, target, dtype=np.float64)
-    number = np.arange(windows) // 3 % groups
-    specimen = np.where(number == groups - 1, UNKNOWN, number)
-    return replace(
-        data, source_train=replace(data.source_train, specimen=specimen, recording=number, domain=number % 2)
+def test_what_cannot_be_split_by_specimen_is_refused_by_file():
+    source, target = windows_of("a", SEVERAL), windows_of("b", SEVERAL)
+    silent = replace(
+        source,
+        recordings=(*source.recordings[:2], replace(source.recordings[2], specimen=None), *source.recordings[3:]),
     )
+    with pytest.raises(InputError, match=r"a/healthy/h3-0\.npy: .*specimen"):
+        by_specimen(silent, target)
+    double = replace(source, recordings=(*source.recordings[:-1], replace(source.recordings[-1], specimen="h1")))
+    with pytest.raises(InputError, match=r"'h1'.*h1-0\.npy.*i5-0\.npy"):
+        by_specimen(double, target)
+    rows: Rows = {"healthy": ("h",), "inner": ("i1", "i2")}
+    one, same = windows_of("a", rows), windows_of("b", rows)
+    same = replace(
+        same, recordings=tuple(replace(info, origin=info.origin.replace("b/", "a/")) for info in same.recordings)
+    )
+    with pytest.raises(InputError, match="'healthy'"):
+        by_specimen(one, same)
 
 
-def test_a_window_whose_specimen_is_not_said_goes_by_its_recording():
-    values = np.zeros((6, 1, 4), dtype=np.float32)
-    windows = Labelled(values, np.zeros(6, dtype=np.int64))
-    assert set(group_numbers(windows, "specimen")) == set(group_numbers(windows, "domain")) == {0}
-    said = replace(windows, specimen=np.array([2, 2, -1, -1, -1, 0]), recording=np.array([0, 1, 2, 2, 3, 4]))
-    numbers = group_numbers(said, "specimen")
-    assert len(set(numbers)) == 4
-    assert numbers[0] == numbers[1]
-    assert numbers[2] == numbers[3] != numbers[4]
+@pytest.mark.parametrize("scheme", ["window", "block", "recording"])
+def test_a_paper_style_split_of_the_same_bearings_says_what_it_does_not_test(scheme):
+    source, target = windows_of("a", SEVERAL), windows_of("b", SEVERAL)
+    split = split_task(TASK, source, target, Split(scheme), 0)
+    assert (split.shift, split.leakage.purity) == ("condition", 1.0)
+    assert SAME_BEARINGS in split.warnings
+    others = windows_of("b", {label: tuple(f"other {name}" for name in names) for label, names in SEVERAL.items()})
+    apart = split_task(TASK, source, others, Split(scheme), 0)
+    assert (apart.shift, apart.leakage.purity, apart.warnings) == ("specimen", 0.0, ())
+    nobody = windows_of("b", dict.fromkeys(SEVERAL, ("",) * 2), copies=2)
+    unknown = split_task(TASK, source, nobody, Split(scheme), 0)
+    assert (unknown.shift, unknown.leakage.purity) == ("unknown", None)
+    assert UNKNOWN_BEARINGS in unknown.warnings
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_runs_of_unequal_sizes_and_groups_stack_and_each_equals_itself_alone(name):
-    recipe = replace(RECIPES[name], schedule=RAGGED)
-    sizes = [(36, 20, 3), (36, 25, 4)] if "balance" in name else [(17, 20, 3), (32, 25, 4)]
-    runs = [Run(recipe, grouped(windows, target, number, groups), 10 + number)
-            for number, (windows, target, groups) in enumerate(sizes)]  # fmt: skip
-    together = train(runs, CPU)
-    assert together.finite.all()
-    for number, run in enumerate(runs):
-        alone = train([run], CPU)
-        for key, value in alone.history.items():
-            torch.testing.assert_close(
-                together.history[key][:, number], value[:, 0], rtol=1e-4, atol=1e-6, equal_nan=True, msg=key
-            )
-        for key, value in alone.network.state_dict().items():
-            torch.testing.assert_close(together.network.state_dict()[key][number], value[0], rtol=1e-5, atol=1e-7)
+def test_a_mixed_target_is_split_by_specimen_too():
+    split = mixed_task(
+        TASK, windows_of("a", SEVERAL), windows_of("b", SEVERAL), Split("specimen"), 0, Mix(keep=("healthy",))
+    )
+    assert {info.label for info in split.target.recordings} == {"healthy"}
+    assert not names_in(split, "source_train") & names_in(split, "target_train")
 
 
-@pytest.mark.parametrize("name", ["dense-GroupDRO", "SHOT"])
-def test_an_interrupted_training_goes_on_to_the_same_result(name, tmp_path):
-    class Enough(Exception):
-        pass
-
-    def stop(end):
-        if end.epoch == RAGGED.epochs - 2:
-            raise Enough
-
-    run, path = Run(replace(RECIPES[name], schedule=RAGGED), grouped(), 5), tmp_path / "checkpoint.safetensors"
-    with pytest.raises(Enough):
-        train([run], CPU, progress=stop, checkpoint=path, checkpoint_seconds=0)
-    resumed, whole = train([run], CPU, checkpoint=path), train([run], CPU)
-    same_weights(resumed, whole)
-    for key, value in whole.history.items():
-        torch.testing.assert_close(resumed.history[key], value, rtol=0, atol=0, equal_nan=True, msg=key)
+def test_leakage_counts_specimens_sessions_and_recordings_told_by_their_specimen():
+    source, target = (
+        windows_of("a", SEVERAL).recordings,
+        windows_of("b", {"healthy": ("h1", "h9")}, copies=2).recordings,
+    )
+    found = leakage(source, target)
+    told = [any(o.specimen == i.specimen and o.label == i.label for o in source) for i in target]  # slowly, one by one
+    assert found.purity == np.mean(told) == 0.5
+    assert found.specimens == {"healthy": 5, "inner": 5}
+    assert found.sessions == {"healthy": 6, "inner": 5}
+    assert leakage_between_domains((*source, *target)).purity == pytest.approx((1 + 2) / 13)
 
 
-@pytest.mark.parametrize("name", ["SHOT", "dense-SHOT"])
-def test_from_the_alignment_on_shot_reads_no_source_window_and_leaves_the_classifier(name):
-    """Other source windows from then on change nothing; the classifier is what it was, the encoder is not."""
-    recipe, data, heads = replace(RECIPES[name], schedule=RAGGED), grouped(), {}
-
-    def spoil(end):
-        heads[end.epoch] = (
-            end.student.head.weight.detach().clone(),
-            end.student.encoder.dense[0].weight.detach().clone(),
-        )
-        if end.epoch == RAGGED.align_from - 1:
-            end.batches.source_train.fill_(1e6)
-            end.batches.source_labels.fill_(0)
-
-    spoilt, whole = train([Run(recipe, data, 5)], CPU, progress=spoil), train([Run(recipe, data, 5)], CPU)
-    same_weights(spoilt, whole)
-    before, after = heads[RAGGED.align_from - 1], heads[RAGGED.epochs - 1]
-    assert torch.equal(before[0], after[0])
-    assert not torch.equal(before[1], after[1])
-    first, last = (whole.history["loss_smoothing"][epoch, 0] for epoch in (0, -1))
-    assert torch.isfinite(first)
-    assert torch.isnan(last)
+def test_cwru_by_size_holds_bearings_of_one_size_out(real_data):
+    catalogue = CWRU(root=real_data("cwru"), domain_by="size").catalogue()
+    assert catalogue.domains == ("size007", "size014", "size021")
+    assert catalogue.classes == ("normal", "inner", "ball", "outer")
+    sides = [
+        prepare([entry.read() for entry in catalogue.only([name]).entries], Preparation()) for name in catalogue.domains
+    ]
+    task = Task(("size007", "size014"), "size021")
+    split = split_task(task, join(sides[:2]), sides[2], Split("specimen"), 0)
+    for side, faulty, healthy in ((split.source, 24, ["97.mat", "98.mat"]), (split.target, 12, ["99.mat", "100.mat"])):
+        assert [Path(info.origin).name for info in side.recordings if info.label == "normal"] == healthy
+        assert sum(info.label != "normal" for info in side.recordings) == faulty
+    assert split.shift == "specimen"
+    assert {info.specimen for info in split.target.recordings} == {
+        "cwru normal", "cwru inner-021", "cwru ball-021", "cwru outer-021",
+    }  # fmt: skip
 
 
-def test_methods_on_source_specimens_never_read_the_target():
-    for name in NAMES[2:]:
-        recipe, data = replace(RECIPES[name], schedule=RAGGED, final=None), grouped()
-        other = replace(data, target_train=replace(data.target_train, values=data.target_train.values + 5))
-        assert not recipe.adapts
-        same_weights(*(train([Run(recipe, each, 0)], CPU) for each in (data, other)))
+def test_the_benches_name_their_specimens_and_machines_across_datasets(real_data):
+    hit = HITSM(root=real_data("hit-sm"), label_by="type").catalogue()
+    assert hit.classes == ("normal", "inner", "outer")
+    read = [entry.read() for entry in hit.entries if "IR2" in entry.origin]
+    assert {(info.specimen, info.machine, info.label) for info in read} >= {("mfs IR2", "mfs", "inner")}
+    assert len({info.specimen for info in read}) == len(hit.domains) / 3, "the same bearing at all speeds"
+    across = AcrossMachines(root=real_data("cwru").parent).catalogue()
+    first = [across.only([domain]).entries[1].read() for domain in across.domains]
+    assert [info.specimen for info in first][:2] == ["cwru inner-007", "mfs IR2"]
+    for dataset, setting in ((CWRU, "label_by"), (CWRU, "domain_by"), (HITSM, "label_by")):
+        with pytest.raises(InputError, match=setting):
+            dataset(root=real_data("cwru"), **{setting: "colour"}).catalogue()
 
 
-def test_a_checkpoint_knows_its_groups():
-    run = Run(RECIPES["dense-IRM"], grouped(), 0)
-    source = run.data.source_train
-    other = replace(run.data, source_train=replace(source, specimen=source.specimen[::-1]))
-    assert identify([run]) != identify([replace(run, data=other)])
-    plain = RECIPES["dense-source-only"]
-    assert identify([Run(plain, run.data, 0)]) == identify([Run(plain, other, 0)])
+def test_a_manifest_names_specimens_and_machines(tmp_path):
+    for number in range(4):
+        put(tmp_path / f"{number}.csv", number)
+    rows = ("0.csv,d,healthy,p1,B1", "1.csv,d,inner,p1,B2", "2.csv,e,healthy,p2,B3", "3.csv,e,,p2,B2")
+    manifest(tmp_path, "\n".join(["path,domain,label,machine,specimen", *rows]))
+    read = [entry.read() for entry in Folder(root=tmp_path).catalogue().entries]
+    assert [(info.machine, info.specimen) for info in read] == [("p1", "B1"), ("p1", "B2"), ("p2", "B3"), ("p2", "B2")]
+    assert leakage(read[:2], read[2:]).purity == 0.5
+    assert prepare(read, Preparation()).recordings[3].specimen == "B2"
 
 
-def test_balanced_specimens_come_equally_often_in_their_class_and_every_window_comes():
-    labels, groups = np.repeat([0, 0, 1, 1, 1], [9, 2, 4, 3, 1]), np.repeat([0, 1, 2, 3, 0], [9, 2, 4, 3, 1])
-    drawn = balanced_places(labels, groups)
-    assert set(drawn) == set(range(len(labels)))
-    for label, count in ((0, 2), (1, 3)):
-        own = np.bincount(groups[drawn[labels[drawn] == label]])
-        assert own[own > 0].tolist() == [18 // count] * count
-    data = BalanceSpecimens().prepare(grouped(windows=30)).data.source_train
-    assert len(data.values) == len(data.labels) == len(data.specimen) == len(data.recording)
-    assert BalanceSpecimens().prepare(toy()).data.source_train.specimen.size == 0
+@pytest.mark.parametrize(
+    ("place", "names"),
+    [("label", ["healthy", "inner", None]), ("file", ["B1_a", "B2_b", "B3_c"]), ("domain", ["d", "d", "e"]),
+     (r"(B\d)_", ["B1", "B2", "B3"]), (r"/(B\d)_a", ["B1", None, None]), ("folder", [None, "rig 2", None])],
+)  # fmt: skip
+def test_a_folder_level_a_file_name_or_a_pattern_names_the_specimen(tmp_path, place, names):
+    put(tmp_path / "d" / "healthy" / "B1_a.csv", 1)
+    put(tmp_path / "d" / "inner" / "rig 2" / "B2_b.csv", 2)
+    put(tmp_path / "e" / "B3_c.csv", 3)
+    for setting in ("machine",) if place == "domain" else ("specimen", "machine"):
+        catalogue = open_dataset(str(tmp_path), settings={setting: place}).catalogue()
+        assert [getattr(entry.read(), setting) for entry in catalogue.entries] == names
+        assert not catalogue.problems
+        assert any(setting in note for note in catalogue.notes) == (None in names), "missing names are counted"
+    assert Folder(root=tmp_path).catalogue().problems, "a further level needs a setting that says what it is"
 
 
-def test_groups_reach_a_step_with_their_windows():
-    data = grouped(windows=30)
-    batches = stack_data([data], [0], 16, CPU, groupings=["domain", "specimen"])
-    assert batches.groups["domain"][0].tolist() == data.source_train.domain.tolist()
-    with pytest.raises(InputError, match="by"):
-        GroupDRO(by="size")
-    with pytest.raises(InputError, match="rounds"):
-        SourceFree(rounds=0)
-    logits, _ = predict(train([Run(replace(RECIPES["SHOT"], schedule=RAGGED), data, 0)], CPU).network,
-                        torch.from_numpy(data.target_train.values)[None])  # fmt: skip
-    assert torch.isfinite(logits).all()
+@pytest.mark.parametrize("place", ["B1", "(a)(b)", "(", "(a)" + "b" * 200, "(?P<x>" * 20])
+def test_a_place_that_names_nothing_is_refused(tmp_path, place):
+    with pytest.raises(InputError, match="specimen"):
+        Folder(root=tmp_path, specimen=place)
+
+
+def test_a_specimen_of_two_classes_is_a_problem_with_both_files(tmp_path):
+    put(tmp_path / "d" / "healthy" / "B1_a.csv", 1)
+    put(tmp_path / "d" / "inner" / "B1_b.csv", 2)
+    (problem,) = Folder(root=tmp_path, specimen=r"(B\d)").catalogue().problems
+    assert all(name in problem.sentence for name in ("B1_a.csv", "B1_b.csv"))
+
+
+def test_half_a_manifest_of_specimens_counts_as_unknown_and_is_counted(tmp_path):
+    for number in range(4):
+        put(tmp_path / f"{number}.csv", number)
+    rows = ("0.csv,d,healthy,B1", "1.csv,d,inner,", "2.csv,e,healthy,B1", "3.csv,e,inner,")
+    catalogue = Folder(root=manifest(tmp_path, "\n".join(["path,domain,label,specimen", *rows]))).catalogue()
+    assert any("2 of 4" in note and "1.csv" in note for note in catalogue.notes)
+    assert not catalogue.problems
+    assert len(catalogue.entries) == 4
+    assert leakage_between_domains([entry.read() for entry in catalogue.entries]).purity is None

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from bearcat.data.choose import Choice
+from bearcat.data.specimens import Leakage
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.settings import from_plain, to_plain
 from bearcat.storage import digest, read_json, write_atomically
@@ -243,6 +244,8 @@ class Record:
     stack: int = 1  # runs that shared these seconds
     kernels: Mapping[str, str] | None = None  # of each part
     precision: str | None = None
+    shift: str = "unknown"  # what differs between source and target: "machine", "specimen" or only the "condition"
+    leakage: Leakage | None = None  # what specimens alone tell; None in records of earlier versions
     chosen: tuple[Choice, ...] = ()  # settings that were chosen from the recordings, with reasons
     adaptation: Mapping[str, Any] | None = None  # what the recipe found in the recordings before training
     saved: SavedModel | None = None

@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from bearcat.data.recording import Recording
@@ -23,6 +23,7 @@ from bearcat.storage import digest_file
 Item = TypeVar("Item")
 Key = TypeVar("Key")
 Observer = Callable[[Recording], None]  # is shown each recording as it is decoded
+LATER = "later"  # in the metadata of a dataset's setting that came after runs were named without it
 GRAIN = 50_000_000  # ns after a change in which a file may change again without another time of change
 
 
@@ -109,6 +110,11 @@ class Dataset(Protocol):
         return ()
 
     def catalogue(self) -> Catalogue: ...
+
+
+def later(default: Any) -> Any:
+    """A setting of a dataset that names a run only where it differs from its default: older runs keep their names."""
+    return field(default=default, metadata={LATER: True})
 
 
 def find_domain(name: str, domains: Sequence[str]) -> str:

@@ -34,7 +34,7 @@ from bearcat.storage import digest, digest_json, write_atomically
 # Windows worked on at once: about a recording of the paper; smaller chunks make the threads wait for each other. And
 # samples, which bound the memory where windows are long.
 CHUNK, CHUNK_SAMPLES = 256, 1 << 20
-VERSION = 3  # of the cache's layout and of what `prepare` computes: raise it when either changes
+VERSION = 4  # of the cache's layout and of what `prepare` computes: raise it when either changes
 ARRAYS = ("windows", "shapes")  # prepared values, and the spectral shapes of the samples
 FRESH = 2_000_000_000  # ns after a change in which a digest is not written down: some disks' times are so coarse
 

@@ -9,19 +9,21 @@ that follows either. Where the paper stratifies by class, the target is stratifi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bearcat.data.catalogue import grouped
 from bearcat.data.prepare import different_rates
 from bearcat.data.recording import Floats, Integers, RecordingInfo, Windows, healthy_class, of_recordings
+from bearcat.data.specimens import GROUPS, Leakage, keep_apart, leakage, warnings_of
 from bearcat.errors import InputError, suggest
 from bearcat.settings import find_name
 
-SCHEMES = ("window", "block", "recording")
+SCHEMES = ("window", "block", "recording", *GROUPS)
 UNKNOWN = -1  # the code of a target label that is no class of the source
 
 
@@ -48,7 +50,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Split:
-    """How windows are split into train and test, in source and target separately."""
+    """How windows are split into train and test, in source and target separately.
+
+    "specimen" and "machine" also keep source and target apart: none is on both sides (docs/protocol.md).
+    """
 
     scheme: str = "window"  # the paper's. Windows of one recording stand on both sides: see docs/protocol.md
     test: float = 0.2  # the share held out
@@ -167,6 +172,21 @@ class SplitTask:
     target_test: Integers
     target_order: Integers  # the target's recordings in the random order in which training knows them
     reference: Integers = field(default_factory=_not_known)  # (window of the target,) as in `Unlabelled`
+    notes: tuple[str, ...] = ()  # what the split had to divide or to leave out
+
+    @cached_property
+    def leakage(self) -> Leakage:
+        return leakage(self.source.recordings, self.target.recordings)
+
+    @property
+    def shift(self) -> str:
+        """What differs between source and target: "machine", "specimen", "condition" alone, or "unknown"."""
+        return self.leakage.shift
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the split leaves untested."""
+        return tuple(warnings_of(self.source.recordings, self.target.recordings, self.notes))
 
     @cached_property
     def training(self) -> TrainingData:
@@ -212,11 +232,19 @@ def split_task(
     if alien and not keep_unknown:
         where = f"is not in the source '{'+'.join(task.sources)}'"
         raise InputError(f"{alien[0].origin}: class '{alien[0].label}' {where}; add it there or leave it out here")
-    source_parts = _parts(source, _codes(source, classes), split, np.random.default_rng([seed, 0]))
+    notes: list[str] = []
+    if split.scheme in GROUPS:
+        sides = source.recordings, target.recordings
+        *used, notes = keep_apart(*sides, split.scheme, np.random.default_rng([seed, 5]))
+        source, target = of_recordings(source, used[0]), of_recordings(target, used[1])
+        source_parts = _parts_by_group(source, split, np.random.default_rng([seed, 0]), notes)
+        split = replace(split, scheme="block")  # the target's recordings may be seen before they are diagnosed
+    else:
+        source_parts = _parts(source, _codes(source, classes), split, np.random.default_rng([seed, 0]))
     target_parts = _parts(target, None, split, np.random.default_rng([seed, 1]))
     # Recordings are listed by class, so their own numbers would tell the labels.
     target_order = np.random.default_rng([seed, 2]).permutation(len(target.recordings))
-    return SplitTask(task, classes, source, target, *source_parts, *target_parts, target_order)
+    return SplitTask(task, classes, source, target, *source_parts, *target_parts, target_order, notes=tuple(notes))
 
 
 def mixed_task(task: Task, source: Windows, target: Windows, split: Split, seed: int, mix: Mix) -> SplitTask:
@@ -230,6 +258,7 @@ def mixed_task(task: Task, source: Windows, target: Windows, split: Split, seed:
         raise InputError(f"the target '{task.target}' holds nothing of what is to be kept ({mix}); keep other classes")
     source, target = of_recordings(source, learnt), of_recordings(target, kept)
     found = split_task(task, source, target, split, seed, keep_unknown=True)
+    target = found.target  # some of its recordings may have been left out
     random = np.random.default_rng([seed, 3])
     shares, known = dict(mix.share), _references(mix, target.recordings, found.classes, task.target)
     thinned, reference = [], np.full(len(target), UNKNOWN)
@@ -321,6 +350,45 @@ def _parts(
             test = _whole_recordings(windows, codes, split.test, random)
         train = ~test
     return random.permutation(np.flatnonzero(train)), random.permutation(np.flatnonzero(test))
+
+
+def _parts_by_group(
+    source: Windows, split: Split, random: np.random.Generator, notes: list[str]
+) -> tuple[Integers, Integers]:
+    """Indices as of `_parts`, with no specimen (or machine) on both sides, where a class has two or more of them.
+
+    A class with one is divided by recordings, or by a block of its only recording; a sentence is added to `notes`.
+    """
+    infos = source.recordings
+    names = [str(getattr(info, split.scheme)) for info in infos]
+    classes = grouped(range(len(infos)), lambda number: str(infos[number].label))
+    tested = _names_to_test({label: {names[n] for n in mine} for label, mine in classes.items()}, split.test, random)
+    test = np.array([name in tested for name in names])
+    divided = {label: mine for label, mine in classes.items() if not test[mine].any()}
+    for mine in divided.values():
+        test[random.permutation(mine)[: min(max(1, round(split.test * len(mine))), len(mine) - 1)]] = True
+    in_test = test[source.recording]
+    in_train = ~in_test
+    if alone := [number for mine in divided.values() for number in mine if len(mine) == 1]:
+        chosen = np.isin(np.arange(len(infos)), alone)
+        members = chosen[source.recording]
+        in_train[members], in_test[members] = _blocks(of_recordings(source, chosen.tolist()), split, random)
+    if unsaid := [label for label in divided if not any(f"'{label}'" in note for note in notes)]:
+        few = ", ".join(f"'{label}'" for label in unsaid)
+        notes.append(f"the source has one {split.scheme} of {few}, whose recordings are in training and source test")
+    return random.permutation(np.flatnonzero(in_train)), random.permutation(np.flatnonzero(in_test))
+
+
+def _names_to_test(classes: Mapping[str, set[str]], share: float, random: np.random.Generator) -> set[str]:
+    """About a share of every class's names, one or more, such that each class keeps one to learn from."""
+    tested: set[str] = set()
+    for mine in classes.values():
+        wanted = max(1, round(share * len(mine)))
+        for name in random.permutation(sorted(mine)).tolist():
+            spared = all(names - tested - {name} for names in classes.values() if name in names)
+            if spared and len(mine & tested) < wanted:
+                tested.add(name)
+    return tested
 
 
 def _stratified(strata: Integers, share: float, random: np.random.Generator) -> NDArray[np.bool_]:

@@ -92,7 +92,7 @@ def make_record(
     calibration, estimated, finding = evaluation.calibration, evaluation.trust, trained.findings[number]
     predicted = np.bincount(evaluation.target.argmax(axis=1), minlength=len(split.classes))
     never = [name for name, windows in zip(split.classes, predicted.tolist(), strict=True) if windows == 0]
-    finite, warnings = bool(trained.finite[number]), list(spec.warnings)
+    finite, warnings = bool(trained.finite[number]), [*spec.warnings, *split.warnings]
     if not finite:
         warnings.append("the loss turned NaN or infinite; the run was stopped there and its numbers mean nothing")
     fitted = None
@@ -128,6 +128,8 @@ def make_record(
         kernels=trained.kernels,
         precision=trained.precision,
         chosen=spec.chosen,
+        shift=split.shift,
+        leakage=split.leakage,
         adaptation=None if finding is None else finding.to_dict() | {"sentence": finding.sentence},
     )
 

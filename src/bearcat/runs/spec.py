@@ -13,12 +13,13 @@ the folder of `bearcat adapt`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
 from bearcat.calibration import find_calibrator
 from bearcat.data import Catalogue, Dataset, Preparation, Windows, cache_folder, join
+from bearcat.data.catalogue import LATER
 from bearcat.data.choose import Choice, suited_input
 from bearcat.data.inputs import find_input
 from bearcat.data.prepare import cached_windows, fingerprint, metadata
@@ -67,8 +68,11 @@ class RunSpec:
 
     def data_dict(self) -> dict[str, Any]:
         """The dataset's name and settings, without the folder it lies in."""
-        settings = to_plain(self.dataset).items()
-        return {"name": self.data} | {name: value for name, value in settings if name != "root"}
+        known = {field.name: field for field in fields(self.dataset)}  # type: ignore[arg-type]
+        defaults = {name: field.default for name, field in known.items() if LATER in field.metadata}
+        settings = {name: value for name, value in to_plain(self.dataset).items() if name != "root"}
+        unsaid = {name for name, default in defaults.items() if settings[name] == default}
+        return {"name": self.data} | {name: value for name, value in settings.items() if name not in unsaid}
 
     def to_dict(self) -> dict[str, Any]:
         """Every setting but the seed, as plain values."""

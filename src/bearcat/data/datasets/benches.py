@@ -31,6 +31,7 @@ from bearcat.data.catalogue import (
     checked_root,
     files_in,
     grouped,
+    later,
 )
 from bearcat.data.isolated import Arrays, read_arrays
 from bearcat.data.recording import Recording, resample
@@ -60,7 +61,9 @@ MEMBER_LIMIT = 512 * 2**20  # bytes of one file unpacked from an archive; real o
 BEARING = BEARINGS["6205"]  # of HIT-SM, and of CWRU at the drive end, where all faults are, whichever sensor hears them
 
 CWRU_RATE = 12_000.0
-CWRU_CLASSES = ("normal", *(f"{part}-{size}" for size in ("007", "014", "021") for part in ("inner", "ball", "outer")))
+CWRU_SIZES = ("007", "014", "021")  # of a fault, in thousandths of an inch
+# A size and place is one physical bearing, at all loads; so is the normal one.
+CWRU_CLASSES = ("normal", *(f"{part}-{size}" for size in CWRU_SIZES for part in ("inner", "ball", "outer")))
 # The centre's file numbers, a row per load, in the order of CWRU_CLASSES; outer-race faults at six o'clock.
 FILES = {
     "load0": (97, 105, 118, 130, 169, 185, 197, 209, 222, 234),
@@ -76,6 +79,7 @@ LONGEST_AT_12_KHZ = 200_000
 HIT_SM_RATE, HIT_SM_SPEEDS = 51_200.0, (600, 900, 1200)
 # Normal, then inner and outer race; the number is the angle the defect spans, in degrees.
 HIT_SM_CLASSES = ("Normal", "IR2", "IR5", "IR8", "OR2", "OR5", "OR8")
+HIT_SM_TYPES = {"No": "normal", "IR": "inner", "OR": "outer"}  # by the beginning of a class
 # The rig's short name, and the folder it is published in. Either names a folder here.
 RIGS = {"mfs": "SpectraQuest MFS dataset", "self": "Self-built dataset"}
 
@@ -161,7 +165,7 @@ class Paderborn:
                     _, arrays = read_arrays(_read_channel, Path(file.name), origin, *wanted)
             return Recording(
                 signal=arrays["signal"], rate=PADERBORN_RATE, label=label, domain=condition, channel=self.channel,
-                origin=origin, bearing=BEARINGS["6203"], machine="Paderborn test rig",
+                origin=origin, bearing=BEARINGS["6203"], machine="Paderborn test rig", specimen=bearing,
                 rpm=100.0 * int(condition[1:3]),  # N15: 1500 rpm
             )  # fmt: skip
 
@@ -193,6 +197,9 @@ class CWRU:
     # The normal recordings are cut at this rate, which is then called 12 kHz like the others'. At 48 000 the normal
     # class is recognised by its rate, as in published comparisons that cut all files as they are.
     normal_rate: float = CWRU_RATE
+    label_by: str = later("size")  # "size": ten classes; "type": normal, inner, ball, outer
+    # "load", or "size" of the fault, with labels by type: size007, … each with the four normal recordings.
+    domain_by: str = later("load")
 
     about: ClassVar[About] = About(
         title="Case Western Reserve University: 4 motor loads × 10 classes, 12 kHz",
@@ -209,19 +216,33 @@ class CWRU:
             raise InputError(f"unknown channel '{self.channel}'{suggest(self.channel, CHANNELS)}")
         if not CWRU_RATE <= self.normal_rate <= 4 * CWRU_RATE:
             raise InputError(f"normal_rate must lie between 12000 and 48000 Hz, not {self.normal_rate:g}")
+        for name, known in (("label_by", ("size", "type")), ("domain_by", ("load", "size"))):
+            if getattr(self, name) not in known:
+                raise InputError(f"{name} is '{known[0]}' or '{known[1]}', not '{getattr(self, name)}'", name)
         files = files_in(self.root, "*.mat", "cwru")
+        wanted = [(load, load, state) for load, state in product(FILES, CWRU_CLASSES)]  # domain, load, state
+        if self.domain_by == "size":
+            states = [(f"size{size}", state) for size, state in product(CWRU_SIZES, CWRU_CLASSES)]
+            mine = [(domain, state) for domain, state in states if state == "normal" or domain.endswith(state[-3:])]
+            wanted = [(domain, load, state) for (domain, state), load in product(mine, FILES)]
         entries, problems = [], []
-        for domain, label in product(FILES, CWRU_CLASSES):
-            number = FILES[domain][CWRU_CLASSES.index(label)]
+        for domain, load, state in wanted:
+            number = FILES[load][CWRU_CLASSES.index(state)]
             places = files.get(f"{number}.mat", [])
             if len(places) == 1:
-                entries.append(self._entry(domain, label, number, places[0]))
+                entries.append(self._entry(domain, load, state, number, places[0]))
             else:
-                problems.append(Problem.about_file(f"{number}.mat", places, self.root, f"{domain}, {label}", domain))
-        return Catalogue(tuple(FILES), CWRU_CLASSES, tuple(entries), tuple(problems))
+                problems.append(Problem.about_file(f"{number}.mat", places, self.root, f"{domain}, {state}", domain))
+        domains, labels = (
+            dict.fromkeys(names) for names in ([each[0] for each in wanted], map(self._label, CWRU_CLASSES))
+        )
+        return Catalogue(tuple(domains), tuple(labels), tuple(entries), tuple(problems))
 
-    def _entry(self, domain: str, label: str, number: int, path: Path) -> Entry:
-        origin = path.relative_to(self.root).as_posix()
+    def _label(self, state: str) -> str:
+        return state if (self.label_by, self.domain_by) == ("size", "load") else state.partition("-")[0]
+
+    def _entry(self, domain: str, load: str, state: str, number: int, path: Path) -> Entry:
+        origin, label = path.relative_to(self.root).as_posix(), self._label(state)
         rate = self.normal_rate if label == "normal" else CWRU_RATE
 
         def read() -> Recording:
@@ -232,10 +253,10 @@ class CWRU:
                 raise InputError(f"{origin}: has no variable '{variable}', only {there}; fetch file {number} again")
             signal = np.atleast_1d(variables[variable])
             published = 4 * CWRU_RATE if label == "normal" and signal.size > LONGEST_AT_12_KHZ else CWRU_RATE
-            rpm = float(np.ravel(variables.get(f"X{number:03d}RPM", LOAD_SPEEDS[domain]))[0])
+            rpm = float(np.ravel(variables.get(f"X{number:03d}RPM", LOAD_SPEEDS[load]))[0])
             recording = Recording(
                 signal=signal, rate=published, label=label, domain=domain, channel=self.channel, origin=origin, rpm=rpm,
-                bearing=BEARING, machine="CWRU test rig", sensor=CHANNELS[self.channel],
+                bearing=BEARING, machine="CWRU test rig", sensor=CHANNELS[self.channel], specimen=f"cwru {state}",
             )  # fmt: skip
             return replace(resample(recording, rate), rate=CWRU_RATE)
 
@@ -248,6 +269,7 @@ class HITSM:
     """The settings of the dataset; `root` holds a folder per rig, `mfs/` or `self/` or with the published names."""
 
     root: Path
+    label_by: str = later("state")  # "state": seven classes; "type": normal, inner, outer
 
     about: ClassVar[About] = About(
         title="HIT-SM: two rigs × 3 speeds × 7 states, 51.2 kHz",
@@ -263,6 +285,8 @@ class HITSM:
         )
 
     def catalogue(self) -> Catalogue:
+        if self.label_by not in ("state", "type"):
+            raise InputError(f"label_by is 'state' or 'type', not '{self.label_by}'", "label_by")
         root = checked_root(self.root, "hit-sm")
         rigs = {rig: [root / name for name in (rig, folder) if (root / name).is_dir()] for rig, folder in RIGS.items()}
         if not any(rigs.values()):
@@ -279,10 +303,14 @@ class HITSM:
                 problems.append(Problem.about_file(wanted, places, root, f"{domain}, {state}", domain))
         domains = tuple(f"{rig}-{speed}" for rig, speed in conditions)
         absent = [f"rig '{rig}' is not there; its tasks are left out" for rig in RIGS if not rigs[rig]]
-        return Catalogue(domains, HIT_SM_CLASSES, tuple(entries), tuple(problems), tuple(absent))
+        classes = tuple(dict.fromkeys(map(self._label, HIT_SM_CLASSES)))
+        return Catalogue(domains, classes, tuple(entries), tuple(problems), tuple(absent))
 
-    def _entry(self, rig: str, speed: int, label: str, path: Path) -> Entry:
-        domain, origin = f"{rig}-{speed}", path.relative_to(self.root).as_posix()
+    def _label(self, state: str) -> str:
+        return state if self.label_by == "state" else HIT_SM_TYPES[state[:2]]
+
+    def _entry(self, rig: str, speed: int, state: str, path: Path) -> Entry:
+        domain, origin, label = f"{rig}-{speed}", path.relative_to(self.root).as_posix(), self._label(state)
 
         def read() -> Recording:
             _, variables = read_arrays(mat_arrays, path, origin)
@@ -293,7 +321,7 @@ class HITSM:
             ((name, signal),) = signals.items()
             return Recording(
                 signal=signal, rate=HIT_SM_RATE, label=label, domain=domain, channel=name, origin=origin,
-                rpm=float(speed), bearing=BEARING, machine=rig,
+                rpm=float(speed), bearing=BEARING, machine=rig, specimen=f"{rig} {state}",
             )  # fmt: skip
 
         return Entry(domain, label, origin, path, "hit-sm-1", read)

@@ -2,6 +2,7 @@
 
     ROOT/<domain>/<label>/file      labelled
     ROOT/<domain>/file              unlabelled
+    ROOT/<domain>/<label>/<folder>/file   with a setting `specimen` or `machine` that says what the folder names
     ROOT/manifest.csv               columns path and domain, and any of the others in COLUMNS
 
 Where there is a manifest, files it does not name are left out. With `start` and `stop`, in samples, one long file gives
@@ -25,16 +26,31 @@ from typing import ClassVar
 import numpy as np
 
 from bearcat.data.bearing import find_bearing
-from bearcat.data.catalogue import About, Catalogue, Dataset, Entry, Problem, checked_root, content_digest, inside
+from bearcat.data.catalogue import (
+    About,
+    Catalogue,
+    Dataset,
+    Entry,
+    Problem,
+    checked_root,
+    content_digest,
+    inside,
+    later,
+)
 from bearcat.data.isolated import read_signals
 from bearcat.data.recording import Floats, Recording, RecordingInfo, stretch
 from bearcat.data.signals import KEPT_BYTES, Samples, Signals, reading
+from bearcat.data.specimens import GROUPS, half_known, two_classes
 from bearcat.data.stream import FORMATS
 from bearcat.errors import InputError, suggest
 
 MANIFEST = "manifest.csv"
 EMPTY = "a folder without recordings"
-COLUMNS = ("path", "domain", "label", "rate", "channel", "start", "stop", "rpm", "bearing", "machine", "sensor")
+COLUMNS = (
+    "path", "domain", "label", "rate", "channel", "start", "stop", "rpm", "bearing", "machine", "specimen", "sensor",
+)  # fmt: skip
+PLACES = ("domain", "label", "folder", "file")  # where a path may name a specimen or a machine
+LONGEST_PATTERN, LONGEST_PATH = 100, 200  # characters; patterns see the end of longer paths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +170,9 @@ class Folder(Dataset):
     rpm: str | float | None = None  # a number, or the name of a channel that holds the speed in rpm
     bearing: str | None = None  # as `find_bearing` reads it
     folders: tuple[str, ...] = ()  # the domains' folders below root; none: all of them
+    # What of a path names the bearing and the machine: one of PLACES, or a pattern with one group, 'bearing-(\w+)'.
+    specimen: str | None = later(None)
+    machine: str | None = later(None)
 
     about: ClassVar[About] = About("your own recordings: ROOT/<domain>/<label>/file, or ROOT/manifest.csv", "yours")
 
@@ -163,6 +182,8 @@ class Folder(Dataset):
             raise InputError(f"the speed must be a positive number of rpm, not {self.rpm:g}", "rpm")
         if self.bearing is not None:
             find_bearing(self.bearing)
+        for setting in GROUPS:
+            _check_place(setting, getattr(self, setting))
 
     def catalogue(self, only: Collection[Path] | None = None) -> Catalogue:
         """What the folder holds; `only`: of a manifest, the recordings in these files (resolved paths) alone."""
@@ -170,12 +191,15 @@ class Folder(Dataset):
         if (root / MANIFEST).exists() and not self.folders:
             rows = _read_manifest(root, problems, only)
         else:
-            rows = _read_tree(root, problems, notes, self.folders)
+            rows = _read_tree(root, problems, notes, self.folders, deep=bool(self.specimen or self.machine))
         duplicates = _find_duplicates(rows)
         problems += duplicates.values()
         if not rows and not problems and only is None:
             raise InputError(f"{root}: holds no recordings; put some into <domain>/<label>/ or list them in {MANIFEST}")
         usable = [self._complete(row) for number, row in enumerate(rows) if number not in duplicates]
+        notes += [text for setting in GROUPS if (text := half_known(usable, setting))]
+        if sentence := two_classes(usable):
+            problems.append(Problem("specimen", sentence))
         reader = FileReader(usable)
         domains = tuple(sorted({row.domain for row in rows}, key=_natural))
         classes = tuple(sorted({row.label for row in rows if row.label is not None}, key=_natural))
@@ -184,11 +208,38 @@ class Folder(Dataset):
     def _complete(self, row: ManifestRow) -> ManifestRow:
         """The row, with missing values filled from the domain's name and these settings."""
         bearing = None if self.bearing is None else find_bearing(self.bearing)
-        row = replace(row, channel=row.channel or self.channel, bearing=row.bearing or bearing)
+        row = replace(
+            row,
+            channel=row.channel or self.channel,
+            bearing=row.bearing or bearing,
+            specimen=row.specimen or self._named(self.specimen, row),
+            machine=row.machine or self._named(self.machine, row),
+        )
         if row.rpm or row.rpm_channel:
             return row
         rpm = speed_in_name(row.domain) or self.rpm
         return replace(row, rpm_channel=rpm) if isinstance(rpm, str) else replace(row, rpm=rpm)
+
+    def _named(self, place: str | None, row: ManifestRow) -> str | None:
+        """What the path of a recording names at this place; None where nothing is there."""
+        path = row.path.relative_to(self.root)
+        if place is None or place in PLACES:
+            level = path.parent.name if len(path.parts) > 3 else None
+            return {"domain": row.domain, "label": row.label, "folder": level, "file": path.stem}.get(place or "")
+        found = re.search(place, path.as_posix()[-LONGEST_PATH:])
+        return found[1] or None if found else None
+
+
+def _check_place(setting: str, place: str | None) -> None:
+    if place is None or place in PLACES:
+        return
+    try:
+        groups = re.compile(place).groups if len(place) <= LONGEST_PATTERN else None
+    except (re.error, OverflowError, RecursionError):
+        groups = None
+    if groups != 1:
+        known = f"{', '.join(PLACES)}, or a short pattern with one group such as 'bearing-([0-9]+)'"
+        raise InputError(f"{setting}: must be {known}, not '{place[:LONGEST_PATTERN]}'", setting)
 
 
 def speed_in_name(domain: str) -> float | None:
@@ -203,8 +254,13 @@ def _natural(name: str) -> tuple[int, float, str]:
     return (0, float(digits), name) if digits else (1, 0.0, name)
 
 
-def _read_tree(root: Path, problems: list[Problem], notes: list[str], folders: Sequence[str] = ()) -> list[ManifestRow]:
-    """A row for each file of a known format at ROOT/<domain>/[<label>/]; other files are problems or notes."""
+def _read_tree(
+    root: Path, problems: list[Problem], notes: list[str], folders: Sequence[str] = (), deep: bool = False
+) -> list[ManifestRow]:
+    """A row for each file of a known format at ROOT/<domain>/[<label>/]; other files are problems or notes.
+
+    `deep`: also at ROOT/<domain>/<label>/<folder>/.
+    """
     rows = []
     for path in sorted(path for folder in folders or [""] for path in (root / folder).rglob("*")):
         place = path.relative_to(root)
@@ -218,10 +274,10 @@ def _read_tree(root: Path, problems: list[Problem], notes: list[str], folders: S
             problems.append(Problem(origin, f"{origin}: leads outside {root}; copy the file into the folder"))
         elif path.suffix.lower() not in FORMATS:
             notes.append(f"{origin}: left out, '{path.suffix}' is none of {', '.join(FORMATS)}")
-        elif len(place.parts) not in (2, 3):
+        elif len(place.parts) not in (2, 3, 4 if deep else 3):
             problems.append(Problem(origin, f"{origin}: expected at <domain>/<label>/ or <domain>/; move it there"))
         else:
-            domain, label = place.parts[0], place.parts[1] if len(place.parts) == 3 else None
+            domain, label = place.parts[0], place.parts[1] if len(place.parts) > 2 else None
             rows.append(ManifestRow(path=path, origin=origin, domain=domain, label=label))
     domains = {row.domain for row in rows}
     there = folders or [path.name for path in root.iterdir() if path.is_dir()]
@@ -269,7 +325,7 @@ def _read_row(root: Path, texts: dict[str, str | None]) -> ManifestRow:
     rpm = None if _float(speed) is None else _number(texts, "rpm")
     if rpm == 0:
         raise InputError("'rpm' must be above 0; leave it empty where the speed is not known")
-    said = {column: texts.get(column) for column in ("channel", "label", "machine", "sensor")}
+    said = {column: texts.get(column) for column in ("channel", "label", "machine", "specimen", "sensor")}
     origin = f"{name}#{said['channel']}" if said["channel"] else name
     if start or stop:
         origin += f"[{start:.0f}:{'' if stop is None else f'{stop:.0f}'}]"
@@ -329,7 +385,7 @@ def write_folder(catalogue: Catalogue, root: Path) -> int:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         wavfile.write(root / path, round(recording.rate or 1), recording.signal)
         bearing = "" if recording.bearing is None else str(recording.bearing)
-        rows.append((path.as_posix(), entry.domain, entry.label, recording.rpm, bearing))
+        rows.append((path.as_posix(), entry.domain, entry.label, recording.rpm, bearing, recording.specimen))
     with (root / MANIFEST).open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([("path", "domain", "label", "rpm", "bearing"), *rows])
+        csv.writer(file).writerows([("path", "domain", "label", "rpm", "bearing", "specimen"), *rows])
     return len(rows)

@@ -1,0 +1,207 @@
+"""Which bearings stand on the two sides of a task, and how a split keeps them apart.
+
+A specimen is one physical bearing. A model that was trained on recordings of a specimen may recognise the specimen in
+the place of its fault, so scores on other recordings of it say nothing about other bearings (docs/protocol.md).
+
+>>> found = leakage(split.source.recordings, split.target.recordings)
+>>> found.shift, found.purity, found.specimens
+('condition', 1.0, {'normal': 1, 'inner': 3})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bearcat.data.catalogue import grouped
+from bearcat.data.recording import RecordingInfo, healthy_class
+from bearcat.errors import InputError
+
+GROUPS = ("specimen", "machine")  # fields of a recording, by which a task may be split
+SAME_BEARINGS = "recognises these bearings; other bearings are not tested"
+UNKNOWN_BEARINGS = "which bearings these are is not known; other bearings are not tested"
+SENTENCES = {"condition": SAME_BEARINGS, "unknown": UNKNOWN_BEARINGS}  # by `Leakage.shift`
+HINT = "give it in a manifest's column '{0}', or say with --{0} where the path names it"
+Recordings = Sequence[RecordingInfo]
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """What of a target's classes the specimens alone can tell, and how many specimens and sessions there are."""
+
+    # "machine": no machine is on both sides; "specimen": no specimen is, but perhaps the healthy one; "condition": the
+    # same specimens are; "unknown": some recordings do not say their specimen.
+    shift: str
+    purity: float | None  # share of the target's recordings whose specimen the source holds with their class
+    specimens: Mapping[str, int | None] = field(default_factory=dict)  # by class; None: not known
+    sessions: Mapping[str, int] = field(default_factory=dict)  # by class: pairs of domain and specimen
+
+    @property
+    def sentence(self) -> str:
+        """For reports, in one line."""
+        counts = [
+            ", ".join(f"{label} {'?' if number is None else number}" for label, number in numbers.items())
+            for numbers in (self.specimens, self.sessions)
+        ]
+        text = f"Specimens by class: {counts[0]}; sessions: {counts[1]}."
+        if self.purity is None:
+            return f"{text} Whether the specimen tells the class is not known."
+        return f"{text} Purity {100 * self.purity:.0f} %: so many target recordings are of specimens in the source."
+
+
+def leakage(source: Recordings, target: Recordings) -> Leakage:
+    """Of a task with these recordings on its two sides."""
+    recordings = [*source, *target]
+    known = all(info.specimen for info in recordings)
+    learnt = {info.specimen: info.label for info in source}
+    told = [info.specimen in learnt and info.label in (None, learnt[info.specimen]) for info in target]
+    purity = float(np.mean(told)) if known and told else None
+    return Leakage(_shift(source, target), purity, *_counts(recordings))
+
+
+def leakage_between_domains(recordings: Recordings) -> Leakage:
+    """Of a whole dataset: each domain in turn is the target, and all the others are the source."""
+    domains = grouped(recordings, lambda info: info.domain)
+    found = [leakage([info for info in recordings if info.domain != name], mine) for name, mine in domains.items()]
+    known = [
+        one.purity * len(mine) for one, mine in zip(found, domains.values(), strict=True) if one.purity is not None
+    ]
+    purity = sum(known) / len(recordings) if known and len(known) == len(found) > 1 else None
+    shifts = {one.shift for one in found}
+    weakest = next((kind for kind in ("unknown", "condition", "specimen") if kind in shifts), "machine")
+    return Leakage(weakest, purity, *_counts(recordings))
+
+
+def _counts(recordings: Recordings) -> tuple[dict[str, int | None], dict[str, int]]:
+    """Specimens and sessions of each class that is known."""
+    classes = grouped((info for info in recordings if info.label is not None), lambda info: str(info.label))
+    names = {label: {info.specimen for info in mine} for label, mine in classes.items()}
+    sessions = {label: len({(info.domain, info.specimen) for info in mine}) for label, mine in classes.items()}
+    return {label: None if None in found else len(found) for label, found in names.items()}, sessions
+
+
+def _shift(source: Recordings, target: Recordings) -> str:
+    specimens, machines = ([{getattr(info, name) for info in side} for side in (source, target)] for name in GROUPS)
+    shared = {str(info.label) for info in source if info.specimen and info.specimen in specimens[1]}
+    if shared - {healthy_class(tuple(shared))}:
+        return "condition"
+    if None not in set.union(*machines) and machines[0].isdisjoint(machines[1]):
+        return "machine"
+    return "unknown" if None in set.union(*specimens) else "specimen"
+
+
+def warnings_of(source: Recordings, target: Recordings, notes: Sequence[str] = ()) -> list[str]:
+    """What these two sides do not test, in a sentence each, after what `keep_apart` has noted of them."""
+    kind, found = _shift(source, target), list(notes)
+    if kind == "unknown" and (part := half_known([*source, *target], "specimen")):
+        found.append(part)
+    found += [SENTENCES[kind]] if kind in SENTENCES else []
+    there = {info.specimen for info in target if info.specimen}
+    if kind == "specimen" and not notes and any(info.specimen in there for info in source):
+        found.append("the healthy bearing is on both sides; other healthy bearings are not tested")
+    if both := [info.origin for info in source if info.origin in {other.origin for other in target}]:
+        more = f" and {len(set(both)) - 1} more" if len(set(both)) > 1 else ""
+        found.append(f"{both[0]}{more}: in the source and in the target; the split 'specimen' divides such recordings")
+    return found
+
+
+def half_known(recordings: Recordings, name: str) -> str | None:
+    """The sentence for recordings of which only some say their specimen or machine."""
+    silent = [info.origin for info in recordings if not getattr(info, name)]
+    if not silent or len(silent) == len(recordings):
+        return None
+    many = f"{len(silent)} of {len(recordings)} recordings do not say their {name}"
+    return f"{many}, the first is {silent[0]}; {name}s count as unknown until all say theirs"
+
+
+def two_classes(recordings: Recordings) -> str | None:
+    """The sentence for a specimen that has two classes."""
+    first: dict[str, RecordingInfo] = {}
+    for info in recordings:
+        if info.specimen and info.label is not None:
+            other = first.setdefault(info.specimen, info)
+            if other.label != info.label:
+                both = f"'{other.label}' in {other.origin} and '{info.label}' in {info.origin}"
+                return f"specimen '{info.specimen}' is {both}; correct one, or name the two states apart"
+    return None
+
+
+def keep_apart(
+    source: Recordings, target: Recordings, by: str, random: np.random.Generator
+) -> tuple[list[bool], list[bool], list[str]]:
+    """Which recordings of source and target are used, so that none of their specimens or machines is on both sides.
+
+    Of those on both sides half, drawn at random in each class, are held out for the target. Where a class has one
+    specimen in the source, its recordings are divided in their order, and a sentence says so. A file that is listed
+    twice is used once. Labels of the target are not used.
+    """
+    if silent := [info.origin for info in (*source, *target) if not getattr(info, by)]:
+        raise InputError(f"{silent[0]}: does not say its {by}, which the split '{by}' needs; {HINT.format(by)}", by)
+    if by == "specimen" and (sentence := two_classes(source)):
+        raise InputError(sentence, "specimen")
+    there = {getattr(info, by) for info in target}
+    held, kept, divided = set[str](), set[str](), list[str]()  # held out; origins for the source alone; classes
+    for label, mine in grouped(source, lambda info: info.label if by == "specimen" else None).items():
+        names = list(dict.fromkeys(str(getattr(info, by)) for info in mine))
+        both = [name for name in names if name in there]
+        if both and len(names) > 1:
+            held |= set(random.permutation(both)[: max(1, len(both) // 2)].tolist())
+        elif both and by == "machine":
+            only = f"machine '{names[0]}' is the only one of the source and is in the target too"
+            raise InputError(f"{only}; choose domains of different machines, or the split 'specimen'", by)
+        elif both:
+            kept |= _first_half(str(label), mine, target)
+            divided.append(str(label))
+    single = {str(info.specimen) for info in source if info.label in divided}
+    listed = {info.origin for info in target}
+    use_source, seen = list[bool](), set[str]()
+    for info in source:
+        given_away = info.specimen in single and info.origin in listed and info.origin not in kept
+        use_source.append(getattr(info, by) not in held and not given_away and info.origin not in seen)
+        seen.add(info.origin)
+    taken = {getattr(info, by) for info in source} - held - single
+    use_target = [getattr(info, by) not in taken and info.origin not in kept for info in target]
+    _check_sides(source, use_source, use_target, by)
+    every = zip((*source, *target), (*use_source, *use_target), strict=True)
+    used = {info.origin for info, use in every if use}
+    notes = [_divided_sentence(divided)] if divided else []
+    if lost := len((seen | listed) - used):
+        notes.append(f"{lost} recordings are left out, so that no {by} is on both sides")
+    return use_source, use_target, notes
+
+
+def _first_half(label: str, mine: Recordings, target: Recordings) -> set[str]:
+    """Of the files of a class with one specimen that both sides list, those for the source."""
+    theirs = [info.origin for info in target if info.specimen == mine[0].specimen]
+    origins = list(dict.fromkeys(info.origin for info in mine))
+    both = [origin for origin in origins if origin in theirs]
+    if len(both) == 1 and len(origins) == 1:
+        if len(theirs) == 1:
+            one = f"class '{label}' has one specimen and one recording ({both[0]}) in source and target"
+            raise InputError(
+                f"{one}, which the split 'specimen' cannot divide; add one or use the split 'block'", "split"
+            )
+        return set(both)
+    return set(both[: (len(both) + 1) // 2 if len(origins) == len(both) else len(both) // 2])
+
+
+def _check_sides(source: Recordings, use_source: Sequence[bool], use_target: Sequence[bool], by: str) -> None:
+    """Refuses a split that leaves nothing of a class, or nothing at all, on a side."""
+    left = {info.label for info, use in zip(source, use_source, strict=True) if use}
+    if lost := [str(info.label) for info in source if info.label not in left]:
+        raise InputError(
+            f"the split '{by}' leaves the class '{lost[0]}' without a {by} in the source; add one", "split"
+        )
+    if not any(use_target):
+        raise InputError(f"the split '{by}' leaves no recording in the target; choose another", "split")
+
+
+def _divided_sentence(classes: Sequence[str]) -> str:
+    healthy = healthy_class(classes)
+    if len(classes) == 1:
+        others = "healthy bearings" if healthy else "bearings with it"
+        return f"class '{classes[0]}' has one specimen; its recordings are divided, other {others} are not tested"
+    named = ", ".join(f"'{label}'" for label in classes)
+    return f"classes {named} have one specimen each; their recordings are divided, other bearings are not tested"
