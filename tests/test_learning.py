@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("narrow_classifier")
 CPU = torch.device("cpu")
 SCHEDULE = Schedule(epochs=9, batch=32, align_from=2, label_from=4, calibrate_from=7, drops=(7,))
 SEED = 1
-PHYSICAL = GROUPS["ours, on physical inputs"]
+PHYSICAL = GROUPS["ours, on physical inputs"] | GROUPS["source specimens as groups, on physical inputs"]
 Trainer = Callable[[str], tuple[Trained, Path]]
 
 

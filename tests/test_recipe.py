@@ -15,6 +15,8 @@ from bearcat.methods.selftraining import SelfTraining, Teacher
 from bearcat.runs.spec import make_recipe
 from bearcat.settings import from_text, spell_out
 
+SPECIMENS = GROUPS["source specimens as groups, on physical inputs"]  # which train on the source alone
+
 
 def test_the_table_of_methods_is_the_papers():
     calibrators = ("Temperature", "Vector", "Matrix", "CPCS")
@@ -173,7 +175,7 @@ def test_the_unadapted_counterpart_is_the_recipe_of_that_name_with_the_own_calib
     assert not plain.adapts
     assert plain == replace(RECIPES[counterpart], calibration=recipe.calibration, final=recipe.final,
                             ece_edges=recipe.ece_edges, calibrate=recipe.calibrate, precision=recipe.precision)  # fmt: skip
-    assert recipe.adapts == (not name.endswith("source-only"))
+    assert recipe.adapts == (not name.endswith("source-only") and name not in SPECIMENS)
 
 
 def test_a_record_says_when_each_ingredient_begins_and_nothing_of_those_without_a_phase():
@@ -213,5 +215,5 @@ def test_an_ingredient_of_no_kind_is_refused():
 
 def test_a_record_says_whether_the_recipe_adapts():
     plain = [name for name, recipe in RECIPES.items() if not recipe.to_dict()["adapts"]]
-    assert plain == ["source-only", "dense-source-only", "linear-source-only"]
+    assert plain == ["source-only", "dense-source-only", "linear-source-only", *SPECIMENS]
     assert not Recipe((Sharpness(),)).adapts

@@ -104,7 +104,8 @@ def gaussian_kernels(
     if bandwidth is None:
         here = weights(values, present)
         count = 1 / here.amax(dim=1)
-        pairs = here[:, :, None] * here[:, None] * (count / (count - 1))[:, None, None]  # of different windows
+        factor = count / (count - 1).clamp(min=1)  # of different windows
+        pairs = here[:, :, None] * here[:, None] * factor[:, None, None]
         width = (pairs * squared.detach()).sum(dim=(1, 2))[:, None, None].clamp(min=1e-12)
     else:
         width = values.new_full((1, 1, 1), bandwidth)
@@ -125,6 +126,89 @@ def covariance(features: Tensor, present: Tensor | None) -> Tensor:
     weight = weight[..., None]
     centred = features - (weight * features).sum(dim=1, keepdim=True)
     return (weight * centred).mT @ centred * (count / (count - 1).clamp(min=1))[:, None, None]
+
+
+def group_means(values: Tensor, groups: Tensor, present: Tensor | None, count: int) -> Tensor:
+    """The mean of each group's windows, (run, batch), (run, batch) → (run, count); 0 where a batch has none of it."""
+    member = functional.one_hot(groups, count).to(values.dtype)
+    member = member if present is None else torch.where(present[..., None], member, 0)
+    total = (member * values[..., None]).sum(dim=1)
+    return total / member.sum(dim=1).clamp(min=1)
+
+
+def cell_weights(cells: Tensor, present: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """Row i: equal weights of sum 1 of the windows in window i's cell, (run, batch) → (run, batch, batch); rows and
+    columns of places without a window are 0. The diagonal is 1 / the size of each window's cell.
+    """
+    same = cells[:, :, None] == cells[:, None]
+    same = same if present is None else same & present[:, :, None] & present[:, None]
+    return same.to(dtype) / same.sum(dim=2, keepdim=True).clamp(min=1)
+
+
+def invariance_penalty(logits: Tensor, labels: Tensor, groups: Tensor, present: Tensor | None) -> Tensor:
+    """IRMv1 (Arjovsky et al. 2019): the mean over groups of the square of d/dw of their mean cross-entropy of w·logits,
+    at w = 1. A window's derivative is Σ (p − y)·logit over classes.
+    """
+    gap = logits.softmax(dim=-1) - functional.one_hot(labels, logits.shape[-1])
+    member = cell_weights(groups, present, logits.dtype)
+    slope = (member @ (gap * logits).sum(dim=-1, keepdim=True))[..., 0]  # of each window's group
+    share = member.diagonal(dim1=1, dim2=2)  # so that groups count alike
+    return (share * slope.square()).sum(dim=1) / share.sum(dim=1)
+
+
+def between_groups(kernel: Tensor, member: Tensor, pairs: Tensor) -> Tensor:
+    """The mean of ‖m − m'‖² over pairs of cells: m is the mean of a cell in the kernel's (run, batch, batch) feature
+    space, `member` as `cell_weights` gives it, `pairs` (run, batch, batch) says which windows' cells are compared.
+    """
+    inner = member @ kernel @ member.mT
+    own = inner.diagonal(dim1=1, dim2=2)
+    distance = own[:, :, None] + own[:, None] - 2 * inner
+    share = member.diagonal(dim1=1, dim2=2)
+    weight = pairs * share[:, :, None] * share[:, None]
+    return (weight * distance).sum(dim=(1, 2)) / weight.sum(dim=(1, 2)).clamp(min=1e-12)
+
+
+def moments_between_groups(features: Tensor, member: Tensor, pairs: Tensor) -> Tensor:
+    """‖μ − μ'‖²/d + ‖C − C'‖²/d², the mean over pairs of cells: CORAL as DomainBed has it. Inner products of means
+    and covariances come from those of windows, so that no covariance is ever made.
+    """
+    size = features.shape[-1]
+    features = features - features.mean(dim=1, keepdim=True).detach()  # small numbers keep their digits
+    count = 1 / member.diagonal(dim1=1, dim2=2).clamp(min=1e-12)
+    unbiased = (count / (count - 1).clamp(min=1)).sqrt()[..., None]
+    centred = (features - member @ features) * unbiased
+    means = between_groups(features @ features.mT, member, pairs) / size
+    return means + between_groups((centred @ centred.mT).square(), member, pairs) / size**2
+
+
+def information(logits: Tensor, present: Tensor | None) -> Tensor:
+    """The negative of the information that predictions hold (SHOT, Liang et al. 2020): their mean entropy less the
+    entropy of their mean.
+    """
+    probabilities = logits.softmax(dim=-1)
+    sure = torch.special.entr(probabilities).sum(dim=-1)
+    mean = (weights(logits, present)[..., None] * probabilities).sum(dim=1)
+    diverse: Tensor = torch.special.entr(mean).sum(dim=-1)
+    return masked_mean(sure, present) - diverse
+
+
+def centroid_labels(features: Tensor, probabilities: Tensor, present: Tensor, rounds: int) -> Tensor:
+    """SHOT's pseudo-labels: the class whose centre is nearest by cosine, (run, window). Centres are means weighted by
+    probability in the first round and means of the labels' windows in others; a class that no window is predicted as
+    gets no labels.
+    """
+    features, classes = functional.normalize(features, dim=-1), probabilities.shape[-1]
+    share = probabilities * present[..., None]
+    predicted = functional.one_hot(probabilities.argmax(dim=-1), classes) * present[..., None]
+    empty = predicted.sum(dim=1) == 0
+    labels = torch.zeros_like(share[..., 0], dtype=torch.int64)
+    for _ in range(rounds):
+        centres = functional.normalize(share.mT @ features, dim=-1)  # (run, class, feature)
+        nearness = (features @ centres.mT).masked_fill(empty[:, None], -torch.inf)
+        labels = nearness.argmax(dim=-1)
+        share = functional.one_hot(labels, classes).to(share.dtype) * present[..., None]
+        empty = empty | (share.sum(dim=1) == 0)
+    return labels
 
 
 def transport_plan(cost: Tensor, source: Tensor, target: Tensor, smoothing: float, rounds: int) -> Tensor:
@@ -248,6 +332,27 @@ def noisy(windows: Tensor, draws: Randomness, snr: float) -> Tensor:
 def masked(windows: Tensor, draws: Randomness, share: float) -> Tensor:
     """With an interval of this share of the window set to 0."""
     return windows * ~_interval(_drawn(draws, 6, windows), windows.shape[-1], share)
+
+
+def band_gains(
+    windows: Tensor, draws: Randomness, gain: float, waves: int, spectra: Sequence[tuple[int, int, float]]
+) -> Tensor:
+    """Log-spectra with a smooth random gain over frequency, as another path from bearing to sensor would have: a sum of
+    cosines of random phase and size, of standard deviation `gain`, and no mean. A spectrum is (first point, points,
+    octaves); octaves 0: its bands are equal. All spectra of a window get the gain of the same frequencies.
+    """
+    runs, batch = windows.shape[:2]
+    size, phase = (draws.uniform(layer, batch * waves).view(runs, batch, waves, 1) for layer in (7, 8))
+    size = gain * (6 / waves) ** 0.5 * (2 * size - 1)  # uniform in ± √3 has deviation 1, a cosine √½
+    wave = math.pi * torch.arange(1, waves + 1, device=windows.device)[:, None]
+    changed = windows.clone()
+    for first, points, octaves in spectra:
+        middle = (torch.arange(points, device=windows.device) + 0.5) / points
+        frequency = 2 ** (octaves * (middle - 1)) if octaves else middle  # of half the rate
+        added = (size * torch.cos(wave * frequency + 2 * math.pi * phase)).sum(dim=2)  # (run, batch, point)
+        added = added - added.mean(dim=-1, keepdim=True)
+        changed[..., first : first + points] += added[:, :, None].to(windows.dtype)
+    return changed
 
 
 def _interval(drawn: Tensor, length: int, share: float) -> Tensor:

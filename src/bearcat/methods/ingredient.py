@@ -11,7 +11,7 @@ kind for what it does and has no branch for any ingredient. docs/add-a-method.md
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -75,7 +75,9 @@ class View:
     head: nn.Module  # the student's: features → logits
     randomness: Randomness  # for modules with dropout
     ramp: Tensor  # (1,) this ingredient's `ramp` at this step
-    module: nn.Module | None = None  # what the ingredient's `build` made
+    module: nn.Module | None = None  # what the ingredient's `build` or `memory` made
+    # (run, batch) of the source, by grouping: the number of each window's specimen or domain (`Loss.reads_groups`).
+    groups: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def source_logits(self) -> Tensor:
@@ -135,11 +137,15 @@ class Ingredient:
 class Loss(Ingredient):
     """A term of the loss; by default one on the target that is on from T_DA to the end."""
 
-    phase = "alignment"
+    phase: ClassVar[str | None] = "alignment"
     uses_target = True
     # Whether it compares the domains: SDAT does not climb it, and with passes="separate" it reads a joint pass.
     aligns: ClassVar[bool] = False
     stream: ClassVar[int] = 0  # of randomness, for the initial weights of its module; 0: one made of its name
+    # Whether it stands in place of the mean cross-entropy of the source; of several that are on, the last does.
+    supervises: ClassVar[bool] = False
+    uses_source: ClassVar[bool] = True  # where no loss that is on does, no source window passes through the student
+    frozen: ClassVar[tuple[str, ...]] = ()  # parts of the student ("head") that stay as they are while it is on
 
     def loss(self, view: View) -> Tensor:
         """Its term, (run,)."""
@@ -147,6 +153,17 @@ class Loss(Ingredient):
 
     def build(self, runs: int, features: int, classes: int, dropout: float) -> nn.Module | None:  # noqa: ARG002
         """A module that is trained with the losses, for a stack of runs (bearcat.models.stacked)."""
+        return None
+
+    @property
+    def reads_groups(self) -> str | None:
+        """The grouping of source windows that `view.groups` has to offer: "specimen" or "domain"."""
+        return None
+
+    def memory(self, groups: Mapping[str, Tensor]) -> nn.Module | None:  # noqa: ARG002
+        """Numbers kept between steps, instead of a module that is trained: buffers alone, whose first axis is the run.
+        `groups` says how many groups each run has, (run,), by grouping.
+        """
         return None
 
     def ramp(self, progress: float) -> float:

@@ -18,7 +18,16 @@ from bearcat.methods import losses
 from bearcat.methods.before_training import MatchClusters, Standardise
 from bearcat.methods.ingredient import KINDS, Ingredient, check_choices, choice, stack_key
 from bearcat.methods.losses import Adversarial, Confusion, Sharpness
-from bearcat.methods.selftraining import SelfTraining, StrongView, TargetStatistics, Teacher, WeakView
+from bearcat.methods.selftraining import (
+    SelfTraining,
+    SmoothedLabels,
+    SourceFree,
+    StrongView,
+    TargetStatistics,
+    Teacher,
+    WeakView,
+)
+from bearcat.methods.specimens import BalanceSpecimens, BandGains, GroupDRO, InvariantRisk, SpecimenMatching
 from bearcat.settings import find_name, override, to_plain
 
 
@@ -213,6 +222,7 @@ _STARS: dict[str, tuple[Ingredient, ...]] = {
 _DANN = (Adversarial(),)
 _AT = (SelfTraining(), Adversarial())
 _VIEWS = (WeakView(), SelfTraining(), StrongView(), Adversarial())
+_SHOT = (SmoothedLabels(), SourceFree())
 _OF_STUDENT = Teacher(momentum=0.0)  # the student itself, with statistics of the target
 
 FINAL = "TargetConfidence"  # chosen on CWRU and simulated bearings (docs/results.md, "Calibrators for the target")
@@ -260,6 +270,9 @@ GROUPS: dict[str, dict[str, Recipe]] = {
         "MCD": Recipe((losses.ClassifierDiscrepancy(),)),
         "DeepJDOT": Recipe((losses.Transport(),)),
     },
+    "source-free": {
+        "SHOT": Recipe(_SHOT),
+    },
     "ours": {
         "AT-views": Recipe(_VIEWS),
         "AT*-views": Recipe((*_VIEWS, *_STARS["*"])),
@@ -281,6 +294,15 @@ GROUPS: dict[str, dict[str, Recipe]] = {
         "linear-self-training": _physical(
             SelfTraining(select="share", teacher=Teacher(dropout=False)), encoder="linear", calibration="Temperature"
         ),
+        "dense-SHOT": _physical(*_SHOT),
+    },
+    "source specimens as groups, on physical inputs": {  # none of them uses the target
+        "dense-band-gains": _physical(BandGains(), by="source", calibration="Temperature"),
+        "dense-specimen-balance": _physical(first=(BalanceSpecimens(),), by="source", calibration="Temperature"),
+        "dense-GroupDRO": _physical(GroupDRO(), by="source", calibration="Temperature"),
+        "dense-IRM": _physical(InvariantRisk(), by="source", calibration="Temperature"),
+        "dense-specimen-CORAL": _physical(SpecimenMatching(), by="source", calibration="Temperature"),
+        "dense-specimen-MMD": _physical(SpecimenMatching(statistic="kernels"), by="source", calibration="Temperature"),
     },
 }  # fmt: skip
 RECIPES: dict[str, Recipe] = {name: recipe for group in GROUPS.values() for name, recipe in group.items()}

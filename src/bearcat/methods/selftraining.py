@@ -1,7 +1,8 @@
 """Teachers, and what they and the student are shown.
 
 Self-training: a teacher labels target windows, and the student learns from the labels that are sure enough. AdaBN (Li
-et al. 2016): the reported network is the student with statistics of the target. Views: the teacher labels a weak view
+et al. 2016): the reported network is the student with statistics of the target. SHOT: the student labels the target
+by centres of classes and learns from these alone, without the source. Views: the teacher labels a weak view
 of a window, the student learns a strong one. A view that stands before self-training changes what the teacher is shown,
 one behind it what the student and all losses read. Draws belong to the run (models.stacked.Randomness).
 """
@@ -159,6 +160,67 @@ class SelfTraining(Teaching, Loss):
         else:
             each = formulas.cross_entropy(view.target_logits, view.pseudo_labels)
         return self.weight * formulas.of_selected(each, view.selected, self.average, view.target_present)
+
+
+@dataclass(frozen=True)
+class SmoothedLabels(Loss):
+    """The supervised loss with smoothed labels: 1 − share for the label, and the share spread over all classes."""
+
+    name = "smoothing"
+    phase = None
+    uses_target = False
+    supervises = True
+    share: float = 0.1  # SHOT's
+
+    @property
+    def adapts(self) -> bool:
+        return False
+
+    def loss(self, view: View) -> Tensor:
+        spread = -view.source_logits.log_softmax(dim=-1).mean(dim=-1)
+        each = (1 - self.share) * formulas.cross_entropy(view.source_logits, view.labels) + self.share * spread
+        return formulas.masked_mean(each, view.source_present)
+
+
+@dataclass(frozen=True)
+class SourceFree(Teaching, Loss):
+    """SHOT (Liang et al. 2020): from T_DA on no source window is used and the classifier is frozen. The encoder learns
+    target windows alone: predictions that are sure and diverse, and pseudo-labels by the nearest centre of a class,
+    made anew in each epoch. The original's classifier is weight-normalised and its optimiser SGD; ours are neither.
+    """
+
+    name = "source-free"
+    supervises = True
+    uses_source = False
+    frozen = ("head",)
+    weight: float = per_run(0.3)  # of the pseudo-labels' cross-entropy: the original's β for objects
+    rounds: int = 2  # of centres and labels
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rounds < 1:
+            raise InputError(f"source-free.rounds must be at least 1, not {self.rounds}")
+
+    def start_epoch(self, state: TrainingState) -> None:
+        logits, features = evaluate.predict(state.student, state.batches.target_train)
+        present = state.batches.target_present
+        labels = formulas.centroid_labels(features, logits.softmax(dim=-1), present, self.rounds)
+        labels = torch.nn.functional.pad(torch.where(present, labels, -1), (0, 1), value=-1)
+        state.pseudo_labels = labels if state.pseudo_labels is None else state.pseudo_labels.copy_(labels)
+
+    def start_step(self, state: TrainingState, batch: Batch) -> None:
+        if state.pseudo_labels is None:
+            raise RuntimeError("an epoch begins with start_epoch")
+        labels = state.pseudo_labels.gather(1, batch.target_index)
+        known = labels.clamp(min=0)
+        state.batch_labels = known, labels >= 0, torch.nn.functional.one_hot(known, state.classes).to(batch.both.dtype)
+
+    def loss(self, view: View) -> Tensor:
+        if view.pseudo_labels is None or view.selected is None:
+            raise RuntimeError("a step begins with start_step")
+        each = formulas.cross_entropy(view.target_logits, view.pseudo_labels)
+        labels = formulas.of_selected(each, view.selected, "selected", view.target_present)
+        return formulas.information(view.target_logits, view.target_present) + self.weight * labels
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,7 @@ class Phase:
 
     losses: list[Loss]
     climbed: list[Loss]  # those that SDAT climbs
+    supervising: list[Loss]  # the one that stands in place of the supervised loss, if any; not among the others
     teaching: list[Teaching]
     perturbing: list[Perturbation]
     with_target: bool  # whether a batch has target windows
@@ -88,7 +89,7 @@ class Phase:
     @property
     def kind(self) -> Hashable:
         """Steps of a kind do the same."""
-        parts = (self.losses, self.climbed, self.teaching, self.perturbing)
+        parts = (self.losses, self.climbed, self.supervising, self.teaching, self.perturbing)
         return tuple(tuple(each.name for each in part) for part in parts), self.with_target
 
 
@@ -97,11 +98,13 @@ def phase_of(recipe: Recipe, ingredients: Sequence[Ingredient], epoch: int) -> P
     schedule = recipe.schedule
     active = [each for each in ingredients if epoch >= each.start(schedule)]
     losses = [each for each in active if isinstance(each, Loss)]
+    supervising = [each for each in losses if each.supervises][-1:]
+    losses = [each for each in losses if not each.supervises]
     climbed = [each for each in losses if (begin := each.climbed_from(schedule)) is not None and epoch >= begin]
     teaching = [each for each in active if isinstance(each, Teaching)]
     perturbing = [each for each in active if isinstance(each, Perturbation)]
     joint = recipe.passes == "joint" and epoch >= schedule.align_from
-    return Phase(losses, climbed, teaching, perturbing, joint or any(each.uses_target for each in active))
+    return Phase(losses, climbed, supervising, teaching, perturbing, joint or any(each.uses_target for each in active))
 
 
 def stack_key(run: Run) -> Hashable:
@@ -132,7 +135,9 @@ def train(
     if any(run.recipe.stack_key() != recipe.stack_key() for run in runs):
         raise InputError("runs of a stack need the same ingredients and schedule; train these in stacks of their own")
     data, scaling, findings = prepare(runs)
-    batches = stack_data(data, [run.seed for run in runs], schedule.batch, device, recipe.balance)
+    groupings = [each.reads_groups for each in recipe.ingredients if isinstance(each, Loss)]
+    named = [name for name in groupings if name is not None]
+    batches = stack_data(data, [run.seed for run in runs], schedule.batch, device, recipe.balance, named)
     state = new_state(recipe, batches, len(runs[0].data.classes))
     state.checks = [Checked.of(run.checks, run.data.target_train) for run in runs]
     state.student.scaling = None if scaling is None else scaling.to(device, batches.source_train.dtype)
@@ -156,7 +161,7 @@ def train(
     small = len(runs) <= FEW_RUNS and isinstance(state.student.encoder, networks.DenseEncoder)
     with torch_settings(precision, device, small):
         saved_at = time.monotonic()
-        feed, recorder = Feed(batches), Recorder(device)
+        feed, recorder, kind = Feed(batches), Recorder(device), None
         for epoch in range(state.epoch, schedule.epochs):
             for optimiser in state.optimisers.values():
                 set_rate(optimiser, schedule.learning_rate(epoch))
@@ -165,12 +170,14 @@ def train(
             phase = phase_of(recipe, ingredients, epoch)
             for teaching in phase.teaching:
                 teaching.start_epoch(state)
-            feed.fill(epoch, {loss.name: _ramp(loss, recipe, epoch, batches.iterations) for loss in phase.losses})
+            on = [*phase.supervising, *phase.losses]
+            feed.fill(epoch, {loss.name: _ramp(loss, recipe, epoch, batches.iterations) for loss in on})
+            # Steps of a kind are recorded once: the same phase, with or without a calibration.
+            before, kind = kind, (phase.kind, state.calibration is not None)
+            if kind != before:
+                state.totals.clear()  # a loss may have ended
             for total in state.totals.values():
                 total.zero_()
-
-            # Steps of a kind are recorded once: the same phase, with or without a calibration.
-            kind = phase.kind, state.calibration is not None
             for padded in feed.padded:
                 recorder.run(partial(train_step, recipe, state, feed, phase, padded), kind=(kind, padded))
 
@@ -196,6 +203,7 @@ def train(
         calibration = final = fit_calibration(recipe, state) if schedule.epochs > calibrate_from else None
         if calibration is not None and recipe.final is not None:
             final = fit_calibration(recipe, state, recipe.final)
+    state.pad_history()
     history = {name: torch.stack(values) for name, values in state.history.items()}
     kernels = {name: path_of(module) for name, module in {"encoder": state.student.encoder, **state.modules}.items()}
     return Trained(
@@ -215,9 +223,13 @@ def train_step(recipe: Recipe, state: TrainingState, feed: Feed, phase: Phase, p
     weights = list(state.student.parameters())
 
     def task_losses(losses: Sequence[Loss]) -> dict[str, Tensor]:
-        """The supervised loss and these, (run,) each, of one pass."""
-        view = _task_pass(recipe, state, batch, any(loss.uses_target for loss in losses))
-        terms = {"loss_supervised": formulas.supervised(view.source_logits, view.labels, view.source_present)}
+        """The supervised loss, or what stands in its place, and these, (run,) each, of one pass."""
+        losses = [*phase.supervising, *losses]
+        with_source = not phase.supervising or any(loss.uses_source for loss in losses)
+        view = _task_pass(recipe, state, batch, any(loss.uses_target for loss in losses), with_source)
+        terms = {}
+        if not phase.supervising:
+            terms["loss_supervised"] = formulas.supervised(view.source_logits, view.labels, view.source_present)
         return terms | _losses(losses, view, state, feed)
 
     def climbed_gradients(scope: str) -> tuple[Tensor, ...]:
@@ -236,22 +248,29 @@ def train_step(recipe: Recipe, state: TrainingState, feed: Feed, phase: Phase, p
     if aligning and recipe.passes == "separate":
         joint = _passed(state, batch, [(batch.both, batch.present)], batch.present)
         terms |= _losses(aligning, joint, state, feed)
-    names = ["student", *(loss.name for loss in phase.losses if loss.name in state.modules)]
+    on = [*phase.supervising, *phase.losses]
+    names = ["student", *(loss.name for loss in on if loss.name in state.optimisers)]
     optimisers = [state.optimisers[name] for name in names]
     parameters = [each for optimiser in optimisers for group in optimiser.param_groups for each in group["params"]]
     gradients = torch.autograd.grad(_total(terms), parameters)
+    frozen = {name for loss in on for name in loss.frozen}
+    resting = {id(weight) for name in frozen for weight in state.student.get_submodule(name).parameters()}
     for unperturbed in reversed(before):
         put_back(weights, unperturbed)
     for parameter, gradient in zip(parameters, gradients, strict=True):
-        parameter.grad = gradient.contiguous()  # fused Adam wants the parameter's own strides
+        # Fused Adam wants the parameter's own strides, and leaves out one without a gradient.
+        parameter.grad = None if id(parameter) in resting else gradient.contiguous()
     for optimiser in optimisers:
         optimiser.step()
     for name, value in terms.items():
         state.add(name, value)
 
 
-def _task_pass(recipe: Recipe, state: TrainingState, batch: Batch, with_target: bool) -> View:
+def _task_pass(recipe: Recipe, state: TrainingState, batch: Batch, with_target: bool, with_source: bool = True) -> View:
     """What losses other than of alignment read (docs/method.md, Passes)."""
+    if not with_source:
+        batch = batch.target_alone()
+        return _passed(state, batch, [(batch.both, batch.present)], batch.present)
     if recipe.passes == "joint":
         return _passed(state, batch, [(batch.both, batch.present)], batch.present)
     if with_target and not recipe.doubled:
@@ -281,7 +300,7 @@ def _passed(
     labels, selected, probabilities = state.batch_labels or (None, None, None)
     return View(
         batch.size, logits, features, present, batch.labels, labels, selected, probabilities, state.student.head,
-        state.randomness, ramp=features.new_zeros(1),
+        state.randomness, ramp=features.new_zeros(1), groups=batch.groups,
     )  # fmt: skip
 
 
@@ -336,6 +355,7 @@ def new_state(recipe: Recipe, batches: Batches, classes: int) -> TrainingState:
     modules: dict[str, nn.Module] = {}
     for loss in (each for each in recipe.ingredients if isinstance(each, Loss)):
         module = loss.build(len(seeds), student.head.weight.shape[2], classes, recipe.dropout)
+        module = module or loss.memory({name: group.amax(dim=1) + 1 for name, group in batches.groups.items()})
         if module is not None:
             initialise(module, seeds, loss.stream or zlib.crc32(loss.name.encode()))
             modules[loss.name] = module
@@ -351,7 +371,8 @@ def new_state(recipe: Recipe, batches: Batches, classes: int) -> TrainingState:
     for network in (student, *modules.values()):
         network.to(device, dtype)
     keys = [int(np.random.SeedSequence([seed, DROPOUT]).generate_state(1)[0]) for seed in seeds]
-    optimisers = {"student": adam(student)} | {name: adam(module) for name, module in modules.items()}
+    trained = {name: module for name, module in modules.items() if any(True for _ in module.parameters())}
+    optimisers = {"student": adam(student)} | {name: adam(module) for name, module in trained.items()}
     randomness = Randomness(torch.tensor(keys, dtype=torch.int64, device=device))
     finite = torch.ones(len(seeds), dtype=torch.bool, device=device)
     return TrainingState(student, modules, optimisers, batches, classes, randomness, finite)
@@ -389,6 +410,8 @@ def identify(runs: Sequence[Run]) -> str:
     for run in runs:
         labelled = run.data.source_train, run.data.source_test
         arrays = [*(array for part in labelled for array in (part.values, part.labels)), run.data.target_train.values]
+        if any(isinstance(each, Loss) and each.reads_groups for each in run.recipe.ingredients):
+            arrays += [run.data.source_train.specimen, run.data.source_train.domain, run.data.source_train.recording]
         content = digest(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays))
         parts.append([RESULT_VERSION, run.recipe.to_dict(), run.seed, list(run.data.classes), content])
     return digest_json(parts)

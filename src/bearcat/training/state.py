@@ -95,9 +95,17 @@ class TrainingState:
     def remember(self, name: str, value: Tensor) -> None:
         """Appends to the history; epochs before a number first existed are nan."""
         values = self.history.setdefault(name, [])
+        self._pad(values)
+        values.append(value.detach().to("cpu", torch.float32, copy=True))  # the next epoch reuses the place
+
+    def pad_history(self) -> None:
+        """Fills up what ended before the last epoch with nan."""
+        for values in self.history.values():
+            self._pad(values)
+
+    def _pad(self, values: list[Tensor]) -> None:
         missing = torch.full((self.runs,), math.nan)
         values.extend(missing for _ in range(self.epoch - len(values)))
-        values.append(value.detach().to("cpu", torch.float32, copy=True))  # the next epoch reuses the place
 
     def finish_epoch(self) -> None:
         """Writes the epoch's means into the history; a run whose loss is no number is marked, and the others go on."""
