@@ -571,6 +571,14 @@ def test_a_second_spall_is_struck_by_the_same_balls_a_little_later() -> None:
     assert delay == pytest.approx(np.full(count, 0.5 * 16000 / (ORDERS["BPFO"] * 25)), abs=2)
 
 
+def test_races_that_swell_with_each_ball_put_a_line_at_bpfo_into_a_healthy_envelope() -> None:
+    plain, swelling = (Simulated(swell=swell).recording(USUAL, "healthy") for swell in (0.0, 0.3))
+    assert strongest(swelling, above=50, below=140) == pytest.approx(ORDERS["BPFO"] * 25, abs=0.5)
+    assert prominence(swelling, ORDERS["BPFO"] * 25) > 2 * prominence(plain, ORDERS["BPFO"] * 25)
+    identities = {replace(SHORT, swell=swell).catalogue().entries[0].identity for swell in (0.0, 0.1, 0.2)}
+    assert len(identities) == 3
+
+
 def test_groups_are_domains_that_share_no_bearing() -> None:
     catalogue = replace(SEVERAL, specimens=4, groups=2, machines=2).catalogue()
     assert catalogue.domains == ("group 1", "group 2")
@@ -596,6 +604,7 @@ def test_the_order_of_a_specimens_fault_is_near_the_stated_one_but_not_on_it() -
     [
         ("specimens", -1),
         ("specimen_spread", -0.5),
+        ("swell", 1.5),
         ("groups", 2),
         ("seconds", -1.0),
         ("seconds", 1e-5),

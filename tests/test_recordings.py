@@ -1,0 +1,231 @@
+"""Recordings as plants have them: cut short, so many of each class in a target, and scored one by one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bearcat.data import Simulated, Split, Task
+from bearcat.data.prepare import Preparation, prepare
+from bearcat.data.recording import parts_of
+from bearcat.data.tasks import Mix, mixed_task, split_task
+from bearcat.diagnosis.recording import Diagnosis
+from bearcat.errors import InputError
+from bearcat.methods.recipe import RECIPES
+from bearcat.report.recordings import calibration_error, score_recordings
+from bearcat.report.results import read_result
+from bearcat.report.tables import result_tables
+from bearcat.runs.grid import plan, read_grid
+from bearcat.runs.spec import RunSpec
+from bearcat.trust.decision import Decision
+from tests.conftest import make_recording
+from tests.reference import plant as twin
+
+TASK = Task("a", "b")
+STATES = ("healthy", "inner race", "outer race", "ball", "unknown", "cannot tell")
+
+
+# Cutting.
+
+
+def test_parts_of_a_recording_are_its_samples_in_order_without_the_rest():
+    recording = replace(make_recording(samples=1050), rate=100.0, speed=np.arange(1, 1051, dtype=np.float32))
+    parts = parts_of(recording, 2.5)
+    assert [part.signal.size for part in parts] == [250] * 4
+    assert np.array_equal(np.concatenate([part.signal for part in parts]), recording.signal[:1000])
+    assert np.array_equal(np.concatenate([part.speed for part in parts]), recording.speed[:1000])
+    assert len({part.origin for part in parts}) == 4
+    assert all(part.origin.startswith(f"{recording.origin} ") for part in parts)
+    assert parts[1].info() == replace(recording.info(), origin=parts[1].origin, rpm=pytest.approx(375.5))
+
+
+def test_a_recording_shorter_than_a_part_stays_and_one_without_a_rate_is_refused():
+    recording = replace(make_recording(samples=100), rate=100.0)
+    assert parts_of(recording, 2.5) == [recording]
+    with pytest.raises(InputError, match="rate"):
+        parts_of(replace(recording, rate=None), 2.5)
+    with pytest.raises(InputError, match="cut"):
+        Preparation(cut=-1.0)
+
+
+def test_windows_of_parts_are_those_of_the_whole_that_cross_no_cut():
+    recording = replace(make_recording(samples=1000), rate=100.0)
+    whole, parts = (prepare([recording], Preparation(length=50, stride=25, cut=cut)) for cut in (None, 5.0))
+    assert len(parts.recordings) == 2
+    crossing = (whole.start < 500) & (whole.start + 50 > 500)
+    assert np.array_equal(parts.values, whole.values[~crossing])
+
+
+# Targets of so many recordings.
+
+
+@pytest.fixture(scope="module")
+def sides():
+    def windows(domain: str, shift: int):
+        labels = [("healthy", 6), ("inner", 4), ("outer", 4)]
+        made = [
+            make_recording(seed=20 * code + copy + shift, samples=64 * 20, label=label, domain=domain,
+                           origin=f"{domain}/{label}/{copy}.npy")
+            for code, (label, copies) in enumerate(labels)
+            for copy in range(copies)
+        ]  # fmt: skip
+        return prepare(made, Preparation(length=64))
+
+    return windows("a", 0), windows("b", 500)
+
+
+def counted(split) -> dict[str, int]:
+    labels = [info.label for info in split.target.recordings]
+    return {label: labels.count(label) for label in dict.fromkeys(labels)}
+
+
+def test_a_target_holds_so_many_recordings_of_each_class_drawn_from_the_seed(sides):
+    mix = Mix(recordings=(("healthy", 5), ("rest", 2)))
+    splits = [mixed_task(TASK, *sides, Split("block"), seed, mix) for seed in (0, 0, 1, 2)]
+    for split in splits:
+        found = counted(split)
+        assert found.pop("healthy") == 5
+        assert sum(found.values()) == 2
+    names = [[info.origin for info in split.target.recordings] for split in splits]
+    assert names[0] == names[1]
+    assert len({tuple(each) for each in names}) > 1
+    assert len(splits[0].source.recordings) == 14  # the source stays whole
+    many = mixed_task(TASK, *sides, Split("block"), 0, Mix(recordings=(("healthy", 99),)))
+    assert counted(many) == {"healthy": 6, "inner": 4, "outer": 4}  # at most so many; the others all
+
+
+def test_recordings_that_stay_keep_their_windows_in_training_and_test(sides):
+    whole = split_task(TASK, *sides, Split("block"), 3)
+    split = mixed_task(TASK, *sides, Split("block"), 3, Mix(recordings=(("healthy", 3), ("rest", 1))))
+
+    def placed(found, part):
+        numbers = found.target.recording[part]
+        return {(found.target.recordings[number].origin, int(start))
+                for number, start in zip(numbers, found.target.start[part], strict=True)}  # fmt: skip
+
+    kept = {info.origin for info in split.target.recordings}
+    for part in ("target_train", "target_test"):
+        wanted = {place for place in placed(whole, getattr(whole, part)) if place[0] in kept}
+        assert placed(split, getattr(split, part)) == wanted
+    assert sorted(split.target_order.tolist()) == list(range(len(kept)))
+    values = split.training.target_train
+    assert len(values.values) == len(split.target_train)
+    assert set(values.recording.tolist()) <= set(range(len(kept)))
+
+
+def test_mixes_cuts_and_labels_are_read_from_a_grid_and_old_runs_keep_their_settings(tmp_path):
+    path = tmp_path / "grid.toml"
+    path.write_text("""
+    methods = ["source-only"]
+    seeds = 1
+    tasks = ["N15_M07_F10:N09_M07_F10"]
+    data = { name = "simulated", label = "mine" }
+    preparation = { cut = 1.5 }
+    target = [{}, { recordings = { healthy = 3, rest = 1 } }]
+    """)
+    plain, mixed = plan(read_grid(path))
+    assert plain.cell.dataset == "mine"
+    assert plain.to_dict()["preparation"]["cut"] == 1.5
+    assert mixed.mix == Mix(recordings=(("healthy", 3), ("rest", 1)))
+    assert dict(mixed.to_dict()["mix"]["recordings"]) == {"healthy": 3, "rest": 1}
+    assert mixed.cell.task != plain.cell.task
+    for wrong in (
+        '{ recordings = { rest = "two" } }',
+        "{ recordings = { rest = 0 } }",
+        "{ recordings = { rset = 1 } }",
+    ):
+        path.write_text(f'methods = ["source-only"]\ndata = "simulated"\ntarget = [{wrong}]\n')
+        with pytest.raises(InputError):
+            plan(read_grid(path))
+    old = RunSpec("simulated", Simulated(), TASK, "DANN", RECIPES["DANN"], mix=Mix(keep=("healthy",))).to_dict()
+    assert "cut" not in old["preparation"]
+    assert "recordings" not in old["mix"]
+
+
+# Scores.
+
+
+def diagnosed(name: str, state: str, action: str, confidence: float) -> Diagnosis:
+    return Diagnosis(name, Decision(action), state, confidence, {})
+
+
+def test_recordings_are_scored_as_a_plain_loop_scores_them():
+    random = np.random.default_rng(0)
+    truths = {"healthy": "healthy", "IR5": "inner race", "outer-2": "outer race", "ball": "ball"}
+    for size in (1, 2, 7, 60):
+        labels = random.choice(list(truths), size).tolist()
+        states, actions = random.choice(STATES, size).tolist(), random.choice(["ok", "check", "alarm"], size).tolist()
+        confidence = random.uniform(0.01, 1, size).tolist()
+        diagnoses = [diagnosed(str(n), states[n], actions[n], confidence[n]) for n in range(size)]
+        named = {str(n): labels[n] for n in range(size)}
+        found = score_recordings(diagnoses, named, ("healthy", "IR5", "outer-2"))
+        rows = [(truths[labels[n]], states[n], actions[n], confidence[n], labels[n] == "ball") for n in range(size)]
+        assert found.recordings == size
+        for name, value in twin.recording_scores(rows).items():
+            assert getattr(found, name) == (None if value is None else pytest.approx(value)), name
+
+
+def test_recordings_without_a_label_are_not_scored():
+    found = score_recordings([diagnosed("a", "healthy", "ok", 0.9), diagnosed("b", "healthy", "ok", 0.9)], {"b": ""})
+    assert found.recordings == 0
+    assert found.right is found.missed is found.false_alarms is found.check is found.ece is None
+
+
+def test_what_is_left_to_check_is_neither_passed_nor_an_alarm_but_a_wrong_call_is_still_counted():
+    labels = {"a": "inner", "b": "Normal"}
+    found = score_recordings(
+        [diagnosed("a", "healthy", "check", 0.5), diagnosed("b", "inner race", "check", 0.5)], labels
+    )
+    assert (found.missed, found.passed, found.false_alarms, found.check) == (1, 0, 1, 1)
+    found = score_recordings(
+        [diagnosed("a", "cannot tell", "check", 0.5), diagnosed("b", "cannot tell", "check", 0.5)], labels
+    )
+    assert (found.missed, found.false_alarms, found.type_right, found.ece) == (0, 0, 0, None)
+
+
+def test_sure_and_right_has_no_calibration_error():
+    assert calibration_error(np.ones(4), np.ones(4, dtype=bool)) == 0
+    assert calibration_error(np.ones(4), np.zeros(4, dtype=bool)) == 1
+
+
+# A grid from its file to its table.
+
+GRID = """
+title = "Specimens"
+seeds = 1
+epochs = 2
+inputs = ["physics"]
+methods = ["dense-source-only", "match-clusters"]
+tasks = [["group 1", "group 2"]]
+split = "block"
+preparation = { length = 2048, stride = 256, cut = 1.0 }
+target = [{}, { keep = ["healthy"] }, { recordings = { healthy = 3, rest = 1 } }, { unknown = ["inner"] }]
+[data]
+name = "simulated"
+label = "specimens"
+settings = { specimens = 2, groups = 2, seconds = 2, faults = ["inner", "outer"], conditions = ["N15_M07_F10"] }
+"""
+
+
+def test_a_grid_is_reported_by_recordings_witnesses_and_targets(tmp_path: Path, command):
+    path, store = tmp_path / "tiny.toml", tmp_path / "store"
+    path.write_text(GRID)
+    assert command("bench", "run", path, "--store", store, "--device", "cpu")[0] == 0
+    results = [read_result(record.parent) for record in store.rglob("record.json")]
+    (table,) = [table for table in result_tables(results, ()) if table.name.endswith("recordings")]
+    rows = [dict(zip(table.header, row, strict=False)) for row in table.rows]
+    by_target = {
+        entry.text: [row for row in rows if row["Target"] == entry] for entry in (row["Target"] for row in rows)
+    }
+    assert {len(mine) for mine in by_target.values()} == {5}  # physics once, network and diagnosis for each method
+    assert {row["Recordings"].value for row in by_target["3 healthy; 1 rest"]} == {3}  # there are two healthy ones
+    assert {row["Missed"].value for row in by_target["healthy only"]} == {None}
+    assert {row["False alarms"].value for row in by_target["all classes"]} != {None}
+    for result in results:
+        recordings = result.record.recordings
+        assert {each.recording for each in recordings} == set(result.predictions.recording)
+        assert all(each.physics is not None for each in recordings)
+        assert result.record.evidence.recordings == len(recordings)  # the model's decision knows of them, as in `adapt`
