@@ -15,7 +15,7 @@ import pytest
 import sklearn
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import estimator_checks
@@ -24,9 +24,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import bearcat
 from bearcat import AdaptedClassifier, CATClassifier
 from bearcat.data.bearing import find_bearing
+from bearcat.data.specimens import held_out
 from bearcat.deploy.model import load_model
 from bearcat.errors import InputError
-from bearcat.estimator import held_out
 from bearcat.methods.recipe import RECIPES
 from tests.commands import bearcat as bearcat_command
 
@@ -558,3 +558,30 @@ def test_physics_takes_what_the_parameters_allow():
     assert "orders" not in without.input_
     known = AdaptedClassifier("source-only", input="physics", epochs=1, rate=20000.0, rpm=900.0).fit(X, y)
     assert "envelope-orders" in known.input_
+
+
+def test_no_group_is_trained_on_and_calibrated_on_where_a_class_has_several():
+    random = np.random.default_rng(0)
+    codes, groups = np.repeat([0, 0, 0, 1, 1, 2], 8), np.repeat(np.arange(6), 8)
+    for seed in range(5):
+        held = held_out(codes, np.arange(48), 0.2, np.random.default_rng(seed), groups)
+        assert not set(groups[held & (codes < 2)]) & set(groups[~held & (codes < 2)])
+        assert [len(set(groups[held & (codes == code)])) for code in (0, 1, 2)] == [1, 1, 1]
+        assert {*codes[held], *codes[~held]} == {0, 1, 2}
+        assert 0 < held[codes == 2].sum() < 8, "the only group of a class is divided by windows"
+    crossed = held_out(np.arange(40) % 2, np.arange(40), 0.2, random, np.arange(40) // 10)
+    assert sorted(set((np.arange(40) // 10)[crossed])) == sorted(set(range(4)) - set((np.arange(40) // 10)[~crossed]))
+
+
+def test_groups_go_through_cross_validation_and_a_wrong_number_of_them_is_refused():
+    random = np.random.default_rng(1)
+    y, groups = np.repeat([0, 1], 24), np.tile(np.repeat(["a", "b", "c"], 8), 2)
+    groups = np.char.add(groups, y.astype(str))
+    X = signals(y, (5, 20), 0.3, random)
+    model = AdaptedClassifier("source-only", **QUICK)
+    found = cross_validate(model, X, y, groups=groups, params={"groups": groups}, cv=GroupKFold(3), error_score="raise")
+    assert found["test_score"].shape == (3,)
+    fitted = clone(model).fit(X, y, groups=groups)
+    assert fitted.windows_["source_test"] == 16, "one bearing of three in each class"
+    with pytest.raises(InputError, match="groups"):
+        clone(model).fit(X, y, groups=groups[:-1])

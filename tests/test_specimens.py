@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 
@@ -13,10 +13,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bearcat.data import CWRU, HITSM, AcrossMachines, Folder, Preparation, Windows, join, open_dataset, prepare
-from bearcat.data.specimens import SAME_BEARINGS, UNKNOWN_BEARINGS, leakage, leakage_between_domains
+from bearcat.data.choose import Requested, choose_settings
+from bearcat.data.specimens import (
+    SAME_BEARINGS,
+    UNKNOWN_BEARINGS,
+    Leakage,
+    leakage,
+    leakage_between_domains,
+    warnings_of,
+)
 from bearcat.data.tasks import Mix, Split, SplitTask, Task, mixed_task, split_task
 from bearcat.errors import InputError
+from bearcat.methods.recipe import RECIPES
+from bearcat.record import Record
+from bearcat.report.pages import write_bench_report, write_run_page
+from bearcat.report.results import Cell, caveats
+from bearcat.report.tables import result_tables
+from bearcat.runs.adapt import adapt
+from bearcat.runs.grid import read_grid
+from bearcat.runs.plan import Wishes, make_plan
+from bearcat.runs.spec import RunSpec
 from tests.conftest import make_recording
+from tests.made_records import made_result
 from tests.test_folder import manifest, put
 
 TASK = Task("a", "b")
@@ -275,4 +293,105 @@ def test_half_a_manifest_of_specimens_counts_as_unknown_and_is_counted(tmp_path)
     assert any("2 of 4" in note and "1.csv" in note for note in catalogue.notes)
     assert not catalogue.problems
     assert len(catalogue.entries) == 4
-    assert leakage_between_domains([entry.read() for entry in catalogue.entries]).purity is None
+    read = [entry.read() for entry in catalogue.entries]
+    assert leakage_between_domains(read).purity is None
+    assert leakage(read[:2], read[2:]).shift == "unknown"
+    assert any("2 of 4" in text and "1.csv" in text for text in warnings_of(read[:2], read[2:]))
+
+
+@pytest.fixture
+def plant(tmp_path):
+    """Two bearings of each class in the source, two others in the target; a manifest says so."""
+    rows = [("lab", label, f"{label}-{name}") for label in ("healthy", "inner") for name in "AB"]
+    rows += [("pump", "", f"pump-{name}") for name in "AB"]
+    for number, (*_, name) in enumerate(rows):
+        put(tmp_path / f"{name}.csv", number, samples=20_000, rate=12_000)
+    lines = [f"{name}.csv,{domain},{label},{name}" for domain, label, name in rows]
+    return manifest(tmp_path, "\n".join(["path,domain,label,specimen", *lines]))
+
+
+def change(root: Path, old: str, new: str) -> None:
+    manifest(root, (root / "manifest.csv").read_text().replace(old, new))
+
+
+def test_own_recordings_that_say_their_specimens_are_split_by_them(plant):
+    task = Task(("lab",), "pump")
+    for old, new, scheme in (
+        ("", "", "specimen"),
+        (",pump-A\n", ",inner-A\n", "block"),
+        (",inner-A\n", ",\n", "block"),
+    ):
+        change(plant, old, new)
+        dataset = Folder(root=plant)
+        _, _, chosen = choose_settings(dataset, dataset.catalogue(), task, Requested())
+        assert chosen.split == Split(scheme)
+
+
+def test_a_run_by_specimen_says_so_in_its_record(plant, tmp_path):
+    wishes = Wishes(
+        data=str(plant), source=("lab",), target="pump", recipe="source-only", epochs=1, window=256, device="cpu"
+    )
+    found = adapt(make_plan(wishes), tmp_path / "out").record
+    assert (found.settings.split, found.shift) == ("specimen", "specimen")
+    assert found.leakage is not None
+    assert found.leakage.specimens == {"healthy": 2, "inner": 2}
+    assert Record.read(tmp_path / "out").leakage == found.leakage
+
+
+def test_the_check_of_a_manifest_shows_specimens_and_refuses_one_with_two_classes(plant, command):
+    status, out, _ = command("data", "check", plant, "--rate", 12_000)
+    assert (status, "Specimens" in out, "Purity" in out) == (0, True, True)
+    change(plant, "inner-B\n", "healthy-A\n")
+    status, _, error = command("data", "check", plant)
+    assert status == 2
+    assert "healthy-A.csv" in error and "inner-B.csv" in error  # noqa: PT018
+    status, _, error = command("adapt", "--data", plant, "--source", "lab", "--target", "pump", "--out", plant / "out")
+    assert (status, error.count("healthy-A.csv")) == (2, 1)
+    assert not (plant / "out").exists()
+
+
+def test_adapt_by_specimen_refuses_recordings_that_do_not_say_theirs(plant, command):
+    change(plant, "pump-A\n", "\n")
+    words = ("adapt", "--data", plant, "--source", "lab", "--target", "pump", "--split", "specimen", "--device", "cpu")
+    status, _, error = command(*words, "--out", plant / "out")
+    assert (status, "pump-A.csv" in error, "specimen" in error) == (2, True, True)
+
+
+def test_tables_and_pages_say_once_that_other_bearings_are_not_tested(tmp_path):
+    same, other = (
+        Leakage("condition", 1.0, {"inner": 1}, {"inner": 2}),
+        Leakage("specimen", 0.0, {"inner": 3}, {"inner": 3}),
+    )
+    results = [
+        made_result(tmp_path / str(seed), Cell("d", "time", "a→b", "DANN", seed), shift=found.shift,
+                    leakage=asdict(found), warnings=[SAME_BEARINGS])
+        for seed, found in enumerate((same, same, other))
+    ]  # fmt: skip
+    (caveat,) = [caveat for caveat in caveats(results) if caveat.kind == "Bearings"]
+    assert SAME_BEARINGS[1:] in caveat.text
+    assert all(table.note.count(SAME_BEARINGS[1:]) == 1 for table in result_tables(results, []))
+    assert not [caveat for caveat in caveats(results[2:]) if caveat.kind == "Bearings"]
+    page = write_bench_report("title", results, [], tmp_path / "report").read_text()
+    assert page.count(SAME_BEARINGS[1:]) == 1
+    assert "Purity" in page
+    page = write_run_page(results[0].folder).read_text()
+    assert (SAME_BEARINGS in page, "Specimens by class" in page) == (True, True)
+
+
+def test_settings_that_came_later_name_a_run_only_where_they_are_used():
+    spec = RunSpec("cwru", CWRU(root=Path("x")), TASK, "DANN", RECIPES["DANN"])
+    assert set(spec.data_dict()) == {"name", "channel", "normal_rate"}
+    assert replace(spec, dataset=CWRU(root=Path("x"), domain_by="size")).data_dict()["domain_by"] == "size"
+
+
+def test_a_grid_names_its_split_in_a_word_or_a_table(tmp_path):
+    for text, expected in (
+        ('"specimen"', Split("specimen")),
+        ('{ scheme = "machine", test = 0.3 }', Split("machine", 0.3)),
+    ):
+        path = tmp_path / "grid.toml"
+        path.write_text(f'data = "cwru"\nmethods = ["DANN"]\nsplit = {text}\n')
+        assert read_grid(path).split == expected
+    path.write_text('data = "cwru"\nmethods = ["DANN"]\nsplit = "specimens"\n')
+    with pytest.raises(InputError, match="'specimen'"):
+        read_grid(path)

@@ -42,11 +42,14 @@ def adapt(
     input: str | None = None,
     epochs: int | None = None,
     seed: int = 0,
+    split: str | None = None,
     window: int | None = None,
     channel: str | None = None,
     rate: float | None = None,
     rpm: float | str | None = None,
     bearing: str | None = None,
+    specimen: str | None = None,
+    machine: str | None = None,
     reference: str | None = None,
     device: str = "auto",
     settings: Mapping[str, Any] | None = None,
@@ -70,7 +73,8 @@ def adapt(
         sources, target = [Path(name).name for name in folders[:-1]], Path(folders[-1]).name
     plan = make_plan(Wishes(
         data=str(data), root=None if root is None else Path(root), source=[str(each) for each in sources],
-        target=str(target), input=input, recipe=recipe, epochs=epochs, seed=seed, window=window, channel=channel,
+        target=str(target), input=input, recipe=recipe, epochs=epochs, seed=seed, split=split, window=window,
+        channel=channel, specimen=specimen, machine=machine,
         rate=rate, rpm=None if rpm is None else str(rpm), bearing=bearing, device=device,
         mix=target_mix((), {}, reference), settings=given or None,
     ))  # fmt: skip

@@ -2,6 +2,7 @@
 
 >>> CATClassifier().fit(Xs, ys, X_target=Xt)                       # two arrays
 >>> CATClassifier().fit(X, y, sample_domain=domain)                # skada's: source ≥ 0, target < 0
+>>> CATClassifier().fit(Xs, ys, X_target=Xt, groups=specimens)     # no bearing in training and in calibration
 >>> CATClassifier(window=1024).fit(recordings, labels, X_target=others)      # whole recordings, one label each
 
 Windows are given raw (docs/estimator.md). Importing this changes no setting of scikit-learn's, and target labels are
@@ -31,6 +32,7 @@ from bearcat.data.bearing import Bearing, find_bearing
 from bearcat.data.inputs import INPUTS, find_input
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.recording import Floats, Integers, Recording, RecordingInfo, healthy_class
+from bearcat.data.specimens import held_out
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 from bearcat.deploy.model import Model, save_model
 from bearcat.errors import InputError, suggest
@@ -85,7 +87,7 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     # What scikit-learn may hand on where its metadata routing is on; nothing is switched on here.
-    __metadata_request__fit: ClassVar = {"sample_domain": True}
+    __metadata_request__fit: ClassVar = {"sample_domain": True, "groups": True}
     __metadata_request__predict: ClassVar = {"sample_domain": True, "allow_source": True}
     __metadata_request__predict_proba: ClassVar = __metadata_request__predict
     __metadata_request__predict_log_proba: ClassVar = __metadata_request__predict
@@ -117,12 +119,15 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             recipe = RECIPES[name].for_input(self.input or RECIPES[name].input)
         return name, recipe if self.epochs is None else recipe.in_epochs(self.epochs)
 
-    def fit(self, X: Any, y: Any, sample_domain: Any = None, X_target: Any = None) -> Self:  # noqa: N803
+    def fit(
+        self, X: Any, y: Any, sample_domain: Any = None, X_target: Any = None, groups: Any = None  # noqa: N803
+    ) -> Self:  # fmt: skip
         """Trains on labelled source windows and unlabelled target ones, then calibrates.
 
         X is (window, samples) or (window, channel, samples); with the setting `window`, a list of recordings. y has a
         label for each. Target are the rows with a negative `sample_domain`, or `X_target`; with neither the source
-        alone is learnt from.
+        alone is learnt from. `groups` has a name for each row of X, such as its bearing: none is trained on and
+        calibrated on, where each class has two or more of them.
 
         >>> model.fit(Xs, ys, X_target=Xt)          # the third argument by its name: by position it is sample_domain
         >>> print(model.decision_.sentence)
@@ -148,7 +153,8 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             name, recipe = "source-only", replace(RECIPES["source-only"], schedule=recipe.schedule)
         seed = seed_of(self.random_state)
         random = np.random.default_rng([seed, SPLIT])
-        held = held_out(codes, source.row, self.test_share, random)
+        named = None if groups is None else group_codes(groups, len(X))
+        held = held_out(codes, source.row, self.test_share, random, named)
         windows, window_codes = source.values, codes.astype(np.int64)[source.row]
         unlabelled = windows[~held] if target is None else target.values
         data = TrainingData(
@@ -441,22 +447,12 @@ def source_labels(y: Any, is_source: np.ndarray) -> np.ndarray:
     return np.asarray(np.where(is_source, labels, of_source[0]))
 
 
-def held_out(codes: Integers, row: Integers, share: float, random: np.random.Generator) -> np.ndarray:
-    """(window,) bool: a share of every class, to calibrate on; `codes` (row of X,), `row` (window,). Whole recordings
-    where every class has two or more, since windows of one recording are much alike; else windows.
-    """
-    there = np.unique(row)
-    alone = np.bincount(codes[there])[np.unique(codes[there])].min() < 2
-    units = np.arange(len(row)) if alone else row
-    of_unit = dict(zip(units.tolist(), codes[row].tolist(), strict=True))
-    members, kinds = np.array(list(of_unit)), np.array(list(of_unit.values()))
-    chosen: list[int] = []
-    for code in np.unique(kinds):
-        mine = random.permutation(members[kinds == code])
-        chosen += mine[: min(max(1, round(share * len(mine))), len(mine) - 1)].tolist()
-    if not chosen:
-        raise InputError(f"{len(members)} samples, one of each class, leave none to calibrate on; give more windows")
-    return np.isin(units, chosen)
+def group_codes(groups: Any, rows: int) -> Integers:
+    """The number of each row's group (row of X,)."""
+    names = column_or_1d(groups, warn=True)
+    if len(names) != rows:
+        raise InputError(f"groups must hold one name for each of {rows} rows of X, not {len(names)}")
+    return np.unique([str(name) for name in names], return_inverse=True)[1]
 
 
 def seed_of(random_state: int | np.random.RandomState | None) -> int:

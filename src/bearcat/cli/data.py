@@ -95,6 +95,8 @@ def check(
     rate: options.Rate = None,
     rpm: options.Rpm = None,
     bearing: options.Bearing = None,
+    specimen: options.Specimen = None,
+    machine: options.Machine = None,
     window: Annotated[int, Option(help="Samples of a window.")] = 1024,
     stride: Annotated[int | None, Option(help="Samples from one window to the next.  \\[default: no overlap]")] = None,
     settings: options.Set = None,
@@ -106,7 +108,8 @@ def check(
 
     check_choice("--format", form, options.FORMATS)
     preparation = Preparation(length=window, stride=stride, rate=rate)
-    catalogue = dataset_named(name, root, settings, channel, rpm, bearing).catalogue().only(domains or None)
+    dataset = dataset_named(name, root, settings, channel, rpm, bearing, specimen, machine)
+    catalogue = dataset.catalogue().only(domains or None)
     found = survey(catalogue, preparation, progress=reading_bar())
     if form == "table":
         _print_table(found, preparation)
@@ -205,3 +208,7 @@ def _print_table(found: Survey, preparation: Preparation) -> None:
         f"{recordings} recordings in {len(domains)} domains, {len(classes)} classes;"
         f" {windows} windows of {preparation.length} samples every {preparation.step}"
     )
+    if found.leakage is not None:
+        print(found.leakage.counts)
+        if (purity := found.leakage.purity) is not None:
+            print(f"Purity: {100 * purity:.0f} % of the recordings are of specimens that another domain holds too")

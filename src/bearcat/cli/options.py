@@ -43,6 +43,16 @@ Bearing = Annotated[
         help="Bearing of recordings that do not say their own: a designation, or balls=9,ball=7.94,pitch=39.04 (mm).",
     ),
 ]
+Specimen = Annotated[
+    str | None,
+    Option(
+        metavar="file",
+        help="What of the path names the bearing: label, folder, file, or a pattern with one group, 'bearing-(.+)_'.",
+    ),
+]
+Machine = Annotated[
+    str | None, Option(metavar="domain", help="What of the path names the machine: domain, … as for --specimen.")
+]
 FORMATS = ("table", "csv", "json")
 Format = Annotated[str, Option("--format", help="table, csv or json.")]
 OwnRate = Annotated[float | None, Option(min=1e-9, help="Sampling rate in Hz, of files that do not say their own.")]
@@ -118,11 +128,12 @@ def reading_bar() -> Callable[[Iterable[Any]], Iterable[Any]]:
 
 
 def dataset_named(
-    name: str, root: Path | None, settings: Names, channel: str | None, rpm: str | None, bearing: str | None
-) -> Dataset:
+    name: str, root: Path | None, settings: Names, channel: str | None, rpm: str | None, bearing: str | None,
+    specimen: str | None = None, machine: str | None = None,
+) -> Dataset:  # fmt: skip
     """The dataset, with the settings that were given as NAME=VALUE or as options of their own."""
     from bearcat.data import open_dataset
     from bearcat.settings import pairs
 
-    options = {"channel": channel, "rpm": rpm, "bearing": bearing}
+    options = {"channel": channel, "rpm": rpm, "bearing": bearing, "specimen": specimen, "machine": machine}
     return open_dataset(name, root, pairs(settings or ()) | {k: v for k, v in options.items() if v is not None})

@@ -40,7 +40,8 @@ def adapt(
     ] = None,
     seed: Annotated[int, Option(help="Seed of the split, the weights, the order of windows and dropout.")] = 0,
     split: Annotated[
-        str | None, Option(help=f"window, block or recording.  \\[default: window, the paper's{OWN}]")
+        str | None,
+        Option(help=f"window, block, recording, specimen or machine.  \\[default: window, the paper's{OWN}]"),
     ] = None,
     balance: Annotated[
         bool | None,
@@ -59,6 +60,8 @@ def adapt(
     rate: options.Rate = None,
     rpm: options.Rpm = None,
     bearing: options.Bearing = None,
+    specimen: options.Specimen = None,
+    machine: options.Machine = None,
     window: Annotated[int | None, Option(help=f"Samples of a window.  \\[default: 1024{OWN}]")] = None,
     stride: Annotated[
         int | None, Option(help=f"Samples from one window to the next.  \\[default: no overlap{OWN}]")
@@ -95,7 +98,7 @@ def adapt(
         data_name, root, source or (), target, kind, recipe or DEFAULT_RECIPE, beside or (), epochs, seed, split,
         balance, device, precision, channel, rate, rpm, bearing, window, stride,
         target_mix(target_keep or (), pairs(target_share or ()), reference),
-        None if settings is None else pairs(settings), pairs(recipe_settings or ()),
+        None if settings is None else pairs(settings), pairs(recipe_settings or ()), specimen, machine,
     )  # fmt: skip
     plan = make_plan(wishes, reading_bar())
     for note in plan.notes:
@@ -119,9 +122,13 @@ def _print_adaptation(found: Adaptation, printed: Sequence[str]) -> None:
     print(*found.sentences, sep="\n")
     print()
     _print_scores(record.settings.task.replace("→", " → "), found.runs)
+    shared = [text for text in record.warnings if all(text in run.warnings for _, run in found.runs)]
+    for warning in shared:
+        if warning not in printed:
+            print_note(warning, "warning")
     for name, run in found.runs:
         for warning in run.warnings:
-            if warning not in printed:
+            if warning not in (*printed, *shared):
                 print_note(f"{name}: {warning}", "warning")
     names = "record.json, predictions.csv, curves.csv, model/"
     if (out / "report.html").exists():

@@ -18,7 +18,7 @@ from itertools import product
 
 import numpy as np
 
-from bearcat.data.catalogue import Catalogue, Dataset
+from bearcat.data.catalogue import Catalogue, Dataset, grouped
 from bearcat.data.datasets.folder import Folder, FolderEntry, folder_entries, with_channel
 from bearcat.data.inputs import INPUTS, PhysicalInput, find_input
 from bearcat.data.prepare import Preparation, metadata
@@ -117,9 +117,9 @@ def choose_settings(
     part = catalogue.only((*task.sources, task.target))
     part.check()
     if not isinstance(dataset, Folder):
-        known = metadata(part, cache_folder())
-        described = [
-            Measurement(channels={"": ChannelMeasurement(samples, 0.0)}, **vars(info)) for info, samples in known
+        described = [  # without specimens, by which only a user's own recordings are split unless it is requested
+            Measurement(channels={"": ChannelMeasurement(samples, 0.0)}, **vars(replace(info, specimen=None)))
+            for info, samples in metadata(part, cache_folder())
         ]
         return dataset, catalogue, choose(described, task, replace(requested, channel=None))
     settings = choose([measure(entry) for entry in progress(folder_entries(part))], task, requested)
@@ -376,7 +376,12 @@ class _Chooser:
             gap = split.gap + math.ceil(preparation.length / preparation.step) - 1
             blocks = all(count >= max(1, round(split.test * count)) + 2 * gap + 1 for count in counts)
             fewest = min(Counter(recording.label for recording in self.source).values())
-            if blocks and np.median(counts) >= 10 * gap:
+            if blocks and self._other_specimens():
+                split, reason = (
+                    Split("specimen"),
+                    "all recordings say their specimen, so some are kept whole for testing",
+                )
+            elif blocks and np.median(counts) >= 10 * gap:
                 reason = "a stretch of every recording is kept for testing, away from the windows trained on"
             elif fewest >= 5 and len(self.target) >= 10:
                 split, reason = Split("recording"), "recordings are short and many, so some are kept whole for testing"
@@ -389,6 +394,13 @@ class _Chooser:
             shared = "test windows share samples with training windows"
             self.warnings.append(f"windows overlap and are split at random, so {shared}: source scores are too high")
         return split
+
+    def _other_specimens(self) -> bool:
+        """Whether each class of the source has two specimens or more, and the target has others; all must be known."""
+        classes = grouped(self.source, lambda recording: recording.label).values()
+        names = [{recording.specimen for recording in mine} for mine in (*classes, self.target)]
+        known, several = None not in set.union(*names), all(len(mine) > 1 for mine in names[:-1])
+        return known and several and set.union(*names[:-1]).isdisjoint(names[-1])
 
     def balance(self, preparation: Preparation) -> bool:
         """Whether to balance classes: where they are very uneven."""

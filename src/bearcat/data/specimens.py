@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bearcat.data.catalogue import grouped
-from bearcat.data.recording import RecordingInfo, healthy_class
+from bearcat.data.recording import Integers, RecordingInfo, healthy_class
 from bearcat.errors import InputError
 
 GROUPS = ("specimen", "machine")  # fields of a recording, by which a task may be split
@@ -39,16 +40,24 @@ class Leakage:
     sessions: Mapping[str, int] = field(default_factory=dict)  # by class: pairs of domain and specimen
 
     @property
+    def counts(self) -> str:
+        """Specimens and sessions, in a sentence."""
+        texts = []
+        for numbers in (self.specimens, self.sessions):
+            each = {label: "unknown" if number is None else str(number) for label, number in numbers.items()}
+            alike = len(set(each.values())) == 1 < len(each)
+            texts.append(f"{next(iter(each.values()))} each" if alike else ", ".join(map(" ".join, each.items())))
+        if not any(self.specimens.values()):
+            return f"Specimens are not known; sessions by class: {texts[1] or 'not known'}."
+        return f"Specimens by class: {texts[0]}; sessions: {texts[1]}."
+
+    @property
     def sentence(self) -> str:
         """For reports, in one line."""
-        counts = [
-            ", ".join(f"{label} {'?' if number is None else number}" for label, number in numbers.items())
-            for numbers in (self.specimens, self.sessions)
-        ]
-        text = f"Specimens by class: {counts[0]}; sessions: {counts[1]}."
         if self.purity is None:
-            return f"{text} Whether the specimen tells the class is not known."
-        return f"{text} Purity {100 * self.purity:.0f} %: so many target recordings are of specimens in the source."
+            return f"{self.counts} Purity is not known."
+        told = f"{100 * self.purity:.0f} % of the target's recordings are of specimens that the source holds"
+        return f"{self.counts} Purity: {told}."
 
 
 def leakage(source: Recordings, target: Recordings) -> Leakage:
@@ -82,14 +91,21 @@ def _counts(recordings: Recordings) -> tuple[dict[str, int | None], dict[str, in
     return {label: None if None in found else len(found) for label, found in names.items()}, sessions
 
 
+def _shared_faults(source: Recordings, target: Recordings) -> bool:
+    """Whether a specimen that is not healthy is known to be on both sides."""
+    there = {info.specimen for info in target if info.specimen}
+    shared = {str(info.label) for info in source if info.specimen in there}
+    return bool(shared - {healthy_class(tuple(shared))})
+
+
 def _shift(source: Recordings, target: Recordings) -> str:
-    specimens, machines = ([{getattr(info, name) for info in side} for side in (source, target)] for name in GROUPS)
-    shared = {str(info.label) for info in source if info.specimen and info.specimen in specimens[1]}
-    if shared - {healthy_class(tuple(shared))}:
-        return "condition"
-    if None not in set.union(*machines) and machines[0].isdisjoint(machines[1]):
+    names = {name: [{getattr(info, name) for info in side} for side in (source, target)] for name in GROUPS}
+    known = {name: None not in set.union(*sides) for name, sides in names.items()}
+    if _shared_faults(source, target):
+        return "condition" if known["specimen"] else "unknown"
+    if known["machine"] and names["machine"][0].isdisjoint(names["machine"][1]):
         return "machine"
-    return "unknown" if None in set.union(*specimens) else "specimen"
+    return "specimen" if known["specimen"] else "unknown"
 
 
 def warnings_of(source: Recordings, target: Recordings, notes: Sequence[str] = ()) -> list[str]:
@@ -97,12 +113,14 @@ def warnings_of(source: Recordings, target: Recordings, notes: Sequence[str] = (
     kind, found = _shift(source, target), list(notes)
     if kind == "unknown" and (part := half_known([*source, *target], "specimen")):
         found.append(part)
-    found += [SENTENCES[kind]] if kind in SENTENCES else []
+    if kind in SENTENCES:
+        found.append(SAME_BEARINGS if _shared_faults(source, target) else SENTENCES[kind])
     there = {info.specimen for info in target if info.specimen}
     if kind == "specimen" and not notes and any(info.specimen in there for info in source):
         found.append("the healthy bearing is on both sides; other healthy bearings are not tested")
-    if both := [info.origin for info in source if info.origin in {other.origin for other in target}]:
-        more = f" and {len(set(both)) - 1} more" if len(set(both)) > 1 else ""
+    listed = {info.origin for info in target}
+    if both := list(dict.fromkeys(info.origin for info in source if info.origin in listed)):
+        more = f" and {len(both) - 1} more" if len(both) > 1 else ""
         found.append(f"{both[0]}{more}: in the source and in the target; the split 'specimen' divides such recordings")
     return found
 
@@ -138,7 +156,7 @@ def keep_apart(
     twice is used once. Labels of the target are not used.
     """
     if silent := [info.origin for info in (*source, *target) if not getattr(info, by)]:
-        raise InputError(f"{silent[0]}: does not say its {by}, which the split '{by}' needs; {HINT.format(by)}", by)
+        raise InputError(f"{silent[0]}: does not say its {by}, which the split '{by}' needs; {HINT.format(by)}")
     if by == "specimen" and (sentence := two_classes(source)):
         raise InputError(sentence, "specimen")
     there = {getattr(info, by) for info in target}
@@ -205,3 +223,44 @@ def _divided_sentence(classes: Sequence[str]) -> str:
         return f"class '{classes[0]}' has one specimen; its recordings are divided, other {others} are not tested"
     named = ", ".join(f"'{label}'" for label in classes)
     return f"classes {named} have one specimen each; their recordings are divided, other bearings are not tested"
+
+
+def names_to_test(classes: Mapping[str, set[str]], share: float, random: np.random.Generator) -> set[str]:
+    """About a share of every class's names, one or more, such that each class keeps one to learn from."""
+    tested: set[str] = set()
+    for mine in classes.values():
+        wanted = max(1, round(share * len(mine)))
+        for name in random.permutation(sorted(mine)).tolist():
+            spared = all(names - tested - {name} for names in classes.values() if name in names)
+            if spared and len(mine & tested) < wanted:
+                tested.add(name)
+    return tested
+
+
+def held_out(
+    codes: Integers, row: Integers, share: float, random: np.random.Generator, groups: Integers | None = None
+) -> NDArray[np.bool_]:
+    """(window,) bool: a share of every class, to calibrate on; `codes` (row of X,), `row` (window,). Whole recordings
+    where every class has two or more, since windows of one recording are much alike; else windows. Whole `groups`
+    (row of X,) where they are given, so far as every class keeps one to learn from; the rest as without groups.
+    """
+    if groups is not None:
+        of_class = {str(code): set(map(str, groups[row][codes[row] == code])) for code in np.unique(codes[row])}
+        held = np.isin(groups[row].astype(str), list(names_to_test(of_class, share, random)))
+        alone = [code for code in np.unique(codes[row]) if not held[codes[row] == code].any()]
+        rest = np.isin(codes[row], alone)
+        if rest.any():
+            held[rest] = held_out(codes, row[rest], share, random)
+        return held
+    there = np.unique(row)
+    alone = np.bincount(codes[there])[np.unique(codes[there])].min() < 2
+    units = np.arange(len(row)) if alone else row
+    of_unit = dict(zip(units.tolist(), codes[row].tolist(), strict=True))
+    members, kinds = np.array(list(of_unit)), np.array(list(of_unit.values()))
+    chosen: list[int] = []
+    for code in np.unique(kinds):
+        mine = random.permutation(members[kinds == code])
+        chosen += mine[: min(max(1, round(share * len(mine))), len(mine) - 1)].tolist()
+    if not chosen:
+        raise InputError(f"{len(members)} samples, one of each class, leave none to calibrate on; give more windows")
+    return np.isin(units, chosen)

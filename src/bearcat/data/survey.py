@@ -23,6 +23,7 @@ from bearcat.data.bearing import Bearing
 from bearcat.data.catalogue import Catalogue, Entry, Problem, grouped
 from bearcat.data.prepare import Preparation, different_rates
 from bearcat.data.recording import Recording, RecordingInfo, cut, envelope_spectrum, resample, spectral_shape, spectrum
+from bearcat.data.specimens import Leakage, leakage_between_domains
 from bearcat.errors import InputError
 
 UNLABELLED = "(unlabelled)"
@@ -70,6 +71,7 @@ class Survey:
     rows: tuple[Row, ...]
     problems: tuple[Problem, ...]  # what stops the benchmark
     notes: tuple[str, ...]  # what is good to know
+    leakage: Leakage | None = None  # what specimens tell, each domain in turn being the target; None: nothing was read
 
 
 def survey(
@@ -93,7 +95,10 @@ def survey(
     rows = tuple(_row(*key, groups[key]) for key in product(catalogue.domains, order) if key in groups)
     if sentence := different_rates({rate: row.domain for row in reversed(rows) for rate in row.rates}):
         problems.append(Problem("rate", sentence))
-    return Survey(rows, tuple(problems), (*catalogue.notes, *_class_notes(rows), *odd_recordings(portraits)))
+    notes = (*catalogue.notes, *_class_notes(rows), *odd_recordings(portraits))
+    return Survey(
+        rows, tuple(problems), notes, leakage_between_domains([info for info, *_ in found]) if found else None
+    )
 
 
 def _row(domain: str, label: str, found: Sequence[tuple[RecordingInfo, int, int]]) -> Row:

@@ -9,7 +9,7 @@ that follows either. Where the paper stratifies by class, the target is stratifi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bearcat.data.catalogue import grouped
 from bearcat.data.prepare import different_rates
 from bearcat.data.recording import Floats, Integers, RecordingInfo, Windows, healthy_class, of_recordings
-from bearcat.data.specimens import GROUPS, Leakage, keep_apart, leakage, warnings_of
+from bearcat.data.specimens import GROUPS, Leakage, keep_apart, leakage, names_to_test, warnings_of
 from bearcat.errors import InputError, suggest
 from bearcat.settings import find_name
 
@@ -362,7 +362,7 @@ def _parts_by_group(
     infos = source.recordings
     names = [str(getattr(info, split.scheme)) for info in infos]
     classes = grouped(range(len(infos)), lambda number: str(infos[number].label))
-    tested = _names_to_test({label: {names[n] for n in mine} for label, mine in classes.items()}, split.test, random)
+    tested = names_to_test({label: {names[n] for n in mine} for label, mine in classes.items()}, split.test, random)
     test = np.array([name in tested for name in names])
     divided = {label: mine for label, mine in classes.items() if not test[mine].any()}
     for mine in divided.values():
@@ -377,18 +377,6 @@ def _parts_by_group(
         few = ", ".join(f"'{label}'" for label in unsaid)
         notes.append(f"the source has one {split.scheme} of {few}, whose recordings are in training and source test")
     return random.permutation(np.flatnonzero(in_train)), random.permutation(np.flatnonzero(in_test))
-
-
-def _names_to_test(classes: Mapping[str, set[str]], share: float, random: np.random.Generator) -> set[str]:
-    """About a share of every class's names, one or more, such that each class keeps one to learn from."""
-    tested: set[str] = set()
-    for mine in classes.values():
-        wanted = max(1, round(share * len(mine)))
-        for name in random.permutation(sorted(mine)).tolist():
-            spared = all(names - tested - {name} for names in classes.values() if name in names)
-            if spared and len(mine & tested) < wanted:
-                tested.add(name)
-    return tested
 
 
 def _stratified(strata: Integers, share: float, random: np.random.Generator) -> NDArray[np.bool_]:

@@ -17,7 +17,15 @@ from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError
 from bearcat.record import DomainScores, Record
 from bearcat.report import figures, typeset
-from bearcat.report.results import Missing, Result, caveats, ordered_methods, read_result, settings_table
+from bearcat.report.results import (
+    Missing,
+    Result,
+    caveats,
+    leakage_sentences,
+    ordered_methods,
+    read_result,
+    settings_table,
+)
 from bearcat.report.stats import Comparison, comparisons
 from bearcat.report.tables import result_tables
 from bearcat.report.typeset import NOTHING, Section, Table, TableEntry, count, listed, number_entry, percent_entry
@@ -43,13 +51,14 @@ def write_run_page(folder: Path) -> Path:
         f"{_data_sentence([result])} Identity of settings, seed and data: {record.data.identity[:12]}…;"
         f" {record.seconds:.0f} s on {record.device}."
     )
+    run_sentences = (run_sentence, *leakage_sentences([result]))
     settings = tuple(settings_table(run.cell.method, [run]) for run in reversed(together))
     kind = cell.input.partition(":")[0]
     subtitle = f"{cell.method} on {cell.task}; {cell.dataset}, {kind} input, seed {cell.seed}"
     sections = (
         *_first_sections(record),
         _research_section(result, together),
-        Section("What was run", (run_sentence,), tables=_chosen_tables(record), folded=settings),
+        Section("What was run", run_sentences, tables=_chosen_tables(record), folded=settings),
     )
     title = f"Diagnosis of {record.settings.target}"
     return typeset.write_page(folder / "report.html", environment, title, subtitle, _headline(record), sections)
@@ -216,7 +225,7 @@ def _group_section(
         rules = dict.fromkeys(each.rule for each in compared.values())
         if len(ordered_methods(results)) == 1:
             rules = {"With one method there is nothing to rank or to test.": None}
-        sentences = (_data_sentence(results), *rules)
+        sentences = (_data_sentence(results), *leakage_sentences(results), *rules)
     every = caveats(results, missing)
     warned = [caveat for caveat in every if caveat.kind not in IN_OVERVIEW]
     too_few = dict.fromkeys(each.warning for each in compared.values() if each.warning)

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from bearcat.data.datasets.benches import CONDITIONS
 from bearcat.data.inputs import INPUTS
+from bearcat.data.specimens import SENTENCES
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Recipe
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
@@ -196,7 +197,7 @@ TROUBLES: tuple[tuple[str, Callable[[Record], Any], str], ...] = (
 def caveats(results: Sequence[Result], missing: Sequence[Missing] = ()) -> list[Caveat]:
     """Everything below, worst first."""
     found = [*incomplete(results, missing), *troubles(results), *negative_transfer(results), *estimates_off(results)]
-    found += different_versions(results)
+    found += [*untested_bearings(results), *different_versions(results)]
     if len(results) > 1 and len({result.cell.seed for result in results}) == 1:
         found.append(Caveat("One seed", "Every run has the same seed: differences between methods may be chance."))
     return found
@@ -259,6 +260,28 @@ def estimates_off(results: Sequence[Result]) -> list[Caveat]:
         " the measured one."
     )
     return [Caveat("Estimate off", text, tuple(items))] if items else []
+
+
+def untested_bearings(results: Sequence[Result]) -> list[Caveat]:
+    """Runs whose target holds bearings of the source, or bearings that nobody named."""
+    found = []
+    for kind, sentence in SENTENCES.items():
+        runs = [run for run in results if run.record.leakage is not None and run.record.shift == kind]
+        if runs:
+            where = "" if len(runs) == len(results) else f" (in {count(len(runs), 'run')} of {len(results)})"
+            names = tuple(dict.fromkeys(run.cell.task for run in runs))
+            found.append(Caveat("Bearings", f"{sentence[0].upper()}{sentence[1:]}{where}.", names))
+    return found
+
+
+def leakage_sentences(results: Sequence[Result]) -> list[str]:
+    """What specimens tell of the classes, of each kind of run once."""
+    every = [run.record.leakage for run in results if run.record.leakage is not None]
+    purities = [each.purity for each in every if each.purity is not None]
+    if len({each.sentence for each in every}) < 2 or not purities:
+        return list(dict.fromkeys(each.sentence for each in every))[:1]
+    least, most = 100 * min(purities), 100 * max(purities)
+    return [f"{every[0].counts} Purity {least:.0f} to {most:.0f} %, by task (docs/protocol.md)."]
 
 
 def different_versions(results: Sequence[Result]) -> list[Caveat]:

@@ -24,7 +24,16 @@ import numpy as np
 from bearcat.data.datasets.benches import CONDITIONS
 from bearcat.methods.recipe import RECIPES
 from bearcat.report import stats
-from bearcat.report.results import Missing, Result, incomplete, numbered, ordered_methods, ordered_tasks, troubles
+from bearcat.report.results import (
+    Missing,
+    Result,
+    incomplete,
+    numbered,
+    ordered_methods,
+    ordered_tasks,
+    troubles,
+    untested_bearings,
+)
 from bearcat.report.stats import ALPHA, Comparison, Spread
 from bearcat.report.typeset import NOTHING, Table, TableEntry, count, number_entry, percent_entry
 
@@ -119,6 +128,7 @@ class _Group:
             notes.append("Domains: " + ", ".join(f"{number} = {name}" for number, name in enumerate(CONDITIONS)) + ".")
         broken = [caveat for caveat in troubles(self.results) if caveat.kind in ("Failed", "Collapsed")]
         notes += [caveat.text for caveat in (*incomplete(self.results, self.missing), *broken)]
+        notes += [caveat.text for caveat in untested_bearings(self.results)]
         unlabelled = {run.cell for run in self.results if run.record.scores.target is None}
         if unlabelled:
             names = sorted({f"{cell.method} on {cell.task}" for cell in unlabelled})

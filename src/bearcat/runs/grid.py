@@ -158,7 +158,7 @@ def _grid(table: dict[str, Any], name: str) -> Grid:
         raise InputError("'data' is missing; name a dataset, such as data = \"simulated\"")
     read: dict[str, Callable[[str, Any], Any]] = {
         "target": _mixes, "tasks": _tasks_listed, "domains": _names, "inputs": _names, "seeds": _seeds,
-        "preparation": partial(_overridden, Preparation()), "split": partial(_overridden, Split()),
+        "preparation": partial(_overridden, Preparation()), "split": _split,
     }  # fmt: skip
     data, settings = _data(table.pop("data"))
     methods = _methods(table.pop("methods", []), table.pop("method", []))
@@ -282,6 +282,12 @@ def _seeds(place: str, seeds: Any) -> tuple[int, ...]:
     if len(numbers) > MOST_SEEDS:
         raise InputError(f"'{place}' must be {MOST_SEEDS} at most")
     return tuple(map(int, _names(place, [str(seed) for seed in numbers])))
+
+
+def _split(place: str, value: Any) -> Split:
+    """`split = "specimen"`, or a table with the fields of `Split`."""
+    found: Split = _overridden(Split(), place, {"scheme": value} if isinstance(value, str) else value)
+    return found
 
 
 def _overridden(settings: Any, place: str, table: Any) -> Any:

@@ -58,6 +58,8 @@ class Wishes:
     mix: Mix = field(default_factory=Mix)
     settings: Mapping[str, str] | None = None  # of the dataset
     recipe_settings: Mapping[str, str] = field(default_factory=dict)
+    specimen: str | None = None  # what of a path names the bearing, and the machine
+    machine: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +89,7 @@ def make_plan(wishes: Wishes, reading: Callable[[Iterable[Any]], Iterable[Any]] 
     )
     paper_settings(requested)  # refuses impossible settings before anything is read
     device, precision = chosen_device(wishes.device), checked_precision(wishes.precision)
-    given = {"channel": wishes.channel, "rpm": wishes.rpm, "bearing": wishes.bearing}
+    given = {name: getattr(wishes, name) for name in ("channel", "rpm", "bearing", "specimen", "machine")}
     asked = dict(settings or {}) | {key: value for key, value in given.items() if value is not None}
     dataset = open_dataset(wishes.data, wishes.root, asked)
     catalogue = dataset.catalogue()

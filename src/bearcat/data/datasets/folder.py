@@ -191,7 +191,7 @@ class Folder(Dataset):
         if (root / MANIFEST).exists() and not self.folders:
             rows = _read_manifest(root, problems, only)
         else:
-            rows = _read_tree(root, problems, notes, self.folders, deep=bool(self.specimen or self.machine))
+            rows = _read_tree(root, problems, notes, self.folders, bool(self.specimen or self.machine))
         duplicates = _find_duplicates(rows)
         problems += duplicates.values()
         if not rows and not problems and only is None:
@@ -239,7 +239,7 @@ def _check_place(setting: str, place: str | None) -> None:
         groups = None
     if groups != 1:
         known = f"{', '.join(PLACES)}, or a short pattern with one group such as 'bearing-([0-9]+)'"
-        raise InputError(f"{setting}: must be {known}, not '{place[:LONGEST_PATTERN]}'", setting)
+        raise InputError(f"{setting}: must be {known}, not '{place[:LONGEST_PATTERN]}'")
 
 
 def speed_in_name(domain: str) -> float | None:
