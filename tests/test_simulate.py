@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,10 @@ from bearcat.data.catalogue import load
 from bearcat.data.datasets import simulate as vibration
 from bearcat.data.datasets.simulate import CONDITIONS, REFERENCE, Condition, Defect, Simulated, random_stream
 from bearcat.data.recording import Recording, envelope_spectrum
+from bearcat.data.tasks import Task
 from bearcat.errors import InputError
+from bearcat.methods.recipe import RECIPES
+from bearcat.runs.spec import RunSpec
 from tests.reference import simulate as twin
 
 USUAL, SLOW, IDLE, LIGHT = CONDITIONS
@@ -487,9 +492,111 @@ def test_a_label_stands_for_the_defects_it_names() -> None:
     }
 
 
+# Specimens.
+
+SEVERAL = Simulated(seconds=0.25, specimens=3, faults=("inner", "outer", "ball"), conditions=(USUAL, SLOW))
+
+
+def test_without_specimens_identities_are_those_of_before() -> None:
+    # Identities name cached windows and runs; the digest was taken before there were specimens.
+    identities = [entry.identity for entry in Simulated().catalogue().entries]
+    assert hashlib.sha256("\n".join(identities).encode()).hexdigest().startswith("1b6328dc58842017")
+    assert "specimen" not in identities[0]
+    spec = partial(RunSpec, "simulated", task=Task(USUAL, SLOW), recipe_name="DANN", recipe=RECIPES["DANN"])
+    assert "specimens" not in spec(dataset=Simulated()).data_dict()
+    assert spec(dataset=SEVERAL).data_dict()["specimens"] == 3
+
+
+def test_without_specimens_a_class_is_one_bearing_in_all_conditions() -> None:
+    assert {SHORT.recording(condition, "inner-1").specimen for condition in CONDITIONS} == {"simulated inner-1"}
+
+
+def test_specimens_are_bearings_of_a_type_each_in_every_condition() -> None:
+    catalogue = replace(SEVERAL, measurements=2).catalogue()
+    assert catalogue.classes == ("healthy", "inner", "outer", "ball")
+    assert len(catalogue.entries) == 2 * 4 * 3 * 2
+    recordings = load(replace(SEVERAL, seconds=0.05).catalogue())
+    where = {(recording.label, recording.specimen, recording.domain) for recording in recordings}
+    names = [(label, f"simulated {label}-s{number:02d}") for label in catalogue.classes for number in (1, 2, 3)]
+    assert where == {(*name, condition) for name in names for condition in (USUAL, SLOW)}
+
+
+def test_a_specimen_does_not_depend_on_which_others_exist() -> None:
+    alone = replace(SEVERAL, specimens=2, faults=("inner",), conditions=(SLOW,)).catalogue().entries
+    others = {entry.origin: entry for entry in replace(SEVERAL, specimens=5, measurements=2).catalogue().entries}
+    for entry in alone:
+        assert entry.identity == others[entry.origin].identity
+        assert (entry.read().signal == others[entry.origin].read().signal).all()
+
+
+@pytest.mark.parametrize("machines", [0, 2])
+def test_what_differs_is_the_bearing_and_its_machine(machines: int) -> None:
+    settings = replace(SEVERAL, machines=machines)
+    made = [settings.specimen(name) for name in ("inner-s01", "inner-s02", "inner-s03")]
+    for name in ("slip", "ball_diameter", "contact_angle", "clearance", "roughness", "impact", "outer_position"):
+        assert len({getattr(specimen.settings, name) for specimen in made}) == 3
+    for name in ("resonances", "dampings", "inner_cutoff", "noise", "noise_colour", "unbalance", "gear_amplitudes"):
+        assert len({getattr(specimen.settings, name) for specimen in made}) == (machines or 3)
+    assert len({specimen.defects[0].length for specimen in made}) == 3
+    assert len({specimen.machine for specimen in made}) == (machines or 3)
+    assert settings.recording(USUAL, "inner-s01").bearing == settings.bearing  # what is stated is the nominal one
+
+
+def test_specimens_without_spread_are_all_as_set() -> None:
+    settings = replace(SEVERAL, specimen_spread=0.0, severities=(0.5, 2.0))
+    first, other = settings.specimen("outer-s01"), settings.specimen("outer-s02")
+    assert first.settings == other.settings == replace(settings, specimens=0)
+    assert first.defects == (Defect("outer", pytest.approx(1.0)),)
+
+
+def test_defects_of_specimens_cover_the_range_of_severities() -> None:
+    settings = Simulated(specimens=1, severities=(0.2, 2.5))
+    defects = [settings.specimen(f"outer-s{number:02d}").defects for number in range(1, 201)]
+    lengths = np.log([spots[0].length for spots in defects])
+    assert math.log(0.2) <= lengths.min() < math.log(0.25) < math.log(2.0) < lengths.max() <= math.log(2.5)
+    assert lengths.mean() == pytest.approx(math.log(0.5) / 2, abs=0.15)
+    assert sum(len(spots) == 2 for spots in defects) == pytest.approx(50, abs=20)
+
+
+def test_a_second_spall_is_struck_by_the_same_balls_a_little_later() -> None:
+    turns = np.arange(16000) * REFERENCE.shaft / 16000
+    settings = replace(STEADY, entry=0.0, slip_jitter=0.01)
+    first, second = (
+        vibration.strikes(settings, REFERENCE, Defect("outer", 1.0, lag), turns, np.random.default_rng(0))[0]
+        for lag in (0.0, 0.5)
+    )
+    places = [processing.find_peaks(force, height=0.3 * force.max(), distance=50)[0] for force in (first, second)]
+    count = min(map(len, places))
+    delay = places[1][:count] - places[0][:count]
+    assert delay == pytest.approx(np.full(count, 0.5 * 16000 / (ORDERS["BPFO"] * 25)), abs=2)
+
+
+def test_groups_are_domains_that_share_no_bearing() -> None:
+    catalogue = replace(SEVERAL, specimens=4, groups=2, machines=2).catalogue()
+    assert catalogue.domains == ("group 1", "group 2")
+    sides = [{entry.read().specimen for entry in catalogue.only([name]).entries} for name in catalogue.domains]
+    assert not sides[0] & sides[1]
+    assert {len(side) for side in sides} == {8}
+    machines = [{entry.read().machine for entry in catalogue.only([name]).entries} for name in catalogue.domains]
+    assert machines == [{"simulated 1"}, {"simulated 2"}]
+
+
+def test_the_order_of_a_specimens_fault_is_near_the_stated_one_but_not_on_it() -> None:
+    settings = Simulated(specimens=8)
+    shares = [
+        settings.specimen(f"outer-s{number:02d}").settings.bearing.orders()["BPFO"] / ORDERS["BPFO"]
+        for number in range(1, 101)
+    ]
+    assert 0.002 < np.std(shares) < 0.02
+    assert max(abs(share - 1) for share in shares) < 0.05
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
+        ("specimens", -1),
+        ("specimen_spread", -0.5),
+        ("groups", 2),
         ("seconds", -1.0),
         ("seconds", 1e-5),
         ("seconds", math.nan),
@@ -535,6 +642,9 @@ def test_unknown_names_suggest_the_nearest() -> None:
         Simulated(faults=("outre",))
     with pytest.raises(InputError, match="did you mean 'outer-1'"):
         SHORT.recording(USUAL, "outer_1")
+    for wrong in ("outer", "outer-3", "outer-s00", "outer-sx", "outre-s01"):
+        with pytest.raises(InputError, match="unknown class"):
+            SEVERAL.recording(USUAL, wrong)
     with pytest.raises(InputError, match="unknown domain"):
         SHORT.recording("600rpm", "healthy")
 

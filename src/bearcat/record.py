@@ -198,7 +198,12 @@ class RunSettings:
     @property
     def task(self) -> str:
         """As tables name it."""
-        return task_words(f"{'+'.join(self.sources)}→{self.target}", self.values.get("mix", {}).get("words", ""))
+        return task_words(f"{'+'.join(self.sources)}→{self.target}", self.mix)
+
+    @property
+    def mix(self) -> str:
+        """What is special about the target's classes, in words; empty: nothing."""
+        return str(self.values.get("mix", {}).get("words", ""))
 
     @property
     def calibrator(self) -> str | None:

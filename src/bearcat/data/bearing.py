@@ -26,6 +26,24 @@ FAULT_LINES: dict[str, tuple[int, int, int, int, int]] = {
     "2×shaft": (0, 0, 0, 0, 2),
     "FTF": (1, 0, 0, 0, 0),
 }
+BETWEEN = 0.37  # of the way from one multiple to the next, where nothing of that fault is expected
+
+
+def bearing_lines(multiples: int) -> dict[str, tuple[float, float, float, float, float]]:
+    """Places on the bearing's own axis, as multiples like those of FAULT_LINES, so that geometry does not matter:
+    strikes at either race and of a ball with their sidebands, places between them where no fault shows, cage, shaft.
+    """
+    lines: dict[str, tuple[float, float, float, float, float]] = {}
+    for name, outer, inner, spin in (("BPFO", 1, 0, 0), ("BPFI", 0, 1, 0), ("2×BSF", 0, 0, 2)):
+        for number in range(1, multiples + 1):
+            for side, cage, shaft in (("", 0, 0), ("−1", 0, -1), ("+1", 0, 1), ("−FTF", -1, 0), ("+FTF", 1, 0)):
+                lines[f"{number}×{name}{side}"] = (cage, number * outer, number * inner, number * spin, shaft)
+        for number in range(multiples):
+            part = number + BETWEEN
+            lines[f"{part:g}×{name}"] = (0, part * outer, part * inner, part * spin, 0)
+    lines |= {f"{number}×BSF": (0, 0, 0, number, 0) for number in (1, 3)}
+    lines |= {f"{number}×shaft": (0, 0, 0, 0, number) for number in range(1, 9)}
+    return lines | {f"{number}×FTF": (number, 0, 0, 0, 0) for number in range(1, 5)}
 
 
 @dataclass(frozen=True)

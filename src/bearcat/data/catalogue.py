@@ -114,7 +114,7 @@ class Dataset(Protocol):
 
 def later(default: Any) -> Any:
     """A setting of a dataset that names a run only where it differs from its default: older runs keep their names."""
-    return field(default=default, metadata={LATER: True})
+    return field(default=default, repr=False, metadata={LATER: True})
 
 
 def find_domain(name: str, domains: Sequence[str]) -> str:

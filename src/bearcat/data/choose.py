@@ -29,7 +29,7 @@ from bearcat.errors import InputError
 from bearcat.settings import cache_folder, to_text
 
 USUAL, SHORTEST, LONGEST = 1024, 256, 4096  # samples a window: the paper's; the least for spectra; the most for speed
-LONGEST_PHYSICAL, ENOUGH_TURNS, ENOUGH_SECONDS = 1 << 16, 2.0, 0.5  # samples, turns and seconds, for physical inputs
+LONGEST_PHYSICAL, ENOUGH_SECONDS = 1 << 16, 0.5  # samples, and seconds, for physical inputs
 ENOUGH, ENOUGH_TARGET = 50, 200  # windows of the rarest source class, and of the target
 ENOUGH_TARGET_PHYSICAL = 100  # long windows are worth more than many
 FEWEST = 10  # windows of a class below which a test share of it says nothing
@@ -323,7 +323,7 @@ class _Chooser:
         elif rate is None:
             length, reason = LONGEST, "the rate is not known; longer windows show lower frequencies"
         else:
-            wanted = rate * ENOUGH_SECONDS if turn is None else ENOUGH_TURNS * turn
+            wanted = rate * ENOUGH_SECONDS if turn is None else physical.turns * turn
             length = min(1 << math.ceil(math.log2(wanted)), LONGEST_PHYSICAL)
             turns = f"{ENOUGH_SECONDS:g} s hold two turns from {120 / ENOUGH_SECONDS:g} rpm up"
             reason = f"shaft speeds are not known, and {turns}"

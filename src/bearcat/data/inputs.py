@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bearcat.data.bearing import FAULT_LINES, KINEMATIC, Bearing
+from bearcat.data.bearing import FAULT_LINES, KINEMATIC, Bearing, bearing_lines
 from bearcat.data.recording import Floats, RecordingInfo, Speed, spectrum, standardise
 from bearcat.errors import InputError
 from bearcat.settings import find_name, from_text
@@ -158,6 +158,7 @@ class PhysicalInput(Input):
 
     version = 2
     label_from = 50  # the classes are apart from the start
+    turns: ClassVar[float] = 2.0  # of the shaft that a window should hold
 
     def __post_init__(self) -> None:
         for name in ("bands", "number"):
@@ -301,6 +302,30 @@ class FaultOrders(OrderInput):
         return [_forms().FaultOrdersForm(length, float(rate or 1), self.bands, self.smoothing)]
 
 
+@dataclass(frozen=True)
+class BearingOrders(OrderInput):
+    """Spectra of bands' envelopes on an axis of the bearing's own orders, whatever its geometry: for other bearings."""
+
+    multiples: int = 6  # of each strike that are read, with their sidebands
+    needs: ClassVar[tuple[str, ...]] = ("rate", "rpm", "bearing")
+    turns: ClassVar[float] = 8.0  # so that lines an order apart are apart
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.multiples <= 20:
+            raise InputError(f"multiples must lie between 1 and 20, not at {self.multiples}")
+
+    def last_order(self, bearing: Bearing | None) -> tuple[str, float]:
+        orders = bearing.orders() if bearing else {"BPFI": 0.0, "BSF": 0.0}
+        return f"{self.multiples}×BPFI+1", self.multiples * max(orders["BPFI"], 2 * orders["BSF"]) + 1
+
+    def axis(self, length: int, rate: Rate) -> tuple[np.ndarray, str]:
+        return np.tile(np.arange(len(bearing_lines(self.multiples))), self.bands), "line"
+
+    def parts(self, length: int, rate: Rate) -> list[Part]:
+        return [_forms().BearingOrdersForm(length, float(rate or 1), self.bands, self.multiples)]
+
+
 def band_centres(lowest: float, bands: int, rate: Rate) -> tuple[np.ndarray, str]:
     """The middles of equal bands from a frequency to half the rate, in kHz where the rate is known."""
     edges = np.linspace(lowest, (rate or 1.0) / 2, bands + 1)
@@ -382,6 +407,7 @@ INPUTS: dict[str, type[Input]] = {
     "band-kurtosis": BandKurtosis,
     "envelope-orders": EnvelopeOrders,
     "fault-orders": FaultOrders,
+    "bearing-orders": BearingOrders,
     "physics": Physics,
 }
 

@@ -25,7 +25,17 @@ import numpy as np
 
 from bearcat.data.catalogue import Catalogue, Observer, content_digest, file_state, grouped, load, settled
 from bearcat.data.inputs import INPUTS, find_input
-from bearcat.data.recording import Floats, Recording, RecordingInfo, Windows, cut, cut_samples, resample, spectral_shape
+from bearcat.data.recording import (
+    Floats,
+    Recording,
+    RecordingInfo,
+    Windows,
+    cut,
+    cut_samples,
+    parts_of,
+    resample,
+    spectral_shape,
+)
 from bearcat.data.signals import reading
 from bearcat.errors import InputError
 from bearcat.settings import spell_out
@@ -47,6 +57,7 @@ class Preparation:
     length: int = 1024  # samples a window
     stride: int | None = None  # samples from one window to the next; None: the length, no overlap
     rate: float | None = None  # resample everything to this rate; None: as recorded
+    cut: float | None = None  # seconds: a recording counts as several of so long; None: as one
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "input", spell_out(self.input, INPUTS, "input"))
@@ -54,6 +65,8 @@ class Preparation:
             raise InputError(f"length must be at least 2 and stride at least 1, not {self.length} and {self.stride}")
         if self.rate is not None and not 0 < self.rate < float("inf"):
             raise InputError(f"rate must be a positive number of hertz, not {self.rate:g}")
+        if self.cut is not None and not 0 < self.cut < float("inf"):
+            raise InputError(f"cut must be a positive number of seconds, not {self.cut:g}")
 
     @property
     def step(self) -> int:
@@ -67,6 +80,8 @@ class Preparation:
 
 def prepare(recordings: Sequence[Recording], preparation: Preparation) -> Windows:
     """Cut, transform and standardise all windows of these recordings, in order, into one float32 array."""
+    if preparation.cut is not None:
+        recordings = [part for recording in recordings for part in parts_of(recording, preparation.cut)]
     if preparation.rate is not None:
         recordings = [resample(recording, preparation.rate) for recording in recordings]
     if sentence := different_rates({recording.rate: recording.origin for recording in reversed(recordings)}):

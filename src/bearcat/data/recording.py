@@ -157,6 +157,22 @@ def cut(recording: Recording, length: int = 1024, stride: int | None = None) -> 
     return cut_samples(recording.signal, length, stride)[:, None]
 
 
+def parts_of(recording: Recording, seconds: float) -> list[Recording]:
+    """The recording as several of so many seconds, named by their times, without the rest; a shorter one stays."""
+    if recording.rate is None:
+        raise InputError(f"{recording.origin}: its rate is not known, so it cannot be cut by seconds", "rate")
+    size = max(1, round(seconds * recording.rate))
+    return [
+        replace(
+            recording,
+            signal=recording.signal[first : first + size],
+            speed=None if recording.speed is None else recording.speed[first : first + size],
+            origin=f"{recording.origin} {first / recording.rate:g}-{(first + size) / recording.rate:g} s",
+        )
+        for first in range(0, recording.signal.size - size + 1, size)
+    ] or [recording]
+
+
 def cut_samples(samples: Floats, length: int, stride: int) -> Floats:
     """Views (window, time) of samples (time,)."""
     if stride == length:  # the same views as below, forty times sooner

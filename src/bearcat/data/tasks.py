@@ -79,11 +79,15 @@ class Mix:
     without: tuple[str, ...] = ()  # classes that the target lacks
     share: tuple[tuple[str, float], ...] = ()  # of each recording's training windows, one stretch, drawn from the seed
     unknown: tuple[str, ...] = ()  # classes that the source lacks
+    recordings: tuple[tuple[str, int], ...] = ()  # at most so many of each class, drawn from the seed; "rest" together
     # A class, or the name of a target recording of a healthy machine, whose windows are known while training.
     reference: str = ""
     reference_share: float = 1.0  # of each such recording; a whole one leaves the evaluation
 
     def __post_init__(self) -> None:
+        for name, number in self.recordings:
+            if number < 1:
+                raise InputError(f"the number of recordings of '{name}' must be at least 1, not {number}")
         for name, share in (*self.share, ("reference", self.reference_share)):
             if not 0 < share <= 1:
                 raise InputError(f"the share of '{name}' must be above 0 and at most 1, not {share:g}")
@@ -93,6 +97,7 @@ class Mix:
         parts += [f"without {'+'.join(self.without)}"] if self.without else []
         parts += [f"{name} {100 * share:g} %" for name, share in self.share if share < 1]
         parts += [f"unknown {'+'.join(self.unknown)}"] if self.unknown else []
+        parts += [f"{number} {name}" for name, number in self.recordings]
         if self.reference:
             stretch = f", {100 * self.reference_share:g} %" if self.reference_share < 1 else ""
             parts.append(f"reference {self.reference}{stretch}")
@@ -105,8 +110,9 @@ class Mix:
             return (healthy_class(labels) if name == "healthy" else None) or find_name(name, labels, "class")
 
         share = tuple((name if name == "rest" else known(name), value) for name, value in self.share)
+        numbers = tuple((name if name == "rest" else known(name), value) for name, value in self.recordings)
         keep, without, unknown = (tuple(map(known, names)) for names in (self.keep, self.without, self.unknown))
-        return replace(self, keep=keep, without=without, share=share, unknown=unknown)
+        return replace(self, keep=keep, without=without, share=share, unknown=unknown, recordings=numbers)
 
 
 def _not_known() -> Integers:
@@ -258,6 +264,8 @@ def mixed_task(task: Task, source: Windows, target: Windows, split: Split, seed:
         raise InputError(f"the target '{task.target}' holds nothing of what is to be kept ({mix}); keep other classes")
     source, target = of_recordings(source, learnt), of_recordings(target, kept)
     found = split_task(task, source, target, split, seed, keep_unknown=True)
+    if mix.recordings:
+        found = _only_recordings(found, _drawn(mix, found.target.recordings, np.random.default_rng([seed, 6])))
     target = found.target  # some of its recordings may have been left out
     random = np.random.default_rng([seed, 3])
     shares, known = dict(mix.share), _references(mix, target.recordings, found.classes, task.target)
@@ -278,6 +286,25 @@ def mixed_task(task: Task, source: Windows, target: Windows, split: Split, seed:
     test = found.target_test[~whole[target.recording[found.target_test]]]
     reference = reference if mix.reference else _not_known()
     return replace(found, target_train=train, target_test=test, reference=reference)
+
+
+def _drawn(mix: Mix, recordings: Sequence[RecordingInfo], random: np.random.Generator) -> NDArray[np.bool_]:
+    """Which recordings are in the target, by the numbers of each class; those of classes without a number all are."""
+    numbers, chosen = dict(mix.recordings), np.ones(len(recordings), dtype=bool)
+    groups = np.array([info.label if info.label in numbers else "rest" for info in recordings])
+    for name, number in numbers.items():
+        chosen[random.permutation(np.flatnonzero(groups == name))[number:]] = False
+    return chosen
+
+
+def _only_recordings(split: SplitTask, chosen: NDArray[np.bool_]) -> SplitTask:
+    """The split with these recordings of the target; the others' windows are in no part of it."""
+    windows = chosen[split.target.recording]
+    place, number = np.cumsum(windows) - 1, np.cumsum(chosen) - 1
+    train, test = (place[part[windows[part]]] for part in (split.target_train, split.target_test))
+    order = number[split.target_order[chosen[split.target_order]]]
+    target = of_recordings(split.target, chosen.tolist())
+    return replace(split, target=target, target_train=train, target_test=test, target_order=order)
 
 
 def _stretch(members: Integers, share: float, random: np.random.Generator) -> Integers:

@@ -13,7 +13,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from bearcat.data.bearing import FAULT_LINES
+from bearcat.data.bearing import FAULT_LINES, bearing_lines
 
 FLOOR = 1e-12  # of a share of power, below which float32 recordings hold nothing but rounding
 LEVEL_FLOOR = 1e-6  # of a level in an envelope spectrum, in units of the envelope's mean
@@ -203,9 +203,29 @@ class EnvelopeOrdersForm(Part):
 
     def forward(self, lines: Tensor, basis: Tensor) -> Tensor:
         envelope = squared_envelopes(lines, self.bands, OVERSAMPLED).sqrt()
-        level: Tensor = (self.spectrum(_relative(envelope), basis) + LEVEL_FLOOR).log().flatten(-2)
-        level = level - level.mean(dim=-1, keepdim=True)
-        return _over(level, level.square().mean(dim=-1, keepdim=True).sqrt())
+        return _unit((self.spectrum(_relative(envelope), basis) + LEVEL_FLOOR).log().flatten(-2))
+
+
+class BearingOrdersForm(Part):
+    """The same at the places of `bearing_lines`: the highest level within SLIP of each, standardised in each window."""
+
+    NEAR, SLIP = 5, 0.008
+
+    def __init__(self, length: int, rate: float, bands: int, multiples: int) -> None:
+        super().__init__()
+        self.bands = bands
+        self.lines = nn.Buffer(torch.tensor(list(bearing_lines(multiples).values()), dtype=torch.float64))
+        self.spread = nn.Buffer(torch.linspace(-self.SLIP, self.SLIP, self.NEAR, dtype=torch.float64))
+        self.spectrum = OrderSpectrum(length, 2 * OVERSAMPLED * (length // 2 // bands), rate)
+
+    def basis(self, rpm: Tensor, orders: Tensor) -> Tensor:
+        place = self.lines @ torch.cat([orders.double(), orders.new_ones(1, dtype=torch.float64)])
+        return self.spectrum.basis(rpm, (place[:, None] * (1 + self.spread)).flatten())
+
+    def forward(self, lines: Tensor, basis: Tensor) -> Tensor:
+        envelope = squared_envelopes(lines, self.bands, OVERSAMPLED).sqrt()
+        level: Tensor = (self.spectrum(_relative(envelope), basis) + LEVEL_FLOOR).log()
+        return _unit(level.reshape(*level.shape[:-1], len(self.lines), self.NEAR).amax(dim=-1).flatten(-2))
 
 
 class FaultOrdersForm(Part):
@@ -257,6 +277,12 @@ def _standardised(values: Tensor) -> tuple[Tensor, Tensor]:
     centred = values - mean
     deviation = centred.square().mean(dim=-1, keepdim=True).sqrt()
     return _over(centred, deviation).float(), _over(mean, deviation)
+
+
+def _unit(level: Tensor) -> Tensor:
+    """Levels (…, point) by their mean and deviation."""
+    level = level - level.mean(dim=-1, keepdim=True)
+    return _over(level, level.square().mean(dim=-1, keepdim=True).sqrt())
 
 
 def _squared(values: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError
 from bearcat.record import DomainScores, Record
 from bearcat.report import figures, typeset
+from bearcat.report.recordings import DIAGNOSIS, NETWORK, PHYSICS, RecordingScores, witness_scores
 from bearcat.report.results import (
     Missing,
     Result,
@@ -288,9 +289,20 @@ def _tidy(result: Result) -> dict[str, Any]:
     row |= {"method": cell.method, "seed": cell.seed}
     for domain in ("target", "source"):
         row |= {f"{domain}_{score.name}": result.score(domain, score.name) for score in fields(DomainScores)}
+    row |= _recording_columns(result)
     row |= {"temperature": record.temperature, "failed": record.failed, "collapsed": record.collapsed}
     row |= {"seconds": record.run_seconds, "device": record.device, "identity": record.data.identity}
     return row
+
+
+def _recording_columns(result: Result) -> dict[str, Any]:
+    """The scores of recordings by each witness, as missed_network or ece_diagnosis."""
+    found = witness_scores(result)
+    return {
+        f"{score.name}_{name.split()[0]}": getattr(found.get(name), score.name, None)
+        for name in (PHYSICS, NETWORK, DIAGNOSIS)
+        for score in fields(RecordingScores)
+    }
 
 
 def _runs_section(results: Sequence[Result]) -> Section:

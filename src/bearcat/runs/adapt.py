@@ -26,21 +26,18 @@ import torch
 from bearcat.calibration import Calibration
 from bearcat.calibration.evidence import read
 from bearcat.calibration.scaling import updated_temperature
-from bearcat.data.datasets.folder import FolderEntry
-from bearcat.data.recording import Recording, healthy_class
 from bearcat.deploy.model import Model, load_model, save_model
-from bearcat.diagnosis.physics import PhysicsEvidence, PhysicsWitness
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError, suggest
 from bearcat.record import PREDICTIONS, RECORD, LabelledRecordings, Record, SavedModel
 from bearcat.report.results import BESIDE, Predictions, read_result
 from bearcat.runs.plan import AdaptationPlan
 from bearcat.runs.record import claim, drawable
-from bearcat.runs.run import FinishedRun, run_stack
+from bearcat.runs.run import FinishedRun, decided_record, run_stack
 from bearcat.runs.spec import RunSpec
 from bearcat.runs.store import CHECKPOINT
 from bearcat.training.evaluate import EpochEnd
-from bearcat.trust.decision import ENOUGH, Decision, LabelCheck, ModelEvidence, choose_model, decide
+from bearcat.trust.decision import ENOUGH, Decision, LabelCheck, choose_model, decide
 
 Bar = Callable[[str, int], AbstractContextManager[Callable[[EpochEnd], None] | None]]  # of a recipe and its epochs
 PRIOR_SPREAD = math.log(2)  # of the logarithm of the temperature, before there are labels
@@ -116,10 +113,7 @@ def _train(
 
     Its unadapted counterpart is one of them, unless the recipe is that, or did not adapt; either is recommended.
     """
-    library, physics = plan.library, dict[str, PhysicsEvidence | None]()
-
-    def observe(recording: Recording) -> None:
-        physics[recording.origin] = look(recording, spec.preparation.rate)
+    library = plan.library
 
     def trained(run: RunSpec, folder: Path, write: bool) -> FinishedRun:
         with bar(run.recipe_name, run.recipe.schedule.epochs) as progress:
@@ -129,7 +123,7 @@ def _train(
             )  # fmt: skip
         return found
 
-    library.observe(spec, observe)
+    library.observe(spec)
     own = trained(spec, out, write=False)
     supported = None if own.record.adaptation is None else bool(own.record.adaptation["adapted"])
     name, recipe = spec.recipe.unadapted()
@@ -153,12 +147,7 @@ def _train(
         chosen, place = unadapted, f"{BESIDE}{name}"
         save_model(out / "model-adapted", model)
         model = load_model(out / place / "model")
-    entries = {entry.origin: entry for entry in library.catalogue(spec.dataset).only([spec.task.target]).entries}
-    for each in chosen.recordings:  # of files that were not decoded for their windows
-        entry = None if each.recording in physics else entries.get(each.recording)
-        # A folder's files are not read again where speed or bearing cannot be known.
-        if entry and (not isinstance(entry, FolderEntry) or None not in (entry.row.bearing, entry.row.rpm)):
-            physics[each.recording] = look(entry.read(), spec.preparation.rate)
+    physics = library.physics(spec, [each.recording for each in chosen.recordings])
     diagnoses = Diagnoses(replace(each, physics=physics.get(each.recording)) for each in chosen.recordings)
     saved = SavedModel(chosen.settings.recipe_name, chosen.settings.adapts and adapted, place, reason)
     record = decided_record(replace(own.record, saved=saved), chosen.evidence, diagnoses)
@@ -176,28 +165,6 @@ def _write_page(folder: Path) -> None:
 def _decided_model(model: Model, decision: Decision) -> Model:
     """The model with this decision in what it says of itself."""
     return replace(model, metadata={**model.metadata, "decision": asdict(decision)})
-
-
-def decided_record(record: Record, evidence: ModelEvidence, diagnoses: Diagnoses) -> Record:
-    """The record with the decision on the model, by this evidence and by its diagnoses, and on each recording."""
-    healthy = healthy_class(record.data.classes)
-    faulty = None if healthy is None else sum(each.label != healthy for each in diagnoses)
-    one_class = evidence.one_class if all(each.nearest == evidence.one_class for each in diagnoses) else None
-    physics, number = diagnoses.physics_check, len(diagnoses)
-    evidence = replace(evidence, physics=physics, recordings=number, faulty=faulty, one_class=one_class)
-    decision = decide(evidence)
-    recordings = tuple(each.decided(decision.action) for each in diagnoses)
-    return replace(record, decision=decision, evidence=evidence, recordings=recordings)
-
-
-def look(recording: Recording, rate: float | None) -> PhysicsEvidence | None:
-    """What physics says of a recording, at this rate if it says none; None where what it needs varies or is unknown."""
-    if recording.speed is not None:
-        return None
-    witness = PhysicsWitness(recording.origin, recording.rate or rate, recording.rpm, recording.bearing)
-    for _ in witness.observe([recording.signal]):
-        pass
-    return witness.finish()
 
 
 def read_labels(path: Path) -> dict[str, str]:

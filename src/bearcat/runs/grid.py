@@ -62,6 +62,7 @@ class Grid:
     epochs: int | None = None
     precision: str | None = None
     published: bool = False  # what the published code does, in every method (docs/method.md), and in float32
+    label: str = ""  # of the dataset in tables; empty: its name
     parts: tuple[Grid, ...] = ()  # a grid over several datasets: these are planned instead of the grid itself
 
     def __post_init__(self) -> None:
@@ -89,7 +90,7 @@ def plan(grid: Grid, root: Path | None = None, library: Library | None = None) -
         if root is not None:
             raise InputError("the grid has several datasets, and --root is for one; set BEARCAT_DATA to their folder")
         return [spec for part in grid.parts for spec in plan(part, None, library)]
-    dataset, label = open_dataset(grid.data, root, dict(grid.settings)), dataset_label(grid.data)
+    dataset, label = open_dataset(grid.data, root, dict(grid.settings)), grid.label or dataset_label(grid.data)
     tasks = _tasks(grid, dataset, library or Library())
     mixes = [found for mix in grid.mixes for found in _each_fault(mix, dataset, library or Library())]
     axes = {"methods": grid.methods, "tasks": tasks, "inputs": grid.inputs, "seeds": grid.seeds, "targets": mixes}
@@ -160,12 +161,12 @@ def _grid(table: dict[str, Any], name: str) -> Grid:
         "target": _mixes, "tasks": _tasks_listed, "domains": _names, "inputs": _names, "seeds": _seeds,
         "preparation": partial(_overridden, Preparation()), "split": _split,
     }  # fmt: skip
-    data, settings = _data(table.pop("data"))
+    data, settings, label = _data(table.pop("data"))
     methods = _methods(table.pop("methods", []), table.pop("method", []))
     parts = {key: reader(key, table.pop(key)) for key, reader in read.items() if key in table}
     if "target" in parts:
         parts["mixes"] = parts.pop("target")
-    return override(Grid(name, data, settings, methods, **parts), dict(_texts("", table)))
+    return override(Grid(name, data, settings, methods, label=label, **parts), dict(_texts("", table)))
 
 
 def _parted(table: dict[str, Any], name: str) -> Grid:
@@ -180,16 +181,17 @@ def _parted(table: dict[str, Any], name: str) -> Grid:
     return replace(found[0], parts=tuple(found))
 
 
-def _data(data: Any) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """`data = "cwru"`, or a table with `name` and `settings`."""
+def _data(data: Any) -> tuple[str, tuple[tuple[str, str], ...], str]:
+    """`data = "cwru"`, or a table with `name`, `settings` and the `label` that tables have for it."""
     table = {"name": data} if isinstance(data, str) else data
-    _check("data", table, ("name", "settings"))
+    _check("data", table, ("name", "settings", "label"))
     if not isinstance(table.get("name"), str):
         raise InputError(f"'data.name' must be the name of a dataset, not {table.get('name')!r}")
     settings = _texts("data.settings", table.get("settings", {}))
     if "root" in dict(settings):
         raise InputError("'data.settings.root' belongs on the command line; give the folder with --root")
-    return table["name"], settings
+    (label,) = _names("data.label", [table["label"]]) if "label" in table else ("",)
+    return table["name"], settings, label
 
 
 def _methods(names: Any, tables: Any) -> tuple[Method, ...]:
@@ -243,15 +245,18 @@ def _mixes(place: str, tables: Any) -> tuple[Mix, ...]:
     for number, table in enumerate(tables if isinstance(tables, list) else [tables], start=1):
         with naming(f"{place} {number}"):
             _check(place, table, [field.name for field in fields(Mix)])
-            share = table.get("share", {})
-            _check(f"{place}.share", share)
-            if not all(type(value) in (int, float) for value in share.values()):
-                raise InputError(f"'{place}.share' must give a number for each class, such as {{ rest = 0.05 }}")
-            names: dict[str, Any] = {
+            values: dict[str, Any] = {
                 key: _names(key, table[key]) for key in ("keep", "without", "unknown") if key in table
             }
+            for key, kinds, example in (("share", (int, float), "0.05"), ("recordings", (int,), "2")):
+                numbers = table.get(key, {})
+                _check(f"{place}.{key}", numbers)
+                if not all(type(value) in kinds for value in numbers.values()):
+                    like = f"such as {{ rest = {example} }}"
+                    raise InputError(f"'{place}.{key}' must give a number for each class, {like}")
+                values[key] = tuple(numbers.items())
             rest = {key: str(table[key]) for key in ("reference", "reference_share") if key in table}
-            found.append(override(Mix(**names, share=tuple(share.items())), rest))
+            found.append(override(Mix(**values), rest))
     return tuple(found)
 
 

@@ -28,7 +28,7 @@ from bearcat.data import SplitTask, Windows
 from bearcat.data.recording import healthy_class
 from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.deploy.model import Model, save_model
-from bearcat.diagnosis.recording import Diagnosis
+from bearcat.diagnosis.recording import Diagnoses, Diagnosis
 from bearcat.models.networks import select_run
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
 from bearcat.report.figures import write_reliability
@@ -38,7 +38,8 @@ from bearcat.storage import digest_json, write_atomically
 from bearcat.training.batches import padded_stack
 from bearcat.training.evaluate import EpochEnd, RunEvidence, estimate_runs, predict, scores, unknown_recordings, watcher
 from bearcat.training.loop import Run, Trained, train
-from bearcat.trust.pooling import Tally, pool, pooled_temperature, tally
+from bearcat.trust.decision import ModelEvidence, decide
+from bearcat.trust.pooling import Familiarity, Tally, pool, pooled_temperature, tally
 
 MOST_RECORDINGS, MOST_WINDOWS = 200, 200  # of the target, and of each, that a record diagnoses
 
@@ -106,11 +107,16 @@ def run_stack(
     for place in tracks:
         spec, split, evaluation = specs[place], splits[place], evaluations[place]
         record, model = make_record(spec, split, evaluation, trained, place, seconds), None
+        numbers = unknown_recordings(trained.findings[place], split)
+        unknown = [split.target.recordings[number].origin for number in numbers]
+        if not keep_model and not record.failed:
+            diagnoses = diagnose_tested(split, evaluation, unknown, record.decision.action)
+            physics = library.physics(spec, [each.recording for each in diagnoses])
+            diagnoses = [replace(each, physics=physics.get(each.recording)) for each in diagnoses]
+            record = decided_record(record, record.evidence, Diagnoses(diagnoses))
         if keep_model:
             model = _model(trained, place, spec, split, evaluation, record)
             if not record.failed:
-                numbers = unknown_recordings(trained.findings[place], split)
-                unknown = [split.target.recordings[number].origin for number in numbers]
                 model, diagnoses = diagnose_target(model, split.target, unknown)
                 record = replace(record, recordings=tuple(diagnoses))
                 if (total := len(split.target.recordings)) > MOST_RECORDINGS:
@@ -226,16 +232,53 @@ def diagnose_target(model: Model, windows: Windows, unknown: Sequence[str] = ())
         if model.familiarity is not None and part.shapes is not None:
             unfamiliar = model.familiarity.unfamiliar(outputs.features, part.shapes)
         tallies[info.origin] = tally(outputs.log_probabilities, unfamiliar)
-    if model.familiarity is not None:
-        known = [counted for origin, counted in tallies.items() if origin not in unknown]
-        shares = [(counted.unfamiliar or 0) / counted.windows for counted in known]
-        model = replace(model, familiarity=model.familiarity.covering(shares))
+    familiarity = _covering(model.familiarity, tallies, unknown)
+    found = _diagnoses(tallies, model.pooled_temperature, familiarity, model.classes, model.decision.action, unknown)
+    return replace(model, familiarity=familiarity), found
+
+
+def diagnose_tested(split: SplitTask, evaluation: Evaluation, unknown: Sequence[str], action: str) -> list[Diagnosis]:
+    """The same by the test windows alone, of a run whose model is not kept."""
+    tested, probabilities, tallies = split.held_back.target_test, _log(evaluation.target), dict[str, Tally]()
+    for number in np.unique(tested.recording).tolist():
+        members = tested.recording == number
+        tallies[tested.recordings[number].origin] = tally(probabilities[members], evaluation.trust.unfamiliar[members])
+    temperature = pooled_temperature(probabilities, tested.recording, _mean_confidence(evaluation))
+    usable = evaluation.trust.familiarity if evaluation.trust.familiarity.usable else None
+    familiarity = _covering(usable, tallies, unknown)
+    return _diagnoses(tallies, temperature, familiarity, split.classes, action, unknown)
+
+
+def _covering(
+    familiarity: Familiarity | None, tallies: Mapping[str, Tally], unknown: Sequence[str]
+) -> Familiarity | None:
+    known = [counted for origin, counted in tallies.items() if origin not in unknown]
+    shares = [(counted.unfamiliar or 0) / counted.windows for counted in known]
+    return None if familiarity is None else familiarity.covering(shares)
+
+
+def _diagnoses(
+    tallies: Mapping[str, Tally], temperature: float, familiarity: Familiarity | None, classes: Sequence[str],
+    action: str, unknown: Sequence[str],
+) -> list[Diagnosis]:  # fmt: skip
     found = []
     for origin, counted in tallies.items():
-        pooled = pool(counted, model.pooled_temperature, model.familiarity)
+        pooled = pool(counted, temperature, familiarity)
         pooled = replace(pooled, familiar=False) if origin in unknown else pooled
-        found.append(Diagnosis.by_model(origin, pooled, model.classes, model.decision.action))
-    return model, found
+        found.append(Diagnosis.by_model(origin, pooled, classes, action))
+    return found
+
+
+def decided_record(record: Record, evidence: ModelEvidence, diagnoses: Diagnoses) -> Record:
+    """The record with the decision on the model, by this evidence and by its diagnoses, and on each recording."""
+    healthy = healthy_class(record.data.classes)
+    faulty = None if healthy is None else sum(each.label != healthy for each in diagnoses)
+    one_class = evidence.one_class if all(each.nearest == evidence.one_class for each in diagnoses) else None
+    physics, number = diagnoses.physics_check, len(diagnoses)
+    evidence = replace(evidence, physics=physics, recordings=number, faulty=faulty, one_class=one_class)
+    decision = decide(evidence)
+    recordings = tuple(each.decided(decision.action) for each in diagnoses)
+    return replace(record, decision=decision, evidence=evidence, recordings=recordings)
 
 
 def _model(
@@ -256,13 +299,17 @@ def _model(
         "limits": list(record.warnings), "decision": asdict(record.decision),
         "pooled_recordings": len(set(tested.tolist())),
     }  # fmt: skip
-    pooled = pooled_temperature(_log(evaluation.target), tested, float(evaluation.target.max(axis=1).mean()))
+    pooled = pooled_temperature(_log(evaluation.target), tested, _mean_confidence(evaluation))
     familiarity = evaluation.trust.familiarity
     return Model(
         split.classes, spec.preparation, infos[0].rate, card, channels, pooled,
         familiarity if familiarity.usable else None, network=network, calibration=evaluation.calibration,
         encoder=spec.recipe.encoder, calibrator=spec.recipe.final or spec.recipe.calibration,
     )  # fmt: skip
+
+
+def _mean_confidence(evaluation: Evaluation) -> float:
+    return float(evaluation.target.max(axis=1).mean())
 
 
 def _shared(values: Iterable[Any]) -> Any:

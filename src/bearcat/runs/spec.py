@@ -12,19 +12,21 @@ the folder of `bearcat adapt`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from bearcat.calibration import find_calibrator
 from bearcat.data import Catalogue, Dataset, Preparation, Windows, cache_folder, join
 from bearcat.data.catalogue import LATER
 from bearcat.data.choose import Choice, suited_input
+from bearcat.data.datasets.folder import FolderEntry
 from bearcat.data.inputs import find_input
 from bearcat.data.prepare import cached_windows, fingerprint, metadata
-from bearcat.data.recording import Recording
+from bearcat.data.recording import Recording, parts_of
 from bearcat.data.tasks import Mix, Split, SplitTask, Task, mixed_task, split_task
+from bearcat.diagnosis.physics import PhysicsEvidence, PhysicsWitness
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Recipe
 from bearcat.models.networks import ENCODERS
@@ -34,6 +36,8 @@ from bearcat.settings import spell_out, to_plain
 from bearcat.storage import digest_json
 from bearcat.training.evaluate import RunEvidence, check_calibrator, run_evidence
 from bearcat.training.loop import RESULT_VERSION
+
+PhysicsByName = dict[str, PhysicsEvidence | None]  # of recordings, by origin; None: physics cannot look
 
 
 @dataclass(frozen=True)
@@ -80,13 +84,21 @@ class RunSpec:
             "data": self.data_dict(),
             "source": list(self.task.sources),
             "target": self.task.target,
-            "preparation": asdict(self.preparation),
+            "preparation": {
+                name: value for name, value in asdict(self.preparation).items() if name != "cut" or value is not None
+            },
             "split": asdict(self.split),
-            **({} if self.mix == Mix() else {"mix": to_plain(self.mix) | {"words": str(self.mix)}}),
+            **({} if self.mix == Mix() else {"mix": self._mix()}),
             "recipe": {"name": self.recipe_name} | self.recipe.to_dict(),
             "calibrator": self.recipe.calibration and to_plain(find_calibrator(self.recipe.calibration)),
             "precision": self.precision,
         }
+
+    def _mix(self) -> dict[str, Any]:
+        """The mix and its words, without the numbers of recordings where there are none."""
+        unsaid = set() if self.mix.recordings else {"recordings"}
+        values = {name: value for name, value in to_plain(self.mix).items() if name not in unsaid}
+        return values | {"words": str(self.mix)}
 
     @cached_property
     def identity(self) -> str:
@@ -109,6 +121,29 @@ def _split_key(spec: RunSpec) -> Hashable:
     return spec.dataset, spec.task, spec.preparation, spec.split, spec.seed, spec.mix
 
 
+def _physics_key(spec: RunSpec, domain: str) -> Hashable:
+    return spec.dataset, domain, spec.preparation.rate, spec.preparation.cut
+
+
+def look(recording: Recording, preparation: Preparation) -> PhysicsByName:
+    """What physics says of a recording, or of its parts, at the preparation's rate if it says none, by origin.
+
+    None where what it needs varies or is unknown.
+    """
+    found: PhysicsByName = {}
+    for part in [recording] if preparation.cut is None else parts_of(recording, preparation.cut):
+        bearing = part.bearing if part.speed is None else None
+        witness = PhysicsWitness(part.origin, part.rate or preparation.rate, part.rpm, bearing)
+        for _ in witness.observe([part.signal]):
+            pass
+        found[part.origin] = witness.finish()
+    return found
+
+
+def _observe(found: dict[str, PhysicsByName], preparation: Preparation, recording: Recording) -> None:
+    found[recording.origin] = look(recording, preparation)
+
+
 class Library:
     """The data of runs: catalogues, prepared windows and splits, each made once for all runs that need them."""
 
@@ -122,11 +157,22 @@ class Library:
         self._windows: dict[tuple[Dataset, str, Preparation], Windows] = {}
         self._splits: dict[Any, SplitTask] = {}
         self._evidence: dict[Any, RunEvidence] = {}
-        self._observers: dict[tuple[Dataset, str], Callable[[Recording], None]] = {}
+        self._physics: dict[Hashable, dict[str, PhysicsByName]] = {}  # by file
 
-    def observe(self, spec: RunSpec, look: Callable[[Recording], None]) -> None:
-        """Shows every recording of the run's target to `look` while it is decoded for its windows."""
-        self._observers[spec.dataset, spec.task.target] = look
+    def observe(self, spec: RunSpec) -> None:
+        """Has physics look at every recording of the run's target while it is decoded for its windows."""
+        self._physics.setdefault(_physics_key(spec, spec.task.target), {})
+
+    def physics(self, spec: RunSpec, recordings: Collection[str]) -> PhysicsByName:
+        """What physics says of these recordings of the run's target, by origin; it looks at each file once."""
+        found = self._physics.setdefault(_physics_key(spec, spec.task.target), {})
+        for entry in self.catalogue(spec.dataset).only([spec.task.target]).entries:
+            # A folder's files are not read again where speed or bearing cannot be known.
+            known = not isinstance(entry, FolderEntry) or None not in (entry.row.bearing, entry.row.rpm)
+            wanted = any(name == entry.origin or name.startswith(f"{entry.origin} ") for name in recordings)
+            if known and wanted and entry.origin not in found:
+                found[entry.origin] = look(entry.read(), spec.preparation)
+        return {name: evidence for parts in found.values() for name, evidence in parts.items()}
 
     def catalogue(self, dataset: Dataset) -> Catalogue:
         if dataset not in self._catalogues:
@@ -140,7 +186,8 @@ class Library:
             key = (spec.dataset, domain, spec.preparation)
             if key not in self._windows:
                 part = self.catalogue(spec.dataset).only([domain])
-                observe = self._observers.get((spec.dataset, domain))
+                seen = self._physics.get(_physics_key(spec, domain))
+                observe = None if seen is None else partial(_observe, seen, spec.preparation)
                 self._windows[key] = cached_windows(part, spec.preparation, cache_folder(), observe)
             found.append(self._windows[key])
         return found

@@ -257,6 +257,7 @@ class RunEstimates:
     evidence: ModelEvidence  # for the decision on the model
     checked: dict[str, Any] | None
     familiarity: Familiarity
+    unfamiliar: NDArray[np.bool_]  # (window,) of the target's test windows
 
 
 def unknown_recordings(finding: Finding | None, split: SplitTask) -> list[int]:
@@ -329,5 +330,6 @@ def _estimate_run(
     labels = held.target_test_labels
     labelled = np.array([label is not None for label in held.target_test.labels], dtype=bool)
     unknown_class = (labels == UNKNOWN) & labelled
-    checked = check_estimates(found, shown, labels, unknown_class, familiarity.beyond_limits(strangeness))
-    return RunEstimates(found, evidence, checked, familiarity)
+    unfamiliar = familiarity.beyond_limits(strangeness)
+    checked = check_estimates(found, shown, labels, unknown_class, unfamiliar)
+    return RunEstimates(found, evidence, checked, familiarity, unfamiliar)

@@ -10,7 +10,6 @@ tones of shaft, motor and gear and coloured noise, in m/s². docs/simulator.md h
 
 from __future__ import annotations
 
-import hashlib
 import math
 import sys
 from dataclasses import dataclass, fields, replace
@@ -20,14 +19,22 @@ from typing import ClassVar
 
 import numpy as np
 import scipy  # its parts are loaded when they are first used, which takes a second
-from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
-from bearcat.data.catalogue import About, Catalogue, Dataset, Entry, find_domain
+from bearcat.data.catalogue import About, Catalogue, Dataset, Entry, find_domain, later
+from bearcat.data.datasets.simulate.signals import (
+    Doubles,
+    coloured_noise,
+    load_zone,
+    passages,
+    place,
+    random_stream,
+    ringing,
+)
+from bearcat.data.datasets.simulate.specimens import FAULTS, MACHINE, Defect, Specimen, make_specimen
 from bearcat.data.recording import Recording
 from bearcat.errors import InputError, suggest
 
-Doubles = NDArray[np.float64]
 RESULT_VERSION = 1  # raise it whenever the same settings give other samples; it is part of every entry's identity
 HEALTHY = "healthy"
 
@@ -45,14 +52,6 @@ class Condition:
         return self.speed / 60  # Hz
 
 
-@dataclass(frozen=True)
-class Defect:
-    """One spall: on which part, and its length in mm in the rolling direction."""
-
-    part: str  # "inner", "outer" or "ball"
-    length: float
-
-
 # The four conditions of the Paderborn measurements (Lessmeier et al. 2016), in their order.
 CONDITIONS = {
     "N15_M07_F10": Condition(1500, 0.7, 1000),
@@ -61,7 +60,6 @@ CONDITIONS = {
     "N15_M07_F04": Condition(1500, 0.7, 400),
 }
 REFERENCE = CONDITIONS["N15_M07_F10"]  # every amplitude and the contact resonance are given at this condition
-FAULTS = {"inner": ("inner",), "outer": ("outer",), "both": ("inner", "outer"), "ball": ("ball",)}
 
 LEAST, MOST = math.ulp(0.0), sys.float_info.max
 # The lowest and the highest value of each number, alone or in a list. Numbers that are not named are zero or above.
@@ -74,7 +72,7 @@ LIMITS = (
     (0.0, 0.1, "speed_fluctuation speed_spread"),
     (0.0, 0.2, "slip slip_jitter"),
     (0.0, 0.5, "impact_spread"),
-    (0.0, 1.0, "unloaded idle"),
+    (0.0, 1.0, "unloaded idle swell"),
     (1e-4, 0.9, "dampings contact_damping"),
 )
 BOUNDS = {name: (lowest, highest) for lowest, highest, names in LIMITS for name in names.split()}
@@ -162,6 +160,13 @@ class Simulated(Dataset):
     sensor_noise: float = 0.01  # root mean square, white, whatever the condition; chosen
     quantum: float = 0.0  # m/s², step of the converter; 0: none
 
+    # Bearings that differ (specimens.py). Not in the identity of recordings without specimens, hence not shown.
+    specimens: int = later(0)  # bearings of each type, labelled by type; 0: one for each severity
+    specimen_spread: float = later(1.0)  # how much they differ, over the usual spread
+    machines: int = later(0)  # on which the specimens are mounted in turn; 0: each on its own
+    swell: float = later(0.0)  # share by which the hiss of rough races swells with each ball
+    groups: int = later(0)  # domains that take the specimens in turn; 0: a domain is a condition
+
     about: ClassVar[About] = About(
         title="Simulated 6203 bearings (for demos and tests; no evidence about real machines)",
         licence="MIT",
@@ -169,16 +174,15 @@ class Simulated(Dataset):
 
     def __post_init__(self) -> None:
         """Refuses settings that cannot work, naming the field."""
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for setting in fields(self):
+            name, value = setting.name, getattr(self, setting.name)
             for element in value if isinstance(value, tuple) else (value,):
-                if field.name not in NAMES:
-                    _check_number(field.name, element, whole=isinstance(field.default, int))
-                elif element not in NAMES[field.name]:
-                    known = suggest(str(element), NAMES[field.name])
-                    raise InputError(f"{field.name}: unknown name '{element}'{known}")
+                if name not in NAMES:
+                    _check_number(name, element, whole=isinstance(setting.default, int))
+                elif element not in NAMES[name]:
+                    raise InputError(f"{name}: unknown name '{element}'{suggest(str(element), NAMES[name])}")
                 elif value.count(element) > 1:
-                    raise InputError(f"{field.name}: '{element}' is there twice; name each once")
+                    raise InputError(f"{name}: '{element}' is there twice; name each once")
         for name, other in SAME_LENGTH.items():
             found, wanted = len(getattr(self, name)), len(getattr(self, other))
             if found != wanted:
@@ -194,6 +198,8 @@ class Simulated(Dataset):
             f"severities: {longest:g} mm is not shorter than the balls are apart, {spacing:.3g} mm": longest >= spacing,
             f"resonances: {highest:g} Hz is not below half the rate; raise it": highest >= self.rate / 2,
             f"contact_resonance: {contact:g} Hz is not below half the rate; raise it": contact >= self.rate / 2,
+            f"groups: {self.groups} need as many specimens of each type": 0 < self.specimens < self.groups,
+            "groups: they are of specimens; set specimens too": self.groups and not self.specimens,
         }
         for sentence in (sentence for sentence, refused in refusals.items() if refused):
             raise InputError(sentence)
@@ -206,44 +212,76 @@ class Simulated(Dataset):
     def samples(self) -> int:
         return round(self.rate * self.seconds)
 
+    @property
+    def cage(self) -> float:
+        """Turns of the cage per turn of the shaft."""
+        return self.bearing.orders()["FTF"] * (1 - self.slip)
+
     def contact_frequency(self, force: float) -> float:
         """Of the contact's mode, in Hz, which is stiffer under force."""
         return float(self.contact_resonance * (force / REFERENCE.force) ** self.contact_exponent)
 
     def classes(self) -> dict[str, tuple[Defect, ...]]:
-        """Each label in order, and the defects it stands for."""
+        """Each label in order, and the defects it stands for, which of types differ from specimen to specimen."""
+        if self.specimens:
+            return dict.fromkeys((HEALTHY, *self.faults), ())
         table: dict[str, tuple[Defect, ...]] = {HEALTHY: ()}
         for fault in self.faults:
             for number, length in enumerate(self.severities, start=1):
                 table[f"{fault}-{number}"] = tuple(Defect(race, length) for race in FAULTS[fault])
         return table
 
-    def recording(self, condition: str, label: str, measurement: int = 1) -> Recording:
-        """One recording; it depends on the settings and these three names, never on what else is generated."""
+    def specimen(self, name: str) -> Specimen:
+        """A bearing by its name: a label, or a type and the specimen's number as in inner-s03."""
         classes = self.classes()
-        if label not in classes:
-            raise InputError(f"unknown class '{label}'{suggest(label, classes)}")
-        condition = find_domain(condition, self.conditions)
-        origin = f"simulated/{condition}/{label}/{measurement}"
-        samples = simulate(self, CONDITIONS[condition], classes[label], origin).astype(np.float32)
+        if not self.specimens and name in classes:
+            return Specimen(name, name, MACHINE, self, classes[name])
+        label, _, number = name.rpartition("-s")
+        if not self.specimens or label not in classes or not number.isdecimal() or not int(number):
+            raise InputError(f"unknown class '{name}'{suggest(name, self._bearings())}")
+        return make_specimen(self, label, int(number))
+
+    def _bearings(self) -> list[str]:
+        numbers = range(1, self.specimens + 1)
+        return [f"{label}-s{number:02d}" for label in self.classes() for number in numbers] or list(self.classes())
+
+    def recording(self, condition: str, bearing: str, measurement: int = 1) -> Recording:
+        """One recording; it depends on the settings and these three names, never on what else is generated."""
+        return self._recording(find_domain(condition, self.conditions), self.specimen(bearing), measurement)
+
+    def _recording(self, condition: str, specimen: Specimen, measurement: int) -> Recording:
+        origin = f"simulated/{condition}/{specimen.name}/{measurement}"
+        samples = simulate(specimen.settings, CONDITIONS[condition], specimen.defects, origin).astype(np.float32)
         return Recording(
-            signal=samples, rate=float(self.rate), label=label, domain=condition, origin=origin, machine="simulated",
-            channel="acceleration", rpm=CONDITIONS[condition].speed, bearing=self.bearing,
+            signal=samples, rate=float(self.rate), label=specimen.label, domain=self._domain(condition, specimen.name),
+            origin=origin, machine=specimen.machine, specimen=f"{MACHINE} {specimen.name}", channel="acceleration",
+            rpm=CONDITIONS[condition].speed, bearing=self.bearing,
         )  # fmt: skip
 
-    def catalogue(self) -> Catalogue:
-        classes = tuple(self.classes())
-        every = product(self.conditions, classes, range(1, self.measurements + 1))
-        note = "simulated: for demos and tests, no evidence about real machines"
-        return Catalogue(self.conditions, classes, tuple(self._entry(*names) for names in every), notes=(note,))
+    def _domain(self, condition: str, bearing: str) -> str:
+        """The condition, or the group of the bearing's number."""
+        return f"group {(int(bearing.rpartition('-s')[2]) - 1) % self.groups + 1}" if self.groups else condition
 
-    def _entry(self, condition: str, label: str, measurement: int) -> Entry:
-        origin = f"simulated/{condition}/{label}/{measurement}"
+    def catalogue(self) -> Catalogue:
+        specimens = [self.specimen(name) for name in self._bearings()]
+        every = product(self.conditions, specimens, range(1, self.measurements + 1))
+        note = "simulated: for demos and tests, no evidence about real machines"
+        domains = tuple(f"group {number + 1}" for number in range(self.groups)) or self.conditions
+        entries = tuple(self._entry(*names) for names in every)
+        return Catalogue(domains, tuple(self.classes()), entries, notes=(note,))
+
+    def _entry(self, condition: str, specimen: Specimen, measurement: int) -> Entry:
+        origin, label = f"simulated/{condition}/{specimen.name}/{measurement}", specimen.label
+        domain = self._domain(condition, specimen.name)
         # What else is generated is left out of the identity: it does not change these samples.
-        fault = () if label == HEALTHY else (label.rpartition("-")[0],)
-        settings = replace(self, measurements=1, conditions=(condition,), faults=fault)
+        fault = () if label == HEALTHY else (label,) if self.specimens else (label.rpartition("-")[0],)
+        settings = replace(specimen.settings, measurements=1, conditions=(condition,), faults=fault, groups=0)
         identity = f"version {RESULT_VERSION}, {settings!r}, {CONDITIONS[condition]!r}, {origin}"
-        return Entry(condition, label, origin, None, identity, partial(self.recording, condition, label, measurement))
+        if self.swell:
+            identity += f", {self.swell}"
+        if self.specimens:
+            identity += f", {settings.swell}, {specimen.defects!r}, {specimen.machine}, {domain}, {self.bearing!r}"
+        return Entry(domain, label, origin, None, identity, partial(self._recording, condition, specimen, measurement))
 
 
 def _check_number(name: str, value: object, whole: bool) -> None:
@@ -256,12 +294,6 @@ def _check_number(name: str, value: object, whole: bool) -> None:
         raise InputError(f"{name}: must be {words}, not {value!r}")
 
 
-def random_stream(seed: int, origin: str, part: str) -> np.random.Generator:
-    """A generator for one part of one recording, independent of the others: more noise draws move no strike."""
-    digest = hashlib.sha256(f"{origin}/{part}".encode()).digest()
-    return np.random.default_rng(np.random.SeedSequence([seed, int.from_bytes(digest[:16])]))
-
-
 def simulate(settings: Simulated, condition: Condition, defects: tuple[Defect, ...], origin: str) -> Doubles:
     """The acceleration at the sensor, (time,): defects and roughness through the structure, then tones and noise."""
     stream = partial(random_stream, settings.seed, origin)
@@ -272,6 +304,9 @@ def simulate(settings: Simulated, condition: Condition, defects: tuple[Defect, .
     growth = float((condition.speed / REFERENCE.speed) ** settings.noise_speed_exponent)  # of background and roughness
     growth *= float((condition.force / REFERENCE.force) ** settings.noise_force_exponent)
     rough = settings.roughness * growth * stream("roughness").standard_normal(total)  # many small asperities
+    if settings.swell:
+        passing = settings.balls * settings.cage * turns + stream("swell").uniform()
+        rough *= 1 + settings.swell * np.cos(2 * np.pi * passing)
     signal = scipy.signal.fftconvolve(rough, near)[:total]
     for defect in defects:
         forces = strikes(settings, condition, defect, turns, stream(defect.part))
@@ -298,27 +333,11 @@ def shaft_turns(settings: Simulated, condition: Condition, samples: int, generat
     return np.cumsum(condition.shaft * np.maximum(1 + offset + wander, 0.1)) / settings.rate
 
 
-def passages(order: float, turns: float, jitter: float, generator: np.random.Generator) -> Doubles:
-    """Shaft angles in turns, (event,), at which balls reach a defect; random spacings, so that slip accumulates."""
-    expected = order * turns
-    count = math.ceil(expected + 6 * jitter * math.sqrt(expected)) + 10
-    phase = generator.uniform()
-    spacings = np.maximum(1 + jitter * generator.standard_normal(count), 0.1)
-    angles = (phase + np.concatenate([[0.0], np.cumsum(spacings)])) / order
-    return angles[angles < turns]
-
-
 def zone_extent(settings: Simulated, force: float) -> float:
     """Stribeck's ε, the share of the diameter under load: half without clearance, and less the lighter the force."""
     greatest = 5 * force / settings.balls  # on one ball, which yields by Hertz's law (Harris, Rolling Bearing Analysis)
     deflection = (greatest / settings.contact_constant) ** (2 / 3)
     return float(0.5 * deflection / (deflection + settings.clearance / 2))
-
-
-def load_zone(angle: Doubles, extent: float) -> Doubles:
-    """Stribeck's distribution: load at an angle (radians) from the force, over the greatest load."""
-    inside = 1 - (1 - np.cos(angle)) / (2 * extent)
-    return np.maximum(inside, 0.0) ** 1.5
 
 
 def strikes(
@@ -328,15 +347,16 @@ def strikes(
 
     An outer defect stays in the load zone, an inner one turns with the shaft, a ball with the cage, twice per spin.
     """
-    orders, rolled_length = settings.bearing.orders(), settings.bearing.rolled_length()
-    cage = orders["FTF"] * (1 - settings.slip)  # turns per turn of the shaft
+    orders, rolled_length, cage = settings.bearing.orders(), settings.bearing.rolled_length(), settings.cage
     order, carrier = {
         "outer": (settings.balls * cage, 0.0),
         "inner": (settings.balls * (1 - cage), 1.0),
         "ball": (2 * orders["BSF"] * (1 - settings.slip), cage),
     }[defect.part]
     start = settings.outer_position / 360 if defect.part == "outer" else generator.uniform()
-    entries = passages(order, turns[-1], settings.slip_jitter, generator)
+    start += defect.lag / settings.balls
+    entries = passages(order, turns[-1], settings.slip_jitter, generator) + defect.lag / order
+    entries = entries[entries < turns[-1]]
     exits = entries + defect.length / rolled_length
     share = load_zone(2 * np.pi * (start + carrier * entries), zone_extent(settings, condition.force))
     strength = np.maximum(share, settings.unloaded) ** settings.load_exponent
@@ -371,32 +391,11 @@ def _train(
     return force - settings.entry * scipy.signal.fftconvolve(soft, bump / bump.sum(), mode="same")
 
 
-def place(positions: Doubles, strengths: Doubles, samples: int, reach: int = 8) -> Doubles:
-    """Impulses at fractional sample positions, (event,) → (time,), as Hann-windowed sincs of ±`reach` samples."""
-    first = np.floor(positions).astype(np.int64)
-    taps = np.arange(1 - reach, reach + 1)
-    distance = taps - (positions - first)[:, None]
-    kernels = np.sinc(distance) * np.cos(np.pi * distance / (2 * reach)) ** 2
-    padded = np.zeros(samples + 2 * reach)
-    np.add.at(padded, first[:, None] + taps + reach, strengths[:, None] * kernels)
-    return padded[reach : reach + samples]
-
-
 def modes(settings: Simulated, force: float) -> Doubles:
     """Frequency in Hz, damping and gain of each mode, (mode, 3); the last is the contact's, stiffer under force."""
     contact = settings.contact_frequency(force)
     rows = list(zip(settings.resonances, settings.dampings, settings.resonance_gains, strict=True))
     return np.array([*rows, (contact, settings.contact_damping, settings.contact_gain)])
-
-
-def ringing(table: Doubles, rate: float) -> Doubles:
-    """Acceleration after a unit strike, (mode, 3) → (time,): damped modes, until the slowest is down by 60 dB."""
-    frequency, damping, gain = table.T[:, :, None]
-    decay = 2 * np.pi * frequency * damping
-    seconds = min(np.log(1000) / decay.min(), 1.0)
-    time = np.arange(max(2, math.ceil(seconds * rate))) / rate
-    waves = np.sin(2 * np.pi * frequency * np.sqrt(1 - damping**2) * time)
-    return np.asarray(np.sum(gain * np.exp(-decay * time) * waves, axis=0))
 
 
 def outer_path(settings: Simulated, force: float) -> Doubles:
@@ -437,17 +436,3 @@ def tones(settings: Simulated, condition: Condition, turns: Doubles, generator: 
         if order * condition.shaft < 0.475 * settings.rate:
             total += amplitude * np.cos(2 * np.pi * order * turns + phase)
     return total
-
-
-def coloured_noise(samples: int, rate: float, colour: float, corner: float, generator: np.random.Generator) -> Doubles:
-    """Gaussian noise, power ~ frequency^-colour above `corner` and flat below, of unit expected variance, (time,)."""
-    length = int(scipy.fft.next_fast_len(samples, real=True))
-    frequencies = scipy.fft.rfftfreq(length, 1 / rate)
-    shape = np.maximum(frequencies, corner) ** (-colour / 2)
-    shape[0] = 0.0
-    twice = np.full(shape.size, 2.0)  # a bin stands for itself and its mirror image, but the one at half the rate
-    if length % 2 == 0:
-        twice[-1] = 1.0
-    shape *= np.sqrt(length / np.sum(twice * shape**2))
-    noise: Doubles = scipy.fft.irfft(scipy.fft.rfft(generator.standard_normal(length)) * shape, n=length)
-    return noise[:samples]

@@ -1,0 +1,97 @@
+"""Recordings scored as plants count them: missed faults, false alarms, types of faults, what a person has to check.
+
+Three witnesses are scored: physics alone (`bearcat diagnose`), the network alone, and the one diagnosis of both that a
+record holds. A cell is one run: a method on a task with a target and a seed. docs/plant.md says what counts.
+
+>>> scores = witness_scores(read_result(Path("bearcat-out")))
+>>> scores["diagnosis"].missed, scores["diagnosis"].false_alarms
+(0.0, 0.04)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bearcat.data.recording import HEALTHY_NAMES
+from bearcat.diagnosis.physics import state_of
+from bearcat.diagnosis.recording import Diagnosis
+from bearcat.report.results import Result
+from bearcat.trust.decision import ALARM, CANNOT_TELL, CHECK, HEALTHY, OK, UNKNOWN_STATE, UNREADABLE, decide
+
+PHYSICS, NETWORK, DIAGNOSIS = "physics alone", "network alone", "diagnosis"
+BINS = 10  # of the calibration error
+
+
+@dataclass(frozen=True)
+class RecordingScores:
+    """Of the labelled recordings of one cell; shares are fractions, None where there is nothing to count."""
+
+    recordings: int
+    right: float | None  # healthy called healthy, a fault called by its type, a type unknown to the source `unknown`
+    missed: float | None  # of faulty ones: called healthy, or decided `ok`
+    passed: float | None  # of faulty ones: decided `ok`, so that nobody looks at them
+    false_alarms: float | None  # of healthy ones: called faulty, or decided `alarm`
+    type_right: float | None  # of faulty ones
+    check: float | None  # decided `check`
+    ece: float | None  # of the confidence that the call is right; calls that claim nothing do not count
+
+
+def score_recordings(
+    diagnoses: Sequence[Diagnosis], labels: Mapping[str, str], known: Sequence[str] = ()
+) -> RecordingScores:
+    """Of the diagnoses whose recordings have labels; `known` are the source's classes; none: physics knows them all."""
+    judged = [(each, labels[each.recording]) for each in diagnoses if labels.get(each.recording)]
+    truth = np.array([HEALTHY if label.lower() in HEALTHY_NAMES else state_of(label) or label for _, label in judged])
+    state = np.array([each.state for each, _ in judged])
+    action = np.array([each.decision.action for each, _ in judged])
+    alien = np.array([bool(known) and label not in known for _, label in judged], dtype=bool)
+    right = (state == truth) | (alien & (state == UNKNOWN_STATE))
+    claims = ~np.isin(state, [CANNOT_TELL, UNKNOWN_STATE, UNREADABLE])
+    faulty = truth != HEALTHY
+    called_faulty = ~np.isin(state, [HEALTHY, CANNOT_TELL, UNREADABLE])
+    confidence = np.array([each.confidence for each, _ in judged])
+    return RecordingScores(
+        len(judged),
+        _share(right),
+        _share(((state == HEALTHY) | (action == OK))[faulty]),
+        _share((action == OK)[faulty]),
+        _share((called_faulty | (action == ALARM))[~faulty]),
+        _share(right[faulty]),
+        _share(action == CHECK),
+        calibration_error(confidence[claims], right[claims]),
+    )
+
+
+def _share(values: np.ndarray) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def calibration_error(confidence: np.ndarray, right: np.ndarray, bins: int = BINS) -> float | None:
+    """ECE of recordings: the mean distance of confidence and accuracy over bins (lowest, highest], by their sizes."""
+    if not len(confidence):
+        return None
+    place = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
+    gaps = np.bincount(place, confidence - right, minlength=bins)  # sums, so that sizes are in them already
+    return float(np.abs(gaps).sum() / len(confidence))
+
+
+def witness_scores(result: Result) -> dict[str, RecordingScores]:
+    """Of each witness of a run; none where its record holds no diagnoses or the target has no labels."""
+    record, found = result.record, result.record.recordings
+    labels = dict(zip(result.predictions.recording, result.predictions.label, strict=True)) if found else {}
+    if not any(labels.get(each.recording) for each in found):
+        return {}
+    action = decide(replace(record.evidence, physics=None)).action
+    witnesses: dict[str, list[Diagnosis]] = {
+        PHYSICS: [Diagnosis.by_physics(each.recording, each.physics) for each in found if each.physics is not None],
+        NETWORK: [replace(each, physics=None).decided(action) for each in found],
+        DIAGNOSIS: list(found),
+    }
+    return {
+        name: score_recordings(diagnoses, labels, () if name == PHYSICS else record.data.classes)
+        for name, diagnoses in witnesses.items()
+        if diagnoses
+    }
