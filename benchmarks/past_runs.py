@@ -97,7 +97,7 @@ def mine(spec: RunSpec, specs: list[RunSpec], every: int, shard: int, shards: in
         tasks = sorted({str(other.task) for other in specs if other.data == spec.data})
         if tasks.index(str(spec.task)) % every:
             return False
-    return zlib.crc32(f"{spec.data} {spec.task}".encode()) % shards == shard
+    return zlib.crc32(f"{spec.data} {spec.task} {spec.mix} {spec.seed}".encode()) % shards == shard
 
 
 def scored(specs: list[RunSpec], library: Library, device: torch.device) -> Iterator[dict[str, Any]]:
@@ -118,6 +118,7 @@ def scored(specs: list[RunSpec], library: Library, device: torch.device) -> Iter
             yield {
                 "dataset": spec.data, "input": spec.preparation.input.partition(":")[0], "mix": kind_of(spec.mix),
                 "target": str(spec.mix), "task": str(spec.task), "seed": spec.seed, "method": spec.cell.method,
+                "shift": split.shift, "source": rounded(run.evidence.source and run.evidence.source.value),
                 "classes": len(split.classes), "truth": run.checked["accuracy"],
                 "accuracy": {name: rounded(each["value"]) for name, each in run.estimates["accuracy"].items()},
                 "familiarity": run.estimates["familiarity"], "matching": finding and finding.to_dict(),
