@@ -21,6 +21,7 @@ from bearcat.data.recording import Integers, RecordingInfo, healthy_class
 from bearcat.errors import InputError
 
 GROUPS = ("specimen", "machine")  # fields of a recording, by which a task may be split
+ONE_BEARING = "one bearing"  # see `trust_shift`
 SAME_BEARINGS = "recognises these bearings; other bearings are not tested"
 UNKNOWN_BEARINGS = "which bearings these are is not known; other bearings are not tested"
 SENTENCES = {"condition": SAME_BEARINGS, "unknown": UNKNOWN_BEARINGS}  # by `Leakage.shift`
@@ -106,6 +107,19 @@ def _shift(source: Recordings, target: Recordings) -> str:
     if known["machine"] and names["machine"][0].isdisjoint(names["machine"][1]):
         return "machine"
     return "specimen" if known["specimen"] else "unknown"
+
+
+def trust_shift(source: Recordings, target: Recordings) -> str:
+    """The kind of past runs by which a task's estimates are judged: its shift, or ONE_BEARING where bearings or machines
+    differ and the source has one bearing of a damaged class, so that nothing in it tells what another bearing costs.
+    """
+    kind = _shift(source, target)
+    if kind not in GROUPS:
+        return kind
+    classes = grouped(source, lambda info: str(info.label))
+    healthy = healthy_class(tuple(classes))
+    several = all(len({info.specimen for info in mine}) > 1 for label, mine in classes.items() if label != healthy)
+    return kind if several else ONE_BEARING
 
 
 def warnings_of(source: Recordings, target: Recordings, notes: Sequence[str] = ()) -> list[str]:
