@@ -120,7 +120,7 @@ def scored(specs: list[RunSpec], library: Library, device: torch.device) -> Iter
             yield {
                 "dataset": spec.data, "input": spec.preparation.input.partition(":")[0], "mix": kind_of(spec.mix),
                 "target": str(spec.mix), "task": str(spec.task), "seed": spec.seed, "method": spec.cell.method,
-                "shift": split.trust_shift, "source": rounded(run.evidence.source and run.evidence.source.value),
+                "shift": split.trust_shift, "source": round(run.evidence.source.value, 5) if run.evidence.source else None,
                 "classes": len(split.classes), "truth": run.checked["accuracy"],
                 "accuracy": {name: rounded(each["value"]) for name, each in run.estimates["accuracy"].items()},
                 "familiarity": run.estimates["familiarity"], "matching": finding and finding.to_dict(),
@@ -177,7 +177,9 @@ def write(runs: list[dict[str, Any]]) -> None:
         }
     kinds = []
     for kind in SHIFTS:
-        lines = ",\n".join(f"   {json.dumps(group)}: {json.dumps(rows)}" for group, rows in shifts.get(kind, {}).items())
+        lines = ",\n".join(
+            f"   {json.dumps(group)}: {json.dumps(rows)}" for group, rows in shifts.get(kind, {}).items()
+        )
         kinds.append(f"  {json.dumps(kind)}: {{\n{lines}\n  }}")
     text = ",\n".join(kinds)
     SHIPPED.write_text(f'{{\n "shifts": {{\n{text}\n }}\n}}\n', encoding="utf-8")

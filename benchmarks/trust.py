@@ -148,7 +148,8 @@ def benches_of(group: str) -> set[str]:
 def left_out(past: Mapping[str, Past], shift: str, whole: bool, judged: str | None = None) -> dict[str, np.ndarray]:
     """For each group of this kind of shift (run, 5): truth, value, low, high, and whether it is advised for use.
 
-    `whole`: all groups that share a bench with it are left out; `judged`: as if the shift were of this other kind.
+    `whole`: all groups that share a bench with it are left out; `judged`: as if the shift were of this other kind. A
+    group is skipped where nothing else is left.
     """
     judged, found = judged or shift, {}
     every = [(kind, group, rows) for kind in COMPARED[judged] for group, rows in past.get(kind, {}).items()]
@@ -158,6 +159,8 @@ def left_out(past: Mapping[str, Past], shift: str, whole: bool, judged: str | No
             for kind, other, rows in every
             if (kind, other) != (shift, group) and not (whole and benches_of(other) & benches_of(group))
         }
+        if not others:
+            continue
         rest, rows = table_of(others), []
         for *place, real in runs:
             middle = past_accuracy(dict(zip(EVIDENCE, place, strict=True)), judged, rest)
@@ -173,7 +176,10 @@ def shift_table(past: Mapping[str, Past]) -> None:
     rows = []
     for shift in (kind for kind in SHIFTS if past.get(kind)):
         for judged in dict.fromkeys((shift, "condition", "unknown")):
-            found = np.concatenate(list(left_out(past, shift, True, judged).values()))
+            groups = left_out(past, shift, True, judged)
+            if not groups:
+                continue
+            found = np.concatenate(list(groups.values()))
             real, value, low, high, use = found.T
             inside = (low - 1e-9 <= real) & (real <= high + 1e-9)
             shares = (real, value - real > HIGH, np.abs(value - real), inside, high - low)
@@ -192,9 +198,9 @@ def interval_row(title: str, rows: np.ndarray) -> list[str]:
 
 def interval_tables(past: Mapping[str, Past], shift: str) -> None:
     """What was to be reached by runs of a kind of shift and what was, then every group."""
-    several = len(set.union(*(benches_of(group) for groups in past.values() for group in groups))) > 1
-    for whole in (False, True) if several else (False,):
-        found = left_out(past, shift, whole)
+    for whole in (False, True):
+        if not (found := left_out(past, shift, whole)):
+            continue
         rows = np.concatenate(list(found.values()))
         real, _, low, high, use = rows.T
         by_group = [[float(number) for number in interval_row("", each)[4:6]] for each in found.values()]
@@ -270,8 +276,7 @@ def main() -> None:
         past: Mapping[str, Past] = past_runs() | by_group(read_lines(of_kind[".jsonl.gz"]))
         for shift in (kind for kind in SHIFTS if past.get(kind)):
             interval_tables(past, shift)
-        if len(set.union(*(benches_of(group) for groups in past.values() for group in groups))) > 1:
-            shift_table(past)
+        shift_table(past)
     if of_kind[".jsonl"]:
         lines = [line for path in of_kind[".jsonl"] for line in path.read_text(encoding="utf-8").splitlines()]
         ece_table([json.loads(line) for line in lines])

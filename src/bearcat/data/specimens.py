@@ -34,7 +34,7 @@ class Leakage:
     """What of a target's classes the specimens alone can tell, and how many specimens and sessions there are."""
 
     # "machine": no machine is on both sides; "specimen": no specimen is, but perhaps the healthy one; "condition": the
-    # same specimens are; "unknown": some recordings do not say their specimen.
+    # same specimens are, or the target has none of its own; "unknown": some recordings do not say their specimen.
     shift: str
     purity: float | None  # share of the target's recordings whose specimen the source holds with their class
     specimens: Mapping[str, int | None] = field(default_factory=dict)  # by class; None: not known
@@ -102,7 +102,7 @@ def _shared_faults(source: Recordings, target: Recordings) -> bool:
 def _shift(source: Recordings, target: Recordings) -> str:
     names = {name: [{getattr(info, name) for info in side} for side in (source, target)] for name in GROUPS}
     known = {name: None not in set.union(*sides) for name, sides in names.items()}
-    if _shared_faults(source, target):
+    if _shared_faults(source, target) or (known["specimen"] and names["specimen"][1] <= names["specimen"][0]):
         return "condition" if known["specimen"] else "unknown"
     if known["machine"] and names["machine"][0].isdisjoint(names["machine"][1]):
         return "machine"
@@ -110,8 +110,8 @@ def _shift(source: Recordings, target: Recordings) -> str:
 
 
 def trust_shift(source: Recordings, target: Recordings) -> str:
-    """The kind of past runs by which a task's estimates are judged: its shift, or ONE_BEARING where bearings or machines
-    differ and the source has one bearing of a damaged class, so that nothing in it tells what another bearing costs.
+    """The kind of past runs by which a task's estimates are judged: its shift, or ONE_BEARING where bearings or
+    machines differ and the source has one bearing of a damaged class: nothing in it tells what another one costs.
     """
     kind = _shift(source, target)
     if kind not in GROUPS:

@@ -38,7 +38,7 @@ TESTED = {
     "specimen": "tested on other bearings, not on other machines",
     "machine": "tested on other machines",
     ONE_BEARING: "the source has one bearing of a damaged class, so what another one costs is not tested; add a second",
-    "unknown": "which bearings these are is not known, so that they may be others; name them (--specimen)",
+    "unknown": "which bearings these are is not known, so they may be others; say which with --specimen",
 }
 
 
