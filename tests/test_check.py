@@ -39,10 +39,10 @@ from bearcat.trust.estimates import (
     SHIFTS,
     careful,
     compared_runs,
+    judged_by,
     past_accuracy,
     past_runs,
     table_of,
-    judged_by,
     uncertain_recordings,
 )
 from bearcat.trust.pooling import pool, tally
