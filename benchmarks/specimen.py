@@ -3,6 +3,7 @@
     python benchmarks/specimen.py ../shared/data                          # the comparators, two minutes
     python benchmarks/specimen.py ../shared/data --recipes few --seeds 3  # and recipes of the package, on CPU or GPU
     python benchmarks/specimen.py ../shared/data --protocols cwru --window 4096
+    python benchmarks/specimen.py ../shared/data --recipes dense-SHOT --keep healthy outer   # a target of two types
 
 A fold trains on all recordings of its source and is scored on all of its target, whose labels nothing sees; methods
 that adapt are given the target's windows without labels, all of them. A recording is what the mean log-probability of
@@ -366,6 +367,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=40, help="of recipes with the paper's network")
     parser.add_argument("--recipes", nargs="*", default=[], help="names of recipes, or few: those on physical inputs")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings of these recipes")
+    parser.add_argument("--keep", nargs="*", choices=TYPES, default=list(TYPES), help="types that the target holds")
     parser.add_argument("--only", action="store_true", help="leave the comparators out")
     arguments = parser.parse_args()
     settings = dict(text.split("=", 1) for text in arguments.set)
@@ -375,7 +377,10 @@ def main() -> None:
         for name in names
     }
     for protocol in arguments.protocols:
-        folds = PROTOCOLS[protocol](arguments.folder)
+        folds = [
+            replace(fold, target=tuple(each for each in fold.target if each.label in arguments.keep))
+            for fold in PROTOCOLS[protocol](arguments.folder)
+        ]
         for row in rows(protocol, folds, methods, arguments.window, arguments.seeds):
             print(row, flush=True)
 

@@ -16,16 +16,15 @@ from bearcat.methods.recipe import RECIPES
 from bearcat.methods.selftraining import SmoothedLabels, SourceFree
 from bearcat.methods.specimens import (
     BalanceSpecimens,
-    BandGains,
     GroupDRO,
     InvariantRisk,
     SpecimenMatching,
     balanced_places,
 )
 from bearcat.models.stacked import GroupScores, StackedDense
-from bearcat.training.batches import Batch, group_numbers, stack_data
+from bearcat.training.batches import group_numbers, stack_data
 from bearcat.training.evaluate import predict
-from bearcat.training.loop import Run, identify, new_state, train
+from bearcat.training.loop import Run, identify, train
 from tests.reference import specimens as reference
 from tests.test_alignments import draws
 from tests.test_train import CPU, RAGGED, same_weights, toy
@@ -114,37 +113,6 @@ def test_pseudo_labels_by_centres_are_the_twins_and_leave_out_what_nobody_predic
         own = features[run, :THERE].numpy(), probabilities[run, :THERE].numpy()
         assert found[run, :THERE].tolist() == reference.centroid_labels(*own, rounds)
     assert 1 not in found[0, :THERE]
-
-
-def test_band_gains_are_the_twins_in_every_spectrum_and_leave_the_rest():
-    windows, spectra = torch.from_numpy(RANDOM.standard_normal((2, 3, 1, 30))), ((0, 16, 0.0), (16, 8, 3.0))
-    found = formulas.band_gains(windows, draws(), 1.5, 4, spectra) - windows
-    size, phase = (draws().uniform(layer, 12).view(2, 3, 4).double().numpy() for layer in (7, 8))
-    for run in range(2):
-        for place in range(3):
-            own = 1.5 * np.sqrt(3) / np.sqrt(4 / 2) * (2 * size[run, place] - 1), 2 * np.pi * phase[run, place]
-            expected = [reference.band_gain(*own, points, octaves) for _, points, octaves in spectra]
-            assert found[run, place, 0, :24].numpy() == pytest.approx(np.concatenate(expected), abs=1e-5)
-    assert (found[..., 24:] == 0).all()
-    many = formulas.band_gains(torch.zeros(2, 500, 1, 64, dtype=torch.float64), draws(), 2.0, 6, ((0, 64, 0.0),))
-    assert many.std().item() == pytest.approx(2.0, rel=0.1)
-
-
-def test_band_gains_know_where_the_spectra_lie_and_change_the_source_alone():
-    recipe = RECIPES["dense-band-gains"]
-    for text, spectra in (
-        ("physics", ((0, 128, 0.0), (128, 96, 9.0))),
-        ("octave-spectrum:bands=40", ((0, 40, 9.0),)),
-        ("envelope-orders", ()),
-    ):
-        assert recipe.for_input(text).find(BandGains).spectra == spectra
-    state = new_state(recipe, stack_data([toy()], [0], 16, CPU), 3)
-    both = torch.zeros(1, 20, 1, 48)
-    batch = Batch(both, 12, torch.zeros(1, 12, dtype=torch.int64), None, torch.zeros(1, 8, dtype=torch.int64))
-    changed = BandGains(spectra=((0, 30, 0.0),)).start_step(state, batch)
-    assert (changed.source[..., :30] != 0).all()
-    assert (changed.source[..., 30:] == 0).all()
-    assert (changed.target == 0).all()
 
 
 def grouped(windows: int = 48, target: int = 20, seed: int = 0, groups: int = 4) -> TrainingData:

@@ -73,18 +73,6 @@ def kernels_apart(features: np.ndarray, labels: np.ndarray, groups: np.ndarray) 
     return float(np.mean(found)) if found else 0.0
 
 
-def band_gain(size: np.ndarray, phase: np.ndarray, points: int, octaves: float) -> np.ndarray:
-    """What is added to a log-spectrum: size and phase of each cosine, band by band, without the mean."""
-    added = []
-    for band in range(points):
-        middle = (band + 0.5) / points
-        frequency = 2 ** (octaves * middle - octaves) if octaves else middle
-        added.append(
-            sum(a * np.cos(np.pi * (n + 1) * frequency + p) for n, (a, p) in enumerate(zip(size, phase, strict=True)))
-        )
-    return np.array(added) - np.mean(added)
-
-
 def information(logits: np.ndarray) -> float:
     def entropy(p: np.ndarray) -> float:
         return float(-(p * np.log(p)).sum())

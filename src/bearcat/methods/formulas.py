@@ -334,27 +334,6 @@ def masked(windows: Tensor, draws: Randomness, share: float) -> Tensor:
     return windows * ~_interval(_drawn(draws, 6, windows), windows.shape[-1], share)
 
 
-def band_gains(
-    windows: Tensor, draws: Randomness, gain: float, waves: int, spectra: Sequence[tuple[int, int, float]]
-) -> Tensor:
-    """Log-spectra with a smooth random gain over frequency, as another path from bearing to sensor would have: a sum of
-    cosines of random phase and size, of standard deviation `gain`, and no mean. A spectrum is (first point, points,
-    octaves); octaves 0: its bands are equal. All spectra of a window get the gain of the same frequencies.
-    """
-    runs, batch = windows.shape[:2]
-    size, phase = (draws.uniform(layer, batch * waves).view(runs, batch, waves, 1) for layer in (7, 8))
-    size = gain * (6 / waves) ** 0.5 * (2 * size - 1)  # uniform in ± √3 has deviation 1, a cosine √½
-    wave = math.pi * torch.arange(1, waves + 1, device=windows.device)[:, None]
-    changed = windows.clone()
-    for first, points, octaves in spectra:
-        middle = (torch.arange(points, device=windows.device) + 0.5) / points
-        frequency = 2 ** (octaves * (middle - 1)) if octaves else middle  # of half the rate
-        added = (size * torch.cos(wave * frequency + 2 * math.pi * phase)).sum(dim=2)  # (run, batch, point)
-        added = added - added.mean(dim=-1, keepdim=True)
-        changed[..., first : first + points] += added[:, :, None].to(windows.dtype)
-    return changed
-
-
 def _interval(drawn: Tensor, length: int, share: float) -> Tensor:
     """Whether a point lies in an interval of round(share · length) points, whose start is drawn, bool."""
     width = round(share * length)

@@ -27,7 +27,7 @@ from bearcat.methods.selftraining import (
     Teacher,
     WeakView,
 )
-from bearcat.methods.specimens import BalanceSpecimens, BandGains, GroupDRO, InvariantRisk, SpecimenMatching
+from bearcat.methods.specimens import BalanceSpecimens, GroupDRO, InvariantRisk, SpecimenMatching
 from bearcat.settings import find_name, override, to_plain
 
 
@@ -297,7 +297,6 @@ GROUPS: dict[str, dict[str, Recipe]] = {
         "dense-SHOT": _physical(*_SHOT),
     },
     "source specimens as groups, on physical inputs": {  # none of them uses the target
-        "dense-band-gains": _physical(BandGains(), by="source", calibration="Temperature"),
         "dense-specimen-balance": _physical(first=(BalanceSpecimens(),), by="source", calibration="Temperature"),
         "dense-GroupDRO": _physical(GroupDRO(), by="source", calibration="Temperature"),
         "dense-IRM": _physical(InvariantRisk(), by="source", calibration="Temperature"),

@@ -2,8 +2,7 @@
 
 Group DRO (Sagawa et al. 2020) lowers the loss of the worst group; IRM (Arjovsky et al. 2019) asks for a classifier that
 is the best one for every group; matching makes the features of a class alike in all groups that have it, by means and
-covariances (CORAL as in Gulrajani and Lopez-Paz 2021) or kernels (MMD). Band gains change what a specimen has of its
-own. None of them uses the target. A group is a
+covariances (CORAL as in Gulrajani and Lopez-Paz 2021) or kernels (MMD). None of them uses the target. A group is a
 specimen, or a source domain (`by=domain`); where the specimen is not known, a recording.
 
 >>> RECIPES["dense-specimen-CORAL"].with_settings({"specimen-matching.by": "domain"})
@@ -17,20 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bearcat.methods.ingredient import BeforeTraining, Deferred, Loss, Prepared, Teaching, View, choice, per_run
+from bearcat.methods.ingredient import BeforeTraining, Deferred, Loss, Prepared, View, choice, per_run
 from bearcat.methods.losses import FACTORS, Alignment
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from bearcat.data.inputs import Input
     from bearcat.data.tasks import TrainingData
     from bearcat.methods import formulas
     from bearcat.models import stacked
     from bearcat.training import batches
-    from bearcat.training.batches import Batch
-    from bearcat.training.state import TrainingState
 else:
     torch, formulas = Deferred("torch"), Deferred("bearcat.methods.formulas")
     batches, stacked = Deferred("bearcat.training.batches"), Deferred("bearcat.models.stacked")
@@ -132,41 +128,6 @@ class BalanceSpecimens(BeforeTraining):
             if len(array := getattr(source, name))
         }
         return Prepared(replace(data, source_train=replace(source, **arrays)))
-
-
-@dataclass(frozen=True)
-class BandGains(Teaching):
-    """The source's spectra with a random smooth gain for each window and step: paths and resonances differ between
-    specimens, which is not to be learnt. Envelopes' spectra and kurtoses stay as they are.
-    """
-
-    name = "gains"
-    gain: float = 2.0  # standard deviation of the log-power, 8.7 dB
-    waves: int = 6  # half-waves over the band, at most
-    spectra: tuple[tuple[int, int, float], ...] = ((0, 128, 0.0), (128, 96, 9.0))  # first point, points, octaves
-
-    @property
-    def adapts(self) -> bool:
-        return False
-
-    def for_input(self, kind: Input) -> BandGains:
-        """Where the spectra lie in this input's vector."""
-        from bearcat.data.inputs import LogSpectrum, OctaveSpectrum, Physics
-
-        first, found = 0, []
-        for part in kind.members if isinstance(kind, Physics) else [kind]:
-            if not isinstance(part, LogSpectrum | OctaveSpectrum):
-                break  # others may come before a spectrum only where a user orders them so
-            octaves = part.octaves if isinstance(part, OctaveSpectrum) else 0.0
-            found.append((first, part.bands, octaves))
-            first += part.bands
-        return replace(self, spectra=tuple(found))
-
-    def start_step(self, state: TrainingState, batch: Batch) -> Batch:
-        state.randomness.next()
-        with torch.no_grad():
-            source = formulas.band_gains(batch.source, state.randomness, self.gain, self.waves, self.spectra)
-            return replace(batch, both=torch.cat([source, batch.target], dim=1))
 
 
 def balanced_places(labels: np.ndarray, groups: np.ndarray) -> np.ndarray:
