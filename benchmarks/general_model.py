@@ -17,7 +17,7 @@ import hashlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -146,7 +146,9 @@ def write_states(known: Sequence[Recording]) -> None:
             states.append([bench, state])
             for name in ("mean", "axes", "rest"):
                 tensors[f"{bench}/{state}/{name}"] = torch.from_numpy(getattr(shape, name)).half()
-    save_tensors(STATES_FILE, tensors, {"input": STATES_INPUT, "states": states, "made_by": "benchmarks/general_model.py"})
+    save_tensors(
+        STATES_FILE, tensors, {"input": STATES_INPUT, "states": states, "made_by": "benchmarks/general_model.py"}
+    )
 
 
 def main() -> None:
@@ -170,11 +172,18 @@ def main() -> None:
         seeds = range(FIRST, FIRST + arguments.machines)
         made = [each for each in pool_of.map(machine, seeds, chunksize=8) if each is not None]
     print(f"{len(made)} simulated machines, {len(real)} recordings of benches\n")
-    print("| left out | types | right | faults called healthy | healthy called faulty | ECE |\n|---|---|---|---|---|---|")
+    print(
+        "| left out | types | right | faults called healthy | healthy called faulty | ECE |\n|---|---|---|---|---|---|"
+    )
     names = list(dict.fromkeys(each.domain for each in real))
     right = {}
     for bench in names:
-        model = train([each for each in (*made, *real) if each.domain != bench], arguments.epochs, arguments.encoder, arguments.input)
+        model = train(
+            [each for each in (*made, *real) if each.domain != bench],
+            arguments.epochs,
+            arguments.encoder,
+            arguments.input,
+        )
         own = [each for each in real if each.domain == bench]
         report(bench, model, own)
         shown = [each for each in own if each.label != "ball"]
@@ -186,9 +195,12 @@ def main() -> None:
         count, total = (sum(values) for values in zip(*right.values(), strict=True))
         share = count / total
         expected = Estimate(share, min(hit / number for hit, number in right.values()), 1.0)
-        reasons = (f"made for no machine in particular; with a test bench left out {count} of {total} recordings are right",)
+        reasons = (
+            f"made for no machine in particular; with a test bench left out {count} of {total} recordings are right",
+        )
         model = train([*made, *real], arguments.epochs, arguments.encoder, arguments.input)
-        model = replace(model, decision=Decision("check", expected.value, (expected.low, expected.high), reasons))
+        decision = Decision("check", expected.value, (expected.low, expected.high), reasons)
+        model = replace(model, metadata=dict(model.metadata) | {"decision": asdict(decision)})
         save_model(arguments.out, model)
         print(f"\n{sum(file.stat().st_size for file in arguments.out.iterdir()) / 1e6:.2f} MB in {arguments.out}")
 

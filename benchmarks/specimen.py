@@ -299,17 +299,15 @@ def split_of(material: Material, text: str, length: int, seed: int) -> SplitTask
     return replace(split, target_train=np.random.default_rng(seed).permutation(every), target_test=every)
 
 
-def recipe(
-    name: str, epochs: int | None, settings: Mapping[str, str] | None = None, kind: str | None = None
-) -> Method:
+def recipe(name: str, epochs: int | None, settings: Mapping[str, str] | None = None, kind: str | None = None) -> Method:
     """A recipe of the package on its own input, or on this physical one, through its trainer; the paper's network has
     windows of 1024 samples. What a recipe knows of other benches is without the bench it is tested on.
     """
 
     def method(material: Material, seeds: Sequence[int]) -> Scores:
-        own = RECIPES[name].input
-        physical, changes = own != "time", dict(settings or {})
-        text, length = (kind or own, material.length) if physical else ("frequency", NETWORK_WINDOW)
+        usual = RECIPES[name].input
+        physical, changes = usual != "time", dict(settings or {})
+        text, length = (kind or usual, material.length) if physical else ("frequency", NETWORK_WINDOW)
         if RECIPES[name].find(KnownStates) is not None:
             changes["known-states.without"] = material.fold.bench
         made = make_recipe(name, text, None if physical else epochs, changes)

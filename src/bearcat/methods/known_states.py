@@ -1,10 +1,10 @@
 """What bearings look like elsewhere: windows of healthy, inner, outer and ball on test benches join the source.
 
 A source of few bearings teaches their own marks: where one outer race shows no line, "no line" becomes a sign of outer
-races. So windows drawn from other benches' states are learnt beside them. What is kept of a bench, states.safetensors,
-are for each state a mean, the directions in which windows scatter most and the scatter that is left, of the input
-`bearing-orders` standardised by that bench; a draw is put where the source's mean and scale are. The target is not used.
-`python benchmarks/general_model.py DATA --write` makes the file; docs/results.md has what it is worth.
+races. So windows drawn from other benches' states are learnt beside them. states.safetensors holds, for each state of
+each bench, the mean of windows, the directions in which they scatter most and the scatter that is left, of the input
+`bearing-orders` standardised by that bench; draws are put where the source's mean and scale are. The target is not
+used. `python benchmarks/general_model.py DATA --write` makes the file; docs/results.md says what it is worth.
 
 >>> RECIPES["unseen-bearings"].with_settings({"known-states.without": "cwru"})   # to test it on that bench
 """
