@@ -33,7 +33,7 @@ def adapt(
     recipe: Annotated[
         str | None,
         Option(
-            help="The method; see `bearcat recipes`.  \\[default: match-clusters; unseen-bearings for other bearings]"
+            help="The method; see `bearcat recipes`.  \\[default: match-clusters, or unseen-bearings for others]"
         ),
     ] = None,
     beside: Annotated[Names, Option(help="Train this recipe too, and show both; repeat for more.")] = None,
