@@ -35,11 +35,12 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
 from bearcat.data.choose import suited_input
-from bearcat.data.datasets.benches import CWRU, HITSM
+from bearcat.data.datasets.benches import BENCHES, CWRU, HITSM
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.recording import Recording, Windows, cut, resample
 from bearcat.data.tasks import Split, SplitTask, Task, split_task
+from bearcat.methods.known_states import KnownStates
 from bearcat.methods.recipe import GROUPS, RECIPES
 from bearcat.runs.spec import make_recipe
 from bearcat.settings import override
@@ -48,7 +49,7 @@ from bearcat.training.loop import Run, chosen_device, train
 
 RATE = 12_000.0
 TYPES = ("healthy", "inner", "ball", "outer")
-PARTS = ("log-spectrum", "octave-spectrum", "band-kurtosis", "envelope-orders", "fault-orders")
+PARTS = ("log-spectrum", "octave-spectrum", "band-kurtosis", "envelope-orders", "fault-orders", "bearing-orders")
 NETWORK_WINDOW = 1024  # samples, for the paper's network
 STRENGTH = 0.01  # C of logistic regression: as for the check models of bearcat.trust
 Doubles = NDArray[np.float64]
@@ -66,6 +67,12 @@ class Fold:
     @property
     def classes(self) -> tuple[str, ...]:
         return tuple(name for name in TYPES if any(recording.label == name for recording in self.source))
+
+    @property
+    def bench(self) -> str:
+        """The target's name among BENCHES, or nothing."""
+        machines = {str(recording.machine).split()[0].lower() for recording in self.target}
+        return next((name for name in BENCHES if machines & {name.split("-")[0], name.split("-")[-1]}), "")
 
     @property
     def truth(self) -> list[str]:
@@ -275,7 +282,7 @@ COMPARATORS: dict[str, Method] = {
     "logistic regression, `physics`, each domain by itself": logistic("physics", by="domain"),
 }
 FEW = (
-    "dense-source-only", "linear-source-only", "match-clusters", "dense-MCC", "dense-CORAL", "dense-DANN*",
+    "dense-source-only", "linear-source-only", "match-clusters", "unseen-bearings", "dense-MCC", "dense-CORAL", "dense-DANN*",
     "dense-CAT*-Temperature", "linear-self-training", "dense-SHOT",
     *GROUPS["source specimens as groups, on physical inputs"],
 )  # fmt: skip
@@ -292,13 +299,18 @@ def split_of(material: Material, text: str, length: int, seed: int) -> SplitTask
     return replace(split, target_train=np.random.default_rng(seed).permutation(every), target_test=every)
 
 
-def recipe(name: str, epochs: int | None, settings: Mapping[str, str] | None = None) -> Method:
-    """A recipe of the package on its own input, through its trainer; the paper's network has windows of 1024 samples."""
+def recipe(name: str, epochs: int | None, settings: Mapping[str, str] | None = None, kind: str | None = None) -> Method:
+    """A recipe of the package on its own input, or on this physical one, through its trainer; the paper's network has
+    windows of 1024 samples. What a recipe knows of other benches is without the bench it is tested on.
+    """
 
     def method(material: Material, seeds: Sequence[int]) -> Scores:
-        physical = RECIPES[name].input == "physics"
-        text, length = ("physics", material.length) if physical else ("frequency", NETWORK_WINDOW)
-        made = make_recipe(name, text, None if physical else epochs, settings)
+        usual = RECIPES[name].input
+        physical, changes = usual != "time", dict(settings or {})
+        text, length = (kind or usual, material.length) if physical else ("frequency", NETWORK_WINDOW)
+        if RECIPES[name].find(KnownStates) is not None:
+            changes["known-states.without"] = material.fold.bench
+        made = make_recipe(name, text, None if physical else epochs, changes)
         splits = [split_of(material, text, length, seed) for seed in seeds]
         order = [list(material.fold.classes).index(label) for label in splits[0].classes]
         found = []
@@ -367,13 +379,16 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=40, help="of recipes with the paper's network")
     parser.add_argument("--recipes", nargs="*", default=[], help="names of recipes, or few: those on physical inputs")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings of these recipes")
+    parser.add_argument("--input", help="of recipes on physical inputs, in place of their own")
     parser.add_argument("--keep", nargs="*", choices=TYPES, default=list(TYPES), help="types that the target holds")
     parser.add_argument("--only", action="store_true", help="leave the comparators out")
     arguments = parser.parse_args()
     settings = dict(text.split("=", 1) for text in arguments.set)
     names = [name for word in arguments.recipes for name in {"few": FEW, "network": NETWORK}.get(word, (word,))]
     methods = ({} if arguments.only else COMPARATORS) | {
-        f"`{name}`{' ' + ' '.join(arguments.set) if settings else ''}": recipe(name, arguments.epochs, settings)
+        " ".join([f"`{name}`", *filter(None, [arguments.input]), *arguments.set]): recipe(
+            name, arguments.epochs, settings, arguments.input
+        )
         for name in names
     }
     for protocol in arguments.protocols:

@@ -55,6 +55,7 @@ def test_each_input_is_its_slow_twin(length):
         "band-kurtosis": lambda x, _: twin.band_kurtosis(x, 16),
         "envelope-orders:last=12:number=24": lambda x, rpm: twin.envelope_orders(x, RATE, rpm, 4, 0.5, 12, 24),
         "fault-orders": lambda x, rpm: twin.fault_orders(x, RATE, rpm, orders, 3, 400),
+        "bearing-orders:multiples=2": lambda x, rpm: twin.bearing_orders(x, RATE, rpm, orders, 4, 2),
     }
     for name, slow in twins.items():
         for rpm, each in speeds if "orders" in name else speeds[:1]:
@@ -62,7 +63,7 @@ def test_each_input_is_its_slow_twin(length):
             assert fast.shape == (2, 1, find_input(name).points(length))
             exact = np.array([[slow(x, speed) for x in window] for window, speed in zip(windows, each, strict=True)])
             # Levels close to 0 have large logarithms; the envelope itself, a root, is sampled, so not exact.
-            assert np.quantile(abs(fast - exact), 0.95) < (0.1 if "envelope" in name else 5e-3), name
+            assert np.quantile(abs(fast - exact), 0.95) < (0.1 if "envelope" in name or "bearing" in name else 5e-3), name
             assert np.corrcoef(fast.ravel(), exact.ravel())[0, 1] > 0.999, name
 
 
@@ -201,6 +202,8 @@ def test_physics_uses_what_the_metadata_allow():
         ("envelope-orders", 1024, (RATE, np.array([[900.0, 0.0]])), "rpm", "positive"),
         ("envelope-orders", 1024, (RATE, 6000.0), "rpm", "order 40"),
         ("fault-orders", 1024, (RATE, 900.0), "bearing", "not known"),
+        ("bearing-orders", 1024, (RATE, 900.0), "bearing", "not known"),
+        ("bearing-orders", 1024, (RATE, 60000.0, BEARING), "rpm", "BPFI"),
         ("fault-orders", 1024, (RATE, 60000.0, BEARING), "rpm", "BPFI"),
         ("log-spectrum", 256, (), "window", "516"),
         ("band-kurtosis", 100, (), "window", "128"),
@@ -220,6 +223,7 @@ def test_what_an_input_cannot_be_made_of_is_refused_by_name(name, length, metada
     [
         ("band-kurtosis:bands=0", "bands"),
         ("envelope-orders:number=0", "number"),
+        ("bearing-orders:multiples=0", "multiples"),
         ("envelope-orders:first=50", "first"),
         ("physics:use=envelope-order", "envelope-orders"),
     ],

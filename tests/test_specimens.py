@@ -138,15 +138,17 @@ def test_a_file_listed_on_both_sides_is_used_once():
 
 def test_machines_are_kept_apart_as_specimens_are():
     rows = {"healthy": ("h1", "h2"), "inner": ("i1", "i2")}
-    parts = [windows_of("a", {k: tuple(f"{m}{name}" for name in v) for k, v in rows.items()}, machine=m) for m in "xyz"]
+    parts = [
+        windows_of("a", {k: tuple(f"{m}{name}" for name in v) for k, v in rows.items()}, machine=m) for m in "wxyz"
+    ]
     target = windows_of("b", rows, machine="x")
     split = split_task(TASK, join(parts), target, Split("machine"), 0)
     assert names_in(split, "target_test", "machine") == {"x"}
     train, test = (names_in(split, part, "machine") for part in ("source_train", "source_test"))
-    assert sorted([*train, *test]) == ["y", "z"]
+    assert sorted([*train, *test]) == ["w", "y", "z"]
     assert split.shift == "machine"
     with pytest.raises(InputError, match="only one"):
-        split_task(TASK, parts[0], target, Split("machine"), 0)
+        split_task(TASK, parts[1], target, Split("machine"), 0)
 
 
 def test_a_machine_that_alone_has_a_class_cannot_be_held_out():

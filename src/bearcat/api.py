@@ -23,7 +23,6 @@ from bearcat.data.bearing import Bearing, find_bearing, known_orders
 from bearcat.deploy.predict import array_recording, diagnose_found, diagnose_physically, find_recordings, open_model
 from bearcat.diagnosis.recording import Diagnoses, Diagnosis
 from bearcat.errors import InputError
-from bearcat.methods.recipe import DEFAULT_RECIPE
 
 if TYPE_CHECKING:
     from bearcat.runs.adapt import Adaptation
@@ -37,7 +36,7 @@ def adapt(
     *,
     data: str | Path | None = None,
     root: str | Path | None = None,
-    recipe: str = DEFAULT_RECIPE,
+    recipe: str | None = None,
     out: str | Path = "bearcat-out",
     input: str | None = None,
     epochs: int | None = None,

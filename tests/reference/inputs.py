@@ -112,3 +112,25 @@ def fault_orders(
                 around += [log_level(below), log_level(line + away)]
             found.append(highest - np.mean(around))
     return np.array(found)
+
+
+def bearing_orders(
+    window: np.ndarray, rate: float, rpm: float | np.ndarray, orders: dict[str, float], bands: int, multiples: int
+) -> np.ndarray:
+    """Log of the highest level of each band's envelope over its mean, less 1, within 0.8 % of each place of the
+    bearing (docs/inputs.md lists them); standardised over all of them.
+    """
+    places = []
+    for strike in (orders["BPFO"], orders["BPFI"], 2 * orders["BSF"]):
+        for number in range(1, multiples + 1):
+            line = number * strike
+            places += [line, line - 1, line + 1, line - orders["FTF"], line + orders["FTF"]]
+        places += [(number + 0.37) * strike for number in range(multiples)]
+    places += [orders["BSF"], 3 * orders["BSF"], *range(1, 9), *(number * orders["FTF"] for number in range(1, 5))]
+    levels = []
+    for e in band_envelopes(unit(window), bands):
+        relative = e / e.mean() - 1
+        for place in places:
+            near = [level(relative, rate, rpm, place * (1 + share)) for share in (-0.008, -0.004, 0, 0.004, 0.008)]
+            levels.append(math.log(max(near) + 1e-6))
+    return (np.array(levels) - np.mean(levels)) / np.std(levels)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 CLOSED_PIPE = 141  # 128 + SIGPIPE
 WINDOW_COLUMNS = ("recording", "start", "seconds", "class", "confidence", "familiar")
 
-Model = Annotated[Path, Argument(metavar="MODEL", help="A model's folder, or a file that ends in .onnx.")]
+Model = Annotated[Path, Argument(metavar="MODEL", help="A model's folder, a file that ends in .onnx, or general.")]
 Alarm = Annotated[
     Names,
     Option(metavar="CLASS", help="This class is an alarm; repeat for more.  \\[default: all but healthy or normal]"),

@@ -31,7 +31,10 @@ def adapt(
         str | None, Option("--input", help="physics, time, frequency, … (docs/inputs.md).  \\[default: the recipe's]")
     ] = None,
     recipe: Annotated[
-        str | None, Option(help="The method; see `bearcat recipes`.  \\[default: match-clusters]")
+        str | None,
+        Option(
+            help="The method; see `bearcat recipes`.  \\[default: match-clusters, or unseen-bearings for others]"
+        ),
     ] = None,
     beside: Annotated[Names, Option(help="Train this recipe too, and show both; repeat for more.")] = None,
     epochs: Annotated[
@@ -86,7 +89,6 @@ def adapt(
 
     With no option at all: a small, easy task between two simulated operating conditions, in a minute or two.
     """
-    from bearcat.methods.recipe import DEFAULT_RECIPE
     from bearcat.runs.adapt import adapt as run
     from bearcat.runs.plan import Wishes, make_plan, target_mix
     from bearcat.runs.record import find_tracker
@@ -95,7 +97,7 @@ def adapt(
     if track is not None:
         find_tracker(track)
     wishes = Wishes(
-        data_name, root, source or (), target, kind, recipe or DEFAULT_RECIPE, beside or (), epochs, seed, split,
+        data_name, root, source or (), target, kind, recipe, beside or (), epochs, seed, split,
         balance, device, precision, channel, rate, rpm, bearing, window, stride,
         target_mix(target_keep or (), pairs(target_share or ()), reference),
         None if settings is None else pairs(settings), pairs(recipe_settings or ()), specimen, machine,

@@ -193,6 +193,12 @@ def choose(measurements: Sequence[Measurement], task: Task, requested: Requested
         chooser.samples[recording.origin] = math.ceil(measured.samples * ratio)
     chooser.warnings += odd_recordings(portraits)
     preparation = chooser.window(rate, chooser.input(rate))
+    for recording in chooser.all:
+        try:
+            own = recording.rate if rate is None else rate
+            find_input(preparation.input).check(preparation.length, own, recording.rpm, recording.bearing)
+        except InputError as error:
+            raise InputError(f"{recording.origin}: {error}", error.field) from error
     split, balance = chooser.split(preparation), chooser.balance(preparation)
     recordings = Counter(str(recording.label) for recording in source)
     if single := [name for name, count in recordings.items() if count == 1]:

@@ -239,13 +239,15 @@ def _divided_sentence(classes: Sequence[str]) -> str:
     return f"classes {named} have one specimen each; their recordings are divided, other bearings are not tested"
 
 
-def names_to_test(classes: Mapping[str, set[str]], share: float, random: np.random.Generator) -> set[str]:
-    """About a share of every class's names, one or more, such that each class keeps one to learn from."""
+def names_to_test(
+    classes: Mapping[str, set[str]], share: float, random: np.random.Generator, keep: int = 1
+) -> set[str]:
+    """About a share of every class's names, one or more, such that each class keeps so many to learn from."""
     tested: set[str] = set()
     for mine in classes.values():
         wanted = max(1, round(share * len(mine)))
         for name in random.permutation(sorted(mine)).tolist():
-            spared = all(names - tested - {name} for names in classes.values() if name in names)
+            spared = all(len(names - tested - {name}) >= keep for names in classes.values() if name in names)
             if spared and len(mine & tested) < wanted:
                 tested.add(name)
     return tested

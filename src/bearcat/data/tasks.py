@@ -387,14 +387,16 @@ def _parts(
 def _parts_by_group(
     source: Windows, split: Split, random: np.random.Generator, notes: list[str]
 ) -> tuple[Integers, Integers]:
-    """Indices as of `_parts`, with no specimen (or machine) on both sides, where a class has two or more of them.
+    """Indices as of `_parts`, with no specimen (or machine) on both sides, where a class has three or more of them.
 
-    A class with one is divided by recordings, or by a block of its only recording; a sentence is added to `notes`.
+    Of fewer none can be spared from learning: such a class is divided by recordings, or by a block of its only
+    recording, and a sentence is added to `notes`.
     """
     infos = source.recordings
     names = [str(getattr(info, split.scheme)) for info in infos]
     classes = grouped(range(len(infos)), lambda number: str(infos[number].label))
-    tested = names_to_test({label: {names[n] for n in mine} for label, mine in classes.items()}, split.test, random)
+    of_class = {label: {names[number] for number in mine} for label, mine in classes.items()}
+    tested = names_to_test(of_class, split.test, random, keep=2)
     test = np.array([name in tested for name in names])
     divided = {label: mine for label, mine in classes.items() if not test[mine].any()}
     for mine in divided.values():
@@ -407,7 +409,8 @@ def _parts_by_group(
         in_train[members], in_test[members] = _blocks(of_recordings(source, chosen.tolist()), split, random)
     if unsaid := [label for label in divided if not any(f"'{label}'" in note for note in notes)]:
         few = ", ".join(f"'{label}'" for label in unsaid)
-        notes.append(f"the source has one {split.scheme} of {few}, whose recordings are in training and source test")
+        fewer = f"the source has fewer than three {split.scheme}s of {few}"
+        notes.append(f"{fewer}, so its source test is of bearings that it has learnt")
     return random.permutation(np.flatnonzero(in_train)), random.permutation(np.flatnonzero(in_test))
 
 

@@ -38,6 +38,7 @@ from bearcat.trust.pooling import Pooled, Tally, pool, tally
 
 MANIFEST_ABOVE = 3  # folders above a recording in which its manifest may lie
 BATCH = 256  # windows handed to the model at once
+GENERAL = Path(__file__).parents[1] / "general"  # the model of benchmarks/general_model.py
 
 Batches = Iterable[tuple[int, NDArray[Any]]]  # (first window's start, windows (window, channel, sample))
 
@@ -69,8 +70,8 @@ Show = Callable[[WindowPredictions], None] | None
 
 
 def open_model(path: Path) -> Predictor:
-    """The model in a folder, or in a file that ends in .onnx."""
-    path = Path(path)
+    """The model in a folder, or in a file that ends in .onnx; `general` is the one that comes with the package."""
+    path = GENERAL if str(path) == GENERAL.name and not Path(path).exists() else Path(path)
     if path.suffix.lower() == ".onnx":
         return load_onnx(path)
     try:

@@ -16,7 +16,8 @@ from typing import Any
 from bearcat.errors import InputError, suggest
 from bearcat.methods import losses
 from bearcat.methods.before_training import MatchClusters, Standardise
-from bearcat.methods.ingredient import KINDS, Ingredient, check_choices, choice, stack_key
+from bearcat.methods.ingredient import KINDS, BeforeTraining, Ingredient, check_choices, choice, stack_key
+from bearcat.methods.known_states import KnownStates
 from bearcat.methods.losses import Adversarial, Confusion, Sharpness
 from bearcat.methods.selftraining import (
     SelfTraining,
@@ -117,7 +118,9 @@ class Recipe:
 
     def unadapted(self) -> tuple[str, Recipe]:
         """The same network, schedule and calibration trained on the source alone, with its name among RECIPES."""
-        scaling = (Standardise("source"),) if self.find(Standardise) else ()
+        kept = [each for each in self.ingredients if isinstance(each, BeforeTraining) and not each.adapts]
+        kept = [each for each in kept if not isinstance(each, Standardise)]
+        scaling = (*kept, Standardise("source")) if self.find(Standardise) else ()
         name = f"{self.encoder.partition(':')[0]}-source-only"
         plain = replace(self, ingredients=scaling, passes="shared", doubled=False)
         return name if name in RECIPES else "source-only", plain
@@ -235,7 +238,8 @@ def _physical(
 ) -> Recipe:  # fmt: skip
     """A recipe for physical inputs, whose points are standardised; one with a calibrator ends with the target's."""
     final = FINAL if settings.get("calibration") else None
-    recipe = Recipe((*first, Standardise(by), *ingredients), final=final, encoder=encoder, input="physics", **settings)
+    settings = {"input": "physics"} | settings
+    recipe = Recipe((*first, Standardise(by), *ingredients), final=final, encoder=encoder, **settings)
     return recipe.in_epochs(PHYSICAL_EPOCHS)
 
 
@@ -285,6 +289,9 @@ GROUPS: dict[str, dict[str, Recipe]] = {
     "ours, on physical inputs": {  # docs/inputs.md; most names begin with the encoder's
         "dense-source-only": _physical(by="source"),
         "match-clusters": _physical(first=(MatchClusters(),), by="source", calibration="Temperature"),
+        "unseen-bearings": _physical(
+            first=(KnownStates(),), by="source", calibration="Temperature", input="bearing-orders"
+        ),
         "dense-MCC": _physical(Confusion(), calibration="Temperature"),
         "dense-CORAL": _physical(losses.CovarianceMatching(), calibration="Temperature"),
         "dense-DANN*": _physical(*_DANN, *_STARS["*"], calibration="Temperature"),
@@ -308,6 +315,8 @@ RECIPES: dict[str, Recipe] = {name: recipe for group in GROUPS.values() for name
 # Chosen on CWRU and simulated bearings, where it is as good as any of these on a full target and no worse than the
 # unadapted network on targets that are mostly healthy (docs/plant.md).
 DEFAULT_RECIPE = "match-clusters"
+# For a target whose bearings are known to be others: it adapts to nothing, so the target may hold anything.
+UNSEEN_RECIPE = "unseen-bearings"
 RENAMED = {"dense-moved": "match-clusters"}
 
 

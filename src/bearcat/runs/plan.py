@@ -16,19 +16,21 @@ from typing import Any
 
 import torch
 
-from bearcat.data import Catalogue, Task, dataset_label, open_dataset
+from bearcat.data import Catalogue, Dataset, RecordingInfo, Task, dataset_label, open_dataset
 from bearcat.data.catalogue import find_domain
 from bearcat.data.choose import Choice, DataSettings, Requested, choose_settings, paper_settings
-from bearcat.data.datasets.folder import EMPTY
+from bearcat.data.datasets.folder import EMPTY, folder_entries
+from bearcat.data.specimens import GROUPS
 from bearcat.data.tasks import Mix
 from bearcat.errors import InputError
 from bearcat.methods.before_training import MatchClusters
-from bearcat.methods.recipe import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, find_recipe
+from bearcat.methods.recipe import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, UNSEEN_RECIPE, Recipe, find_recipe
 from bearcat.runs.spec import Library, RunSpec, make_recipe
 from bearcat.training.loop import checked_precision, chosen_device
 
 # What `bearcat adapt` does without any option. The defects are small, so that there are mistakes to calibrate with.
 DEMONSTRATION = {"severities": "0.15,0.5", "faults": "inner,outer"}
+OTHER_BEARINGS = "the bearings of the target are none of the source's"
 DEMONSTRATION_NOTE = "Simulated bearings: healthy, inner race, outer race; defects of 0.15 and 0.5 mm."
 
 
@@ -41,7 +43,7 @@ class Wishes:
     source: Sequence[str] = ()
     target: str | None = None
     input: str | None = None
-    recipe: str = DEFAULT_RECIPE
+    recipe: str | None = None  # None: DEFAULT_RECIPE, or UNSEEN_RECIPE where the target's bearings are others
     beside: Sequence[str] = ()  # recipes to train too
     epochs: int | None = None
     seed: int = 0
@@ -80,20 +82,58 @@ def make_plan(wishes: Wishes, reading: Callable[[Iterable[Any]], Iterable[Any]] 
     notes, settings = tuple[str, ...](), wishes.settings
     if wishes.data == "simulated" and settings is None:
         notes, settings = (DEMONSTRATION_NOTE,), DEMONSTRATION
-    name = find_recipe(wishes.recipe)
-    names = [other for other in dict.fromkeys(map(find_recipe, wishes.beside)) if other != name] + [name]
-    changed = RECIPES[name].with_settings(wishes.recipe_settings)
-    balance = changed.balance if "balance" in wishes.recipe_settings else wishes.balance
-    requested = Requested(
-        wishes.channel, wishes.rate, wishes.window, wishes.stride, wishes.split, wishes.input, balance, changed.input
-    )
-    paper_settings(requested)  # refuses impossible settings before anything is read
-    device, precision = chosen_device(wishes.device), checked_precision(wishes.precision)
+    _requested(wishes, find_recipe(wishes.recipe or DEFAULT_RECIPE))  # refuses impossible settings before reading
+    chosen_device(wishes.device), checked_precision(wishes.precision)
     given = {name: getattr(wishes, name) for name in ("channel", "rpm", "bearing", "specimen", "machine")}
     asked = dict(settings or {}) | {key: value for key, value in given.items() if value is not None}
     dataset = open_dataset(wishes.data, wishes.root, asked)
     catalogue = dataset.catalogue()
     task = choose_task(catalogue, wishes.source, wishes.target)
+    if wishes.recipe is None and _other_bearings(wishes, catalogue.only((*task.sources, task.target))):
+        try:
+            found = _plan(replace(wishes, recipe=UNSEEN_RECIPE), dataset, catalogue, task, notes, reading)
+            return replace(found, choices=(Choice("recipe", UNSEEN_RECIPE, OTHER_BEARINGS), *found.choices))
+        except InputError as error:  # too fast a shaft for its rate, too short recordings: the usual recipe may do
+            notes = (*notes, f"the recipe {UNSEEN_RECIPE}, for other bearings, cannot be used here: {error}")
+    return _plan(replace(wishes, recipe=wishes.recipe or DEFAULT_RECIPE), dataset, catalogue, task, notes, reading)
+
+
+def _requested(wishes: Wishes, name: str) -> tuple[Recipe, Requested]:
+    """The recipe of this name with the wishes' settings, and what is asked of its data."""
+    changed = RECIPES[name].with_settings(wishes.recipe_settings)
+    balance = changed.balance if "balance" in wishes.recipe_settings else wishes.balance
+    requested = Requested(
+        wishes.channel, wishes.rate, wishes.window, wishes.stride, wishes.split, wishes.input, balance, changed.input
+    )
+    paper_settings(requested)
+    return changed, requested
+
+
+def _other_bearings(wishes: Wishes, catalogue: Catalogue) -> bool:
+    """Whether nothing else was asked for, and the target's bearings are known to be none of the source's.
+
+    Of a named dataset's own tasks only one that is split by specimen or machine; of one's own, as their rows say.
+    """
+    if wishes.input or wishes.recipe_settings or wishes.mix.reference:
+        return False
+    rows: list[RecordingInfo] = [entry.row for entry in folder_entries(catalogue)]
+    if not rows and wishes.split in GROUPS:
+        return True
+    known = all(row.specimen and row.bearing and (row.rpm or row.rpm_channel) for row in rows)
+    *_, target = catalogue.domains
+    sides = [{row.specimen for row in rows if (row.domain == target) is side} for side in (False, True)]
+    return bool(rows) and known and (wishes.split in GROUPS or sides[0].isdisjoint(sides[1]))
+
+
+def _plan(
+    wishes: Wishes, dataset: Dataset, catalogue: Catalogue, task: Task, notes: tuple[str, ...],
+    reading: Callable[[Iterable[Any]], Iterable[Any]],
+) -> AdaptationPlan:  # fmt: skip
+    """The plan for these wishes, whose recipe is known."""
+    name = find_recipe(str(wishes.recipe))
+    names = [other for other in dict.fromkeys(map(find_recipe, wishes.beside)) if other != name] + [name]
+    changed, requested = _requested(wishes, name)
+    device, precision = chosen_device(wishes.device), checked_precision(wishes.precision)
     chosen: dict[str, DataSettings] = {}  # by the input of recipes
     for kind in dict.fromkeys([changed.input, *(RECIPES[other].input for other in names[:-1])]):
         first = chosen.get(changed.input)  # whose split holds for the recipes beside it too

@@ -1,0 +1,175 @@
+"""Bearings never seen: the recipe that knows other benches, when adapt takes it, and the general model."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bearcat.data.datasets.simulate import Simulated
+from bearcat.data.recording import Recording, resample
+from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
+from bearcat.deploy.model import CARD, METADATA, load_model
+from bearcat.deploy.predict import GENERAL, open_model
+from bearcat.diagnosis.physics import STATES
+from bearcat.errors import InputError
+from bearcat.methods.known_states import AXES, KnownStates, StateShape, shipped_states, state_codes
+from bearcat.methods.recipe import DEFAULT_RECIPE, RECIPES, UNSEEN_RECIPE
+from bearcat.runs.plan import Wishes, make_plan
+from bearcat.runs.spec import make_recipe
+from tests.commands import bearcat
+
+POINTS = 488  # of the input bearing-orders
+
+
+def data_of(classes: tuple[str, ...], windows: int = 60) -> TrainingData:
+    random = np.random.default_rng(5)
+    labels = np.arange(windows) % len(classes)
+    values = (3 + 2 * random.standard_normal((windows, 1, POINTS))).astype(np.float32)
+    source = Labelled(values, labels, labels, labels % 2, labels)
+    return TrainingData(classes, source, source, Unlabelled(values[:10]))
+
+
+def test_draws_have_the_mean_and_the_scatter_of_the_windows_they_were_measured_on():
+    random = np.random.default_rng(0)
+    along, mean = random.standard_normal((3, 40)), random.standard_normal(40)
+    windows = mean + random.standard_normal((400, 3)) * [5, 3, 1] @ along + 0.1 * random.standard_normal((400, 40))
+    drawn = StateShape.of(windows).draw(20_000, np.random.default_rng(1))
+    np.testing.assert_allclose(drawn.mean(axis=0), windows.mean(axis=0), atol=0.3)
+    exact, found = np.cov(windows.T), np.cov(drawn.T)
+    assert np.abs(found - exact).max() < 0.05 * np.abs(exact).max()
+
+
+def test_known_states_join_the_source_as_bearings_of_their_own_and_leave_the_rest_alone():
+    data = data_of(("normal", "inner race", "OR8", "cage"))
+    prepared = KnownStates(share=0.5).prepare(data)
+    source, own = prepared.data.source_train, data.source_train
+    number = len(own)
+    np.testing.assert_array_equal(source.values[:number], own.values)
+    assert set(source.labels[number:].tolist()) == {0, 1, 2}  # nothing is known of cages
+    assert abs(len(source) - 1.5 * number) <= 4
+    for name in ("recording", "specimen", "domain"):
+        assert not set(getattr(source, name)[number:]) & set(getattr(own, name))
+    assert prepared.data.source_test is data.source_test
+    assert prepared.data.target_train is data.target_train
+    # They lie where the source lies: its mean is 3, its deviation 2.
+    assert source.values[number:].mean() == pytest.approx(3, abs=0.5)
+    assert source.values[number:].std() == pytest.approx(2, abs=0.7)
+    assert not prepared.finding.adapted
+
+
+def test_a_bench_that_is_left_out_is_not_used():
+    benches = shipped_states()[1]
+    assert set(benches) == {"cwru", "hit-sm-mfs"}
+    assert "ball" in benches["cwru"]
+    assert "ball" not in benches["hit-sm-mfs"]
+    assert all(len(shape.axes) == AXES for states in benches.values() for shape in states.values())
+    data = data_of(("healthy", "ball"))
+    assert KnownStates(without="hit-sm-mfs").prepare(data).finding.benches == ("cwru",)
+    labels = KnownStates(without="cwru").prepare(data).data.source_train.labels[60:]
+    assert set(labels.tolist()) == {0}
+
+
+def test_classes_stand_for_states_where_one_alone_does():
+    assert state_codes(("healthy", "inner-007", "inner-014", "outer race")) == {"healthy": 0, "outer race": 3}
+    unnamed = data_of(("pump", "valve"))
+    prepared = KnownStates().prepare(unnamed)
+    assert prepared.data is unnamed
+    assert "no class name" in prepared.finding.sentence
+
+
+def test_known_states_are_of_one_input():
+    with pytest.raises(InputError, match="bearing-orders"):
+        make_recipe(UNSEEN_RECIPE, "physics")
+    with pytest.raises(InputError, match="share"):
+        RECIPES[UNSEEN_RECIPE].with_settings({"known-states.share": "0"})
+
+
+def folder_of(root: Path, specimens: dict[str, str], rpm: str = "1500", rate: float = 12_000) -> Path:
+    """A manifest of two domains, source and target, with this specimen for each recording."""
+    root.mkdir()
+    rows = []
+    for number, (name, specimen) in enumerate(specimens.items()):
+        domain, label, _ = name.split("-")
+        np.save(root / f"{name}.npy", np.random.default_rng(number).standard_normal(60_000).astype(np.float32))
+        rows.append({
+            "path": f"{name}.npy", "domain": domain, "label": label if domain == "source" else "", "rate": rate,
+            "rpm": rpm, "bearing": "6205", "specimen": specimen,
+        })  # fmt: skip
+    with (root / "manifest.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return root
+
+
+SOURCE = {f"source-{label}-{number}": f"{label} {number}" for label in ("healthy", "inner") for number in (1, 2, 3)}
+
+
+@pytest.mark.parametrize(
+    ("target", "more", "recipe"),
+    [
+        ("another", {}, UNSEEN_RECIPE),
+        ("inner 2", {}, DEFAULT_RECIPE),  # the source holds this bearing
+        ("", {}, DEFAULT_RECIPE),  # nobody knows
+        ("another", {"rpm": ""}, DEFAULT_RECIPE),  # nor at which speed
+        ("another", {"rpm": "6000"}, DEFAULT_RECIPE),  # too fast for the rate
+    ],
+)
+def test_adapt_takes_the_recipe_for_unseen_bearings_where_they_are_known_to_be_others(tmp_path, target, more, recipe):
+    folder = folder_of(tmp_path / "own", SOURCE | {"target-x-1": target, "target-x-2": target and "yet another"}, **more)
+    plan = make_plan(Wishes(data=str(folder), source=("source",), target="target"))
+    assert plan.spec.recipe_name == recipe
+    assert (("recipe", UNSEEN_RECIPE) in [(choice.setting, choice.value) for choice in plan.choices]) == (
+        recipe == UNSEEN_RECIPE
+    )
+    asked = make_plan(Wishes(data=str(folder), source=("source",), target="target", recipe=DEFAULT_RECIPE))
+    assert asked.spec.recipe_name == DEFAULT_RECIPE
+
+
+def machine(label: str) -> Recording:
+    """A simulated bearing with a clear defect."""
+    settings = Simulated(seconds=3.0, severities=(1.5,))
+    return resample(settings.recording("N15_M07_F10", label), 12_000)
+
+
+def test_the_general_model_is_small_and_says_what_it_is():
+    files = list(GENERAL.iterdir())
+    assert {CARD, METADATA, "weights.safetensors", "states.safetensors"} == {file.name for file in files}
+    assert sum(file.stat().st_size for file in files) < 1e6
+    model = load_model(GENERAL)
+    assert set(model.classes) == set(STATES)
+    assert set(model.needs) == {"rate", "rpm", "bearing"}
+    assert model.decision.action == "check"  # it was made for no machine in particular
+    metadata = json.loads((GENERAL / METADATA).read_text())
+    assert metadata["decision"]["expected"] >= 0.8
+
+
+@pytest.mark.parametrize(("label", "state"), [("healthy", "healthy"), ("inner-1", "inner race"), ("outer-1", "outer race")])
+def test_the_general_model_diagnoses_a_machine_without_a_labelled_fault(tmp_path, label, state):
+    recording = machine(label)
+    np.savez(tmp_path / "one.npz", signal=recording.signal, rate=12_000.0)
+    words = ["--rpm", str(recording.rpm), "--bearing", str(recording.bearing), "--format", "json"]
+    result = bearcat("predict", "general", str(tmp_path / "one.npz"), *words)
+    found = json.loads(result.stdout.splitlines()[-1])
+    assert found["diagnosis"] == state, found
+    assert result.returncode == (3 if state == "healthy" else 1), found  # a model to be checked calls nothing ok
+
+
+def test_a_folder_called_general_precedes_the_model_of_that_name(tmp_path, monkeypatch):
+    (tmp_path / "general").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="no model folder"):
+        open_model(Path("general"))
+
+
+def test_without_a_bearing_the_general_model_says_what_it_needs(tmp_path):
+    recording = replace(machine("healthy"), bearing=None)
+    np.savez(tmp_path / "one.npz", signal=recording.signal, rate=12_000.0)
+    result = bearcat("predict", "general", str(tmp_path / "one.npz"), "--rpm", "1500")
+    assert result.returncode == 2
+    assert "bearing" in result.stderr
