@@ -1,7 +1,9 @@
 """Past runs: what estimates said without labels and what was true, for the intervals of bearcat/trust/estimates.py.
 
     BEARCAT_DATA=data python benchmarks/past_runs.py --grid grids/plant.toml --seeds 0 1 --device cuda --out runs.jsonl.gz
-    python benchmarks/past_runs.py --read runs*.jsonl.gz --write      # replaces past_runs.json of the package
+    python benchmarks/past_runs.py --read runs*.jsonl.gz --write      # replaces the kinds of shift in past_runs.json
+
+grids/plant.toml has shifts of conditions, grids/specimen-trust.toml those of specimens and machines.
 
 A line is a run: its cell, the truth, every estimate, and what the network and each check model say of every target test
 window (a letter each). Reading prints what saving the adapted model by check models is worth (trust/decision.py).
@@ -34,7 +36,7 @@ from bearcat.training.loop import Run, stack_key, train
 from bearcat.trust.accuracy import Source, Target, expected_hits, window_agreement
 from bearcat.trust.checks import MODELS
 from bearcat.trust.decision import SLACK
-from bearcat.trust.estimates import EVIDENCE, PAST_RUNS
+from bearcat.trust.estimates import EVIDENCE, PAST_RUNS, SHIFTS
 
 CELL = ("dataset", "input", "mix", "target", "task", "seed", "method")
 MOST = 80  # runs of a group that ship
@@ -97,7 +99,7 @@ def mine(spec: RunSpec, specs: list[RunSpec], every: int, shard: int, shards: in
         tasks = sorted({str(other.task) for other in specs if other.data == spec.data})
         if tasks.index(str(spec.task)) % every:
             return False
-    return zlib.crc32(f"{spec.data} {spec.task}".encode()) % shards == shard
+    return zlib.crc32(f"{spec.data} {spec.task} {spec.mix} {spec.seed}".encode()) % shards == shard
 
 
 def scored(specs: list[RunSpec], library: Library, device: torch.device) -> Iterator[dict[str, Any]]:
@@ -118,6 +120,7 @@ def scored(specs: list[RunSpec], library: Library, device: torch.device) -> Iter
             yield {
                 "dataset": spec.data, "input": spec.preparation.input.partition(":")[0], "mix": kind_of(spec.mix),
                 "target": str(spec.mix), "task": str(spec.task), "seed": spec.seed, "method": spec.cell.method,
+                "shift": split.trust_shift, "source": round(run.evidence.source.value, 5) if run.evidence.source else None,
                 "classes": len(split.classes), "truth": run.checked["accuracy"],
                 "accuracy": {name: rounded(each["value"]) for name, each in run.estimates["accuracy"].items()},
                 "familiarity": run.estimates["familiarity"], "matching": finding and finding.to_dict(),
@@ -160,16 +163,34 @@ def read_lines(paths: Iterable[Path]) -> list[dict[str, Any]]:
 
 
 def write(runs: list[dict[str, Any]]) -> None:
-    """past_runs.json of the package: evidence and truth by group, of MOST runs at most, evenly spaced."""
-    groups: dict[str, list[list[float]]] = defaultdict(list)
-    for run in sorted(runs, key=lambda run: [str(run[name]) for name in (*CELL, "truth")]):
-        groups[group_of(run)].append([round(value, 3) for value in (*evidence_of(run).values(), run["truth"])])
-    groups = {
-        group: [rows[place] for place in np.linspace(0, len(rows) - 1, min(MOST, len(rows))).astype(int)]
-        for group, rows in groups.items()
-    }
-    lines = ",\n".join(f"  {json.dumps(group)}: {json.dumps(rows)}" for group, rows in groups.items())
-    SHIPPED.write_text(f'{{\n "groups": {{\n{lines}\n }}\n}}\n', encoding="utf-8")
+    """past_runs.json of the package: evidence and truth by kind of shift and group, of MOST runs of a group at most,
+    evenly spaced. Kinds of shift of which no run was read stay as they are.
+    """
+    shifts = json.loads(SHIPPED.read_text(encoding="utf-8"))["shifts"] if SHIPPED.exists() else {}
+    for kind, groups in by_group(sorted(runs, key=lambda run: [str(run[name]) for name in (*CELL, "truth")])).items():
+        shifts[kind] = {
+            group: [
+                [round(value, 3) for value in rows[place]]
+                for place in np.linspace(0, len(rows) - 1, min(MOST, len(rows))).astype(int)
+            ]
+            for group, rows in groups.items()
+        }
+    kinds = []
+    for kind in SHIFTS:
+        lines = ",\n".join(
+            f"   {json.dumps(group)}: {json.dumps(rows)}" for group, rows in shifts.get(kind, {}).items()
+        )
+        kinds.append(f"  {json.dumps(kind)}: {{\n{lines}\n  }}")
+    text = ",\n".join(kinds)
+    SHIPPED.write_text(f'{{\n "shifts": {{\n{text}\n }}\n}}\n', encoding="utf-8")
+
+
+def by_group(runs: Iterable[dict[str, Any]]) -> dict[str, dict[str, list[list[float]]]]:
+    """Evidence and truth of runs by kind of shift and group; files from before there were kinds hold conditions."""
+    found: dict[str, dict[str, list[list[float]]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        found[run.get("shift", "condition")][group_of(run)].append([*evidence_of(run).values(), run["truth"]])
+    return found
 
 
 def print_saved(runs: list[dict[str, Any]]) -> None:
@@ -200,8 +221,9 @@ def print_saved(runs: list[dict[str, Any]]) -> None:
 
 
 def group_of(run: dict[str, Any]) -> str:
-    """Dataset, input and mix of classes; with a reference the mix is the same."""
-    return f"{run['dataset']}, {run['input']}, {run['mix'].removesuffix(', reference')}"
+    """Dataset (to its label's comma), input and mix of classes; with a reference the mix is the same."""
+    dataset = run["dataset"].partition(",")[0]
+    return f"{dataset}, {run['input']}, {run['mix'].removesuffix(', reference')}"
 
 
 def evidence_of(run: dict[str, Any]) -> dict[str, float]:

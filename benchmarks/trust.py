@@ -3,7 +3,8 @@
     python benchmarks/trust.py runs*.jsonl.gz calibrators.jsonl alarm*.csv bench-store … > trust.md
     python benchmarks/trust.py            # the past runs that ship with the package
 
-Takes lines of benchmarks/past_runs.py (intervals and decisions, leaving out a group or a dataset at a time), lines of
+Takes lines of benchmarks/past_runs.py (intervals and decisions by kind of shift, leaving out a group or a dataset at a
+time; kinds that no line has are those of the package), lines of
 benchmarks/calibrators.py (ECE), rows of benchmarks/alarm.py, and folders of stores (bearcat bench) or any folders whose
 subfolders are runs. Only runs with target labels count. docs/trust.md says what the estimates are.
 """
@@ -13,20 +14,20 @@ from __future__ import annotations
 import argparse
 import json
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from alarm import rows_of
-from past_runs import evidence_of, group_of, read_lines
+from past_runs import by_group, read_lines
 from scipy.stats import spearmanr
 
 from bearcat.record import CheckedEstimates
 from bearcat.report.results import Cell, Result, read_result
 from bearcat.trust.decision import ModelEvidence, decide
-from bearcat.trust.estimates import EVIDENCE, FAR, Past, past_accuracy, past_runs, table_of
+from bearcat.trust.estimates import COMPARED, EVIDENCE, FAR, SHIFTS, Past, careful, past_accuracy, past_runs, table_of
 
 Rows = list[list[str]]
 
@@ -126,29 +127,66 @@ def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> s
 # Past runs: how intervals and decisions hold in groups, or datasets, that take no part in making them.
 
 POOR, RIGHT = 0.8, 0.97  # truth below and from which on a run must not, and must, be advised for use
+HIGH = 0.15  # an expected accuracy that is more above the truth is far too high
+BY_SHIFT = (
+    "shift", "judged as", "runs", "mean accuracy", f"more than {100 * HIGH:.0f} points too high", "off by", "inside", "width",
+    "truth below 80, advised to use", "truth of 97 or more, advised to use",
+)  # fmt: skip
 INTERVALS = (
     "left out", "runs", "mean accuracy", "off by", "inside", f"more than {100 * FAR:.0f} points below", "width",
 )  # fmt: skip
 
 
-def left_out(groups: Past, whole: bool) -> dict[str, np.ndarray]:
-    """For each group (run, 5): truth, value, low, high, and whether it is advised for use."""
-    found = {}
-    for group, runs in groups.items():
-        dataset = group.partition(",")[0]
+BENCHES = {"across-machines": {"cwru", "hit-sm"}}  # a dataset holds the bench of its own name, but for these
+
+
+def benches_of(group: str) -> set[str]:
+    dataset = group.partition(",")[0]
+    return BENCHES.get(dataset, {dataset})
+
+
+def left_out(past: Mapping[str, Past], shift: str, whole: bool, judged: str | None = None) -> dict[str, np.ndarray]:
+    """For each group of this kind of shift (run, 5): truth, value, low, high, and whether it is advised for use.
+
+    `whole`: all groups that share a bench with it are left out; `judged`: as if the shift were of this other kind. A
+    group is skipped where nothing else is left.
+    """
+    judged, found = judged or shift, {}
+    every = [(kind, group, rows) for kind in COMPARED[judged] for group, rows in past.get(kind, {}).items()]
+    for group, runs in past[shift].items():
         others = {
-            other: rows
-            for other, rows in groups.items()
-            if other != group and not (whole and other.partition(",")[0] == dataset)
+            f"{other}, {kind}": rows
+            for kind, other, rows in every
+            if (kind, other) != (shift, group) and not (whole and benches_of(other) & benches_of(group))
         }
+        if not others:
+            continue
         rest, rows = table_of(others), []
         for *place, real in runs:
-            expected = past_accuracy(dict(zip(EVIDENCE, place, strict=True)), rest)
-            rows.append(
-                (real, expected.value, expected.low, expected.high, decide(ModelEvidence(expected)).action == "use")
-            )
+            middle = past_accuracy(dict(zip(EVIDENCE, place, strict=True)), judged, rest)
+            expected = careful(middle, judged)
+            use = decide(ModelEvidence(expected, median=middle.value, shift=judged)).action == "use"
+            rows.append((real, expected.value, expected.low, expected.high, use))
         found[group] = np.array(rows, dtype=float)
     return found
+
+
+def shift_table(past: Mapping[str, Past]) -> None:
+    """How estimates hold by kind of shift, a bench left out; also as if the kind were another, or not known."""
+    rows = []
+    for shift in (kind for kind in SHIFTS if past.get(kind)):
+        for judged in dict.fromkeys((shift, "condition", "unknown")):
+            groups = left_out(past, shift, True, judged)
+            if not groups:
+                continue
+            found = np.concatenate(list(groups.values()))
+            real, value, low, high, use = found.T
+            inside = (low - 1e-9 <= real) & (real <= high + 1e-9)
+            shares = (real, value - real > HIGH, np.abs(value - real), inside, high - low)
+            poor, right = use[real < POOR], use[real >= RIGHT]
+            counts = [f"{int(each.sum())} of {len(each)}" for each in (poor, right)]
+            rows.append([shift, judged, str(len(found)), *(points(float(np.mean(each))) for each in shares), *counts])
+    print(table("By kind of shift, a dataset at a time left out, percent", BY_SHIFT, rows))
 
 
 def interval_row(title: str, rows: np.ndarray) -> list[str]:
@@ -158,11 +196,11 @@ def interval_row(title: str, rows: np.ndarray) -> list[str]:
     return [title, str(len(rows)), *(points(float(np.mean(each))) for each in shares)]
 
 
-def interval_tables(groups: Past) -> None:
-    """What was to be reached and what was, then every group."""
-    several = len({group.partition(",")[0] for group in groups}) > 1
-    for whole in (False, True) if several else (False,):
-        found = left_out(groups, whole)
+def interval_tables(past: Mapping[str, Past], shift: str) -> None:
+    """What was to be reached by runs of a kind of shift and what was, then every group."""
+    for whole in (False, True):
+        if not (found := left_out(past, shift, whole)):
+            continue
         rows = np.concatenate(list(found.values()))
         real, _, low, high, use = rows.T
         by_group = [[float(number) for number in interval_row("", each)[4:6]] for each in found.values()]
@@ -176,7 +214,7 @@ def interval_tables(groups: Past) -> None:
             [f"truth below 80, advised to use ({int(poor.sum())} of {len(poor)})", "≤ 5", points(mean(poor))],
             [f"truth of 97 or more, advised to use ({int(right.sum())} of {len(right)})", "≥ 80", points(mean(right))],
         ]
-        words = "a dataset at a time left out" if whole else "a group at a time left out"
+        words = f"{shift}, a {'dataset' if whole else 'group'} at a time left out"
         print(table(f"Intervals and decisions, {words}, percent", ("goal", "to reach", "reached"), reached))
         if not whole:
             every = [interval_row(group, each) for group, each in sorted(found.items())]
@@ -234,13 +272,11 @@ def main() -> None:
     parser.add_argument("paths", type=Path, nargs="*")
     paths = parser.parse_args().paths
     of_kind = {end: [path for path in paths if path.name.endswith(end)] for end in (".jsonl.gz", ".jsonl", ".csv")}
-    if not paths:
-        interval_tables(past_runs())
-    if of_kind[".jsonl.gz"]:
-        groups: dict[str, list[list[float]]] = defaultdict(list)
-        for run in read_lines(of_kind[".jsonl.gz"]):
-            groups[group_of(run)].append([*evidence_of(run).values(), run["truth"]])
-        interval_tables(groups)
+    if not paths or of_kind[".jsonl.gz"]:
+        past: Mapping[str, Past] = past_runs() | by_group(read_lines(of_kind[".jsonl.gz"]))
+        for shift in (kind for kind in SHIFTS if past.get(kind)):
+            interval_tables(past, shift)
+        shift_table(past)
     if of_kind[".jsonl"]:
         lines = [line for path in of_kind[".jsonl"] for line in path.read_text(encoding="utf-8").splitlines()]
         ece_table([json.loads(line) for line in lines])

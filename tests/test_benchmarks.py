@@ -176,7 +176,11 @@ def test_past_runs_become_lines_then_the_file_of_the_package_and_the_table_of_go
         assert found["consensus"] == pytest.approx(run["accuracy"]["consensus"], abs=1e-4)
     monkeypatch.setattr(past_runs, "SHIPPED", shipped)
     past_runs.write(runs)
-    groups = json.loads(shipped.read_text())["groups"]
+    past_runs.write([run | {"shift": "machine"} for run in runs])  # kinds of shift that are not read stay
+    kinds = json.loads(shipped.read_text())["shifts"]
+    assert {kind for kind, groups in kinds.items() if groups} == {"condition", "machine"}
+    assert kinds["condition"] == kinds["machine"]
+    groups = kinds["condition"]
     assert set(groups) == {"simulated, log-spectrum, all classes", "simulated, log-spectrum, healthy only"}
     assert all(len(row) == len(EVIDENCE) + 1 for rows in groups.values() for row in rows)
     shown = main("trust.py", str(lines))

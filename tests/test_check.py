@@ -29,11 +29,17 @@ from bearcat.trust.accuracy import (
     window_agreement,
 )
 from bearcat.trust.checks import MODELS, check_predictions, moved_centres, representations
-from bearcat.trust.decision import LabelCheck, ModelEvidence, decide
+from bearcat.trust.decision import TESTED, LabelCheck, ModelEvidence, decide
 from bearcat.trust.estimates import (
+    COMPARED,
     EVIDENCE,
     FEWEST,
+    MOST_ABOVE,
     NEAR,
+    SHIFTS,
+    careful,
+    compared_runs,
+    judged_by,
     past_accuracy,
     past_runs,
     table_of,
@@ -145,10 +151,10 @@ def evidence(*values: float) -> dict[str, float]:
 def test_intervals_are_those_of_past_runs_with_such_evidence_a_group_counting_once():
     place = [0.9, 0.9, 0.8, 1.0]
     many, few = [[*place, 0.99]] * 300, [[*place, 0.5], [*place, 0.6]] * 10
-    mixed = past_accuracy(evidence(*place), table_of({"many": many, "few": few}))
+    mixed = past_accuracy(evidence(*place), table=table_of({"many": many, "few": few}))
     assert (mixed.low, mixed.high) == (0.5, 0.99)  # although only one run in sixteen had so little
     table = table_of({"many": many, "other": [[0.2, 0.3, 0.2, 1.0, 0.1]] * 100})
-    far = past_accuracy(evidence(*place), table)
+    far = past_accuracy(evidence(*place), table=table)
     assert far == Estimate(0.99, 0.99, 0.99)
 
 
@@ -156,7 +162,7 @@ def test_intervals_are_those_of_the_slow_twin():
     random = np.random.default_rng(2)
     table = {name: random.random((runs, 5)).round(2).tolist() for name, runs in (("a", 30), ("b", 7), ("c", 60))}
     for place in random.random((20, 4)):
-        found = past_accuracy(evidence(*place), table_of(table))
+        found = past_accuracy(evidence(*place), table=table_of(table))
         low, middle, high = reference.interval(place.tolist(), table, NEAR, FEWEST, (0.05, 0.5, 0.95))
         assert found == Estimate(middle, low, high)
 
@@ -175,27 +181,66 @@ def test_intervals_hold_in_a_new_group_that_is_like_the_others():
         found.low <= truth <= found.high
         for _ in range(200)
         for *place, truth in group(2)
-        for found in [past_accuracy(evidence(*place), table)]
+        for found in [past_accuracy(evidence(*place), table=table)]
     ]
     assert 0.85 < np.mean(inside) < 0.97
 
 
 def test_the_runs_that_ship_hold_when_their_group_is_left_out():
-    groups = past_runs()
-    assert len(groups) >= 20
-    assert all(len(row) == len(EVIDENCE) + 1 for rows in groups.values() for row in rows)
-    found = []
-    for group, rows in groups.items():
-        rest = table_of({name: other for name, other in groups.items() if name != group})
-        for *place, truth in rows[:: -(-len(rows) // 4)]:
-            expected = past_accuracy(evidence(*place), rest)
-            found.append((expected.low <= truth <= expected.high, truth < expected.low - 0.1))
-    inside, below = np.mean(found, axis=0)
-    assert inside > 0.85
-    assert below < 0.06
-    sure, unsure = (past_accuracy(evidence(*place)) for place in ((1.0, 0.95, 0.95, 1.0), (0.3, 0.3, 0.3, 0.9)))
-    assert sure.value > unsure.value
-    assert sure.high - sure.low < unsure.high - unsure.low
+    shipped = past_runs()
+    assert set(shipped) == set(SHIFTS)
+    assert len(shipped["condition"]) >= 20
+    for shift, groups in shipped.items():
+        assert all(len(row) == len(EVIDENCE) + 1 for rows in groups.values() for row in rows)
+        compared, found = compared_runs(shipped, shift), []
+        for group, rows in groups.items():
+            rest = table_of({name: other for name, other in compared.items() if name != f"{group}, {shift}"})
+            for *place, truth in rows[:: -(-len(rows) // 4)]:
+                expected = past_accuracy(evidence(*place), shift, rest)
+                too_high = careful(expected, shift).value > truth + 0.15
+                found.append((expected.low <= truth <= expected.high, truth < expected.low - 0.1, too_high))
+        inside, below, too_high = np.mean(found, axis=0)
+        assert inside > 0.85, shift
+        assert below < 0.06, shift
+        assert too_high <= (0.1 if shift == "condition" else 0.05), shift
+    for shift in COMPARED:
+        places = (1.0, 0.95, 0.95, 1.0), (0.3, 0.3, 0.3, 0.9)
+        sure, unsure = (past_accuracy(evidence(*place), shift) for place in places)
+        assert sure.value > unsure.value
+        assert sure.high - sure.low < unsure.high - unsure.low
+
+
+def test_the_same_bearings_are_judged_by_no_run_on_others_and_other_machines_by_none_on_the_same():
+    """Every kind has a truth of its own here, so the interval says which kinds were asked."""
+    place, truths = [0.9, 0.9, 0.8, 1.0], dict(zip(SHIFTS, (0.9, 0.7, 0.5, 0.3), strict=True))
+    past = {kind: {"rig, physics, all classes": [[*place, truth]] * 40} for kind, truth in truths.items()}
+    ends = {"condition": (0.9, 0.9), "specimen": (0.3, 0.9), "machine": (0.3, 0.7), "unknown": (0.3, 0.9)}
+    for kind, interval in ends.items():
+        found = past_accuracy(evidence(*place), kind, table_of(compared_runs(past, kind)))
+        assert (found.low, found.high) == interval
+        assert judged_by(kind).shifts == tuple(COMPARED[kind])
+        assert careful(found, kind).value == min(found.value, found.low + MOST_ABOVE[kind])
+    assert careful(Estimate(0.9, 0.5, 1.0), "condition").value == 0.9, "the same bearings: as it always was"
+    shipped = past_runs()
+    runs = [sum(len(rows) for rows in shipped[kind].values()) for kind in SHIFTS]
+    assert (judged_by("condition").runs, judged_by("machine").runs) == (runs[0], sum(runs[1:]))
+    assert "unimore" not in judged_by("machine").datasets
+
+
+def test_the_recommendation_says_which_shifts_its_estimate_was_tested_on():
+    expected = Estimate(0.99, 0.95, 1.0)
+    sentences = {shift: decide(ModelEvidence(expected, shift=shift)) for shift in COMPARED}
+    assert set(TESTED) == set(COMPARED)
+    assert all(TESTED[shift] in decision.reasons for shift, decision in sentences.items())
+    assert {shift: decision.action for shift, decision in sentences.items() if decision.action != "use"} == {
+        "one bearing": "check"
+    }
+    assert "not on other bearings" in TESTED["condition"]
+    low = Estimate(0.5, 0.45, 1.0)  # held down; past runs had 0.9 in the middle
+    assert decide(ModelEvidence(low, shift="specimen", median=0.9)).action == "check"
+    assert decide(ModelEvidence(low, shift="specimen", median=0.5)).action == "do not use"
+    labelled = decide(ModelEvidence(expected, shift="one bearing", labels=LabelCheck(20, 20, 3)))
+    assert labelled.action == "use", "labels of the target are a test"
 
 
 def test_three_recommendations():

@@ -25,6 +25,7 @@ from bearcat.settings import from_plain, to_plain
 from bearcat.storage import digest, read_json, write_atomically
 from bearcat.trust.accuracy import Estimate
 from bearcat.trust.decision import Decision, ModelEvidence
+from bearcat.trust.estimates import PastRuns
 
 Kind = TypeVar("Kind")
 RECORD, PREDICTIONS, CURVES, SPEC = "record.json", "predictions.csv", "curves.csv", "run.json"
@@ -126,6 +127,7 @@ class Estimates:
     familiarity: FamiliarityEstimates
     abstention: Mapping[str, Any] = field(default_factory=dict)
     window_agreement: float | None = None  # share of windows whose class is that of most windows of their recording
+    tested_on: PastRuns | None = None  # None where no past run was asked
 
 
 @dataclass(frozen=True)

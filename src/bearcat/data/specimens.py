@@ -21,6 +21,7 @@ from bearcat.data.recording import Integers, RecordingInfo, healthy_class
 from bearcat.errors import InputError
 
 GROUPS = ("specimen", "machine")  # fields of a recording, by which a task may be split
+ONE_BEARING = "one bearing"  # see `trust_shift`
 SAME_BEARINGS = "recognises these bearings; other bearings are not tested"
 UNKNOWN_BEARINGS = "which bearings these are is not known; other bearings are not tested"
 SENTENCES = {"condition": SAME_BEARINGS, "unknown": UNKNOWN_BEARINGS}  # by `Leakage.shift`
@@ -33,7 +34,7 @@ class Leakage:
     """What of a target's classes the specimens alone can tell, and how many specimens and sessions there are."""
 
     # "machine": no machine is on both sides; "specimen": no specimen is, but perhaps the healthy one; "condition": the
-    # same specimens are; "unknown": some recordings do not say their specimen.
+    # same specimens are, or the target has none of its own; "unknown": some recordings do not say their specimen.
     shift: str
     purity: float | None  # share of the target's recordings whose specimen the source holds with their class
     specimens: Mapping[str, int | None] = field(default_factory=dict)  # by class; None: not known
@@ -101,11 +102,24 @@ def _shared_faults(source: Recordings, target: Recordings) -> bool:
 def _shift(source: Recordings, target: Recordings) -> str:
     names = {name: [{getattr(info, name) for info in side} for side in (source, target)] for name in GROUPS}
     known = {name: None not in set.union(*sides) for name, sides in names.items()}
-    if _shared_faults(source, target):
+    if _shared_faults(source, target) or (known["specimen"] and names["specimen"][1] <= names["specimen"][0]):
         return "condition" if known["specimen"] else "unknown"
     if known["machine"] and names["machine"][0].isdisjoint(names["machine"][1]):
         return "machine"
     return "specimen" if known["specimen"] else "unknown"
+
+
+def trust_shift(source: Recordings, target: Recordings) -> str:
+    """The kind of past runs by which a task's estimates are judged: its shift, or ONE_BEARING where bearings or
+    machines differ and the source has one bearing of a damaged class: nothing in it tells what another one costs.
+    """
+    kind = _shift(source, target)
+    if kind not in GROUPS:
+        return kind
+    classes = grouped(source, lambda info: str(info.label))
+    healthy = healthy_class(tuple(classes))
+    several = all(len({info.specimen for info in mine}) > 1 for label, mine in classes.items() if label != healthy)
+    return kind if several else ONE_BEARING
 
 
 def warnings_of(source: Recordings, target: Recordings, notes: Sequence[str] = ()) -> list[str]:

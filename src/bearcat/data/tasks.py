@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bearcat.data.catalogue import grouped
 from bearcat.data.prepare import different_rates
 from bearcat.data.recording import Floats, Integers, RecordingInfo, Windows, healthy_class, of_recordings
-from bearcat.data.specimens import GROUPS, Leakage, keep_apart, leakage, names_to_test, warnings_of
+from bearcat.data.specimens import GROUPS, Leakage, keep_apart, leakage, names_to_test, trust_shift, warnings_of
 from bearcat.errors import InputError, suggest
 from bearcat.settings import find_name
 
@@ -188,6 +188,11 @@ class SplitTask:
     def shift(self) -> str:
         """What differs between source and target: "machine", "specimen", "condition" alone, or "unknown"."""
         return self.leakage.shift
+
+    @property
+    def trust_shift(self) -> str:
+        """The kind of past runs by which estimates are judged: the shift, or "one bearing" (data/specimens.py)."""
+        return trust_shift(self.source.recordings, self.target.recordings)
 
     @property
     def warnings(self) -> tuple[str, ...]:

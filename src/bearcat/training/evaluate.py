@@ -326,6 +326,7 @@ def _estimate_run(
         calibrated=bool(rows["calibrated"]),
         names=[info.origin for info in held.target_test.recordings],
         shown=shown,
+        shift=split.trust_shift,
     )
     labels = held.target_test_labels
     labelled = np.array([label is not None for label in held.target_test.labels], dtype=bool)

@@ -31,6 +31,15 @@ SURE = 0.6  # confidence below which a recording is not called ok
 UNITED = 0.7  # share of a recording's windows that must agree before it is called ok
 SLACK = 0.02  # a window in fifty, by which check models may agree less with an adapted model
 MOST_REASONS = 2  # of a recording
+ONE_BEARING = "one bearing"  # the shift of a source with one bearing of a damaged class and a target of other bearings
+# What the accuracy to expect has been tested on, and what not, by the kind of past runs.
+TESTED = {
+    "condition": "tested on other loads and speeds, not on other bearings",
+    "specimen": "tested on other bearings, not on other machines",
+    "machine": "tested on other machines",
+    ONE_BEARING: "the source has one bearing of a damaged class, so what another one costs is not tested; add a second",
+    "unknown": "which bearings these are is not known, so they may be others; say which with --specimen",
+}
 
 
 @dataclass(frozen=True)
@@ -105,6 +114,8 @@ class ModelEvidence:
     physics: PhysicsCheck | None = None
     labels: LabelCheck | None = None
     estimated: bool = True  # False: nobody has tried to estimate the accuracy on the target
+    median: float | None = None  # of the accuracy of past runs, where `expected.value` was held below it
+    shift: str | None = None  # the kind of past runs it comes from: a key of TESTED; None: of none
 
 
 @dataclass(frozen=True)
@@ -136,7 +147,8 @@ def _decide_model(evidence: ModelEvidence) -> Decision:
     refusals = _refusals(evidence, expected)
     good, safe = expected is not None and expected.value >= GOOD, expected is not None and expected.low >= SAFE
     if labels is None:
-        action, reasons = REFUSE if refusals else USE if good and safe else CHECK, refusals
+        sure = good and safe and evidence.shift != ONE_BEARING
+        action, reasons = REFUSE if refusals else USE if sure else CHECK, refusals
     else:
         rate = labels.rate
         cleared = rate.low >= SAFE and labels.classes > 1
@@ -155,6 +167,8 @@ def _decide_model(evidence: ModelEvidence) -> Decision:
     elif action == CHECK:
         reasons.append("the accuracy to expect on the target is not known here; bearcat adapt estimates it")
     if action != REFUSE:
+        if labels is None and evidence.shift is not None:
+            reasons.append(TESTED[evidence.shift])
         if physics is not None and physics.contradicted:
             reasons.append(f"physics differs on {physics.contradicted} of {physics.compared} recordings")
         if not evidence.check_models:
@@ -191,7 +205,7 @@ def _refusals(evidence: ModelEvidence, expected: Estimate | None) -> list[str]:
         found.append(f"physics names another fault on {share}; diagnose these with bearcat diagnose")
     if expected is None and evidence.estimated:
         found.append("its confidences are not numbers")
-    elif expected is not None and not expected.value >= POOR:
+    elif expected is not None and not (expected.value if evidence.median is None else evidence.median) >= POOR:
         found.append("the expected accuracy is too low")
     return found
 
