@@ -200,7 +200,9 @@ def main() -> None:
         )
         model = train([*made, *real], arguments.epochs, arguments.encoder, arguments.input)
         decision = Decision("check", expected.value, (expected.low, expected.high), reasons)
-        model = replace(model, metadata=dict(model.metadata) | {"decision": asdict(decision)})
+        metadata = dict(model.metadata) | {"decision": asdict(decision), "recipe": "general", "task": "any machine"}
+        # Every machine has a spectrum of its own, which would be called unfamiliar.
+        model = replace(model, metadata=metadata, familiarity=None)
         save_model(arguments.out, model)
         print(f"\n{sum(file.stat().st_size for file in arguments.out.iterdir()) / 1e6:.2f} MB in {arguments.out}")
 
