@@ -28,6 +28,7 @@ import torch
 from plant import remember_spaces
 
 from bearcat.data.tasks import UNKNOWN, Mix
+from bearcat.errors import InputError
 from bearcat.runs.grid import only_methods, plan, read_grid
 from bearcat.runs.spec import Library, RunSpec
 from bearcat.training.batches import padded_stack
@@ -86,7 +87,7 @@ def collect(grid: Any, chosen: argparse.Namespace, start: float) -> None:
             for first in range(0, len(group), chosen.stack):
                 if time.monotonic() - start > chosen.seconds:
                     return
-                lines = [json.dumps(line) for line in scored(group[first : first + chosen.stack], library, device)]
+                lines = [json.dumps(line) for line in scored_runs(group[first : first + chosen.stack], library, device)]
                 with gzip.open(chosen.out, "at", encoding="utf-8") as file:
                     file.writelines(f"{line}\n" for line in lines)
                 print(group[0].data, group[0].recipe_name, len(group), f"{time.monotonic() - start:.0f} s", flush=True)
@@ -100,6 +101,16 @@ def mine(spec: RunSpec, specs: list[RunSpec], every: int, shard: int, shards: in
         if tasks.index(str(spec.task)) % every:
             return False
     return zlib.crc32(f"{spec.data} {spec.task} {spec.mix} {spec.seed}".encode()) % shards == shard
+
+
+def scored_runs(specs: list[RunSpec], library: Library, device: torch.device) -> list[dict[str, Any]]:
+    """Those of a stack; one by one where what joins the source before training makes their numbers of steps differ."""
+    try:
+        return list(scored(specs, library, device))
+    except InputError:
+        if len(specs) == 1:
+            raise
+        return [line for spec in specs for line in scored([spec], library, device)]
 
 
 def scored(specs: list[RunSpec], library: Library, device: torch.device) -> Iterator[dict[str, Any]]:

@@ -63,7 +63,9 @@ def test_each_input_is_its_slow_twin(length):
             assert fast.shape == (2, 1, find_input(name).points(length))
             exact = np.array([[slow(x, speed) for x in window] for window, speed in zip(windows, each, strict=True)])
             # Levels close to 0 have large logarithms; the envelope itself, a root, is sampled, so not exact.
-            assert np.quantile(abs(fast - exact), 0.95) < (0.1 if "envelope" in name or "bearing" in name else 5e-3), name
+            assert np.quantile(abs(fast - exact), 0.95) < (0.1 if "envelope" in name or "bearing" in name else 5e-3), (
+                name
+            )
             assert np.corrcoef(fast.ravel(), exact.ravel())[0, 1] > 0.999, name
 
 

@@ -121,7 +121,9 @@ SOURCE = {f"source-{label}-{number}": f"{label} {number}" for label in ("healthy
     ],
 )
 def test_adapt_takes_the_recipe_for_unseen_bearings_where_they_are_known_to_be_others(tmp_path, target, more, recipe):
-    folder = folder_of(tmp_path / "own", SOURCE | {"target-x-1": target, "target-x-2": target and "yet another"}, **more)
+    folder = folder_of(
+        tmp_path / "own", SOURCE | {"target-x-1": target, "target-x-2": target and "yet another"}, **more
+    )
     plan = make_plan(Wishes(data=str(folder), source=("source",), target="target"))
     assert plan.spec.recipe_name == recipe
     assert (("recipe", UNSEEN_RECIPE) in [(choice.setting, choice.value) for choice in plan.choices]) == (
@@ -149,7 +151,9 @@ def test_the_general_model_is_small_and_says_what_it_is():
     assert metadata["decision"]["expected"] >= 0.8
 
 
-@pytest.mark.parametrize(("label", "state"), [("healthy", "healthy"), ("inner-1", "inner race"), ("outer-1", "outer race")])
+@pytest.mark.parametrize(
+    ("label", "state"), [("healthy", "healthy"), ("inner-1", "inner race"), ("outer-1", "outer race")]
+)
 def test_the_general_model_diagnoses_a_machine_without_a_labelled_fault(tmp_path, label, state):
     recording = machine(label)
     np.savez(tmp_path / "one.npz", signal=recording.signal, rate=12_000.0)
