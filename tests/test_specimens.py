@@ -397,3 +397,17 @@ def test_a_grid_names_its_split_in_a_word_or_a_table(tmp_path):
     path.write_text('data = "cwru"\nmethods = ["DANN"]\nsplit = "specimens"\n')
     with pytest.raises(InputError, match="'specimen'"):
         read_grid(path)
+
+
+def test_estimates_are_judged_by_the_shift_and_by_how_many_bearings_of_a_class_the_source_has():
+    others: Rows = {"healthy": ("h9",), "inner": ("i9",)}
+    one: Rows = {"healthy": ("h1", "h2"), "inner": ("i1",)}
+    kinds = {
+        "specimen": (SEVERAL, others, "m"), "one bearing": (one, others, "m"), "condition": (SEVERAL, SEVERAL, "m"),
+        "unknown": (SEVERAL, {"healthy": ("",), "inner": ("",)}, "m"), "machine": (SEVERAL, others, "n"),
+    }  # fmt: skip
+    for kind, (source, target, machine) in kinds.items():
+        split = split_task(TASK, windows_of("a", source), windows_of("b", target, machine), Split("block"), 0)
+        assert split.trust_shift == kind
+    healthy = split_task(TASK, windows_of("a", one), windows_of("b", {"healthy": ("h1",)}), Split("block"), 0)
+    assert healthy.shift == healthy.trust_shift == "condition", "the target has no bearing of its own"
