@@ -214,7 +214,7 @@ def test_the_same_bearings_are_judged_by_no_run_on_others_and_other_machines_by_
     """Every kind has a truth of its own here, so the interval says which kinds were asked."""
     place, truths = [0.9, 0.9, 0.8, 1.0], dict(zip(SHIFTS, (0.9, 0.7, 0.5, 0.3), strict=True))
     past = {kind: {"rig, physics, all classes": [[*place, truth]] * 40} for kind, truth in truths.items()}
-    ends = {"condition": (0.9, 0.9), "specimen": (0.3, 0.9), "machine": (0.3, 0.7), "unknown": (0.3, 0.9)}
+    ends = {"condition": (0.9, 0.9), "specimen": (0.3, 0.7), "machine": (0.3, 0.7), "unknown": (0.3, 0.9)}
     for kind, interval in ends.items():
         found = past_accuracy(evidence(*place), kind, table_of(compared_runs(past, kind)))
         assert (found.low, found.high) == interval

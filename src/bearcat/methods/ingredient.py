@@ -210,6 +210,10 @@ class BeforeTraining(Ingredient):
         """The data to train with, what the network begins with, and what was found."""
         raise NotImplementedError(f"{type(self).__name__} prepares nothing")
 
+    def source_windows(self, data: TrainingData) -> int:
+        """How many of the source's training windows it leaves or makes; their values are not read."""
+        return len(data.source_train)
+
 
 @dataclass(frozen=True)
 class Teaching(Ingredient):

@@ -106,22 +106,34 @@ class KnownStates(BeforeTraining):
 
     def prepare(self, data: TrainingData) -> Prepared:
         """The same for all runs: draws depend on nothing but the source."""
-        benches = {name: states for name, states in shipped_states()[1].items() if name != self.without}
-        codes = state_codes(data.classes)
-        chosen = [(bench, state) for bench, states in benches.items() for state in states if state in codes]
+        chosen, codes = self._chosen(data), state_codes(data.classes)
         finding = JoinedStates(
-            adapted=False, states=tuple(dict.fromkeys(state for _, state in chosen)),
-            benches=tuple(dict.fromkeys(bench for bench, _ in chosen)),
+            adapted=False, states=tuple(dict.fromkeys(state for _, state, _ in chosen)),
+            benches=tuple(dict.fromkeys(bench for bench, _, _ in chosen)),
         )  # fmt: skip
         if not chosen:
             return Prepared(data, finding=finding)
         source, random = data.source_train, np.random.default_rng(0)
         mean, scale = source.values.mean(axis=0, dtype=np.float64), source.values.std(axis=0, dtype=np.float64)
-        each = max(1, round(self.share * len(source) / len(chosen)))
-        drawn = [benches[bench][state].draw(each, random).reshape(each, *mean.shape) for bench, state in chosen]
+        each = self._each(data, len(chosen))
+        drawn = [shape.draw(each, random).reshape(each, *mean.shape) for _, _, shape in chosen]
         values = (np.concatenate(drawn) * scale + mean).astype(np.float32)
-        labels = np.repeat([codes[state] for _, state in chosen], each)
+        labels = np.repeat([codes[state] for _, state, _ in chosen], each)
         return Prepared(replace(data, source_train=joined(source, values, labels, each)), finding=finding)
+
+    def source_windows(self, data: TrainingData) -> int:
+        number = len(self._chosen(data))
+        return len(data.source_train) + number * self._each(data, number)
+
+    def _chosen(self, data: TrainingData) -> list[tuple[str, str, StateShape]]:
+        """Bench, state and shape of what joins."""
+        benches, codes = shipped_states()[1], state_codes(data.classes)
+        every = ((bench, state, shape) for bench, states in benches.items() for state, shape in states.items())
+        return [(bench, state, shape) for bench, state, shape in every if bench != self.without and state in codes]
+
+    def _each(self, data: TrainingData, number: int) -> int:
+        """Windows to draw of each state of each bench."""
+        return max(1, round(self.share * len(data.source_train) / max(1, number)))
 
 
 def state_codes(classes: tuple[str, ...]) -> dict[str, int]:

@@ -120,14 +120,19 @@ class BalanceSpecimens(BeforeTraining):
         return False
 
     def prepare(self, data: TrainingData) -> Prepared:
-        source = data.source_train
-        chosen = balanced_places(source.labels, batches.group_numbers(source, self.by))
+        source, chosen = data.source_train, self._places(data)
         arrays = {
             name: array[chosen]
             for name in ("values", "labels", "recording", "domain", "specimen")
             if len(array := getattr(source, name))
         }
         return Prepared(replace(data, source_train=replace(source, **arrays)))
+
+    def source_windows(self, data: TrainingData) -> int:
+        return len(self._places(data))
+
+    def _places(self, data: TrainingData) -> np.ndarray:
+        return balanced_places(data.source_train.labels, batches.group_numbers(data.source_train, self.by))
 
 
 def balanced_places(labels: np.ndarray, groups: np.ndarray) -> np.ndarray:

@@ -33,7 +33,7 @@ from bearcat.models import networks
 from bearcat.models.networks import Network, build_network, fast_path, initialise, path_of, use_path
 from bearcat.models.stacked import Randomness
 from bearcat.storage import digest, digest_json
-from bearcat.training.batches import Batch, Batches, Checked, Feed, data_key, stack_data
+from bearcat.training.batches import Batch, Batches, Checked, Feed, data_key, iterations, stack_data
 from bearcat.training.evaluate import EpochEnd, check_calibrator, fit_calibration, refill
 from bearcat.training.state import STUDENT, Recorder, TrainingState, put_back, set_rate, torch_settings
 
@@ -109,7 +109,10 @@ def phase_of(recipe: Recipe, ingredients: Sequence[Ingredient], epoch: int) -> P
 
 def stack_key(run: Run) -> Hashable:
     """Runs of equal keys can be trained together: the same ingredients and schedule, windows alike, as many steps."""
-    return run.recipe.stack_key(), data_key(run.data, run.recipe.schedule.batch)
+    size = run.recipe.schedule.batch
+    before = [each for each in run.recipe.ingredients if isinstance(each, BeforeTraining)]
+    steps = [iterations(each.source_windows(run.data), size) for each in before]
+    return run.recipe.stack_key(), data_key(run.data, size), *steps
 
 
 def train(
