@@ -50,6 +50,7 @@ STATES_INPUT = "bearing-orders"  # with which `unseen-bearings` is better (docs/
 ENCODER = "linear"  # on simulated machines a dense one is better, on the bench left out it is worse (docs/LOG.md)
 MACHINES, FIRST = 1500, 1000  # simulated machines, and the seed of the first: none of benchmarks/diagnose.py's
 MOST = 3.0  # seconds of a simulated machine
+TURNS = 8.0  # that a window must hold
 FOLDER = STATES_FILE.parent
 
 
@@ -77,7 +78,7 @@ class Known(Dataset):
 def machine(seed: int) -> Recording | None:
     """A simulated machine at the model's rate; None where its speed is too low or too high for the windows."""
     made = simulated(seed)
-    if made.rpm is None or made.bearing is None or made.rpm / 60 * LENGTH / RATE < find_input(INPUT).turns:  # type: ignore[attr-defined]
+    if made.rpm is None or made.bearing is None or made.rpm / 60 * LENGTH / RATE < TURNS:
         return None
     made = resample(made, RATE)
     try:

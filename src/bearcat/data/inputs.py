@@ -308,7 +308,7 @@ class BearingOrders(OrderInput):
 
     multiples: int = 6  # of each strike that are read, with their sidebands
     needs: ClassVar[tuple[str, ...]] = ("rate", "rpm", "bearing")
-    turns: ClassVar[float] = 8.0  # so that lines an order apart are apart
+    turns: ClassVar[float] = 12.0  # so that lines an order apart are apart
 
     def __post_init__(self) -> None:
         super().__post_init__()
