@@ -10,7 +10,7 @@ import pytest
 from bearcat.errors import InputError
 from bearcat.methods.ingredient import Ingredient, Loss
 from bearcat.methods.losses import Adversarial, Confusion, Sharpness
-from bearcat.methods.recipe import GROUPS, RECIPES, Recipe, Schedule, find_recipe
+from bearcat.methods.recipe import GROUPS, RECIPES, UNSEEN_RECIPE, Recipe, Schedule, find_recipe
 from bearcat.methods.selftraining import SelfTraining, Teacher
 from bearcat.runs.spec import make_recipe
 from bearcat.settings import from_text, spell_out
@@ -96,7 +96,7 @@ def test_published_stands_for_every_option_of_the_published_code_and_other_setti
     assert vector.calibration == "Vector:solver=sgd"
     for name, recipe in RECIPES.items():
         assert recipe.with_settings({"published": "false"}) == recipe
-        make_recipe(name, "frequency", 30, {"published": "true"})
+        make_recipe(name, "bearing-orders" if name == UNSEEN_RECIPE else "frequency", 30, {"published": "true"})
     with pytest.raises(InputError, match="published"):
         RECIPES["AT"].with_settings({"published": "yes"})
     with pytest.raises(InputError, match="doubled"):
@@ -174,8 +174,9 @@ def test_the_unadapted_counterpart_is_the_recipe_of_that_name_with_the_own_calib
     counterpart, plain = recipe.unadapted()
     assert not plain.adapts
     assert plain == replace(RECIPES[counterpart], calibration=recipe.calibration, final=recipe.final,
-                            ece_edges=recipe.ece_edges, calibrate=recipe.calibrate, precision=recipe.precision)  # fmt: skip
-    assert recipe.adapts == (not name.endswith("source-only") and name not in SPECIMENS)
+                            ece_edges=recipe.ece_edges, calibrate=recipe.calibrate, precision=recipe.precision,
+                            input=recipe.input)  # fmt: skip
+    assert recipe.adapts == (not name.endswith("source-only") and name not in (UNSEEN_RECIPE, *SPECIMENS))
 
 
 def test_a_record_says_when_each_ingredient_begins_and_nothing_of_those_without_a_phase():
@@ -215,5 +216,5 @@ def test_an_ingredient_of_no_kind_is_refused():
 
 def test_a_record_says_whether_the_recipe_adapts():
     plain = [name for name, recipe in RECIPES.items() if not recipe.to_dict()["adapts"]]
-    assert plain == ["source-only", "dense-source-only", "linear-source-only", *SPECIMENS]
+    assert plain == ["source-only", "dense-source-only", UNSEEN_RECIPE, "linear-source-only", *SPECIMENS]
     assert not Recipe((Sharpness(),)).adapts

@@ -90,7 +90,7 @@ def test_a_stack_does_as_its_runs_do_and_a_run_taken_out_of_it_too(by):
         torch.testing.assert_close(taken(windows[None])[0], expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", [name for name in PHYSICAL if "source-only" not in name])
+@pytest.mark.parametrize("name", [name for name, recipe in PHYSICAL.items() if recipe.adapts])
 def test_recipes_on_physical_inputs_follow_a_change_of_level_and_source_only_does_not(name):
     def accuracy(recipe_name: str) -> float:
         linear = recipe_name.startswith("linear")  # six weights a class learn slowly

@@ -16,7 +16,7 @@ from typing import Any
 from bearcat.errors import InputError, suggest
 from bearcat.methods import losses
 from bearcat.methods.before_training import MatchClusters, Standardise
-from bearcat.methods.ingredient import KINDS, BeforeTraining, Ingredient, check_choices, choice, stack_key
+from bearcat.methods.ingredient import KINDS, Ingredient, check_choices, choice, stack_key
 from bearcat.methods.known_states import KnownStates
 from bearcat.methods.losses import Adversarial, Confusion, Sharpness
 from bearcat.methods.selftraining import (
@@ -118,9 +118,7 @@ class Recipe:
 
     def unadapted(self) -> tuple[str, Recipe]:
         """The same network, schedule and calibration trained on the source alone, with its name among RECIPES."""
-        kept = [each for each in self.ingredients if isinstance(each, BeforeTraining) and not each.adapts]
-        kept = [each for each in kept if not isinstance(each, Standardise)]
-        scaling = (*kept, Standardise("source")) if self.find(Standardise) else ()
+        scaling = (Standardise("source"),) if self.find(Standardise) else ()
         name = f"{self.encoder.partition(':')[0]}-source-only"
         plain = replace(self, ingredients=scaling, passes="shared", doubled=False)
         return name if name in RECIPES else "source-only", plain
