@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 
 from bearcat.data import CWRU, HITSM, AcrossMachines, Folder, Preparation, Windows, join, open_dataset, prepare
 from bearcat.data.choose import Requested, choose_settings
+from bearcat.data.recording import RecordingInfo
 from bearcat.data.specimens import (
+    ONE_BEARING,
     SAME_BEARINGS,
     UNKNOWN_BEARINGS,
     Leakage,
     leakage,
     leakage_between_domains,
+    trust_shift,
     warnings_of,
 )
 from bearcat.data.tasks import Mix, Split, SplitTask, Task, mixed_task, split_task
@@ -411,3 +414,28 @@ def test_estimates_are_judged_by_the_shift_and_by_how_many_bearings_of_a_class_t
         assert split.trust_shift == kind
     healthy = split_task(TASK, windows_of("a", one), windows_of("b", {"healthy": ("h1",)}), Split("block"), 0)
     assert healthy.shift == healthy.trust_shift == "condition", "the target has no bearing of its own"
+
+
+def test_machines_tell_bearings_apart_where_specimens_are_not_said():
+    def infos(domain: str, machines: str) -> list[RecordingInfo]:
+        labels = ("healthy", "inner")
+        return [
+            RecordingInfo(domain=domain, origin=f"{domain}/{m}{label}", label=label, machine=m)
+            for m in machines
+            for label in labels
+        ]
+
+    assert trust_shift(infos("a", "xyz"), infos("b", "w")) == "machine"
+    assert trust_shift(infos("a", "x"), infos("b", "w")) == ONE_BEARING
+
+
+def test_a_manifest_with_absolute_paths_is_read_from_a_relative_folder(tmp_path, monkeypatch):
+    root = tmp_path / "own"
+    root.mkdir()
+    np.save(root / "one.npy", np.arange(2000, dtype=np.float32))
+    (root / "manifest.csv").write_text(f"path,domain,label\n{root / 'one.npy'},a,healthy\n")
+    monkeypatch.chdir(tmp_path)
+    (entry,) = Folder(Path("own"), specimen="file").catalogue().entries
+    assert entry.row.specimen == "one"
+    with pytest.raises(InputError, match="pattern"):
+        Folder(Path("own"), specimen="((?:a+)+)!")

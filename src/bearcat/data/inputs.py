@@ -258,7 +258,7 @@ class OrderInput(PhysicalInput):
         highest, shown = order * fastest / 60, (rate or math.inf) / 2 / self.bands
         if highest > shown:
             beyond = f"{what} at {fastest:g} rpm is {highest:.0f} Hz, beyond the {shown:.0f} Hz that a band shows"
-            raise InputError(f"{beyond}; check the speed, or set fewer bands or a lower last order", "rpm")
+            raise InputError(f"{beyond}; check the speed, or set fewer bands or a lower last order (multiples)", "rpm")
 
 
 @dataclass(frozen=True)
@@ -309,6 +309,7 @@ class BearingOrders(OrderInput):
     multiples: int = 6  # of each strike that are read, with their sidebands
     needs: ClassVar[tuple[str, ...]] = ("rate", "rpm", "bearing")
     turns: ClassVar[float] = 12.0  # so that lines an order apart are apart
+    fewest: ClassVar[float] = 6.0  # turns, below which they are not
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -317,7 +318,15 @@ class BearingOrders(OrderInput):
 
     def last_order(self, bearing: Bearing | None) -> tuple[str, float]:
         orders = bearing.orders() if bearing else {"BPFI": 0.0, "BSF": 0.0}
-        return f"{self.multiples}×BPFI+1", self.multiples * max(orders["BPFI"], 2 * orders["BSF"]) + 1
+        name, highest = max((("BPFI", orders["BPFI"]), ("2×BSF", 2 * orders["BSF"])), key=lambda strike: strike[1])
+        return f"{self.multiples}×{name}+1", self.multiples * highest + 1
+
+    def check(self, length: int, rate: Rate = None, rpm: Speed | None = None, bearing: Bearing | None = None) -> None:
+        super().check(length, rate, rpm, bearing)
+        turns = length / (rate or math.inf) * float(np.mean(np.asarray(rpm))) / 60
+        if turns < self.fewest:
+            few = f"a window of {length} samples holds {turns:.1f} turns of the shaft, and {self.fewest:g} are needed"
+            raise InputError(f"{few}; check the speed, or use longer windows", "rpm")
 
     def axis(self, length: int, rate: Rate) -> tuple[np.ndarray, str]:
         return np.tile(np.arange(len(bearing_lines(self.multiples))), self.bands), "line"

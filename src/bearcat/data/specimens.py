@@ -21,7 +21,7 @@ from bearcat.data.recording import Integers, RecordingInfo, healthy_class
 from bearcat.errors import InputError
 
 GROUPS = ("specimen", "machine")  # fields of a recording, by which a task may be split
-ONE_BEARING = "one bearing"  # see `trust_shift`
+ONE_BEARING = "one bearing"  # the shift of a source with one bearing of a damaged class to other bearings
 SAME_BEARINGS = "recognises these bearings; other bearings are not tested"
 UNKNOWN_BEARINGS = "which bearings these are is not known; other bearings are not tested"
 SENTENCES = {"condition": SAME_BEARINGS, "unknown": UNKNOWN_BEARINGS}  # by `Leakage.shift`
@@ -118,7 +118,9 @@ def trust_shift(source: Recordings, target: Recordings) -> str:
         return kind
     classes = grouped(source, lambda info: str(info.label))
     healthy = healthy_class(tuple(classes))
-    several = all(len({info.specimen for info in mine}) > 1 for label, mine in classes.items() if label != healthy)
+    # Where specimens are not said, machines tell bearings apart.
+    bearings = {label: {(info.machine, info.specimen) for info in mine} for label, mine in classes.items()}
+    several = all(len(each) > 1 for label, each in bearings.items() if label != healthy)
     return kind if several else ONE_BEARING
 
 

@@ -71,7 +71,7 @@ Show = Callable[[WindowPredictions], None] | None
 
 def open_model(path: Path) -> Predictor:
     """The model in a folder, or in a file that ends in .onnx; `general` is the one that comes with the package."""
-    path = GENERAL if str(path) == GENERAL.name and not Path(path).exists() else Path(path)
+    path = GENERAL if str(path) == GENERAL.name and not (Path(path) / "model.json").exists() else Path(path)
     if path.suffix.lower() == ".onnx":
         return load_onnx(path)
     try:

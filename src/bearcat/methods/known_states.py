@@ -6,7 +6,7 @@ each bench, the mean of windows, the directions in which they scatter most and t
 `bearing-orders` standardised by that bench; draws are put where the source's mean and scale are. The target is not
 used. `python benchmarks/general_model.py DATA --write` makes the file; docs/results.md says what it is worth.
 
->>> RECIPES["unseen-bearings"].with_settings({"known-states.without": "cwru"})   # to test it on that bench
+>>> RECIPES["unseen-bearings"].with_settings({"known-states.without": "cwru"})   # as `adapt` and grids do on CWRU
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 
 from bearcat.errors import InputError
 from bearcat.methods.ingredient import BeforeTraining, Finding, Prepared
+from bearcat.settings import find_name
 
 if TYPE_CHECKING:
     from bearcat.data.inputs import Input
     from bearcat.data.tasks import Labelled, TrainingData
+    from bearcat.methods.recipe import Recipe
 
 STATES_FILE = Path(__file__).parents[1] / "general" / "states.safetensors"
 AXES = 16  # directions of scatter that are kept of a state
@@ -77,7 +79,9 @@ class JoinedStates(Finding):
     @property
     def sentence(self) -> str:
         if not self.states:
-            return "Not adapted: no class name says healthy, inner race, outer race or ball, so no other bench helps."
+            return (
+                "Not adapted: nothing known of other benches fits the names of two classes, so none joins the source."
+            )
         return f"Not adapted: learnt from the source and from {', '.join(self.states)} of {' and '.join(self.benches)}."
 
 
@@ -86,12 +90,14 @@ class KnownStates(BeforeTraining):
     """Windows of the states of other benches join the source's, class by class, where names of classes say states."""
 
     name = "known-states"
-    share: float = 1.0  # windows drawn, over the source's own
-    without: str = ""  # a bench that is left out, so that the recipe can be tested on it
+    share: float = 1.0  # windows drawn of a class, over those that the source's classes have on average
+    without: tuple[str, ...] = ()  # benches that are left out, so that the recipe can be tested on them
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 10:
             raise InputError(f"setting 'known-states.share' must lie above 0 and at most at 10, not at {self.share:g}")
+        for name in self.without:
+            find_name(name, tuple(shipped_states()[1]), "bench")
 
     @property
     def adapts(self) -> bool:
@@ -115,25 +121,39 @@ class KnownStates(BeforeTraining):
             return Prepared(data, finding=finding)
         source, random = data.source_train, np.random.default_rng(0)
         mean, scale = source.values.mean(axis=0, dtype=np.float64), source.values.std(axis=0, dtype=np.float64)
-        each = self._each(data, len(chosen))
-        drawn = [shape.draw(each, random).reshape(each, *mean.shape) for _, _, shape in chosen]
-        values = (np.concatenate(drawn) * scale + mean).astype(np.float32)
-        labels = np.repeat([codes[state] for _, state, _ in chosen], each)
-        return Prepared(replace(data, source_train=joined(source, values, labels, each)), finding=finding)
+        numbers = self._numbers(data, chosen)
+        drawn = [shape.draw(number, random) for number, (_, _, shape) in zip(numbers, chosen, strict=True)]
+        values = np.concatenate(drawn).reshape(-1, *mean.shape) * scale + mean
+        labels = np.repeat([codes[state] for _, state, _ in chosen], numbers)
+        groups = np.repeat(np.arange(len(chosen)), numbers)
+        added = joined(source, values.astype(np.float32), labels, groups)
+        return Prepared(replace(data, source_train=added), finding=finding)
 
     def source_windows(self, data: TrainingData) -> int:
-        number = len(self._chosen(data))
-        return len(data.source_train) + number * self._each(data, number)
+        return len(data.source_train) + sum(self._numbers(data, self._chosen(data)))
 
     def _chosen(self, data: TrainingData) -> list[tuple[str, str, StateShape]]:
-        """Bench, state and shape of what joins."""
+        """Bench, state and shape of what joins: none where fewer than two classes stand for a state."""
         benches, codes = shipped_states()[1], state_codes(data.classes)
         every = ((bench, state, shape) for bench, states in benches.items() for state, shape in states.items())
-        return [(bench, state, shape) for bench, state, shape in every if bench != self.without and state in codes]
+        kept = [(bench, state, shape) for bench, state, shape in every if bench not in self.without and state in codes]
+        return kept if len({state for _, state, _ in kept}) > 1 else []
 
-    def _each(self, data: TrainingData, number: int) -> int:
-        """Windows to draw of each state of each bench."""
-        return max(1, round(self.share * len(data.source_train) / max(1, number)))
+    def _numbers(self, data: TrainingData, chosen: list[tuple[str, str, StateShape]]) -> list[int]:
+        """Windows to draw of each: a class gets as many as any other, however many benches know it."""
+        states = [state for _, state, _ in chosen]
+        each = self.share * len(data.source_train) / len(data.classes)
+        return [max(1, round(each / states.count(state))) for state in states]
+
+
+def without_own_benches(recipe: Recipe, dataset: str) -> Recipe:
+    """The recipe without what it knows of the benches of a named dataset, on which it would be tested."""
+    known = recipe.find(KnownStates)
+    if known is None or known.without:
+        return recipe
+    every = shipped_states()[1]
+    own = tuple(name for name in every if name == dataset or name.startswith(f"{dataset}-"))
+    return recipe.change(known.name, without=tuple(every) if dataset == "across-machines" else own)
 
 
 def state_codes(classes: tuple[str, ...]) -> dict[str, int]:
@@ -144,9 +164,10 @@ def state_codes(classes: tuple[str, ...]) -> dict[str, int]:
     return {state: code for code, state in enumerate(states) if state is not None and states.count(state) == 1}
 
 
-def joined(source: Labelled, values: NDArray[np.float32], labels: NDArray[np.int64], each: int) -> Labelled:
-    """The source's windows and these, of which `each` in turn are as of one more recording, specimen and domain."""
-    groups = np.arange(len(labels)) // each
+def joined(
+    source: Labelled, values: NDArray[np.float32], labels: NDArray[np.int64], groups: NDArray[np.int64]
+) -> Labelled:
+    """The source's windows and these; each group of them is as of one more recording, specimen and domain."""
 
     def with_groups(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.concatenate([numbers, numbers.max() + 1 + groups]) if len(numbers) else numbers

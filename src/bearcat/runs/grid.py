@@ -20,6 +20,7 @@ from bearcat.data.catalogue import find_domain
 from bearcat.data.recording import healthy_class
 from bearcat.data.tasks import Mix
 from bearcat.errors import InputError, suggest
+from bearcat.methods.known_states import without_own_benches
 from bearcat.methods.recipe import RECIPES, Recipe, find_recipe
 from bearcat.runs.spec import Library, RunSpec, make_recipe
 from bearcat.settings import override
@@ -107,7 +108,7 @@ def plan(grid: Grid, root: Path | None = None, library: Library | None = None) -
         )
         for method in grid.methods
         for kind in (grid.inputs or (RECIPES[method.recipe_name].input,))
-        for recipe in [method.recipe(kind, grid.epochs, grid.published)]
+        for recipe in [without_own_benches(method.recipe(kind, grid.epochs, grid.published), grid.data)]
         for task in tasks
         for mix in mixes
         for seed in grid.seeds

@@ -11,21 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from bearcat.data import Catalogue, Dataset, RecordingInfo, Task, dataset_label, open_dataset
 from bearcat.data.catalogue import find_domain
 from bearcat.data.choose import Choice, DataSettings, Requested, choose_settings, paper_settings
 from bearcat.data.datasets.folder import EMPTY, folder_entries
-from bearcat.data.specimens import GROUPS
+from bearcat.data.prepare import metadata
+from bearcat.data.specimens import GROUPS, keep_apart, leakage
 from bearcat.data.tasks import Mix
 from bearcat.errors import InputError
 from bearcat.methods.before_training import MatchClusters
+from bearcat.methods.known_states import without_own_benches
 from bearcat.methods.recipe import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, UNSEEN_RECIPE, Recipe, find_recipe
 from bearcat.runs.spec import Library, RunSpec, make_recipe
+from bearcat.settings import cache_folder
 from bearcat.training.loop import checked_precision, chosen_device
 
 # What `bearcat adapt` does without any option. The defects are small, so that there are mistakes to calibrate with.
@@ -92,7 +97,9 @@ def make_plan(wishes: Wishes, reading: Callable[[Iterable[Any]], Iterable[Any]] 
     if wishes.recipe is None and _other_bearings(wishes, catalogue.only((*task.sources, task.target))):
         try:
             found = _plan(replace(wishes, recipe=UNSEEN_RECIPE), dataset, catalogue, task, notes, reading)
-            return replace(found, choices=(Choice("recipe", UNSEEN_RECIPE, OTHER_BEARINGS), *found.choices))
+            choice = Choice("recipe", UNSEEN_RECIPE, OTHER_BEARINGS)
+            spec = replace(found.spec, chosen=(choice, *found.spec.chosen))
+            return replace(found, spec=spec, choices=(choice, *found.choices))
         except InputError as error:  # too fast a shaft for its rate, too short recordings: the usual recipe may do
             notes = (*notes, f"the recipe {UNSEEN_RECIPE}, for other bearings, cannot be used here: {error}")
     return _plan(replace(wishes, recipe=wishes.recipe or DEFAULT_RECIPE), dataset, catalogue, task, notes, reading)
@@ -110,19 +117,25 @@ def _requested(wishes: Wishes, name: str) -> tuple[Recipe, Requested]:
 
 
 def _other_bearings(wishes: Wishes, catalogue: Catalogue) -> bool:
-    """Whether nothing else was asked for, and the target's bearings are known to be none of the source's.
-
-    Of a named dataset's own tasks only one that is split by specimen or machine; of one's own, as their rows say.
+    """Whether nothing else was asked for, and the target's bearings are known to be none of the source's, once the
+    split has kept them apart. Of a named dataset only tasks that are split by specimen or machine are looked at.
     """
     if wishes.input or wishes.recipe_settings or wishes.mix.reference:
         return False
-    rows: list[RecordingInfo] = [entry.row for entry in folder_entries(catalogue)]
-    if not rows and wishes.split in GROUPS:
-        return True
-    known = all(row.specimen and row.bearing and (row.rpm or row.rpm_channel) for row in rows)
+    infos: list[RecordingInfo] = [entry.row for entry in folder_entries(catalogue)]
+    if not infos and wishes.split in GROUPS:
+        infos = [info for info, _ in metadata(catalogue, cache_folder())]
+    if not infos or not all(info.specimen and info.bearing and (info.rpm or info.rpm_channel) for info in infos):
+        return False
     *_, target = catalogue.domains
-    sides = [{row.specimen for row in rows if (row.domain == target) is side} for side in (False, True)]
-    return bool(rows) and known and (wishes.split in GROUPS or sides[0].isdisjoint(sides[1]))
+    ours, theirs = ([info for info in infos if (info.domain == target) is side] for side in (False, True))
+    if wishes.split in GROUPS:
+        try:
+            use_ours, use_theirs, _ = keep_apart(ours, theirs, str(wishes.split), np.random.default_rng(0))
+        except InputError:  # which the split will say
+            return False
+        ours, theirs = list(compress(ours, use_ours)), list(compress(theirs, use_theirs))
+    return leakage(ours, theirs).shift in GROUPS
 
 
 def _plan(
@@ -148,6 +161,7 @@ def _plan(
         usual = min(usual, QUICK_EPOCHS) if wishes.data == "simulated" else usual
         length = usual if wishes.epochs is None else wishes.epochs
         recipe = make_recipe(other, own.preparation.input, length, {"balance": str(own.balance)} | dict(own_changes))
+        recipe = without_own_benches(recipe, wishes.data)
         specs.append(RunSpec(
             dataset_label(wishes.data), opened, task, other, recipe, own.preparation, own.split, wishes.seed, precision,
             wishes.mix, chosen=own.choices, warnings=own.warnings,

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from bearcat.data.specimens import ONE_BEARING
 from bearcat.trust.accuracy import Estimate, binomial_interval
 
 USE, CHECK, REFUSE = "use", "check", "do not use"  # of a model
@@ -31,14 +32,13 @@ SURE = 0.6  # confidence below which a recording is not called ok
 UNITED = 0.7  # share of a recording's windows that must agree before it is called ok
 SLACK = 0.02  # a window in fifty, by which check models may agree less with an adapted model
 MOST_REASONS = 2  # of a recording
-ONE_BEARING = "one bearing"  # the shift of a source with one bearing of a damaged class and a target of other bearings
 # What the accuracy to expect has been tested on, and what not, by the kind of past runs.
 TESTED = {
     "condition": "tested on other loads and speeds, not on other bearings",
-    "specimen": "tested on other bearings, not on other machines",
+    "specimen": "tested on other bearings and machines",
     "machine": "tested on other machines",
     ONE_BEARING: "the source has one bearing of a damaged class, so what another one costs is not tested; add a second",
-    "unknown": "which bearings these are is not known, so they may be others; say which with --specimen",
+    "unknown": "which bearings these are is not known, so they may be others; name each recording's specimen",
 }
 
 

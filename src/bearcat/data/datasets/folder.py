@@ -222,12 +222,17 @@ class Folder(Dataset):
 
     def _named(self, place: str | None, row: ManifestRow) -> str | None:
         """What the path of a recording names at this place; None where nothing is there."""
-        path = row.path.relative_to(self.root)
-        if place is None or place in PLACES:
+        if place is None:
+            return None
+        path = row.path.resolve().relative_to(self.root.resolve())
+        if place in PLACES:
             level = path.parent.name if len(path.parts) > 3 else None
-            return {"domain": row.domain, "label": row.label, "folder": level, "file": path.stem}.get(place or "")
+            return {"domain": row.domain, "label": row.label, "folder": level, "file": path.stem}[place]
         found = re.search(place, path.as_posix()[-LONGEST_PATH:])
         return found[1] or None if found else None
+
+
+REPEATED = re.compile(r"[+*}]\??\)+[+*{]")  # a repeated group that ends in a repetition may take time without end
 
 
 def _check_place(setting: str, place: str | None) -> None:
@@ -237,7 +242,7 @@ def _check_place(setting: str, place: str | None) -> None:
         groups = re.compile(place).groups if len(place) <= LONGEST_PATTERN else None
     except (re.error, OverflowError, RecursionError):
         groups = None
-    if groups != 1:
+    if groups != 1 or REPEATED.search(place):
         known = f"{', '.join(PLACES)}, or a short pattern with one group such as 'bearing-([0-9]+)'"
         raise InputError(f"{setting}: must be {known}, not '{place[:LONGEST_PATTERN]}'")
 
