@@ -2,6 +2,7 @@
 
     python benchmarks/general_model.py ../shared/data            # the tables of docs/results.md, ten minutes on one core
     python benchmarks/general_model.py ../shared/data --write    # and writes src/bearcat/general
+    python benchmarks/general_model.py ../shared/data --left-out # and writes the weights with a bench left out there
 
 The general model distinguishes healthy, inner race, outer race and ball on an axis of the bearing's own orders. It
 learns from the recordings of all benches and from simulated machines nobody has built (`simulated` of
@@ -15,7 +16,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -29,11 +30,13 @@ from diagnose import simulated
 
 from bearcat.calibration import ece
 from bearcat.data.catalogue import About, Catalogue, Dataset, Download, Entry
+from bearcat.data.datasets.benches import BENCHES
 from bearcat.data.inputs import find_input
 from bearcat.data.prepare import Preparation, prepare
 from bearcat.data.recording import Recording, resample
 from bearcat.data.tasks import Split, Task
 from bearcat.deploy.model import Model, save_model
+from bearcat.diagnosis.general import LEFT_OUT
 from bearcat.diagnosis.physics import STATES
 from bearcat.errors import InputError
 from bearcat.methods.known_states import STATES_FILE, StateShape
@@ -163,6 +166,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the model of all of them to the package")
     parser.add_argument("--out", type=Path, default=FOLDER, help="where --write writes the model")
     parser.add_argument("--states", action="store_true", help="write the benches' states only")
+    parser.add_argument("--left-out", action="store_true", help="write the weights made without each bench, by dataset")
     arguments = parser.parse_args()
     real = list(benches(arguments.folder))
     if arguments.write or arguments.states:
@@ -177,23 +181,33 @@ def main() -> None:
         "| left out | types | right | faults called healthy | healthy called faulty | ECE |\n|---|---|---|---|---|---|"
     )
     names = list(dict.fromkeys(each.domain for each in real))
-    right = 0
+    right, left_out = 0, dict[str, Model]()
+    settings = arguments.epochs, arguments.encoder, arguments.input
     for bench in names:
-        model = train(
-            [each for each in (*made, *real) if each.domain != bench],
-            arguments.epochs,
-            arguments.encoder,
-            arguments.input,
-        )
+        model = train([each for each in (*made, *real) if each.domain != bench], *settings)
+        left_out[BENCHES[bench][1]] = model
         own = [each for each in real if each.domain == bench]
         report(bench, model, own)
         right += sum(STATES[int(diagnose(model, each).argmax())] == each.label for each in own)
     fresh = [each for each in map(machine, range(5000, 5160)) if each is not None]
     report("simulated machines (unseen)", model, fresh)
+    if arguments.left_out:
+        left_out["across-machines"] = train(made, *settings)
+        write_left_out(left_out, arguments.out / LEFT_OUT.name)
     if arguments.write:
-        model = train([*made, *real], arguments.epochs, arguments.encoder, arguments.input)
+        model = train([*made, *real], *settings)
         save_model(arguments.out, described(model, right, len(real)))
         print(f"\n{sum(file.stat().st_size for file in arguments.out.iterdir()) / 1e6:.2f} MB in {arguments.out}")
+
+
+def write_left_out(models: Mapping[str, Model], path: Path) -> None:
+    """The weights by the dataset whose benches they were made without."""
+    tensors: dict[str, torch.Tensor] = {}
+    for name, model in models.items():
+        assert model.calibration is not None
+        tensors |= {f"{name}/network.{key}": value for key, value in model.network.state_dict().items()}
+        tensors |= {f"{name}/calibration.{key}": value for key, value in model.calibration.state().items()}
+    save_tensors(path, tensors, {"made_by": "benchmarks/general_model.py --left-out"})
 
 
 def described(model: Model, right: int, total: int) -> Model:

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.physics import FAULTS, STATES, FaultLines, PhysicsEvidence
-from bearcat.diagnosis.recording import STATUS, AlarmRule, Diagnoses, Diagnosis
+from bearcat.diagnosis.recording import STATUS, AlarmRule, Diagnoses, Diagnosis, network_evidence
 from bearcat.settings import from_plain
 from bearcat.trust.accuracy import Estimate
 from bearcat.trust.decision import (
@@ -66,13 +67,14 @@ model_evidence = mostly(
 )  # fmt: skip
 
 recording_evidence = mostly(
-    RecordingEvidence("healthy", 0.99, faulty=False, agreement=1.0, familiar=True, model="use", physics="healthy"),
+    RecordingEvidence("healthy", 0.99, 0.01, alarming=False, agreement=1.0, familiar=True, model="use"),
     {
-        "state": st.sampled_from((*STATES, "unknown", "cannot tell", "class 3")),
-        "confidence": share | st.just(float("nan")), "faulty": st.booleans(), "min_confidence": st.sampled_from((0.0, 0.8)),
+        "state": st.sampled_from((*STATES, "unknown", "cannot tell", "no signal", "class 3")),
+        "confidence": share | st.just(float("nan")), "fault": share | st.just(float("nan")), "alarming": st.booleans(),
+        "min_confidence": st.sampled_from((0.0, 0.8)),
         "agreement": st.none() | share, "familiar": st.none() | st.booleans(), "unfamiliar_alarm": st.booleans(),
-        "model": st.none() | st.sampled_from(("use", "check", "do not use")),
-        "physics": st.none() | st.sampled_from(STATES), "line": words, "quality": st.lists(words, max_size=2).map(tuple),
+        "model": st.none() | st.sampled_from(("use", "check", "do not use")), "supported": st.booleans(),
+        "shown": words, "contradiction": words, "strikes": st.booleans(), "quality": st.lists(words, max_size=2).map(tuple),
     },
 )  # fmt: skip
 
@@ -144,18 +146,20 @@ def test_what_is_never_ok(evidence):
     assert decision.expected == evidence.confidence or evidence.confidence != evidence.confidence
     never_ok = {
         "a model not to be used": evidence.model == "do not use",
-        "a fault that physics finds under another class": evidence.physics in FAULTS,
-        "unfamiliar": evidence.familiar is False,
-        "a fault": evidence.faulty,
-        "nobody can tell": evidence.state == "cannot tell",
+        "a witness who sees a fault": bool(evidence.contradiction) or bool(evidence.shown),
+        "something strikes at no fault line": evidence.strikes,
+        "unfamiliar": evidence.familiar is False and evidence.model is not None,
+        "anything but health": evidence.state != "healthy",
         "something wrong with the recording": bool(evidence.quality),
-        "little confidence": not evidence.confidence >= 0.6 and not evidence.faulty,
-        "windows that disagree": evidence.agreement is not None and evidence.agreement < 0.7 and not evidence.faulty,
+        "little confidence": not evidence.fault <= 0.25,
+        "windows that disagree": evidence.agreement is not None and evidence.agreement < 0.7,
     }
+    believed = decision.action == "alarm"
     assert decision.action != "ok" or not any(never_ok.values()), never_ok
-    assert decision.action == "ok" or any(never_ok.values())
+    assert decision.action == "ok" or any(never_ok.values()) or believed
     if decision.action == "ok":
         assert decision.reasons == ()
+    assert len(decision.reasons) <= 2
 
 
 @often
@@ -163,9 +167,11 @@ def test_what_is_never_ok(evidence):
 def test_an_alarm_is_a_believed_fault_or_something_unfamiliar(evidence):
     decision = decide(evidence)
     strange = evidence.familiar is False and evidence.model is not None and evidence.unfamiliar_alarm
-    believed = evidence.model != "do not use" or evidence.physics in FAULTS
-    sure = evidence.confidence >= evidence.min_confidence
-    assert (decision.action == "alarm") == (strange or (evidence.faulty and believed and sure))
+    believed = evidence.model != "do not use" or evidence.supported
+    named = evidence.alarming and evidence.state != "unknown"
+    assert (decision.action == "alarm") == (
+        strange or (named and believed and evidence.confidence >= evidence.min_confidence)
+    )
 
 
 @often
@@ -173,7 +179,12 @@ def test_an_alarm_is_a_believed_fault_or_something_unfamiliar(evidence):
 def test_more_doubt_never_turns_check_into_ok(evidence):
     rank = {"ok": 0, "check": 1, "alarm": 2}
     before = rank[decide(evidence).action]
-    for doubt in ({"quality": ("clipped",)}, {"familiar": False}, {"physics": "ball"}):
+    for doubt in (
+        {"quality": ("clipped",)},
+        {"familiar": False},
+        {"contradiction": "physics finds ball"},
+        {"strikes": True},
+    ):
         assert rank[decide(replace(evidence, **doubt)).action] >= min(before, 1)
 
 
@@ -204,7 +215,7 @@ def diagnoses(draw) -> Diagnosis:
     if kind == "unreadable":
         return Diagnosis.unreadable(name, "is no file")
     if kind == "physics":
-        return Diagnosis.by_physics(name, physics)
+        return Diagnosis.of(name, Witnesses(physics=physics))
     shares = np.array([draw(st.floats(0.01, 1)) for _ in CLASSES])
     familiar = draw(st.none() | st.booleans())
     pooled = Pooled(
@@ -212,7 +223,9 @@ def diagnoses(draw) -> Diagnosis:
     )
     rule = AlarmRule.of(CLASSES, draw(st.none() | st.just(["inner"])), min_confidence=draw(st.sampled_from((0.0, 0.5))))
     action = draw(st.sampled_from(("use", "check", "do not use")))
-    return Diagnosis.by_model(name, pooled, CLASSES, action, rule, draw(st.none() | st.just(physics)), ["a note"])
+    network = network_evidence(pooled, CLASSES, Decision(action), draw(st.sampled_from((None, "machine", "condition"))))
+    witnesses = Witnesses(draw(st.none() | st.just(physics)), None, network)
+    return Diagnosis.of(name, witnesses, rule, notes=["a note"])
 
 
 @some
@@ -230,12 +243,17 @@ def test_a_diagnosis_comes_back_from_plain_values(diagnosis):
 def test_a_diagnosis_agrees_with_itself(diagnosis):
     assert diagnosis.cells()["decision"] == diagnosis.row()["decision"] == diagnosis.decision.action
     if diagnosis.probabilities:
-        assert diagnosis.confidence == max(diagnosis.probabilities.values())
-    if diagnosis.familiar is False and diagnosis.label is not None:
+        assert sum(diagnosis.probabilities.values()) == pytest.approx(1)
+        assert diagnosis.confidence in diagnosis.probabilities.values()
+    network = diagnosis.witnesses.network
+    if network is not None and network.familiar is False:
         assert diagnosis.state == diagnosis.label == "unknown"
     if diagnosis.decision.action == "ok":
-        assert diagnosis.state in ("healthy", *FAULTS), "a class the user calls harmless, or health"
-        assert diagnosis.physics is None or diagnosis.physics.state not in FAULTS
+        assert diagnosis.state == "healthy"
+        assert network is None or network.action != "do not use"
+        assert (
+            network is None or max(network.states, key=network.states.get) == "healthy" or diagnosis.physics is not None
+        )
 
 
 @some

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,14 +21,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing, find_bearing, known_orders
-from bearcat.deploy.predict import array_recording, diagnose_found, diagnose_physically, find_recordings, open_model
-from bearcat.diagnosis.recording import Diagnoses, Diagnosis
+from bearcat.deploy.predict import (
+    FoundRecording,
+    Given,
+    array_recording,
+    diagnose_found,
+    find_recordings,
+    healthy_physics,
+    open_model,
+)
+from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError
 
 if TYPE_CHECKING:
     from bearcat.runs.adapt import Adaptation
 
-Given = str | Path | NDArray[Any]
+Recorded = str | Path | NDArray[Any]
 
 
 def adapt(
@@ -100,7 +109,7 @@ def _common_root(folders: Sequence[Path]) -> tuple[Path, list[str]]:
 
 
 def diagnose(
-    files: Given | Sequence[Given],
+    files: Recorded | Sequence[Recorded],
     *,
     model: str | Path | Adaptation | None = None,
     rpm: float | None = None,
@@ -108,29 +117,29 @@ def diagnose(
     orders: Mapping[str, float] | None = None,
     channel: str | None = None,
     rate: float | None = None,
+    healthy: Recorded | Sequence[Recorded] = (),
 ) -> Diagnoses:
     """Diagnoses files, folders of them, or arrays (time,), which need their `rate`.
 
-    With a `model` (its folder, an ONNX file, or what `adapt` returned) by that; without, from speed and bearing alone,
-    where `orders` (BPFO, BPFI, perhaps BSF and FTF, as multiples of the shaft's speed) may stand in for a bearing.
+    Physics and the general model look at each recording whose speed and bearing are known, and a `model` (its folder,
+    an ONNX file, or what `adapt` returned) too where it is given. `orders` (BPFO, BPFI, perhaps BSF and FTF, as
+    multiples of the shaft's speed) may stand in for a bearing. `healthy` are known good recordings of the same point:
+    lines that were always there are no alarm.
     """
     if rpm is not None and not 0 < rpm < inf:
         raise InputError(f"rpm must be a positive number, not {rpm:g}")
-    if model is not None and orders is not None:
-        raise InputError("orders are for a diagnosis from physics alone; leave model or orders out")
     opened = None if model is None else open_model(Path(model) if isinstance(model, str | Path) else model.model)
-    known = known_orders(bearing, orders) if opened is None else None
+    known = known_orders(bearing, orders) if opened is None or orders is not None else None
     geometry = find_bearing(bearing) if isinstance(bearing, str) else bearing
-    given = [files] if isinstance(files, str | Path | np.ndarray) else list(files)
-    found: list[Diagnosis] = []
-    for number, each in enumerate(given):
-        if isinstance(each, np.ndarray):
-            recordings = iter([array_recording(each, rate, f"array {number}" if len(given) > 1 else "array")])
-        else:
-            recordings = find_recordings([Path(each)], opened, channel)
-        for recording in recordings:
-            if opened is None:
-                found.append(diagnose_physically(recording, rpm, known, rate))
+    given = Given(rate, rpm, geometry, known)
+
+    def recordings(files: Recorded | Sequence[Recorded]) -> Iterator[FoundRecording]:
+        several = [files] if isinstance(files, str | Path | np.ndarray) else list(files)
+        for number, each in enumerate(several):
+            if isinstance(each, np.ndarray):
+                yield array_recording(each, rate, f"array {number}" if len(several) > 1 else "array")
             else:
-                found.append(diagnose_found(opened, recording, rate, rpm, geometry))
-    return Diagnoses(found)
+                yield from find_recordings([Path(each)], opened, channel)
+
+    given = replace(given, healthy=healthy_physics(recordings(healthy), given))
+    return Diagnoses(diagnose_found(each, opened, given) for each in recordings(files)).beside_each_other()

@@ -6,6 +6,7 @@ import os
 import sys
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from bearcat.data.stream import Stream
     from bearcat.deploy.predict import FoundRecording, WindowPredictions
     from bearcat.deploy.predictor import Predictor
-    from bearcat.diagnosis.recording import Diagnosis
+    from bearcat.diagnosis.recording import AlarmRule, Diagnosis
 
     Put = Callable[[dict[str, Any]], None]
 
@@ -66,7 +67,7 @@ def predict(
     """
     from bearcat.data.bearing import find_bearing
     from bearcat.data.survey import Portrait, odd_recordings
-    from bearcat.deploy.predict import diagnose_found, find_recordings, open_model
+    from bearcat.deploy.predict import Given, diagnose_found, find_recordings, open_model
     from bearcat.diagnosis.recording import AlarmRule
 
     check_choice("--by", by, ("recording", "window"))
@@ -83,8 +84,8 @@ def predict(
         print_note("the model's confidence is not calibrated (its card says why), so do not rely on it")
     if opened.familiarity is None:
         print_note("the model cannot notice unfamiliar recordings; one made by bearcat adapt can")
-    for name, given, own in (("rpm", rpm, opened.rpm and f"{opened.rpm:g} rpm"), ("bearing", bearing, opened.bearing)):
-        if given is None and own and name in opened.needs:
+    for name, said, own in (("rpm", rpm, opened.rpm and f"{opened.rpm:g} rpm"), ("bearing", bearing, opened.bearing)):
+        if said is None and own and name in opened.needs:
             print_note(f"where a file does not say otherwise, {own} is assumed, as in adaptation; --{name} changes it")
     portraits = list[Portrait]()
 
@@ -93,44 +94,48 @@ def predict(
             for row in windows.rows(names, stream.rate):
                 put({"recording": stream.origin} | row)
 
-        show = put_windows if by == "window" else None
-        return diagnose_found(opened, found, rate, rpm, geometry, batch, portraits, show, rule)
+        return diagnose_found(found, opened, given, portraits, put_windows if by == "window" else None)
 
-    status = _print_all(form, by, find_recordings(files, opened, channel), diagnosed)
+    given = Given(rate, rpm, geometry, rule=rule, batch=batch)
+    status = _print_all(form, by, find_recordings(files, opened, channel), diagnosed, rule)
     for sentence in odd_recordings(portraits):
         print_note(sentence)
     raise typer.Exit(status)
 
 
 def _print_all(
-    form: str, by: str, recordings: Iterable[FoundRecording], diagnosed: Callable[[FoundRecording, Put], Diagnosis]
-) -> int:
-    """Diagnoses recordings and prints them, as a table worst first, or row by row; the exit status.
-
-    A file that cannot be used is named, and the others go on. By window, `diagnosed` prints the windows itself.
+    form: str, by: str, recordings: Iterable[FoundRecording], diagnosed: Callable[[FoundRecording, Put], Diagnosis],
+    rule: AlarmRule | None = None,
+) -> int:  # fmt: skip
+    """Diagnoses recordings, then each beside the others of its machine, and prints them, a table worst first; the exit
+    status. A file that cannot be used is named, and the others go on. By window, `diagnosed` prints the windows itself.
     """
     from bearcat.diagnosis.recording import COLUMNS, Diagnoses, Diagnosis
 
-    found, readable, rows = list[Diagnosis](), False, form != "table" and by == "recording"
+    single, readable, rows = list[Diagnosis](), False, form != "table" and by == "recording"
     with _printer(form, by, COLUMNS if by == "recording" else WINDOW_COLUMNS) as put:
         for each in recordings:
             try:
-                diagnosis = diagnosed(each, put)
+                single.append(diagnosed(each, put))
                 readable = True
             except InputError as error:
                 print_note(error.for_command_line, "problem")
-                diagnosis = Diagnosis.unreadable(each.name, error.for_command_line)
+                single.append(Diagnosis.unreadable(each.name, error.for_command_line))
+            except KeyboardInterrupt:  # what was computed is not lost
+                print_note(f"interrupted; {len(single)} recordings were diagnosed", "problem")
+                break
+        found = Diagnoses(single).beside_each_other(rule=rule)
+        for diagnosis in found:
             for note in diagnosis.notes:
                 print_note(note if note.startswith(diagnosis.recording) else f"{diagnosis.recording}: {note}")
-            found.append(diagnosis)
             if rows:
                 put(diagnosis.row() if form == "csv" else diagnosis.to_dict())
         if by == "recording" and not rows and found:
-            print(Diagnoses(found).summary)
-            print_recordings(Diagnoses(found).worst_first)
+            print(found.summary)
+            print_recordings(found.worst_first)
     if rows:
-        print_note(Diagnoses(found).summary)
-    return Diagnoses(found).exit_status if readable or not found else 2  # 2: nothing could be decided
+        print_note(found.summary)
+    return found.exit_status if readable or not found else 2  # 2: nothing could be decided
 
 
 def _check_speed(rpm: float | None) -> None:
@@ -236,6 +241,10 @@ def diagnose(
     channel: options.Channel = None,
     rate: options.OwnRate = None,
     form: options.Format = "table",
+    healthy: Annotated[
+        Names | None,
+        Option(metavar="FILE", help="A known good recording of the same point, or a folder; repeat for more."),
+    ] = None,
     png: Annotated[
         Path | None, Option(metavar="FOLDER", help="Draw the evidence of each recording into this folder.")
     ] = None,
@@ -245,15 +254,22 @@ def diagnose(
     Nothing is trained. Exit status: 0 all ok, 1 an alarm, 3 no alarm but something to check, 2 bad input.
     """
     from bearcat.data.bearing import known_orders
-    from bearcat.deploy.predict import diagnose_physically, find_recordings
+    from bearcat.deploy.predict import Given, diagnose_found, find_recordings, healthy_physics
+    from bearcat.diagnosis.baseline import KNOWN, Baseline
 
     check_choice("--format", form, FORMATS)
     _check_speed(rpm)
     orders = known_orders(bearing, {"BPFO": bpfo, "BPFI": bpfi, "BSF": bsf, "FTF": ftf})
     drawn: Counter[str] = Counter()
+    given = Given(rate, rpm, orders=orders, threads=2)
+    if healthy:
+        usual = healthy_physics(find_recordings([Path(name) for name in healthy], channel=channel), given)
+        given = replace(given, healthy=usual)
+        for note in Baseline.of(usual, KNOWN).notes:
+            print_note(note)
 
     def diagnosed(found: FoundRecording, _: Put) -> Diagnosis:
-        diagnosis = diagnose_physically(found, rpm, orders, rate)
+        diagnosis = diagnose_found(found, None, given)
         if png is not None:
             _draw(diagnosis, png, drawn)
         return diagnosis

@@ -5,7 +5,7 @@ needs no more memory than a minute.
 
 >>> model = open_model(Path("out/model"))
 >>> for found in find_recordings([Path("pump")], model):
-...     print(diagnose_found(model, found).decision)
+...     print(diagnose_found(found, model).decision)
 """
 
 from __future__ import annotations
@@ -30,8 +30,11 @@ from bearcat.data.signals import BLOCK
 from bearcat.data.stream import FORMATS, Stream
 from bearcat.data.survey import CLIPPED, MEASURED, Portrait, portrait
 from bearcat.deploy.predictor import Predictor, load_onnx
-from bearcat.diagnosis.physics import PhysicsAnalysis, PhysicsWitness
-from bearcat.diagnosis.recording import AlarmRule, Diagnosis
+from bearcat.diagnosis.baseline import known_baseline
+from bearcat.diagnosis.fusion import Witnesses
+from bearcat.diagnosis.physics import PhysicsEvidence
+from bearcat.diagnosis.recording import AlarmRule, Diagnosis, network_evidence
+from bearcat.diagnosis.signal import SignalAnalysis
 from bearcat.errors import InputError
 from bearcat.trust.accuracy import Booleans
 from bearcat.trust.pooling import Pooled, Tally, pool, tally
@@ -232,51 +235,71 @@ def pool_stream(
     return pool_windows(model, chain([first], batches), show, rpm, bearing)
 
 
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What a user says of all recordings; what is None is the recording's own, else the model's."""
+
+    rate: float | None = None
+    rpm: float | None = None
+    bearing: Bearing | None = None
+    orders: Mapping[str, float] | None = None  # in place of a bearing
+    healthy: Sequence[PhysicsEvidence] = ()  # of known good recordings of the same point
+    rule: AlarmRule | None = None
+    batch: int = BATCH  # windows handed to the model at once
+    threads: int = 1
+
+
 def diagnose_found(
-    model: Predictor,
     found: FoundRecording,
-    rate: float | None = None,
-    rpm: float | None = None,
-    bearing: Bearing | None = None,
-    batch: int = BATCH,
+    model: Predictor | None = None,
+    given: Given | None = None,
     portraits: list[Portrait] | None = None,
     show: Callable[[Stream, WindowPredictions], None] | None = None,
-    rule: AlarmRule | None = None,
 ) -> Diagnosis:
-    """The diagnosis of a recording by model and physics; what is not given is the recording's, else the model's."""
-    stream, portraits = found.open(), [] if portraits is None else portraits
-    rpm, bearing, before = rpm or found.rpm, bearing or found.bearing, len(portraits)
-    own_rate = stream.rate or rate or model.preparation.rate
-    witness = PhysicsWitness(stream.origin, own_rate, rpm or model.rpm, bearing or model.bearing)
-    blocks = witness.observe(portrayed(stream, portraits))
-    stream, note = at_rate_of(model, replace(stream, blocks=blocks), rate)
-    pooled = pool_stream(model, stream, batch, None if show is None else partial(show, stream), rpm, bearing)
-    physics = witness.finish()
-    notes = [*filter(None, (note, witness.problem)), *(() if physics is None else physics.notes)]
-    quality = []
-    for seen in portraits[before:]:
-        if seen.value is not None:
-            quality.append("the signal is constant; check sensor and cable")
-        if seen.clipped > CLIPPED:
-            quality.append(f"{100 * seen.clipped:.1f} % of the samples are clipped; record with less gain")
-    action = model.decision.action
-    return Diagnosis.by_model(stream.origin, pooled, model.classes, action, rule, physics, notes, quality)
+    """The diagnosis of a recording by physics, the general model, and a trained model where there is one."""
+    given, portraits = given or Given(), [] if portraits is None else portraits
+    stream, before = found.open(), len(portraits)
+    rpm, bearing, own_rate = given.rpm or found.rpm, given.bearing or found.bearing, stream.rate or given.rate
+    speed, geometry = rpm, bearing  # for the signal's own witnesses, which a model may know what it was adapted to
+    if model is not None:
+        own_rate, speed, geometry = own_rate or model.preparation.rate, rpm or model.rpm, bearing or model.bearing
+    orders = given.orders or (None if geometry is None else geometry.orders())
+    analysis = SignalAnalysis(stream.origin, own_rate, speed, orders, given.threads)
+    blocks = analysis.observe(portrayed(stream, portraits))
+    network, notes = None, list[str]()
+    if model is None:
+        for _ in blocks:
+            pass
+    else:
+        stream, note = at_rate_of(model, replace(stream, blocks=blocks), given.rate)
+        shown = None if show is None else partial(show, stream)
+        pooled = pool_stream(model, stream, given.batch, shown, rpm, bearing)
+        network = network_evidence(pooled, model.classes, model.decision, model.shift)
+        notes += filter(None, (note,))
+    signal = analysis.finish()
+    if model is None and signal.physics is None:
+        raise InputError(str(signal.problem), signal.field)
+    if signal.problem is not None and signal.field is None:
+        notes.append(f"no physics check: {signal.problem}")
+    baseline = None if signal.physics is None else known_baseline(given.healthy, signal.physics)
+    witnesses = Witnesses(signal.physics, signal.general, network, baseline)
+    quality = [text for seen in portraits[before:] for text in _quality(seen)]
+    machine = str(Path(stream.origin).parent)
+    return Diagnosis.of(stream.origin, witnesses, given.rule, machine, quality, notes)
 
 
-def diagnose_physically(
-    found: FoundRecording,
-    rpm: float | None = None,
-    orders: Mapping[str, float] | None = None,
-    rate: float | None = None,
-    threads: int = 2,
-) -> Diagnosis:
-    """The diagnosis from physics alone; what is not given may stand in a manifest, the speed in its folder's name."""
-    stream = found.open()
-    own = orders or (None if found.bearing is None else found.bearing.orders())
-    analysis = PhysicsAnalysis(stream.origin, stream.rate or rate, rpm or found.rpm, own, threads)
-    for block in stream.blocks:
-        analysis.spectra.add(block)
-    return Diagnosis.by_physics(stream.origin, analysis.finish())
+def healthy_physics(recordings: Iterable[FoundRecording], given: Given) -> list[PhysicsEvidence]:
+    """What physics reads in recordings that are known to be healthy; a file that cannot be used is an error."""
+    found = (diagnose_found(each, None, given).physics for each in recordings)
+    return [each for each in found if each is not None]
+
+
+def _quality(seen: Portrait) -> Iterator[str]:
+    """What is wrong with a recording."""
+    if seen.value is not None:
+        yield "the signal is constant; check sensor and cable"
+    if seen.clipped > CLIPPED:
+        yield f"{100 * seen.clipped:.1f} % of the samples are clipped; record with less gain"
 
 
 def array_recording(signal: NDArray[Any], rate: float | None, origin: str) -> FoundRecording:

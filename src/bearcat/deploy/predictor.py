@@ -98,6 +98,12 @@ class Predictor(ABC):
         return None if geometry is None else Bearing(**geometry)
 
     @property
+    def shift(self) -> str | None:
+        """From its source to its target: condition, specimen, machine, …; None where that is not known."""
+        found = self.metadata.get("shift")
+        return found if isinstance(found, str) else None
+
+    @property
     def decision(self) -> Decision:
         """What to do with it, by the run that made it."""
         found: Decision = from_plain(Decision, self.metadata["decision"])
@@ -108,7 +114,7 @@ class Predictor(ABC):
         return {
             "classes": list(self.classes), "channels": self.channels, "preparation": asdict(self.preparation),
             "rate": self.rate, "rpm": self.rpm, "channel": self.channel, "bearing": self.metadata.get("bearing"),
-            "pooled_temperature": self.pooled_temperature, "decision": self.metadata["decision"],
+            "pooled_temperature": self.pooled_temperature, "decision": self.metadata["decision"], "shift": self.shift,
         }  # fmt: skip
 
     @staticmethod

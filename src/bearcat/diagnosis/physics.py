@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from bearcat.data.bearing import Bearing
 from bearcat.data.recording import Floats
 from bearcat.diagnosis.spectra import Doubles, EnvelopeSpectra, Spectra, bands
 from bearcat.errors import InputError
@@ -51,6 +50,7 @@ COEFFICIENTS = Path(__file__).parent / "coefficients.json"
 THRESHOLD = 0.6  # of confidence, below which the answer is that one cannot tell
 IMPULSIVE = 4.0  # kurtosis of an envelope; noise has 2, healthy machines up to 2.9 (simulated) and 3.4 (HIT-SM)
 SHOWN = 4  # times the highest line that half the rate must hold, so that there is something for it to modulate
+CLEAR, VERY_CLEAR = 12.0, 20.0  # dB of the strongest line, from which on it is clear, and strong
 CLIPPED, CLIPPED_MUCH = 1e-4, 0.01  # share of samples, worth a note and beyond use
 # How people name the states of a bearing, in words and in lower case; shorter codes may mean anything.
 _NAMES = {
@@ -221,7 +221,7 @@ class FaultLines:
     """The lines of one fault in the envelope spectrum; levels in dB above the background."""
 
     hertz: float  # of the fault's order at the speed that fits
-    level: float  # mean over the first multiples
+    level: float  # mean over the first multiples, not bounded
     lines: tuple[float, ...]
     sidebands: float | None
     band: tuple[float, float]  # in Hz, that shows it best
@@ -251,6 +251,18 @@ class PhysicsEvidence:
     @property
     def likeliest_fault(self) -> str:
         return max(FAULTS, key=lambda fault: self.probabilities[fault])
+
+    @property
+    def strikes(self) -> bool:
+        """Whether something strikes at no line of this bearing."""
+        return (
+            self.kurtosis > IMPULSIVE and max(self.probabilities, key=lambda name: self.probabilities[name]) == HEALTHY
+        )
+
+    def severity(self, fault: str) -> str:
+        """How clear the strongest line of a fault is, in words."""
+        strongest = max(self.faults[fault].lines)
+        return "faint" if strongest < CLEAR else "clear" if strongest < VERY_CLEAR else "strong"
 
     @property
     def band(self) -> tuple[float, float]:
@@ -333,7 +345,7 @@ class PhysicsAnalysis:
             notes.append(f"the lines fit best at the edge of the search, {speed:.0f} rpm; check the speed")
         lines = {
             fault: FaultLines(
-                own.order * own.scale * self.rpm / 60, DECIBELS * own.level,
+                own.order * own.scale * self.rpm / 60, DECIBELS * float(np.maximum(own.lines, 0.0).mean()),
                 tuple(DECIBELS * line for line in own.lines),
                 DECIBELS * own.sidebands if FAULTS[fault][2] else None,
                 (own.band[0] * self.rate / 2, own.band[1] * self.rate / 2),
@@ -386,28 +398,3 @@ class PhysicsAnalysis:
             return f"something strikes ({kurtosis}) at no fault line; {strongest}"
         first, second = sorted(found, key=lambda name: -found[name])[:2]
         return f"{first} {100 * found[first]:.0f} %, {second} {100 * found[second]:.0f} %; {strongest}"
-
-
-class PhysicsWitness:
-    """Physics beside a model, of recordings whose rate, speed and bearing are known. What it cannot do is a note."""
-
-    def __init__(self, recording: str, rate: float | None, rpm: float | None, bearing: Bearing | None) -> None:
-        self.problem: str | None = None
-        self._analysis: PhysicsAnalysis | None = None
-        if rate is not None and rpm is not None and bearing is not None:
-            try:
-                self._analysis = PhysicsAnalysis(recording, rate, rpm, bearing.orders())
-            except InputError as error:
-                self.problem = f"no physics check: {error}"
-
-    def observe(self, blocks: Iterable[Floats]) -> Iterator[Floats]:
-        """The blocks unchanged."""
-        return iter(blocks) if self._analysis is None else self._analysis.observe(blocks)
-
-    def finish(self) -> PhysicsEvidence | None:
-        """Of what has passed; None where it is not known or cannot be done."""
-        try:
-            return None if self._analysis is None else self._analysis.finish()
-        except InputError as error:
-            self.problem = f"no physics check: {error}"
-            return None

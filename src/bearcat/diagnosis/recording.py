@@ -1,6 +1,6 @@
-"""The one diagnosis of a recording, by a model, by physics or by both. Every table, page and file is made of it.
+"""The one diagnosis of a recording, from all witnesses. Every table, page and file is made of it.
 
->>> found = Diagnosis.by_model("monday.wav", pooled, classes, "use", physics=physics)
+>>> found = Diagnosis.of("monday.wav", Witnesses(physics=physics, general=general))
 >>> found.decision.action, found.state, found.confidence
 ('alarm', 'outer race', 0.98)
 >>> Diagnoses([found]).summary, Diagnoses([found]).exit_status
@@ -18,16 +18,22 @@ from typing import Any
 import numpy as np
 
 from bearcat.data.recording import HEALTHY_NAMES
+from bearcat.diagnosis.baseline import BaselineEvidence, quiet_baselines
+from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses, fuse, state_of_class
+from bearcat.diagnosis.general import GeneralEvidence
 from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence, state_of
 from bearcat.errors import InputError, suggest
-from bearcat.settings import from_plain
+from bearcat.settings import from_plain, to_plain
 from bearcat.trust.decision import (
     ACTIONS,
     ALARM,
     CANNOT_TELL,
     CHECK,
     HEALTHY,
+    NO_SIGNAL,
     OK,
+    REFUSE,
+    SURE,
     UNKNOWN_STATE,
     UNREADABLE,
     Decision,
@@ -39,9 +45,12 @@ from bearcat.trust.pooling import Pooled
 
 STATUS = {OK: 0, ALARM: 1, CHECK: 3}  # exit status of a command, by the worst recording; 2 is bad input
 COLUMNS = (
-    "recording", "decision", "reasons", "state", "class", "nearest", "confidence", "agreement", "windows", "unfamiliar",
-    "familiar", "line", "physics", "physics_confidence", "fitted_rpm", "notes",
+    "recording", "decision", "reasons", "state", "class", "nearest", "confidence", "severity", "agreement", "windows",
+    "unfamiliar", "familiar", "line", "physics", "physics_confidence", "general", "general_confidence", "network",
+    "network_confidence", "baseline_change", "fitted_rpm", "notes",
 )  # fmt: skip
+GROWN = 6.0  # dB above the baseline, from which on lines are said to grow
+CLAIMLESS = (CANNOT_TELL, UNKNOWN_STATE, UNREADABLE, NO_SIGNAL)  # states that claim nothing of the bearing
 
 
 @dataclass(frozen=True)
@@ -62,57 +71,70 @@ class AlarmRule:
         return AlarmRule(frozenset(faulty), **rest)
 
 
+def network_evidence(pooled: Pooled, classes: Sequence[str], decision: Decision, shift: str | None) -> NetworkEvidence:
+    """A model's pooled windows as a witness; `decision` is the model's own, `shift` that to its target."""
+    shares, seen = dict(zip(classes, pooled.probabilities.tolist(), strict=True)), (pooled.unfamiliar, pooled.familiar)
+    return NetworkEvidence(shares, pooled.agreement, pooled.windows, decision.action, decision.expected, *seen, shift)
+
+
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
     """Of one recording. `label` is the model's class, or UNKNOWN_STATE; `state` what it means for the bearing."""
 
     recording: str
     decision: Decision
-    state: str  # healthy, inner race, outer race, ball, unknown, cannot tell; else the model's own class
-    confidence: float
-    probabilities: Mapping[str, float]  # of the model's classes; of the states, where physics alone was asked
+    state: str  # healthy, inner race, outer race, ball, unknown, cannot tell, no signal; else the model's own class
+    confidence: float  # that the state is right
+    probabilities: Mapping[str, float]  # of the states, by all witnesses
+    witnesses: Witnesses = field(default_factory=Witnesses)
     label: str | None = None  # None without a model
-    nearest: str | None = None  # the class it is most like
-    agreement: float | None = None  # share of windows with that class
-    windows: int | None = None
-    unfamiliar: float | None = None  # share of unfamiliar windows
-    familiar: bool | None = None  # None: nobody can say
-    physics: PhysicsEvidence | None = None
-    notes: tuple[str, ...] = field(default=())
+    machine: str | None = None  # recordings of one machine are compared with each other
+    quality: tuple[str, ...] = ()  # what is wrong with the recording, or missing
+    notes: tuple[str, ...] = ()
 
     @staticmethod
-    def by_physics(recording: str, physics: PhysicsEvidence) -> Diagnosis:
-        """From physics alone."""
-        state, sure, familiar, notes = physics.state, physics.confidence, physics.familiar, physics.notes
-        decision = decide(RecordingEvidence(state, sure, state in FAULTS, familiar=familiar, quality=notes))
-        return Diagnosis(
-            recording, decision, state, sure, physics.probabilities, familiar=familiar, physics=physics, notes=notes
-        )
-
-    @staticmethod
-    def by_model(
+    def of(
         recording: str,
-        pooled: Pooled,
-        classes: Sequence[str],
-        action: str,
+        witnesses: Witnesses,
         rule: AlarmRule | None = None,
-        physics: PhysicsEvidence | None = None,
-        notes: Sequence[str] = (),
+        machine: str | None = None,
         quality: Sequence[str] = (),
+        notes: Sequence[str] = (),
     ) -> Diagnosis:
-        """By a model whose own decision is `action`, and by physics where that could look."""
-        rule, nearest = rule or AlarmRule.of(classes), classes[pooled.index]
-        label = UNKNOWN_STATE if pooled.familiar is False else nearest
-        state = state_of(label) or label
-        seen = None if physics is None or physics.state == CANNOT_TELL else physics.state
+        """By all witnesses; `quality` is what is wrong with the recording."""
+        network, physics = witnesses.network, witnesses.physics
+        found = fuse(witnesses.fused)
+        healthy = found.get(HEALTHY, 0.0)
+        likeliest = max((state for state in found if state != HEALTHY), key=lambda state: found[state], default=HEALTHY)
+        state = HEALTHY if healthy >= SURE else likeliest if found and 1 - healthy >= SURE else CANNOT_TELL
+        contradiction = _contradiction(state, witnesses)
+        if state == HEALTHY and contradiction:
+            state = CANNOT_TELL  # a witness who sees a fault is heard, if not believed
+        confidence = found[state] if state in found else max(found.values(), default=0.0)
+        label = None
+        if network is not None:
+            own = [name for name in network.probabilities if state_of_class(name) == state]
+            label = max(own, key=lambda name: network.probabilities[name], default=state)
+            if network.familiar is False:
+                state = label = UNKNOWN_STATE
+        rule = rule or AlarmRule.of([] if network is None else list(network.probabilities))
+        known = network is not None and label in network.probabilities
+        faulty = state not in (HEALTHY, CANNOT_TELL)
+        alone = network is None or network.action == REFUSE  # what physics never met matters where it decides
+        unlike = physics.notes if physics is not None and alone else ()
         evidence = RecordingEvidence(
-            state, pooled.confidence, nearest in rule.classes, rule.min_confidence, pooled.agreement, pooled.familiar,
-            rule.unfamiliar, action, seen, "" if physics is None else physics.line(physics.state), tuple(quality),
+            state, confidence, 1 - healthy if found else 0.0,
+            alarming=faulty and (not known or label in rule.classes), min_confidence=rule.min_confidence,
+            agreement=None if network is None else network.agreement,
+            familiar=None if network is None else network.familiar,
+            unfamiliar_alarm=rule.unfamiliar, model=None if network is None else network.action,
+            supported=physics is not None or network is None, shown=_shown(state, witnesses),
+            contradiction=contradiction, strikes=_strikes(witnesses),
+            quality=(*quality, *unlike),
         )  # fmt: skip
         return Diagnosis(
-            recording, decide(evidence), state,
-            pooled.confidence, dict(zip(classes, pooled.probabilities.tolist(), strict=True)), label, nearest,
-            pooled.agreement, pooled.windows, pooled.unfamiliar, pooled.familiar, physics, tuple(notes),
+            recording, decide(evidence), state, confidence, found, witnesses, label, machine, tuple(quality),
+            tuple(notes) + (() if physics is None else physics.notes),
         )  # fmt: skip
 
     @staticmethod
@@ -120,6 +142,37 @@ class Diagnosis:
         """Of a file that cannot be used: a person must look at it."""
         reason = problem.removeprefix(f"{recording}: ")
         return Diagnosis(recording, Decision(CHECK, None, None, (reason,)), UNREADABLE, 0.0, {})
+
+    def decided(
+        self, action: str | None = None, expected: float | None = None, rule: AlarmRule | None = None
+    ) -> Diagnosis:
+        """Diagnosed again, by a model whose own decision is now `action`."""
+        network, physics = self.witnesses.network, self.witnesses.physics
+        if network is not None and action is not None:
+            network = replace(network, action=action, expected=expected)
+        own = () if physics is None else physics.notes
+        notes = [note for note in self.notes if note not in own]
+        witnesses = replace(self.witnesses, network=network)
+        return Diagnosis.of(self.recording, witnesses, rule, self.machine, self.quality, notes)
+
+    def tempered(self, factor: float) -> Diagnosis:
+        """The same with the windows' temperature multiplied by a factor; it is to be decided again."""
+        network = self.witnesses.network
+        if factor == 1 or network is None:
+            return self
+        likely = np.log(np.maximum(list(network.probabilities.values()), np.finfo(np.float64).tiny)) / factor
+        shares = np.exp(likely - np.logaddexp.reduce(likely))
+        tempered = replace(network, probabilities=dict(zip(network.probabilities, shares.tolist(), strict=True)))
+        return replace(self, witnesses=replace(self.witnesses, network=tempered))
+
+    @property
+    def physics(self) -> PhysicsEvidence | None:
+        return self.witnesses.physics
+
+    @property
+    def nearest(self) -> str | None:
+        """The model's likeliest class."""
+        return None if self.witnesses.network is None else self.witnesses.network.nearest
 
     @property
     def contradicted(self) -> bool:
@@ -129,66 +182,110 @@ class Diagnosis:
     @property
     def line(self) -> str | None:
         """The strongest fault line, in words; None where speed or bearing is not known."""
-        return None if self.physics is None else self.physics.line(self.label or self.state)
+        return None if self.physics is None else self.physics.line(self.state)
 
-    def tempered(self, factor: float) -> Diagnosis:
-        """The same with the windows' temperature multiplied by a factor; the decision is left to the caller."""
-        if factor == 1:
-            return self
-        likely = np.log(np.maximum(list(self.probabilities.values()), np.finfo(np.float64).tiny)) / factor
-        shares = np.exp(likely - np.logaddexp.reduce(likely))
-        found = dict(zip(self.probabilities, shares.tolist(), strict=True))
-        return replace(self, probabilities=found, confidence=max(found.values()))
-
-    def decided(self, action: str, rule: AlarmRule | None = None) -> Diagnosis:
-        """The same by a model whose own decision is now `action`."""
-        likely, classes = np.array(list(self.probabilities.values())), list(self.probabilities)
-        pooled = Pooled(likely, self.agreement or 0.0, self.windows or 0, self.unfamiliar, self.familiar)
-        return Diagnosis.by_model(self.recording, pooled, classes, action, rule, self.physics, self.notes)
+    @property
+    def severity(self) -> str | None:
+        """How clear a fault's lines are, in words; None where none could be read."""
+        return _severity(self.state, self.witnesses)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values: what JSON, records and data frames have."""
-        physics = None if self.physics is None else self.physics.to_dict()
+        network, physics, seen = self.witnesses.network, self.physics, self.witnesses
         return {
-            "recording": self.recording, "decision": self.decision.action, "reasons": list(self.decision.reasons),
-            "state": self.state, "class": self.label, "nearest": self.nearest, "confidence": self.confidence,
-            "agreement": self.agreement, "windows": self.windows, "unfamiliar": self.unfamiliar,
-            "familiar": self.familiar, "line": self.line, "probabilities": dict(self.probabilities),
-            "physics": physics, "notes": list(self.notes),
+            "recording": self.recording, "machine": self.machine, "decision": self.decision.action,
+            "reasons": list(self.decision.reasons), "state": self.state, "class": self.label, "nearest": self.nearest,
+            "confidence": self.confidence, "severity": self.severity, "agreement": network and network.agreement,
+            "windows": network and network.windows, "unfamiliar": network and network.unfamiliar,
+            "familiar": network and network.familiar, "line": self.line, "probabilities": dict(self.probabilities),
+            "physics": physics and physics.to_dict(), "general": to_plain(seen.general), "network": to_plain(network),
+            "baseline": to_plain(seen.baseline), "without": seen.without, "quality": list(self.quality), "notes": list(self.notes),
         }  # fmt: skip
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Diagnosis:
         """Back from `to_dict`; KeyError, TypeError or ValueError where it cannot be one."""
+        witnesses = Witnesses(
+            from_plain(PhysicsEvidence | None, values["physics"]), from_plain(GeneralEvidence | None, values["general"]),
+            from_plain(NetworkEvidence | None, values["network"]),
+            from_plain(BaselineEvidence | None, values["baseline"]), values["without"],
+        )  # fmt: skip
         return Diagnosis(
             str(values["recording"]),
             Decision(values["decision"], values["confidence"], None, tuple(values["reasons"])),
-            values["state"], float(values["confidence"]), dict(values["probabilities"]), values["class"],
-            values["nearest"], values["agreement"], values["windows"], values["unfamiliar"], values["familiar"],
-            from_plain(PhysicsEvidence | None, values["physics"]), tuple(values["notes"]),
+            values["state"], float(values["confidence"]), dict(values["probabilities"]), witnesses, values["class"],
+            values["machine"], tuple(values["quality"]), tuple(values["notes"]),
         )  # fmt: skip
 
     def row(self) -> dict[str, Any]:
         """The COLUMNS, a plain value each: a row of a csv file or a data frame."""
-        physics = self.physics
+        physics, general, network = self.physics, self.witnesses.general, self.witnesses.network
+        baseline = self.witnesses.baseline
         return self.to_dict() | {
             "reasons": "; ".join(self.decision.reasons), "notes": "; ".join(self.notes),
             "physics": physics and physics.state, "physics_confidence": physics and physics.confidence,
+            "general": general and general.state, "general_confidence": general and general.confidence,
+            "network": network and network.nearest, "network_confidence": network and max(network.probabilities.values()),
+            "baseline_change": baseline and max(baseline.change.values()),
             "fitted_rpm": physics and physics.fitted_rpm,
         }  # fmt: skip
 
     def cells(self) -> dict[str, str]:
         """What a table for people shows, by its heading."""
-        evidence = [self.physics.reason] if self.physics is not None and self.label is None else []
+        network = self.witnesses.network
         nearest = f" (nearest: {self.nearest})" if self.state == UNKNOWN_STATE and self.nearest else ""
         return {
             "recording": self.recording, "decision": self.decision.action,
             "diagnosis": f"{self.label or self.state}{nearest}",
-            "confidence": "" if self.state in (UNREADABLE, UNKNOWN_STATE) else percent(self.confidence),
-            "fault line": "" if evidence else self.line or "",
-            "reason": "; ".join([*self.decision.reasons, *evidence]),
-            "agreement": percent(self.agreement), "unfamiliar": percent(self.unfamiliar),
+            "confidence": "" if self.state in (UNREADABLE, UNKNOWN_STATE, NO_SIGNAL) else percent(self.confidence),
+            "fault line": self.line or "", "reason": "; ".join(self.decision.reasons),
+            "agreement": "" if network is None else percent(network.agreement),
+            "unfamiliar": "" if network is None else percent(network.unfamiliar),
         }  # fmt: skip
+
+
+def _severity(state: str, witnesses: Witnesses) -> str | None:
+    physics, baseline = witnesses.physics, witnesses.baseline
+    if physics is None or state not in FAULTS:
+        return None
+    grown = baseline is not None and baseline.change[state] >= GROWN
+    return physics.severity(state) + ", growing" * grown
+
+
+def _shown(state: str, witnesses: Witnesses) -> str:
+    """What shows a fault, in words: its line where there is one, else who says so."""
+    physics, network, baseline = witnesses.physics, witnesses.network, witnesses.baseline
+    if state in FAULTS and physics is not None:
+        change = ""
+        if baseline is not None and baseline.change[state] >= GROWN:
+            change = f", {baseline.change[state]:.0f} dB above the {baseline.by}"
+        return f"{physics.line(state)} ({_severity(state, witnesses)}{change})"
+    if state not in (HEALTHY, CANNOT_TELL, UNKNOWN_STATE) and network is not None:
+        return f"the model says {network.nearest} ({100 * max(network.probabilities.values()):.0f} %)"
+    return ""
+
+
+def _contradiction(state: str, witnesses: Witnesses) -> str:
+    """A witness that says otherwise, in words; nothing where they agree."""
+    network, physics = witnesses.network, witnesses.physics
+    if network is None or physics is None or network.action == REFUSE:
+        return ""
+    signal, model = fuse(witnesses.of_signal), network.states
+    heard = max(signal, key=lambda name: signal[name])
+    said = max(model, key=lambda name: model[name])
+    if heard != state and heard != HEALTHY and signal[heard] >= SURE:
+        return f"physics finds {heard} ({physics.line(heard)})"
+    if state != HEALTHY and heard == HEALTHY and signal[heard] >= SURE:
+        return "physics finds no fault"
+    if said != state and model[said] >= SURE:
+        return f"the model says {said}"
+    return ""
+
+
+def _strikes(witnesses: Witnesses) -> bool:
+    """Whether something strikes at no line of the bearing, which it did not always do."""
+    physics, baseline = witnesses.physics, witnesses.baseline
+    return physics is not None and physics.strikes and (baseline is None or baseline.impulsive > math.log(1.2))
 
 
 def percent(share: float | None) -> str:
@@ -245,6 +342,21 @@ class Diagnoses(Sequence[Diagnosis]):
         differing = [each for each in compared if each.contradicted]
         missed = tuple(each.recording for each in differing if each.physics and each.physics.state != HEALTHY)
         return PhysicsCheck(len(compared), len(differing), missed) if compared else None
+
+    def beside_each_other(
+        self, action: str | None = None, expected: float | None = None, rule: AlarmRule | None = None
+    ) -> Diagnoses:
+        """Diagnosed again, each against the quiet majority of its machine at its speed where there is one."""
+        first = [each.decided(action, expected, rule) for each in self]
+        quiet = [each.probabilities.get(HEALTHY, 0.0) > 0.5 for each in first]
+        usual = quiet_baselines([each.physics for each in first], quiet, [each.machine for each in first])
+        found = []
+        for each, baseline in zip(first, usual, strict=True):
+            if baseline is not None and each.witnesses.baseline is None:
+                each = replace(each, witnesses=replace(each.witnesses, baseline=baseline))
+                each = each.decided(action, expected, rule)
+            found.append(each)
+        return Diagnoses(found)
 
     def table(self) -> list[dict[str, str]]:
         """The rows of a table for people, without columns that are empty in all of them."""

@@ -1,7 +1,8 @@
 """Recordings scored as plants count them: missed faults, false alarms, types of faults, what a person has to check.
 
-Three witnesses are scored: physics alone (`bearcat diagnose`), the network alone, and the one diagnosis of both that a
-record holds. A cell is one run: a method on a task with a target and a seed. docs/plant.md says what counts.
+Witnesses are scored alone (physics, the general model, the network), then those that need no network (`bearcat
+diagnose`), then the one diagnosis of all that a record holds. A cell is one run: a method on a task with a target and a
+seed. docs/plant.md says what counts.
 
 >>> scores = witness_scores(read_result(Path("bearcat-out")))
 >>> scores["diagnosis"].missed, scores["diagnosis"].false_alarms
@@ -17,11 +18,22 @@ import numpy as np
 
 from bearcat.data.recording import HEALTHY_NAMES
 from bearcat.diagnosis.physics import state_of
-from bearcat.diagnosis.recording import Diagnosis
+from bearcat.diagnosis.recording import CLAIMLESS, Diagnoses, Diagnosis
 from bearcat.report.results import Result
-from bearcat.trust.decision import ALARM, CANNOT_TELL, CHECK, HEALTHY, OK, UNKNOWN_STATE, UNREADABLE, decide
+from bearcat.trust.decision import (
+    ALARM,
+    CANNOT_TELL,
+    CHECK,
+    HEALTHY,
+    OK,
+    SURE,
+    UNKNOWN_STATE,
+    RecordingEvidence,
+    decide,
+)
 
-PHYSICS, NETWORK, DIAGNOSIS = "physics alone", "network alone", "diagnosis"
+PHYSICS, GENERAL, NETWORK = "physics alone", "general model alone", "network alone"
+UNTRAINED, DIAGNOSIS = "diagnose", "diagnosis"
 BINS = 10  # of the calibration error
 
 
@@ -49,9 +61,9 @@ def score_recordings(
     action = np.array([each.decision.action for each, _ in judged])
     alien = np.array([bool(known) and label not in known for _, label in judged], dtype=bool)
     right = (state == truth) | (alien & (state == UNKNOWN_STATE))
-    claims = ~np.isin(state, [CANNOT_TELL, UNKNOWN_STATE, UNREADABLE])
+    claims = ~np.isin(state, CLAIMLESS)
     faulty = truth != HEALTHY
-    called_faulty = ~np.isin(state, [HEALTHY, CANNOT_TELL, UNREADABLE])
+    called_faulty = (claims | (state == UNKNOWN_STATE)) & (state != HEALTHY)
     confidence = np.array([each.confidence for each, _ in judged])
     return RecordingScores(
         len(judged),
@@ -85,13 +97,37 @@ def witness_scores(result: Result) -> dict[str, RecordingScores]:
     if not any(labels.get(each.recording) for each in found):
         return {}
     action = decide(replace(record.evidence, physics=None)).action
-    witnesses: dict[str, list[Diagnosis]] = {
-        PHYSICS: [Diagnosis.by_physics(each.recording, each.physics) for each in found if each.physics is not None],
-        NETWORK: [replace(each, physics=None).decided(action) for each in found],
+    # Each alone is what it would say by itself, in its own words: a network's own confidence, not a fitted one.
+    witnesses = {
+        PHYSICS: [_alone(each, each.physics.probabilities) for each in found if each.physics is not None],
+        GENERAL: [_alone(each, seen.probabilities) for each in found if (seen := each.witnesses.general) is not None],
+        NETWORK: [_alone(each, own.states, action) for each in found if (own := each.witnesses.network) is not None],
+        UNTRAINED: list(Diagnoses(_without_network(each) for each in found if each.physics).beside_each_other()),
         DIAGNOSIS: list(found),
-    }
+    }  # fmt: skip
     return {
-        name: score_recordings(diagnoses, labels, () if name == PHYSICS else record.data.classes)
+        name: score_recordings(diagnoses, labels, record.data.classes if name in (NETWORK, DIAGNOSIS) else ())
         for name, diagnoses in witnesses.items()
         if diagnoses
     }
+
+
+def _alone(each: Diagnosis, shares: Mapping[str, float], action: str | None = None) -> Diagnosis:
+    """What one witness says of a recording, and what its word alone would decide."""
+    state = max(shares, key=lambda name: shares[name])
+    sure, network = shares[state], each.witnesses.network
+    familiar, agreement = (network.familiar, network.agreement) if action and network else (None, None)
+    state = UNKNOWN_STATE if familiar is False else CANNOT_TELL if sure < SURE and action is None else state
+    evidence = RecordingEvidence(
+        state, sure, 1 - shares.get(HEALTHY, 0.0), state not in (HEALTHY, CANNOT_TELL), agreement=agreement,
+        familiar=familiar, model=action, supported=action is None, strikes=action is None and _strikes(each),
+    )  # fmt: skip
+    return replace(each, state=state, confidence=sure, probabilities=shares, decision=decide(evidence))
+
+
+def _strikes(each: Diagnosis) -> bool:
+    return each.physics is not None and each.physics.strikes
+
+
+def _without_network(each: Diagnosis) -> Diagnosis:
+    return replace(each, witnesses=replace(each.witnesses, network=None, baseline=None))

@@ -33,7 +33,7 @@ from bearcat.record import PREDICTIONS, RECORD, LabelledRecordings, Record, Save
 from bearcat.report.results import BESIDE, Predictions, read_result
 from bearcat.runs.plan import AdaptationPlan
 from bearcat.runs.record import claim, drawable
-from bearcat.runs.run import FinishedRun, decided_record, run_stack
+from bearcat.runs.run import FinishedRun, decided_record, heard, run_stack
 from bearcat.runs.spec import RunSpec
 from bearcat.runs.store import CHECKPOINT
 from bearcat.training.evaluate import EpochEnd
@@ -147,8 +147,7 @@ def _train(
         chosen, place = unadapted, f"{BESIDE}{name}"
         save_model(out / "model-adapted", model)
         model = load_model(out / place / "model")
-    physics = library.physics(spec, [each.recording for each in chosen.recordings])
-    diagnoses = Diagnoses(replace(each, physics=physics.get(each.recording)) for each in chosen.recordings)
+    diagnoses = Diagnoses(heard(library, spec, chosen.recordings))
     saved = SavedModel(chosen.settings.recipe_name, chosen.settings.adapts and adapted, place, reason)
     record = decided_record(replace(own.record, saved=saved), chosen.evidence, diagnoses)
     replace(own, record=record, model=model and _decided_model(model, record.decision)).write(out)
@@ -198,7 +197,8 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> Record:
     decision = decide(replace(evidence, uncertain=left))
     earlier = 1.0 if record.labelled is None else record.labelled.temperature_factor
     factor = _temperature_factor(predictions, truth, record.data.classes)
-    recordings = tuple(each.tempered(factor / earlier).decided(decision.action) for each in record.recordings)
+    tempered = Diagnoses(each.tempered(factor / earlier) for each in record.recordings)
+    recordings = tuple(tempered.beside_each_other(decision.action, decision.expected))
     labelled = LabelledRecordings(len(truth), right, factor)
     if (folder / "model").is_dir():
         model = load_model(folder / "model")

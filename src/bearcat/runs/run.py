@@ -25,10 +25,12 @@ from torch import Tensor
 
 from bearcat.calibration import Calibration, reliability_bins
 from bearcat.data import SplitTask, Windows
-from bearcat.data.recording import healthy_class
+from bearcat.data.recording import RecordingInfo, healthy_class
 from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.deploy.model import Model, save_model
-from bearcat.diagnosis.recording import Diagnoses, Diagnosis
+from bearcat.diagnosis.fusion import Witnesses
+from bearcat.diagnosis.recording import Diagnoses, Diagnosis, network_evidence
+from bearcat.diagnosis.signal import SignalEvidence
 from bearcat.models.networks import select_run
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
 from bearcat.report.figures import write_reliability
@@ -38,7 +40,7 @@ from bearcat.storage import digest_json, write_atomically
 from bearcat.training.batches import padded_stack
 from bearcat.training.evaluate import EpochEnd, RunEvidence, estimate_runs, predict, scores, unknown_recordings, watcher
 from bearcat.training.loop import Run, Trained, train
-from bearcat.trust.decision import ModelEvidence, decide
+from bearcat.trust.decision import Decision, ModelEvidence, decide
 from bearcat.trust.pooling import Familiarity, Tally, pool, pooled_temperature, tally
 
 MOST_RECORDINGS, MOST_WINDOWS = 200, 200  # of the target, and of each, that a record diagnoses
@@ -110,9 +112,8 @@ def run_stack(
         numbers = unknown_recordings(trained.findings[place], split)
         unknown = [split.target.recordings[number].origin for number in numbers]
         if not keep_model and not record.failed:
-            diagnoses = diagnose_tested(split, evaluation, unknown, record.decision.action)
-            physics = library.physics(spec, [each.recording for each in diagnoses])
-            diagnoses = [replace(each, physics=physics.get(each.recording)) for each in diagnoses]
+            diagnoses = diagnose_tested(split, evaluation, unknown, record)
+            diagnoses = heard(library, spec, diagnoses)
             record = decided_record(record, record.evidence, Diagnoses(diagnoses))
         if keep_model:
             model = _model(trained, place, spec, split, evaluation, record)
@@ -233,11 +234,15 @@ def diagnose_target(model: Model, windows: Windows, unknown: Sequence[str] = ())
             unfamiliar = model.familiarity.unfamiliar(outputs.features, part.shapes)
         tallies[info.origin] = tally(outputs.log_probabilities, unfamiliar)
     familiarity = _covering(model.familiarity, tallies, unknown)
-    found = _diagnoses(tallies, model.pooled_temperature, familiarity, model.classes, model.decision.action, unknown)
+    infos = {info.origin: info for info in windows.recordings}
+    judged = model.decision, model.shift
+    found = _diagnoses(tallies, infos, model.pooled_temperature, familiarity, model.classes, judged, unknown)
     return replace(model, familiarity=familiarity), found
 
 
-def diagnose_tested(split: SplitTask, evaluation: Evaluation, unknown: Sequence[str], action: str) -> list[Diagnosis]:
+def diagnose_tested(
+    split: SplitTask, evaluation: Evaluation, unknown: Sequence[str], record: Record
+) -> list[Diagnosis]:
     """The same by the test windows alone, of a run whose model is not kept."""
     tested, probabilities, tallies = split.held_back.target_test, _log(evaluation.target), dict[str, Tally]()
     for number in np.unique(tested.recording).tolist():
@@ -246,7 +251,9 @@ def diagnose_tested(split: SplitTask, evaluation: Evaluation, unknown: Sequence[
     temperature = pooled_temperature(probabilities, tested.recording, _mean_confidence(evaluation))
     usable = evaluation.trust.familiarity if evaluation.trust.familiarity.usable else None
     familiarity = _covering(usable, tallies, unknown)
-    return _diagnoses(tallies, temperature, familiarity, split.classes, action, unknown)
+    infos = {info.origin: info for info in tested.recordings}
+    judged = record.decision, record.evidence.shift
+    return _diagnoses(tallies, infos, temperature, familiarity, split.classes, judged, unknown)
 
 
 def _covering(
@@ -258,14 +265,27 @@ def _covering(
 
 
 def _diagnoses(
-    tallies: Mapping[str, Tally], temperature: float, familiarity: Familiarity | None, classes: Sequence[str],
-    action: str, unknown: Sequence[str],
+    tallies: Mapping[str, Tally], infos: Mapping[str, RecordingInfo], temperature: float,
+    familiarity: Familiarity | None, classes: Sequence[str], judged: tuple[Decision, str | None],
+    unknown: Sequence[str],
 ) -> list[Diagnosis]:  # fmt: skip
     found = []
     for origin, counted in tallies.items():
         pooled = pool(counted, temperature, familiarity)
         pooled = replace(pooled, familiar=False) if origin in unknown else pooled
-        found.append(Diagnosis.by_model(origin, pooled, classes, action))
+        network = network_evidence(pooled, classes, *judged)
+        machine = infos[origin].machine or infos[origin].domain
+        found.append(Diagnosis.of(origin, Witnesses(network=network), machine=machine))
+    return found
+
+
+def heard(library: Library, spec: RunSpec, diagnoses: Sequence[Diagnosis]) -> list[Diagnosis]:
+    """The diagnoses with what the signals say by themselves; they are to be decided again."""
+    signals, found = library.signals(spec, [each.recording for each in diagnoses]), []
+    for each in diagnoses:
+        signal = signals.get(each.recording, SignalEvidence())
+        seen = replace(each.witnesses, physics=signal.physics, general=signal.general, without=spec.tested)
+        found.append(replace(each, witnesses=seen))
     return found
 
 
@@ -277,7 +297,7 @@ def decided_record(record: Record, evidence: ModelEvidence, diagnoses: Diagnoses
     physics, number = diagnoses.physics_check, len(diagnoses)
     evidence = replace(evidence, physics=physics, recordings=number, faulty=faulty, one_class=one_class)
     decision = decide(evidence)
-    recordings = tuple(each.decided(decision.action) for each in diagnoses)
+    recordings = tuple(diagnoses.beside_each_other(decision.action, decision.expected))
     return replace(record, decision=decision, evidence=evidence, recordings=recordings)
 
 
@@ -296,7 +316,7 @@ def _model(
         "recipe": spec.recipe_name, "task": str(spec.task), "seed": spec.seed, "versions": dict(record.versions),
         "data": {"name": spec.data} | {name: getattr(record.data, name) for name in sizes},
         "scores": {domain: found for domain, found in evaluation.scores.items() if found is not None},
-        "limits": list(record.warnings), "decision": asdict(record.decision),
+        "limits": list(record.warnings), "decision": asdict(record.decision), "shift": record.evidence.shift,
         "pooled_recordings": len(set(tested.tolist())),
     }  # fmt: skip
     pooled = pooled_temperature(_log(evaluation.target), tested, _mean_confidence(evaluation))

@@ -18,7 +18,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from bearcat.calibration import find_calibrator
-from bearcat.data import Catalogue, Dataset, Preparation, Windows, cache_folder, join
+from bearcat.data import DATASETS, Catalogue, Dataset, Preparation, Windows, cache_folder, join
 from bearcat.data.catalogue import LATER
 from bearcat.data.choose import Choice, suited_input
 from bearcat.data.datasets.folder import FolderEntry
@@ -26,7 +26,7 @@ from bearcat.data.inputs import find_input
 from bearcat.data.prepare import cached_windows, fingerprint, metadata
 from bearcat.data.recording import Recording, parts_of
 from bearcat.data.tasks import Mix, Split, SplitTask, Task, mixed_task, split_task
-from bearcat.diagnosis.physics import PhysicsEvidence, PhysicsWitness
+from bearcat.diagnosis.signal import SignalAnalysis, SignalEvidence
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Recipe
 from bearcat.models.networks import ENCODERS
@@ -37,7 +37,7 @@ from bearcat.storage import digest_json
 from bearcat.training.evaluate import RunEvidence, check_calibrator, run_evidence
 from bearcat.training.loop import RESULT_VERSION
 
-PhysicsByName = dict[str, PhysicsEvidence | None]  # of recordings, by origin; None: physics cannot look
+SignalByName = dict[str, SignalEvidence]  # of recordings, by origin
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,11 @@ class RunSpec:
         values = {name: value for name, value in to_plain(self.mix).items() if name not in unsaid}
         return values | {"words": str(self.mix)}
 
+    @property
+    def tested(self) -> str | None:
+        """The dataset's name, if it is a row of the table: what was learnt from its bench does not judge it."""
+        return next((name for name, kind in DATASETS.items() if type(self.dataset) is kind), None)
+
     @cached_property
     def identity(self) -> str:
         if not self.fingerprints:
@@ -121,27 +126,28 @@ def _split_key(spec: RunSpec) -> Hashable:
     return spec.dataset, spec.task, spec.preparation, spec.split, spec.seed, spec.mix
 
 
-def _physics_key(spec: RunSpec, domain: str) -> Hashable:
+def _signal_key(spec: RunSpec, domain: str) -> Hashable:
     return spec.dataset, domain, spec.preparation.rate, spec.preparation.cut
 
 
-def look(recording: Recording, preparation: Preparation) -> PhysicsByName:
-    """What physics says of a recording, or of its parts, at the preparation's rate if it says none, by origin.
-
-    None where what it needs varies or is unknown.
+def look(recording: Recording, preparation: Preparation, without: str | None) -> SignalByName:
+    """What the signal of a recording, or of its parts, says by itself, by origin; at the preparation's rate if it says
+    none. No witness speaks where what it needs varies or is unknown.
     """
-    found: PhysicsByName = {}
+    found: SignalByName = {}
     for part in [recording] if preparation.cut is None else parts_of(recording, preparation.cut):
-        bearing = part.bearing if part.speed is None else None
-        witness = PhysicsWitness(part.origin, part.rate or preparation.rate, part.rpm, bearing)
-        for _ in witness.observe([part.signal]):
+        orders = part.bearing.orders() if part.speed is None and part.bearing is not None else None
+        analysis = SignalAnalysis(part.origin, part.rate or preparation.rate, part.rpm, orders, without=without)
+        for _ in analysis.observe([part.signal]):
             pass
-        found[part.origin] = witness.finish()
+        found[part.origin] = analysis.finish()
     return found
 
 
-def _observe(found: dict[str, PhysicsByName], preparation: Preparation, recording: Recording) -> None:
-    found[recording.origin] = look(recording, preparation)
+def _observe(
+    found: dict[str, SignalByName], preparation: Preparation, without: str | None, recording: Recording
+) -> None:
+    found[recording.origin] = look(recording, preparation, without)
 
 
 class Library:
@@ -157,21 +163,21 @@ class Library:
         self._windows: dict[tuple[Dataset, str, Preparation], Windows] = {}
         self._splits: dict[Any, SplitTask] = {}
         self._evidence: dict[Any, RunEvidence] = {}
-        self._physics: dict[Hashable, dict[str, PhysicsByName]] = {}  # by file
+        self._signals: dict[Hashable, dict[str, SignalByName]] = {}  # by file
 
     def observe(self, spec: RunSpec) -> None:
-        """Has physics look at every recording of the run's target while it is decoded for its windows."""
-        self._physics.setdefault(_physics_key(spec, spec.task.target), {})
+        """Has the witnesses of signals look at every recording of the run's target while it is decoded for windows."""
+        self._signals.setdefault(_signal_key(spec, spec.task.target), {})
 
-    def physics(self, spec: RunSpec, recordings: Collection[str]) -> PhysicsByName:
-        """What physics says of these recordings of the run's target, by origin; it looks at each file once."""
-        found = self._physics.setdefault(_physics_key(spec, spec.task.target), {})
+    def signals(self, spec: RunSpec, recordings: Collection[str]) -> SignalByName:
+        """What signals of these recordings of the run's target say by themselves, by origin; each file is read once."""
+        found = self._signals.setdefault(_signal_key(spec, spec.task.target), {})
         for entry in self.catalogue(spec.dataset).only([spec.task.target]).entries:
             # A folder's files are not read again where speed or bearing cannot be known.
             known = not isinstance(entry, FolderEntry) or None not in (entry.row.bearing, entry.row.rpm)
             wanted = any(name == entry.origin or name.startswith(f"{entry.origin} ") for name in recordings)
             if known and wanted and entry.origin not in found:
-                found[entry.origin] = look(entry.read(), spec.preparation)
+                found[entry.origin] = look(entry.read(), spec.preparation, spec.tested)
         return {name: evidence for parts in found.values() for name, evidence in parts.items()}
 
     def catalogue(self, dataset: Dataset) -> Catalogue:
@@ -186,8 +192,8 @@ class Library:
             key = (spec.dataset, domain, spec.preparation)
             if key not in self._windows:
                 part = self.catalogue(spec.dataset).only([domain])
-                seen = self._physics.get(_physics_key(spec, domain))
-                observe = None if seen is None else partial(_observe, seen, spec.preparation)
+                seen = self._signals.get(_signal_key(spec, domain))
+                observe = None if seen is None else partial(_observe, seen, spec.preparation, spec.tested)
                 self._windows[key] = cached_windows(part, spec.preparation, cache_folder(), observe)
             found.append(self._windows[key])
         return found

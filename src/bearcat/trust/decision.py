@@ -5,7 +5,7 @@ Terminal, page, model card, server and Python print that and nothing else.
 
 >>> decide(ModelEvidence(expected=Estimate(0.97, 0.91, 1.0))).action
 'use'
->>> decide(RecordingEvidence("healthy", 0.99, faulty=False, physics="outer race")).action
+>>> decide(RecordingEvidence("healthy", 0.9, 0.1, False, contradiction="physics finds outer race")).action
 'check'
 """
 
@@ -20,7 +20,8 @@ from bearcat.trust.accuracy import Estimate, binomial_interval
 USE, CHECK, REFUSE = "use", "check", "do not use"  # of a model
 OK, ALARM = "ok", "alarm"  # of a recording, besides CHECK
 ACTIONS = (OK, CHECK, ALARM)
-HEALTHY, UNKNOWN_STATE, CANNOT_TELL, UNREADABLE = "healthy", "unknown", "cannot tell", "unreadable"
+HEALTHY, UNKNOWN_STATE, CANNOT_TELL = "healthy", "unknown", "cannot tell"
+UNREADABLE, NO_SIGNAL = "unreadable", "no signal"
 
 # Expected accuracy and its lower end to use a model; below POOR it is not to be used (docs/results.md says how chosen).
 GOOD, SAFE, POOR = 0.95, 0.75, 0.6
@@ -28,7 +29,8 @@ LEARNT = 0.2  # of the way from chance to certainty on the source, below which a
 FEWEST_WINDOWS = 20  # of the source: fewer, all right, are no sign that nothing was learnt
 FEWEST_COMPARED = 2  # recordings that physics can diagnose, from which on it may outvote a model
 ENOUGH = 3  # labelled recordings, all of them right, that confirm an estimate
-SURE = 0.6  # confidence below which a recording is not called ok
+SURE = 0.6  # probability of a state, or of any fault, below which nothing is claimed
+SAFE_FAULT = 0.25  # probability of a fault above which a healthy recording is to be checked
 UNITED = 0.7  # share of a recording's windows that must agree before it is called ok
 SLACK = 0.02  # a window in fifty, by which check models may agree less with an adapted model
 MOST_REASONS = 2  # of a recording
@@ -120,19 +122,22 @@ class ModelEvidence:
 
 @dataclass(frozen=True)
 class RecordingEvidence:
-    """What the witnesses say of one recording."""
+    """What the witnesses say of one recording together, and where one of them says otherwise."""
 
-    state: str  # the diagnosis: a state, or a class of the model; UNKNOWN_STATE, CANNOT_TELL
+    state: str  # the diagnosis: a state, or a class of the model; UNKNOWN_STATE, CANNOT_TELL, NO_SIGNAL
     confidence: float
-    faulty: bool  # the diagnosis is one to be alarmed about
+    fault: float  # the probability that it is not healthy
+    alarming: bool  # the diagnosis is one to be alarmed about
     min_confidence: float = 0.0  # for an alarm
     agreement: float | None = None  # share of windows with the same class
     familiar: bool | None = None
     unfamiliar_alarm: bool = True
     model: str | None = None  # what to do with the model, by its own decision; None: no model
-    physics: str | None = None  # the state that physics finds; None: it could not look, or cannot tell
-    line: str = ""  # the strongest fault line, in words
-    quality: tuple[str, ...] = ()  # what is wrong with the recording
+    supported: bool = True  # whether another witness than the model could look
+    shown: str = ""  # what shows the fault, in words
+    contradiction: str = ""  # the witness that says otherwise, in words
+    strikes: bool = False  # something strikes at no fault line
+    quality: tuple[str, ...] = ()  # what is wrong with the recording, or missing
 
 
 def decide(evidence: ModelEvidence | RecordingEvidence) -> Decision:
@@ -211,28 +216,37 @@ def _refusals(evidence: ModelEvidence, expected: Estimate | None) -> list[str]:
 
 
 def _decide_recording(evidence: RecordingEvidence) -> Decision:
-    fault = evidence.physics not in (None, HEALTHY)
+    """Fail safe: a recording is `ok` only where it is healthy with confidence and nothing speaks against it."""
+    strange = evidence.familiar is False and evidence.model is not None
     refused = evidence.model == REFUSE
+    faulty = evidence.state not in (HEALTHY, CANNOT_TELL, NO_SIGNAL)
     reasons = []
-    if evidence.familiar is False and evidence.model is not None:
+    if strange:
         reasons.append("unlike anything the model was adapted to")
-    if fault and (evidence.physics != evidence.state or not evidence.faulty):
-        reasons.append(f"physics finds {evidence.physics}{f' ({evidence.line})' * bool(evidence.line)}")
-    if evidence.faulty and evidence.physics == HEALTHY:
-        reasons.append("physics finds no fault")
+    if evidence.shown:
+        reasons.append(evidence.shown)
+    if evidence.contradiction:
+        reasons.append(evidence.contradiction)
     if refused:
         reasons.append("the model is not to be used")
+    if evidence.strikes and not faulty:
+        reasons.append("something strikes at no fault line")
     reasons += evidence.quality
     if evidence.state == CANNOT_TELL:
         reasons.append("the evidence is not enough")
-    elif not evidence.confidence >= max(SURE, evidence.min_confidence if evidence.faulty else 0):
+    elif not faulty and evidence.state == HEALTHY and evidence.fault > SAFE_FAULT:
+        reasons.append(f"healthy with a confidence of {100 * (1 - evidence.fault):.0f} % only")
+    elif faulty and not evidence.confidence >= max(SURE, evidence.min_confidence):
         reasons.append(f"confidence is {100 * evidence.confidence:.0f} % only")
-    if not evidence.faulty and evidence.agreement is not None and not evidence.agreement >= UNITED:
+    if not faulty and evidence.agreement is not None and not evidence.agreement >= UNITED:
         reasons.append(f"windows disagree ({100 * evidence.agreement:.0f} % agree)")
-    strange = evidence.familiar is False and evidence.model is not None and evidence.unfamiliar_alarm
-    alarming = evidence.faulty and (fault or not refused) and evidence.confidence >= evidence.min_confidence
-    action = ALARM if strange or alarming else CHECK if reasons or evidence.faulty or evidence.familiar is False else OK
-    return Decision(action, evidence.confidence, None, tuple(reasons[:MOST_REASONS]))
+    believed = evidence.alarming and evidence.confidence >= evidence.min_confidence
+    believed = believed and (evidence.supported or not refused) and evidence.state != UNKNOWN_STATE
+    if (strange and evidence.unfamiliar_alarm) or believed:
+        action = ALARM
+    else:
+        action = OK if evidence.state == HEALTHY and not reasons and not strange else CHECK
+    return Decision(action, evidence.confidence, None, tuple(dict.fromkeys(reasons))[:MOST_REASONS])
 
 
 def choose_model(

@@ -23,10 +23,11 @@ from bearcat.data.bearing import BEARINGS, Bearing, find_bearing
 from bearcat.data.isolated import Readers
 from bearcat.data.recording import Floats
 from bearcat.data.stream import UPLOADS
-from bearcat.deploy.predict import BATCH, FoundRecording, WindowPredictions, diagnose_found, pool_windows
+from bearcat.deploy.predict import BATCH, FoundRecording, Given, WindowPredictions, diagnose_found, pool_windows
 from bearcat.deploy.predictor import Predictor
 from bearcat.deploy.serve.picture import Folded, Mark, RecordingPicture, marks_of, timeline
-from bearcat.diagnosis.recording import AlarmRule, Diagnosis
+from bearcat.diagnosis.fusion import Witnesses
+from bearcat.diagnosis.recording import AlarmRule, Diagnosis, network_evidence
 from bearcat.errors import InputError
 
 FEW_WINDOWS = 1000  # of JSON, whose first mistake is named, however short they are
@@ -95,14 +96,17 @@ class Answer(BaseModel):
     state: str = Field(description="healthy, inner race, outer race, ball, unknown; else the model's own class.")
     label: str = Field(alias="class", description="The model's class, or unknown where the recording is unfamiliar.")
     nearest: str = Field(description="The class it is most like, which confidence and agreement are about.")
-    confidence: float = Field(description="Pooled over the windows; calibrated where /model says so.")
+    confidence: float = Field(description="That the state is right, by all witnesses together.")
     agreement: float = Field(description="The share of windows whose own most likely class is this one.")
     windows: int
     unfamiliar: float | None = Field(description="The share of windows unlike anything the model was adapted to.")
     familiar: bool | None = Field(description="Null where the model cannot tell.")
     line: str | None = Field(description="The strongest fault line, where speed and bearing are known.")
-    probabilities: dict[str, float]
-    physics: dict[str, Any] | None = Field(description="The physics check, where speed and bearing are known; in dB.")
+    probabilities: dict[str, float] = Field(description="Of the states, by all witnesses together.")
+    severity: str | None = Field(description="faint, clear or strong, and growing; of a fault whose lines are read.")
+    physics: dict[str, Any] | None = Field(description="Fault lines in dB, where speed and bearing are known.")
+    general: dict[str, Any] | None = Field(description="What the general model says, where it can read the recording.")
+    network: dict[str, Any] | None = Field(description="What the served model says, by its own classes.")
     notes: list[str]
     rate: float | None = Field(description="In Hz, at which the model saw it.")
     by_window: list[dict[str, Any]] | None = Field(
@@ -164,9 +168,8 @@ class Served:
             blocks = _timed(stream.blocks, deadline)
             stream = replace(stream, blocks=blocks if picture is None else picture.observe(blocks))
             found = FoundRecording(lambda: stream, origin, query.rpm, query.geometry())
-            diagnosis = diagnose_found(
-                model, found, query.rate, show=lambda stream, windows: log.add(stream.rate, windows), rule=self.rule
-            )
+            given = Given(rate=query.rate, rule=self.rule)
+            diagnosis = diagnose_found(found, model, given, show=lambda stream, windows: log.add(stream.rate, windows))
         answer = self._answer(diagnosis, origin, model.sampling_rate or own_rate, query, log)
         if own_rate is None and marks:
             answer.notes.append(f"{origin}: does not say its sampling rate, so no frequency is marked; give it as rate")
@@ -183,7 +186,8 @@ class Served:
         step = model.preparation.step
         batches = ((step * first, windows[first : first + BATCH]) for first in range(0, len(windows), BATCH))
         pooled = pool_windows(model, batches, partial(log.add, rate), query.rpm, query.geometry())
-        diagnosis = Diagnosis.by_model("", pooled, model.classes, model.decision.action, self.rule)
+        network = network_evidence(pooled, model.classes, model.decision, model.shift)
+        diagnosis = Diagnosis.of("", Witnesses(network=network), self.rule)
         return self._answer(diagnosis, None, rate, query, log)
 
     def _answer(

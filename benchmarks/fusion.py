@@ -1,0 +1,329 @@
+"""Makes the coefficients that fuse witnesses into one diagnosis, and reports them on benches they were not made from.
+
+    python benchmarks/fusion.py ../shared/data --evidence evidence.json --jobs 2      # reads the recordings, once
+    BEARCAT_DATA=../shared/data bearcat bench run grids/fusion.toml --store STORE     # networks for the fit
+    python benchmarks/fusion.py --evidence evidence.json --store STORE --write        # src/bearcat/diagnosis/fusion.json
+
+Witnesses without a network are fitted on recordings: cuts of 2.5 s of CWRU and HIT-SM, IMS's healthy first half and the
+last day of its bearing 1, simulated machines, alone and in groups of one machine. Those with a network are fitted on
+what networks said of target recordings in the runs of the store. Benches count alike. The general model judges a bench
+by weights made without it, in the fit as in the report. Simulated machines of the fit are none that is reported on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from diagnose import recordings as bench_recordings
+from diagnose import simulated
+from numpy.typing import NDArray
+
+from bearcat.data.bearing import find_bearing
+from bearcat.data.datasets.benches import BENCHES
+from bearcat.data.datasets.simulate import Simulated
+from bearcat.data.recording import Recording, parts_of
+from bearcat.diagnosis.baseline import quiet_baselines
+from bearcat.diagnosis.fusion import (
+    COEFFICIENTS,
+    FEATURES,
+    LINELESS,
+    ONE,
+    Witnesses,
+    fuse,
+    names_of,
+    score,
+    state_of_class,
+)
+from bearcat.diagnosis.general import GeneralEvidence
+from bearcat.diagnosis.physics import PhysicsEvidence
+from bearcat.diagnosis.signal import SignalAnalysis
+from bearcat.report.recordings import calibration_error
+from bearcat.report.results import read_result
+from bearcat.settings import from_plain, to_plain
+from bearcat.storage import write_atomically
+from bearcat.trust.decision import HEALTHY, REFUSE
+
+CUT = 2.5  # seconds
+ALONE, FIRST = 600, 6000  # simulated machines with one recording each, and the seed of the first: none of others' seeds
+GROUPS = 24  # simulated machines with many recordings each
+PENALTY = 1e-3  # on squared coefficients
+LEFT_OUT = {"cwru": {"cwru"}, "hit-sm": {"hit-sm"}, "across-machines": {"cwru", "hit-sm"}}
+SETS = ("physics", "physics+general", "network", "physics+network", "physics+general+network")
+BASED = tuple(f"{name}+baseline" for name in SETS if "physics" in name)
+Doubles = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A recording's witnesses, its true state, and the recordings it is seen beside: those of its group."""
+
+    bench: str
+    group: str  # a run, or a bench
+    machine: str
+    state: str
+    witnesses: Witnesses
+
+
+def heard(recording: Recording, bench: str) -> dict[str, Any]:
+    """What physics and the general model say of a recording, as plain values."""
+    assert recording.bearing is not None
+    without = bench if bench in LEFT_OUT else None
+    analysis = SignalAnalysis(
+        recording.origin, recording.rate, recording.rpm, recording.bearing.orders(), without=without
+    )
+    for _ in analysis.observe([recording.signal]):
+        pass
+    found = analysis.finish()
+    return {
+        "bench": bench, "machine": recording.machine or recording.domain, "state": recording.label,
+        "origin": recording.origin, "physics": found.physics and found.physics.to_dict(),
+        "general": to_plain(found.general),
+    }  # fmt: skip
+
+
+def ims(folder: Path) -> Iterator[Recording]:
+    """Test 2: all bearings in the first half, and bearing 1 in the last day, whose outer race failed at the end."""
+    import soundfile
+
+    files = sorted(folder.glob("*.flac"))[:-2]  # the machine has stopped in the last two
+    bearing = find_bearing("ZA2115")
+    chosen = [(file, place, HEALTHY) for file in files[: len(files) // 2 : 2] for place in range(4)]
+    chosen += [(file, 0, "outer race") for file in files[-36:]]
+    for file, place, state in chosen:
+        signal, rate = soundfile.read(file, dtype="float32")
+        yield Recording(
+            signal=signal[:, place], rate=float(rate), rpm=2000.0, bearing=bearing, label=state, domain="ims",
+            origin=f"{file.stem} {place + 1}", machine=f"ims {place + 1}",
+        )  # fmt: skip
+
+
+def group(number: int) -> list[Recording]:
+    """Recordings of one simulated machine: six healthy bearings at a speed, and some with a fault."""
+    drawn = np.random.default_rng([23, number])
+    condition = ("N15_M07_F10", "N09_M07_F10")[number % 2]
+    made = Simulated(
+        seed=900 + number, specimens=6, machines=1, seconds=CUT, severities=(0.2, 2.5),
+        faults=("inner", "outer", "ball"), conditions=(condition,), rate=float(drawn.choice([12_000, 25_600, 51_200])),
+    )  # fmt: skip
+    return [replace(entry.read(), machine=f"group {number}") for entry in made.catalogue().entries]
+
+
+def listen(folder: Path, jobs: int) -> list[dict[str, Any]]:
+    """The evidence of all recordings, as plain values."""
+    with ProcessPoolExecutor(jobs) as pool:
+        found = list(pool.map(_alone, range(FIRST, FIRST + ALONE), chunksize=8))
+        for several in pool.map(_group, range(GROUPS)):
+            found += several
+        names = {bench: name for bench, (_, name, _) in BENCHES.items()}
+        cuts = [part for each in bench_recordings(folder) for part in _cuts(each)]
+        found += pool.map(_bench, cuts, [names[part.domain] for part in cuts], chunksize=4)
+        if (folder / "ims").is_dir():
+            found += pool.map(_bench, list(ims(folder / "ims")), repeat("ims"), chunksize=8)
+    return [each for each in found if each["physics"] is not None]
+
+
+def _cuts(recording: Recording) -> list[Recording]:
+    parts = parts_of(recording, CUT)
+    return [replace(part, origin=f"{recording.origin} {number}") for number, part in enumerate(parts)]
+
+
+def _alone(seed: int) -> dict[str, Any]:
+    made = simulated(seed)
+    return heard(replace(made, machine=made.origin), "simulated")
+
+
+def _group(number: int) -> list[dict[str, Any]]:
+    return [heard(replace(each, label=state_of_class(str(each.label))), "simulated groups") for each in group(number)]
+
+
+def _bench(recording: Recording, bench: str) -> dict[str, Any]:
+    machine = recording.machine or f"{recording.domain} {recording.rpm}"
+    return heard(replace(recording, machine=machine), bench)
+
+
+def read_evidence(path: Path) -> list[Example]:
+    """The recordings' evidence that was written before."""
+    found = []
+    for each in json.loads(path.read_text()):
+        physics = from_plain(PhysicsEvidence | None, each["physics"])
+        general = from_plain(GeneralEvidence | None, each["general"])
+        bench = "simulated" if each["bench"] == "simulated groups" else each["bench"]
+        witnesses = Witnesses(physics, general)
+        found.append(Example(bench, each["bench"], each["machine"], each["state"], witnesses))
+    return found
+
+
+def read_runs(store: Path) -> list[Example]:
+    """What networks said of target recordings in the runs of a store; each run is a group."""
+    found = []
+    for record in sorted(store.rglob("record.json")):
+        result = read_result(record.parent)
+        labels = dict(zip(result.predictions.recording, result.predictions.label, strict=True))
+        name = result.cell.dataset.replace("across machines", result.cell.task.partition("→")[2])
+        bench = next((bench for bench in ("cwru", "hit-sm") if name.startswith(bench)), "simulated")
+        for each in result.record.recordings:
+            label, network = labels.get(each.recording), each.witnesses.network
+            if not label or network is None or network.familiar is False:
+                continue
+            network = replace(network, shift=result.record.evidence.shift)
+            witnesses = replace(each.witnesses, network=network, baseline=None, without=None)
+            found.append(Example(bench, record.parent.name, str(each.machine), state_of_class(label), witnesses))
+    return found
+
+
+def fit(examples: Sequence[Example], witnesses: str) -> dict[str, float]:
+    """Coefficients of largest likelihood. Benches count alike; evidence for a fault never lowers its probability."""
+    from scipy.optimize import minimize
+
+    lines, others = names_of(witnesses.split("+"))
+    names = lines + others
+    count = defaultdict[str, int](int)
+    for each in examples:
+        count[each.bench] += 1
+    rows, truths, weights = [], [], []
+    for each in examples:
+        states = sorted(each.witnesses.states, key=lambda state: state != HEALTHY)  # healthy first, which all have
+        if each.state in states and states[0] == HEALTHY:
+            rows.append(np.array([each.witnesses.features(state) for state in states[1:]]))
+            truths.append(states.index(each.state))
+            weights.append(1 / count[each.bench])
+    most = max(map(len, rows))
+    features = np.zeros((len(rows), most, len(names)))
+    closed = np.full((len(rows), most), -np.inf)  # states that a row does not have
+    for number, row in enumerate(rows):
+        features[number, : len(row)], closed[number, : len(row)] = row, 0.0
+    truth, weight = np.eye(most + 1)[truths], np.array(weights) / sum(weights)
+
+    def loss(coefficients: Doubles) -> tuple[float, Doubles]:
+        faults = score(features, coefficients, len(lines)) + closed
+        scores = np.concatenate([np.zeros((len(rows), 1)), faults], axis=1)
+        logs = scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
+        value = -(weight * np.where(truth > 0, logs, 0.0).sum(axis=1)).sum() + PENALTY / 2 * (coefficients**2).sum()
+        given = features.copy()  # what a coefficient moves a score by: of lines, as far as they are heard
+        if lines:
+            heard = features[..., : len(lines)] @ coefficients[: len(lines)] + np.log(1 - LINELESS)
+            given[..., : len(lines)] *= np.exp(heard - np.logaddexp(heard, np.log(LINELESS)))[..., None]
+        slope = np.einsum("e,es,esf->f", weight, (np.exp(logs) - truth)[:, 1:], given) + PENALTY * coefficients
+        return float(value), slope
+
+    bounds = [(None, None) if name == ONE else (0.0, None) for name in names]
+    found = minimize(loss, np.zeros(len(names)), jac=True, method="L-BFGS-B", bounds=bounds).x
+    return dict(zip(names, (round(float(value), 4) for value in found), strict=True))
+
+
+def restricted(examples: Sequence[Example], witnesses: str) -> list[Example]:
+    """The examples with these witnesses only; those that lack one are left out."""
+    names = witnesses.split("+")
+    kept = []
+    for each in examples:
+        own = replace(each.witnesses, **{name: None for name in FEATURES if name not in names})
+        if own.present == tuple(name for name in FEATURES if name in names):
+            kept.append(replace(each, witnesses=own))
+    return kept
+
+
+def beside(examples: Sequence[Example], coefficients: Mapping[str, Mapping[str, float]]) -> list[Example]:
+    """The examples with the quiet majority of their group as a baseline, by the coefficients without one."""
+    groups = defaultdict[str, list[Example]](list)
+    for each in examples:
+        groups[each.group].append(each)
+    found = []
+    for members in groups.values():
+        quiet = [fuse(each.witnesses, coefficients).get(HEALTHY, 0.0) > 0.5 for each in members]
+        machines = [each.machine for each in members]
+        usual = quiet_baselines([each.witnesses.physics for each in members], quiet, machines)
+        pairs = zip(members, usual, strict=True)
+        found += [replace(each, witnesses=replace(each.witnesses, baseline=own)) for each, own in pairs if own]
+    return found
+
+
+def fitted(signals: Sequence[Example], runs: Sequence[Example]) -> dict[str, dict[str, float]]:
+    """The coefficients of each set of witnesses."""
+    found: dict[str, dict[str, float]] = {}
+    # A model that is not to be used does not count where others can speak, so it teaches nothing.
+    used = [each for each in runs if each.witnesses.network and each.witnesses.network.action != REFUSE]
+    for name in SETS:
+        examples = restricted(runs if name == "network" else used if "network" in name else signals, name)
+        if examples:
+            found[name] = fit(examples, name)
+    for name in BASED:
+        plain = name.removesuffix("+baseline")
+        if plain in found:
+            examples = restricted(used if "network" in name else signals, plain)
+            found[name] = fit(beside(examples, found), name)
+    # Where there are no networks yet, the others serve.
+    return found
+
+
+def report(examples: Sequence[Example], witnesses: str, coefficients: Mapping[str, Mapping[str, float]]) -> str:
+    """A row of the table: recordings right, faults called healthy, healthy called faulty, ECE, log-likelihood."""
+    plain = witnesses.removesuffix("+baseline")
+    own = restricted(examples, plain)
+    own = beside(own, coefficients) if plain != witnesses else own
+    if not own:
+        return ""
+    found = [fuse(each.witnesses, coefficients) for each in own]
+    said = np.array([max(each, key=lambda state: each[state]) for each in found])
+    truth = np.array([each.state for each in own])
+    sure = np.array([max(each.values()) for each in found])
+    likelihood = np.mean([np.log(max(each.get(state, 0.0), 1e-6)) for each, state in zip(found, truth, strict=True)])
+    faulty = truth != HEALTHY
+    missed, false = (said[faulty] == HEALTHY).sum(), (said[~faulty] != HEALTHY).sum()
+    return (
+        f"| {witnesses} | {(said == truth).sum()} of {len(truth)} | {missed} of {faulty.sum()} |"
+        f" {false} of {(~faulty).sum()} | {100 * (calibration_error(sure, said == truth) or 0):.1f} | {likelihood:.3f} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", help="holds cwru, hit-sm and ims; reads the recordings")
+    parser.add_argument("--evidence", type=Path, default=Path("evidence.json"))
+    parser.add_argument("--store", type=Path, nargs="*", default=[], help="of runs whose networks are witnesses")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--write", action="store_true", help="write the coefficients to the package")
+    chosen = parser.parse_args()
+    if chosen.folder is not None:
+        write_atomically(chosen.evidence, json.dumps(listen(chosen.folder, chosen.jobs)).encode())
+        return
+    signals = read_evidence(chosen.evidence)
+    runs = [each for store in chosen.store for each in read_runs(store)]
+    everything = fitted(signals, runs)
+    left_out = {}
+    for name, benches in LEFT_OUT.items():
+        outside = partial(filter, lambda each, benches=benches: each.bench not in benches)
+        left_out[name] = fitted(list(outside(signals)), list(outside(runs)))
+    for bench in ("cwru", "hit-sm", "ims", "simulated"):
+        known = left_out.get(bench, everything)
+        title = "left out" if bench in left_out else "in the fit"
+        print(
+            f"\n{bench} ({title})\n\n| witnesses | right | faults called healthy | healthy called faulty | ECE | log |"
+        )
+        print("|---|---|---|---|---|---|")
+        for name in (*SETS, *BASED):
+            if name in known:
+                own = [each for each in (runs if "network" in name else signals) if each.bench == bench]
+                if row := report(own, name, known):
+                    print(row)
+    print(f"\n{json.dumps(everything, indent=1)}")
+    if chosen.write:
+        content = {
+            "made_by": "python benchmarks/fusion.py --evidence FILE --store STORE --write",
+            "recordings": len(signals), "recordings_in_runs": len(runs),
+            "coefficients": everything, "left_out": left_out,
+        }  # fmt: skip
+        COEFFICIENTS.write_text(json.dumps(content, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

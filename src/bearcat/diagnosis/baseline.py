@@ -1,0 +1,93 @@
+"""What is usual for a measuring point: levels of known good recordings, or of the quiet majority beside a recording.
+
+A line that was always there is no fault: bearings swell, and machines have lines of their own. So levels are compared
+with those of recordings that are known to be healthy, or, where most recordings of the same machine at the same speed
+are quiet, with the median of those.
+
+>>> baseline = Baseline.of(physics_of_healthy_recordings, "healthy recordings")
+>>> baseline.compare(physics).change["outer race"]       # in dB
+11.4
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence
+
+KNOWN, QUIET = "healthy recordings", "quiet majority"
+FEWEST = 3  # other quiet recordings that make a baseline
+MAJORITY = 0.6  # of the other recordings that must be quiet
+SAME_SPEED = 0.03  # by which speeds of recordings that are compared may differ
+USUAL_LINE = 12.0  # dB: a line of a baseline that is worth saying
+MOST_CHANGE = 17.4  # dB of change that count: one huge line is not more than a clear one
+BOUND = 2.0  # of the change of the logarithm of the kurtosis
+
+
+@dataclass(frozen=True)
+class BaselineEvidence:
+    """How a recording differs from what is usual: dB by fault, and the logarithm of the kurtosis."""
+
+    change: Mapping[str, float]  # of the mean level of a fault's lines
+    usual: Mapping[str, float]  # dB, the level that is usual
+    impulsive: float
+    recordings: int  # that the baseline was made of
+    by: str  # KNOWN or QUIET
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Medians over recordings."""
+
+    levels: Mapping[str, float]  # dB by fault
+    kurtosis: float
+    recordings: int
+    by: str
+
+    @staticmethod
+    def of(recordings: Sequence[PhysicsEvidence], by: str) -> Baseline:
+        levels = {fault: float(np.median([each.faults[fault].level for each in recordings])) for fault in FAULTS}
+        return Baseline(levels, float(np.median([each.kurtosis for each in recordings])), len(recordings), by)
+
+    def compare(self, physics: PhysicsEvidence) -> BaselineEvidence:
+        change = {
+            fault: min(max(physics.faults[fault].level - self.levels[fault], -MOST_CHANGE), MOST_CHANGE)
+            for fault in FAULTS
+        }
+        impulsive = math.log(max(physics.kurtosis, 2.0) / max(self.kurtosis, 2.0))
+        return BaselineEvidence(change, self.levels, min(max(impulsive, -BOUND), BOUND), self.recordings, self.by)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a baseline of known good recordings shows that is worth saying."""
+        shown = [f"{fault} {level:.0f} dB" for fault, level in self.levels.items() if level >= USUAL_LINE]
+        return (f"the healthy recordings already show lines: {', '.join(shown)}",) if shown else ()
+
+
+def known_baseline(healthy: Sequence[PhysicsEvidence], physics: PhysicsEvidence) -> BaselineEvidence | None:
+    """A recording against known good ones, those at its own speed where there are any."""
+    same = [each for each in healthy if abs(each.rpm / physics.rpm - 1) <= SAME_SPEED]
+    return Baseline.of(same or healthy, KNOWN).compare(physics) if healthy else None
+
+
+def quiet_baselines(
+    physics: Sequence[PhysicsEvidence | None], quiet: Sequence[bool], machines: Sequence[str | None]
+) -> list[BaselineEvidence | None]:
+    """Each recording against the quiet ones among the others of the same machine at the same speed; None where they
+    are few or no majority.
+    """
+    found: list[BaselineEvidence | None] = []
+    for number, own in enumerate(physics):
+        others = [
+            (each, calm) for place, (each, calm, machine) in enumerate(zip(physics, quiet, machines, strict=True))
+            if own is not None and each is not None and place != number and machine == machines[number]
+            and abs(each.rpm / own.rpm - 1) <= SAME_SPEED
+        ]  # fmt: skip
+        kept = [each for each, calm in others if calm]
+        enough = own is not None and len(kept) >= FEWEST and len(kept) >= MAJORITY * len(others)
+        found.append(Baseline.of(kept, QUIET).compare(own) if own is not None and enough else None)
+    return found
