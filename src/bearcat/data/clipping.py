@@ -28,7 +28,7 @@ class Limits:
     def __init__(self) -> None:
         self.samples = 0
         self.low, self.high = np.inf, -np.inf
-        self.values: NDArray[Any] | None = np.empty(0, dtype=np.float32)  # sorted; None: there are more than MOST_VALUES
+        self.values: NDArray[Any] | None = np.empty(0, dtype=np.float32)  # sorted; None: more than MOST_VALUES
         self._counts = {-1: (0, 0), 1: (0, 0)}  # samples at the lowest and the highest value so far, and just short
 
     def add(self, block: NDArray[Any]) -> None:

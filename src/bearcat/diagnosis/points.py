@@ -4,8 +4,8 @@ Impacts of one bearing reach the sensors of its neighbours on the same shaft. Th
 signals' own units, is the one next to the bearing that strikes; on the others the line is cross-talk. Levels above
 background do not tell this: they are bounded, and a quiet neighbour shows a leaked line well.
 
->>> for channel, borrowed in zip(names, cross_talk([bearing_1, bearing_2, bearing_3]), strict=True):
-...     print(channel, {fault: f"{line.decibels:.0f} dB louder at {names[line.owner]}" for fault, line in borrowed.items()})
+>>> cross_talk([bearing_1, bearing_2])[1]["outer race"]
+CrossTalk(owner=0, fault='outer race', decibels=15.3)
 """
 
 from __future__ import annotations
