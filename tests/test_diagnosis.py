@@ -32,7 +32,7 @@ from bearcat.diagnosis.physics import (
     state_of,
 )
 from bearcat.diagnosis.recording import COLUMNS, Diagnosis
-from bearcat.diagnosis.spectra import EnvelopeSpectra, Plan, Spectra, bands
+from bearcat.diagnosis.spectra import Plan, Spectra, bands
 from bearcat.errors import InputError
 from bearcat.settings import from_plain
 from tests.reference import diagnosis as slow

@@ -2,7 +2,7 @@
 
 A clipped signal stands at its highest or lowest value far more often than just short of it.
 
->>> limits = Limits()
+>>> limits = SignalLimits()
 >>> for block in stream.blocks: limits.add(block)
 >>> limits.clipped
 0.012
@@ -22,7 +22,7 @@ MOST_VALUES = 256  # that are told apart; a signal with more is not coarse
 PROBED = 4096  # samples that show whether there are more
 
 
-class Limits:
+class SignalLimits:
     """Of one signal."""
 
     def __init__(self) -> None:

@@ -419,9 +419,9 @@ def _finite(origin: str, blocks: Iterable[Floats]) -> Iterator[Floats]:
 class ChannelStreams:
     """The channels of one file that are to be diagnosed, and one that holds a speed; the file is decoded once.
 
-    Each channel can be read once, in any order. Blocks of other channels that pass meanwhile are kept until those are
-    read: in memory at first, and in a temporary file where they are many. `blocks` are (channel, samples) in the file's
-    order, an empty block where a channel ends before the file does.
+    Each channel can be read once, in any order or in turns. Blocks of other channels that pass meanwhile are kept until
+    those are read: in memory at first, and in a temporary file where they are many. `blocks` are (channel, samples) in
+    the file's order, an empty block where a channel ends before the file does.
     """
 
     def __init__(
@@ -435,39 +435,59 @@ class ChannelStreams:
         self.names = vibrations(rates)
         self.speed = next((name for name in rates if is_speed(name) and name not in self.names), None)
         self._blocks, self._ended = blocks, set[str]()
-        self._unread = set(rates)
-        self._waiting: dict[str, tempfile.SpooledTemporaryFile[bytes]] = {}
+        self._unopened = set(rates)
+        self._waiting: dict[str, _Waiting] = {}  # of channels that are not read to their end
 
     def stream(self, name: str, origin: str | None = None) -> Stream:
-        """One of the channels; KeyError where it was read already or the file is closed."""
-        self._unread.remove(name)
+        """One of the channels; KeyError where it was opened already or the file is closed."""
+        self._unopened.remove(name)
         origin = origin or self.origin
         return Stream(origin, self.rates[name], _finite(origin, self._read(name)), self.sizes[name])
 
     def close(self) -> None:
         """Closes the file; channels that are being read end."""
-        self._unread.clear()
+        self._unopened.clear()
         self._blocks.close()
         while self._waiting:
-            self._waiting.popitem()[1].close()
+            self._waiting.popitem()[1].file.close()
 
     def _read(self, name: str) -> Iterator[Floats]:
-        if name in self._waiting:
-            with self._waiting.pop(name) as waiting:
-                waiting.seek(0)
-                while content := waiting.read(4 * BLOCK):
-                    yield np.frombuffer(content, dtype=np.float32)
-        while name not in self._ended and (following := next(self._blocks, None)) is not None:
+        while True:
+            if name in self._waiting and (block := self._waiting[name].take()).size:
+                yield block
+                continue
+            following = None if name in self._ended else next(self._blocks, None)
+            if following is None:
+                return
             other, block = following
             if block.size == 0:
                 self._ended.add(other)
             elif other == name:
                 yield block
-            elif other in self._unread:
+            else:
                 if other not in self._waiting:
-                    most = signals.KEPT_BYTES // len(self.rates)
-                    self._waiting[other] = tempfile.SpooledTemporaryFile(most)  # noqa: SIM115 (closed above)
-                self._waiting[other].write(block.tobytes())
+                    self._waiting[other] = _Waiting(signals.KEPT_BYTES // len(self.rates))
+                self._waiting[other].put(block)
+
+
+class _Waiting:
+    """Blocks that are put in at one end and taken out at the other: in memory up to so many bytes, then in a file."""
+
+    def __init__(self, most: int) -> None:
+        self.file, self._taken = tempfile.SpooledTemporaryFile(most), 0  # noqa: SIM115 (its owner closes it)
+
+    def put(self, block: Floats) -> None:
+        self.file.seek(0, 2)
+        self.file.write(block.tobytes())
+
+    def take(self) -> Floats:
+        """The next block, empty where none waits."""
+        self.file.seek(self._taken)
+        content = self.file.read(4 * BLOCK)
+        self._taken += len(content)
+        if not content and self._taken:
+            self._taken = self.file.truncate(0)
+        return np.frombuffer(content, dtype=np.float32)
 
 
 def open_channels(path: Path, origin: str | None = None, preferred: str | None = None) -> ChannelStreams:

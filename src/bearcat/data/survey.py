@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
 from bearcat.data.catalogue import Catalogue, Entry, Problem, grouped
-from bearcat.data.clipping import Limits
+from bearcat.data.clipping import SignalLimits
 from bearcat.data.prepare import Preparation, different_rates
 from bearcat.data.recording import Recording, RecordingInfo, cut, envelope_spectrum, resample, spectral_shape, spectrum
 from bearcat.data.specimens import Leakage, leakage_between_domains
@@ -143,7 +143,7 @@ def portrait(info: RecordingInfo, samples: NDArray[Any]) -> Portrait:
     part = part[np.isfinite(part)]
     if part.size == 0:
         raise InputError(f"{info.origin}: holds no finite samples; record it again")
-    shape, constant, limits = None, bool(np.ptp(part) == 0), Limits()
+    shape, constant, limits = None, bool(np.ptp(part) == 0), SignalLimits()
     limits.add(part)
     if part.size >= WINDOW and not constant:
         windows = part[: part.size // WINDOW * WINDOW].astype(np.float32).reshape(-1, 1, WINDOW)

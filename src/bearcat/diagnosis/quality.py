@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.clipping import Limits
+from bearcat.data.clipping import SignalLimits
 from bearcat.data.recording import Floats, unlike_vibration
 
 NO_SIGNAL = "no signal"  # the state of a recording of which nothing can be told
@@ -46,7 +46,7 @@ class QualityCheck:
     """Collects what is needed of one channel; `unit` is that of its samples, where it is known."""
 
     def __init__(self, rate: float | None = None, unit: str | None = None) -> None:
-        self.rate, self.unit, self.limits = rate, unit, Limits()
+        self.rate, self.unit, self.limits = rate, unit, SignalLimits()
         self._sums, self._offset = np.zeros(2), 0.0
         self._still = 0  # samples in runs of one value, of STILL or more inside a block
         self._beginning: list[Floats] = []

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.clipping import Limits
+from bearcat.data.clipping import SignalLimits
 from bearcat.data.recording import Floats
 from bearcat.errors import InputError
 
@@ -74,7 +74,7 @@ class EnvelopeSpectra:
             least = f"{60 * TURNS * rate / LONGEST:.3g} rpm is the least"
             raise InputError(f"{TURNS} turns at {rpm:g} rpm are too long at {rate:g} Hz; {least}", "rpm")
         self.samples = 0
-        self._limits = Limits()
+        self._limits = SignalLimits()
         self._held = np.empty(0, dtype=np.float32)
         self._sum: Spectra | None = None
         self._submitted = 0

@@ -3,7 +3,7 @@
     ROOT/<domain>/<label>/file      labelled
     ROOT/<domain>/file              unlabelled
     ROOT/<domain>/<label>/<folder>/file   with a setting `specimen` or `machine` that says what the folder names
-    ROOT/manifest.csv               columns path and domain, and any of the others in COLUMNS
+    ROOT/manifest.csv               columns path and domain (or machine), and any of the others in COLUMNS
 
 Where there is a manifest, files it does not name are left out. With `start` and `stop`, in samples, one long file gives
 several recordings. docs/add-your-data.md has examples.
@@ -49,7 +49,7 @@ MANIFEST = "manifest.csv"
 EMPTY = "a folder without recordings"
 COLUMNS = (
     "path", "domain", "label", "rate", "channel", "start", "stop", "rpm", "bearing", "machine", "specimen", "sensor",
-    "point", "channels",
+    "point", "channels", "time",
 )  # fmt: skip
 PLACES = ("domain", "label", "folder", "file")  # where a path may name a specimen or a machine
 LONGEST_PATTERN, LONGEST_PATH = 100, 200  # characters; patterns see the end of longer paths
@@ -64,6 +64,7 @@ class ManifestRow(RecordingInfo):
     stop: int | None = None
     point: str | None = None  # the measuring point; rows of one file with the same are axes of one bearing
     channels: str | None = None  # TOGETHER or APART, of a row that names no channel
+    time: str | None = None  # when it was recorded, as it is written
 
     def of_channel(self, channel: str) -> ManifestRow:
         """The same of one channel of its file."""
@@ -342,8 +343,8 @@ def _read_manifest(root: Path, problems: list[Problem], only: Collection[Path] |
     for column in header:
         if column not in COLUMNS:
             raise InputError(f"{MANIFEST}: unknown column '{column}'{suggest(str(column), COLUMNS)}")
-    for column in ("path", "domain"):
-        if column not in header:
+    for column, other in (("path", "path"), ("domain", "machine")):
+        if column not in header and other not in header:
             raise InputError(f"{MANIFEST}: the column '{column}' is missing; the first row must name path and domain")
     rows = []
     for number, cells in enumerate(table, start=2):
@@ -360,6 +361,7 @@ def _read_manifest(root: Path, problems: list[Problem], only: Collection[Path] |
 def _read_row(root: Path, texts: dict[str, str | None]) -> ManifestRow:
     """One row of a manifest. Its path stays inside the manifest's folder."""
     name, domain, speed, bearing = (texts.get(column) for column in ("path", "domain", "rpm", "bearing"))
+    domain = domain or texts.get("machine")
     if name is None or domain is None:
         raise InputError("path and domain must not be empty")
     path = root / name
@@ -381,7 +383,7 @@ def _read_row(root: Path, texts: dict[str, str | None]) -> ManifestRow:
         raise InputError(f"'channels' must be {' or '.join(CHANNELS)}, but is '{channels}'")
     return ManifestRow(
         path=path, origin=origin, domain=domain, start=int(start), stop=None if stop is None else int(stop), rpm=rpm,
-        point=texts.get("point"), channels=channels,
+        point=texts.get("point"), channels=channels, time=texts.get("time"),
         rate=_number(texts, "rate"), rpm_channel=speed if rpm is None else None,
         bearing=None if bearing is None else find_bearing(bearing), **said,
     )  # fmt: skip
