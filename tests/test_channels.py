@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from functools import cache
 
 import numpy as np
@@ -14,8 +15,8 @@ from bearcat.data.bearing import BEARINGS, find_bearing
 from bearcat.data.channels import is_speed, points_of, vibrations
 from bearcat.data.datasets.folder import Folder, folder_entries
 from bearcat.data.datasets.simulate import Simulated
-from bearcat.data.signals import BLOCK
-from bearcat.deploy.predict import diagnose_physically, find_measurements, find_recordings
+from bearcat.data.signals import BLOCK, TooLargeError
+from bearcat.deploy.predict import diagnose_physically, find_measurements, find_recordings, measurement_of
 from bearcat.diagnosis.physics import PhysicsAnalysis, line_amplitude
 from bearcat.diagnosis.points import cross_talk
 from bearcat.diagnosis.spectra import Spectra, bands, stacked
@@ -96,6 +97,24 @@ def test_channels_read_at_once_are_those_read_one_by_one(tmp_path, kind, reader)
     with pytest.raises(KeyError):
         opened.stream(opened.names[0])
     opened.close()
+
+
+def test_a_server_reads_all_channels_within_its_limits(tmp_path):
+    write_wav(tmp_path / "a.wav", noise(2))
+    write_mat(tmp_path / "b.mat", noise(2))
+    with isolated.Readers(count=1, most=2**20, plain=1) as readers:
+        for name in ("a.wav", "b.mat"):
+            with readers.open_channels(tmp_path / name, None, name, time.monotonic() + 60) as opened:
+                found = measurement_of(opened, "apart", rpm=1500.0, bearing=BEARINGS["6203"])
+                sizes = [sum(map(len, point.recordings[0].open().blocks)) for point in found.points]
+            assert sizes == [30_000, 30_000]
+            assert found.points[1].name == f"{name}#{opened.names[1]}"
+    with (
+        isolated.Readers(count=1, most=2**17, plain=1) as readers,
+        pytest.raises(TooLargeError),
+        readers.open_channels(tmp_path / "a.wav", None, "a.wav", time.monotonic() + 60),
+    ):
+        pass
 
 
 def test_channels_may_be_read_in_turns_and_wait_on_disk_where_they_are_long(tmp_path, monkeypatch):
