@@ -24,7 +24,7 @@ from bearcat.data.recording import Floats, unlike_vibration
 NO_SIGNAL = "no signal"  # the state of a recording of which nothing can be told
 STEPS, REACH = 3.0, 24  # of the converter: root mean square and range of its own noise are below
 LEAST = {"g": 0.002, "m/s²": 0.02, "m/s^2": 0.02, "m/s2": 0.02, "mg": 2.0}  # root mean square of a machine that runs
-CLIPPED, CLIPPED_MUCH = 1e-4, 0.01  # share of samples at the limits: worth a note, and beyond use
+CLIPPED = 1e-4  # share of samples at the limits that is worth a note
 STILL, STUCK = 64, 0.001  # samples in a row of one value, and the share of all in such runs, that are dropouts
 MEASURED, WINDOW = 1 << 17, 4096  # samples from the beginning, and in a window, whose spectrum is taken
 # What is nothing beside the power density of the octave below it, and the share of the range from which on it is usual.
@@ -65,11 +65,12 @@ class QualityCheck:
         if self.limits.samples < MEASURED:
             self._beginning.append(block[: MEASURED - self.limits.samples].copy())
         self.limits.add(block)
-        off = block - np.float64(self._offset)
-        self._sums += off.sum(), np.square(off).sum()
-        changes = np.flatnonzero(np.diff(block))
-        runs = np.diff(np.r_[-1, changes, block.size - 1])
-        self._still += int(runs[runs >= STILL].sum())
+        off = block.astype(np.float64) - self._offset
+        self._sums += off.sum(), off @ off
+        few = block[:: STILL // 2]
+        if (few[1:] == few[:-1]).any():  # as in any run that long
+            runs = np.diff(np.r_[-1, np.flatnonzero(np.diff(block)), block.size - 1])
+            self._still += int(runs[runs >= STILL].sum())
 
     def finish(self) -> Quality:
         """What all blocks so far say."""
