@@ -66,7 +66,7 @@ class QualityCheck:
             self._beginning.append(block[: MEASURED - self.limits.samples].copy())
         self.limits.add(block)
         off = block.astype(np.float64) - self._offset
-        self._sums += off.sum(), off @ off
+        self._sums += off.sum(), np.square(off, out=off).sum()  # @ would wake threads
         few = block[:: STILL // 2]
         if (few[1:] == few[:-1]).any():  # as in any run that long
             runs = np.diff(np.r_[-1, np.flatnonzero(np.diff(block)), block.size - 1])
