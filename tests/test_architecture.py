@@ -25,7 +25,7 @@ LAYERS = [
 ]
 # Inside data/: the same rule.
 DATA_LAYERS = [
-    {"bearing", "recording", "torch_forms", "signals"},
+    {"bearing", "channels", "clipping", "recording", "torch_forms", "signals"},
     {"archives", "inputs", "catalogue"},
     {"prepare", "specimens", "stream"},
     {"datasets", "survey", "tasks", "fetch", "isolated"},

@@ -273,9 +273,11 @@ def test_listing_one_file_of_a_manifest_touches_no_other(tmp_path, monkeypatch):
     (entry,) = catalogue.entries
     assert (entry.origin, entry.label, entry.row.rpm) == ("1.wav", "inner", 900)
     assert entry.signals().channels.keys() == {"1", "2"}
-    (found,) = find_recordings([root / "2.csv"])
+    found, other = find_recordings([root / "2.csv"])
     assert (found.rpm, str(found.bearing)) == (900, "6205")
+    assert (found.channel, other.channel) == ("1", "2")
     assert hashed == {}
-    assert decoded == {"1.wav": 1}
+    assert found.open().rate == other.open().rate == 12_000
+    assert decoded == {"1.wav": 1, "2.csv": 1}
     assert rows == {"1.wav": 1, "2.csv": 1}
     assert Folder(root=root).catalogue(only=()).entries == ()

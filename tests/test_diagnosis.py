@@ -32,7 +32,7 @@ from bearcat.diagnosis.physics import (
     state_of,
 )
 from bearcat.diagnosis.recording import COLUMNS, Diagnosis
-from bearcat.diagnosis.spectra import EnvelopeSpectra, Plan, Spectra, bands
+from bearcat.diagnosis.spectra import Plan, Spectra, bands
 from bearcat.errors import InputError
 from bearcat.settings import from_plain
 from tests.reference import diagnosis as slow
@@ -232,13 +232,6 @@ def test_bad_input_is_one_sentence(changes, rpm, field, word):
         diagnosed(recording, rpm)
     assert str(caught.value).startswith(recording.origin)
     assert caught.value.field == field
-
-
-def test_limits_are_counted_over_blocks():
-    spectra = EnvelopeSpectra(1000.0, 600.0, 10.0)
-    for block in ([1, 1, 1, 1, 0], [2, 2, 2, 0, 2], [-1, -1, -1, -1, -1]):
-        spectra.add(np.array(block, dtype=np.float32))
-    assert spectra.clipped == pytest.approx((1 + 3) / 15)  # runs of three at 2, and at −1
 
 
 @pytest.mark.parametrize(

@@ -254,3 +254,17 @@ def test_what_cannot_be_a_task_is_refused():
     for call, sentence in cases:
         with pytest.raises(InputError, match=sentence):
             call()
+
+
+@pytest.mark.parametrize("scheme", ["block", "recording"])
+def test_channels_recorded_at_once_stay_on_one_side(scheme):
+    recordings = [
+        replace(make_recording(samples=6400, label=label, origin=f"{label}{copy}.wav#{channel}"), channel=channel)
+        for label in ("inner", "outer", "ball") for copy in range(4) for channel in ("x", "y")
+    ]  # fmt: skip
+    windows = prepare(recordings, Preparation(length=64))
+    split = split_task(TASK, windows, windows_of("b", 5), Split(scheme), seed=1)
+    for index in (split.source_train, split.source_test):
+        places = [(windows.recordings[windows.recording[each]], int(windows.start[each])) for each in index]
+        of = {axis: {(info.origin[:-1], start) for info, start in places if info.channel == axis} for axis in "xy"}
+        assert of["x"] == of["y"] != set()

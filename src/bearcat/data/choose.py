@@ -22,7 +22,7 @@ from bearcat.data.catalogue import Catalogue, Dataset, grouped
 from bearcat.data.datasets.folder import Folder, FolderEntry, folder_entries, with_channel
 from bearcat.data.inputs import INPUTS, PhysicalInput, find_input
 from bearcat.data.prepare import Preparation, metadata
-from bearcat.data.recording import Floats, Recording, RecordingInfo, count_windows
+from bearcat.data.recording import SEGMENT, Floats, Recording, RecordingInfo, count_windows, unlike_vibration
 from bearcat.data.survey import SPEED_SAMPLES, Portrait, doubtful_speeds, odd_rates, odd_recordings, portrait
 from bearcat.data.tasks import Split, Task, classes_of
 from bearcat.errors import InputError
@@ -37,7 +37,7 @@ LOW_RATE = 8000.0  # Hz; impacts in rolling bearings ring at some kHz
 UNEVEN = 3.0  # the largest class over the smallest, beyond which classes are balanced
 STANDS_OUT = 1.1  # how much more impulsive than the next a channel must be to be chosen
 UNMEASURED = "cannot be measured"
-SEGMENT, MEASURED = 4096, 1 << 17  # samples; statistics are medians over segments of the first so many
+MEASURED = 1 << 17  # samples; statistics are medians over segments of the first so many
 
 
 @dataclass(frozen=True)
@@ -157,17 +157,9 @@ def _impulsiveness(samples: Floats) -> tuple[float, str | None]:
     segments = part[: len(part) // length * length].reshape(-1, length)
     if not np.isfinite(segments).all() or length < 16:  # reading will name such a file
         return 0.0, UNMEASURED
-    segments = segments - segments.mean(axis=1, keepdims=True)
-    lines = np.fft.rfft(segments, axis=1)
-    power = (np.abs(np.fft.rfft(segments * np.hanning(length), axis=1)) ** 2).sum(axis=0)  # a ramp leaks without
-    low, high = np.percentile(part, [0.1, 99.9])
-    if power.sum() == 0 or high == low:
-        return 0.0, "does not change"
-    if power[: max(1, length // 256) + 1].sum() > 0.999 * power.sum():
-        return 0.0, "changes slowly, as temperature or load do"
-    middle = (np.median(part) - low) / (high - low)
-    if not 0.15 < middle < 0.85:
-        return 0.0, "stands at one level with pulses to one side, as a tachometer does"
+    if unlike := unlike_vibration(part):
+        return 0.0, unlike
+    lines = np.fft.rfft(segments - segments.mean(axis=1, keepdims=True), axis=1)
     lines[:, : length // 8] = 0
     ringing = np.fft.irfft(lines, n=length, axis=1)
     square = (ringing**2).mean(axis=1)

@@ -27,8 +27,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,8 @@ import numpy as np
 
 import bearcat.data.stream as streams
 from bearcat.data.recording import Floats
-from bearcat.data.signals import BLOCK, Samples, Signals, TooLargeError, reading
-from bearcat.data.stream import Stream
+from bearcat.data.signals import BLOCK, Rates, Samples, Signals, TooLargeError, reading
+from bearcat.data.stream import ChannelStreams, Stream
 from bearcat.errors import InputError
 
 Arrays = tuple[dict[str, Any], Mapping[str, Samples]]  # plain values for JSON, and arrays of numbers
@@ -84,6 +84,23 @@ def open_stream(path: Path, channel: str | None = None, origin: str | None = Non
     blocks = read()
     rate, size = next(blocks)
     return Stream(origin, rate, blocks, size)
+
+
+def open_channels(path: Path, origin: str | None = None, preferred: str | None = None) -> ChannelStreams:
+    """Likewise all channels to be diagnosed of a file of the user's own, which is decoded once."""
+    origin = origin or str(path)
+    if not is_risky(path) or path.is_dir() or sys.platform == "win32":
+        return streams.open_channels(path, origin, preferred)
+
+    def read() -> Generator[Any, None, None]:
+        readers = _own_readers(os.getpid())
+        with readers.channel_blocks(path, preferred, origin, time.monotonic() + DAY) as (rates, sizes, blocks):
+            yield rates, sizes
+            yield from blocks
+
+    blocks = read()
+    rates, sizes = next(blocks)
+    return ChannelStreams(origin, rates, sizes, blocks)
 
 
 def read_signals(path: Path, origin: str | None = None) -> Signals:
@@ -152,6 +169,39 @@ class Readers(AbstractContextManager["Readers"]):
             head = reader.open({"path": str(path.absolute()), "channel": channel}, origin, until)
             self._check_size(head["size"], origin)
             yield Stream(origin, head["rate"], self._blocks(reader, origin), head["size"])
+
+    @contextmanager
+    def open_channels(self, path: Path, preferred: str | None, origin: str, until: float) -> Iterator[ChannelStreams]:
+        """All channels to be diagnosed, as bearcat.data.stream opens them; TimeoutError beyond `until`."""
+        if not (self.plain or is_risky(path)):
+            with closing(streams.open_channels(path, origin, preferred)) as opened:
+                yield opened
+            return
+        with (
+            self.channel_blocks(path, preferred, origin, until) as (rates, sizes, blocks),
+            closing(ChannelStreams(origin, rates, sizes, blocks)) as opened,
+        ):
+            yield opened
+
+    @contextmanager
+    def channel_blocks(
+        self, path: Path, preferred: str | None, origin: str, until: float
+    ) -> Iterator[tuple[Rates, dict[str, int], Generator[tuple[str, Floats], None, None]]]:
+        """Rates, sizes and blocks of the channels, by a reader."""
+        with self._reader(is_risky(path), until) as reader:
+            order = {"path": str(path.absolute()), "channels": True, "preferred": preferred}
+            head = reader.open(order, origin, until)
+            self._check_size(sum(head["sizes"].values()), origin)
+            names = list(head["rates"])
+
+            def blocks() -> Generator[tuple[str, Floats], None, None]:
+                for content in self._blocks(reader, origin):
+                    number = int(content[:1].view(np.uint32)[0]) if content.size else len(names)
+                    if number >= len(names):
+                        raise _broken(origin)
+                    yield names[number], content[1:]
+
+            yield head["rates"], head["sizes"], blocks()
 
     def read_arrays(
         self, function: Callable[..., Arrays], path: Path, origin: str, *arguments: str, until: float
@@ -356,7 +406,13 @@ def _replies(order: dict[str, Any]) -> Iterator[bytes]:
     """What was asked for, and an end, with the sentence where the file is refused."""
     path, origin = order["path"], order["origin"]
     try:
-        if "call" not in order:
+        if "channels" in order:
+            blocks = streams.read_channels(Path(path), origin, order["preferred"])
+            rates, sizes = next(blocks)
+            yield HEAD + json.dumps({"rates": rates, "sizes": sizes}).encode()
+            numbers = {name: np.uint32(number).tobytes() for number, name in enumerate(rates)}
+            yield from (DATA + numbers[name] + block.tobytes() for name, block in blocks)
+        elif "call" not in order:
             stream = streams.open_stream(Path(path), order["channel"], origin)
             yield HEAD + json.dumps({"rate": stream.rate, "size": stream.size}).encode()
             yield from (DATA + block.tobytes() for block in stream.blocks)

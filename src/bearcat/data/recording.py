@@ -23,6 +23,7 @@ Integers = NDArray[np.int64]
 Speed = float | NDArray[np.floating[Any]]  # rpm: a number, or one for each sample
 BANDS = 32  # of a spectral shape: wide enough for one window to say how much is in each
 RATIOS = (1 / 1000, 100)  # of the rate wanted to a recording's own; others are mistakes, and could take any memory
+SEGMENT = 4096  # samples, of those whose statistics are averaged
 LEAST_SHARE = 1e-6  # of a window's energy; what is less in a band counts as this
 HEALTHY_NAMES = {"healthy", "normal"}  # a class called so, in any case, is no fault and no alarm
 
@@ -225,6 +226,22 @@ def envelope_spectrum(signal: Floats) -> Floats:
 
     envelope = np.abs(processing.hilbert(signal - signal.mean(axis=-1, keepdims=True), axis=-1)) ** 2
     return spectrum((envelope - envelope.mean(axis=-1, keepdims=True)).astype(np.float32))
+
+
+def unlike_vibration(samples: NDArray[Any]) -> str | None:
+    """Why a channel cannot be a vibration, by its samples (time,); None where it may be one."""
+    length = min(SEGMENT, len(samples))
+    segments = np.asarray(samples[: len(samples) // length * length], dtype=np.float64).reshape(-1, length)
+    segments = segments - segments.mean(axis=1, keepdims=True)
+    power = (np.abs(np.fft.rfft(segments * np.hanning(length), axis=1)) ** 2).sum(axis=0)  # a ramp leaks without
+    low, middle, high = np.percentile(samples, [0.1, 50, 99.9])
+    if power.sum() == 0 or high == low:
+        return "does not change"
+    if power[: max(1, length // 256) + 1].sum() > 0.999 * power.sum():
+        return "changes slowly, as temperature or load do"
+    if not 0.15 < (middle - low) / (high - low) < 0.85:
+        return "stands at one level with pulses to one side, as a tachometer does"
+    return None
 
 
 def resample(recording: Recording, rate: float) -> Recording:

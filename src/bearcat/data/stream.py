@@ -10,9 +10,10 @@ the rate, and a column of sample numbers is left out. Nothing here executes what
 from __future__ import annotations
 
 import re
+import tempfile
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
@@ -24,6 +25,7 @@ from typing import Any, BinaryIO, Literal, Protocol
 import numpy as np
 
 import bearcat.data.signals as signals
+from bearcat.data.channels import is_speed, vibrations
 from bearcat.data.recording import Floats
 from bearcat.data.signals import BLOCK, Part, Samples, SignalFile, TooLargeError, library, one_by_one, rate_of, reading
 from bearcat.errors import InputError
@@ -395,13 +397,125 @@ def _read(path: Path, channel: str | None, origin: str) -> Iterator[Any]:
     with open_signals(path, origin) as opened:
         name = signals.chosen_channel(origin, opened.channels, channel)
         yield opened.rates[name], opened.channels[name]
-        count = 0
-        for part in opened.read([name]):
-            for start in range(0, part[name].size, BLOCK):
-                with np.errstate(over="ignore"):  # a value beyond float32 becomes Inf and is named below
-                    block = np.ascontiguousarray(part[name][start : start + BLOCK], dtype=np.float32)
-                if not (finite := np.isfinite(block)).all():
-                    bad = count + int(finite.argmin())
-                    raise InputError(f"{origin}: sample {bad} is NaN or infinite; cut such out or interpolate them")
+        yield from _finite(origin, (block for part in opened.read([name]) for block in _blocks(part[name])))
+
+
+def _blocks(samples: Samples) -> Iterator[Floats]:
+    for start in range(0, samples.size, BLOCK):
+        with np.errstate(over="ignore"):  # a value beyond float32 becomes Inf, and is named where it is used
+            yield np.ascontiguousarray(samples[start : start + BLOCK], dtype=np.float32)
+
+
+def _finite(origin: str, blocks: Iterable[Floats]) -> Iterator[Floats]:
+    count = 0
+    for block in blocks:
+        if not (finite := np.isfinite(block)).all():
+            bad = count + int(finite.argmin())
+            raise InputError(f"{origin}: sample {bad} is NaN or infinite; cut such out or interpolate them")
+        yield block
+        count += block.size
+
+
+class ChannelStreams:
+    """The channels of one file that are to be diagnosed, and one that holds a speed; the file is decoded once.
+
+    Each channel can be read once, in any order or in turns. Blocks of other channels that pass meanwhile are kept until
+    those are read: in memory at first, and in a temporary file where they are many. `blocks` are (channel, samples) in
+    the file's order, an empty block where a channel ends before the file does.
+    """
+
+    def __init__(
+        self,
+        origin: str,
+        rates: signals.Rates,
+        sizes: Mapping[str, int],
+        blocks: Generator[tuple[str, Floats], None, None],
+    ) -> None:
+        self.origin, self.rates, self.sizes = origin, rates, sizes
+        self.names = vibrations(rates)
+        self.speed = next((name for name in rates if is_speed(name) and name not in self.names), None)
+        self._blocks, self._ended = blocks, set[str]()
+        self._unopened = set(rates)
+        self._waiting: dict[str, _Waiting] = {}  # of channels that are not read to their end
+
+    def stream(self, name: str, origin: str | None = None) -> Stream:
+        """One of the channels; KeyError where it was opened already or the file is closed."""
+        self._unopened.remove(name)
+        origin = origin or self.origin
+        return Stream(origin, self.rates[name], _finite(origin, self._read(name)), self.sizes[name])
+
+    def close(self) -> None:
+        """Closes the file; channels that are being read end."""
+        self._unopened.clear()
+        self._blocks.close()
+        while self._waiting:
+            self._waiting.popitem()[1].file.close()
+
+    def _read(self, name: str) -> Iterator[Floats]:
+        while True:
+            if name in self._waiting and (block := self._waiting[name].take()).size:
                 yield block
-                count += block.size
+                continue
+            following = None if name in self._ended else next(self._blocks, None)
+            if following is None:
+                return
+            other, block = following
+            if block.size == 0:
+                self._ended.add(other)
+            elif other == name:
+                yield block
+            else:
+                if other not in self._waiting:
+                    self._waiting[other] = _Waiting(signals.KEPT_BYTES // len(self.rates))
+                self._waiting[other].put(block)
+
+
+class _Waiting:
+    """Blocks that are put in at one end and taken out at the other: in memory up to so many bytes, then in a file."""
+
+    def __init__(self, most: int) -> None:
+        self.file, self._taken = tempfile.SpooledTemporaryFile(most), 0  # noqa: SIM115 (its owner closes it)
+
+    def put(self, block: Floats) -> None:
+        self.file.seek(0, 2)
+        self.file.write(block.tobytes())
+
+    def take(self) -> Floats:
+        """The next block, empty where none waits."""
+        self.file.seek(self._taken)
+        content = self.file.read(4 * BLOCK)
+        self._taken += len(content)
+        if not content and self._taken:
+            self._taken = self.file.truncate(0)
+        return np.frombuffer(content, dtype=np.float32)
+
+
+def open_channels(path: Path, origin: str | None = None, preferred: str | None = None) -> ChannelStreams:
+    """The preferred channel of a file if it is there, else all that may be vibrations, at the rate of the longest."""
+    origin = origin or str(path)
+    if path.is_dir():
+        raise InputError(f"{origin}: holds no file of a supported format; those are {', '.join(FORMATS)}")
+    blocks = read_channels(path, origin, preferred)
+    rates, sizes = next(blocks)
+    return ChannelStreams(origin, rates, sizes, blocks)
+
+
+def read_channels(path: Path, origin: str, preferred: str | None) -> Generator[Any, None, None]:
+    """Rates and sizes by channel, then the blocks as `ChannelStreams` takes them."""
+    with open_signals(path, origin) as opened:
+        names = _wanted(opened, preferred)
+        yield {name: opened.rates[name] for name in names}, {name: opened.channels[name] for name in names}
+        before = set[str]()
+        for part in opened.read(names):
+            yield from ((name, np.empty(0, dtype=np.float32)) for name in before - part.keys())
+            yield from ((name, block) for name, samples in part.items() for block in _blocks(samples))
+            before = set(part)
+
+
+def _wanted(opened: SignalFile, preferred: str | None) -> list[str]:
+    if preferred in opened.channels:
+        return [str(preferred)]
+    longest = max(opened.channels, key=lambda name: opened.channels[name])
+    same = [name for name in opened.channels if opened.rates[name] == opened.rates[longest]]
+    found = vibrations(same)
+    return found + [name for name in opened.channels if is_speed(name) and name not in found][:1]

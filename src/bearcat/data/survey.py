@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
 from bearcat.data.catalogue import Catalogue, Entry, Problem, grouped
+from bearcat.data.clipping import SignalLimits
 from bearcat.data.prepare import Preparation, different_rates
 from bearcat.data.recording import Recording, RecordingInfo, cut, envelope_spectrum, resample, spectral_shape, spectrum
 from bearcat.data.specimens import Leakage, leakage_between_domains
@@ -142,25 +143,15 @@ def portrait(info: RecordingInfo, samples: NDArray[Any]) -> Portrait:
     part = part[np.isfinite(part)]
     if part.size == 0:
         raise InputError(f"{info.origin}: holds no finite samples; record it again")
-    shape, constant = None, bool(np.ptp(part) == 0)
+    shape, constant, limits = None, bool(np.ptp(part) == 0), SignalLimits()
+    limits.add(part)
     if part.size >= WINDOW and not constant:
         windows = part[: part.size // WINDOW * WINDOW].astype(np.float32).reshape(-1, 1, WINDOW)
         shape = spectral_shape(windows).mean(axis=0)
     return Portrait(
         value=float(part[0]) if constant else None, level=20 * float(np.log10(max(float(part.std()), 1e-300))),
-        shape=shape, clipped=0.0 if constant else _clipped(part), peak=float(np.abs(part).max()), **vars(info.info()),
+        shape=shape, clipped=limits.clipped, peak=float(np.abs(part).max()), **vars(info.info()),
     )  # fmt: skip
-
-
-def _clipped(samples: NDArray[Any]) -> float:
-    """The share of samples at the highest and the lowest value, where far more stand there than just short of it."""
-    found, near = 0, 0.01 * float(np.ptp(samples))
-    for sign in (1, -1):
-        below = (sign * samples).max() - sign * samples
-        at, close = int((below == 0).sum()), int(((below > 0) & (below < near)).sum())
-        found += at if at > 3 * close else 0
-    coarse = np.unique(samples[:4096]).size <= 16  # such a converter repeats its values without being clipped
-    return 0.0 if coarse else found / samples.size
 
 
 def odd_recordings(portraits: Sequence[Portrait]) -> list[str]:

@@ -433,6 +433,8 @@ def _stratified(strata: Integers, share: float, random: np.random.Generator) -> 
 def _blocks(windows: Windows, split: Split, random: np.random.Generator) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """In every recording one stretch of time, placed at random, is the test; the windows next to it are left out."""
     train, test = np.zeros((2, len(windows)), dtype=bool)
+    placed: dict[tuple[int, int], int] = {}  # by measurement and number of windows: channels recorded at once are alike
+    measurements = _measurements(windows.recordings)
     for number, recording in enumerate(windows.recordings):
         members = np.flatnonzero(windows.recording == number)
         members = members[np.argsort(windows.start[members])]
@@ -442,23 +444,36 @@ def _blocks(windows: Windows, split: Split, random: np.random.Generator) -> tupl
         if len(members) < size + 2 * gap + 1:
             few = f"{len(members)} windows are too few for a test block of {size} between gaps of {gap}"
             raise InputError(f"{recording.origin}: {few}; use longer recordings or the split 'window'")
-        first = int(random.integers(len(members) - size + 1))
+        key = measurements[number], len(members)
+        first = placed[key] if key in placed else int(random.integers(len(members) - size + 1))
+        placed[key] = first
         test[members[first : first + size]] = True
         train[members[: max(0, first - gap)]] = True
         train[members[first + size + gap :]] = True
     return train, test
 
 
+def _measurements(recordings: Sequence[RecordingInfo]) -> list[int]:
+    """(recording,) the number of the measurement each is of: channels of one file, or of one part of it, share it."""
+    numbers: dict[str, int] = {}
+    return [
+        numbers.setdefault(info.origin.replace(f"#{info.channel}", "", 1), number)
+        if f"#{info.channel}" in info.origin else number
+        for number, info in enumerate(recordings)
+    ]  # fmt: skip
+
+
 def _whole_recordings(
     windows: Windows, codes: Integers | None, share: float, random: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """Every recording on one side only; where classes may be used, each has some on both."""
-    groups = np.zeros(len(windows.recordings), dtype=np.int64)
+    """Every measurement on one side only; where classes may be used, each has some on both."""
+    firsts, measurements = np.unique(_measurements(windows.recordings), return_inverse=True)
+    groups = np.zeros(len(firsts), dtype=np.int64)
     if codes is not None:
-        groups[windows.recording] = codes
+        groups[measurements[windows.recording]] = codes
     for group, count in zip(*np.unique(groups, return_counts=True), strict=True):
         if count < 2:
-            single = windows.recordings[int(np.flatnonzero(groups == group)[0])]
+            single = windows.recordings[firsts[int(np.flatnonzero(groups == group)[0])]]
             what = f"domain '{single.domain}'" if codes is None else f"class '{single.label}' of '{single.domain}'"
             raise InputError(f"{what} has a single recording ({single.origin}); add one or use the split 'block'")
-    return _stratified(groups, share, random)[windows.recording]
+    return _stratified(groups, share, random)[measurements[windows.recording]]

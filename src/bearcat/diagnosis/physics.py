@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from bearcat.data.recording import Floats
-from bearcat.diagnosis.spectra import Doubles, EnvelopeSpectra, Spectra, bands
+from bearcat.diagnosis.spectra import Doubles, EnvelopeSpectra, Spectra, bands, stacked
 from bearcat.errors import InputError
 from bearcat.settings import to_plain
 from bearcat.trust.decision import CANNOT_TELL, HEALTHY
@@ -79,6 +79,7 @@ class FaultEvidence:
     row: int  # of the spectra: the band
     band: tuple[float, float]  # its ends as shares of half the rate
     scale: float  # the speed that fits, over the stated one
+    amplitude: float  # of the lines of all bands together, in units of the signal: who owns a line (points.py)
 
 
 @dataclass(frozen=True)
@@ -156,13 +157,23 @@ def find_evidence(spectra: Spectra, orders: Mapping[str, float]) -> LineEvidence
             sides = np.array([number * order + side * known[modulator] for number in (1, 2) for side in (-1, 1)])
             sidebands = float(bounded(read(levels[band : band + 1], sides * SCALES[place] * spectra.turns)).mean())
         faults[fault] = FaultEvidence(
-            order, float(bounded(own).mean()), tuple(own.tolist()), sidebands, band, bands(len(levels))[band],
-            float(SCALES[place]),
+            order, float(bounded(own).mean()), tuple(own.tolist()), sidebands, band,
+            bands(len(levels), spectra.axes)[band], float(SCALES[place]),
+            line_amplitude(spectra, levels, places[fault][:, place]),
         )  # fmt: skip
     tried = other_orders(orders)[:, None, None] * multiples * SCALES * spectra.turns
     usual = float(np.mean([bounded(read(levels, place)).mean(axis=1).max() for place in tried]))
     clutter = _clutter(levels[0], known, scale, spectra.turns)
     return LineEvidence(faults, usual, spectra.windows, float(spectra.kurtosis.max()), clutter, known["FTF"])
+
+
+def line_amplitude(spectra: Spectra, levels: Doubles, places: Doubles) -> float:
+    """How loud lines at these bins are in units of the signal: what of the squared envelopes of the narrowest bands
+    exceeds the background, times the mean square that whitening took off, to the fourth root.
+    """
+    beyond = spectra.power * -np.expm1(-np.maximum(levels, 0))  # of a power P: P − background
+    lines = (read(beyond, places) * spectra.loudness[:, None] ** 2).reshape(spectra.axes, -1, places.size)
+    return float(lines[:, lines.shape[1] // 2 :].sum() ** 0.25)
 
 
 def other_orders(orders: Mapping[str, float]) -> Doubles:
@@ -324,12 +335,12 @@ class PhysicsAnalysis:
             self.spectra.add(block)
             yield block
 
-    def finish(self) -> PhysicsEvidence:
-        """What all blocks so far say."""
-        classifier = Classifier.shipped()
+    def finish(self, axes: Sequence[PhysicsAnalysis] = ()) -> PhysicsEvidence:
+        """What all blocks so far say; with those of further axes of the same point, if there are any."""
+        classifier, every = Classifier.shipped(), [self, *axes]
         with self._named():
-            spectra = self.spectra.average()
-        clipped = self.spectra.clipped
+            spectra = stacked([each.spectra.average() for each in every])
+        clipped = max(each.spectra.clipped for each in every)
         if clipped > CLIPPED_MUCH:
             much = f"{100 * clipped:.1f} % of its samples lie at the limits"
             raise InputError(f"{self.recording}: is clipped, {much}; record it with less gain")

@@ -13,13 +13,15 @@ envelopes of bands are transformed again and averaged over windows of equally ma
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bearcat.data.clipping import SignalLimits
 from bearcat.data.recording import Floats
 from bearcat.errors import InputError
 
@@ -45,6 +47,21 @@ class Spectra:
     turns: float
     windows: int
     kurtosis: Doubles  # (band,) of the envelope: mean e⁴ / (mean e²)², 2 for noise
+    # (band,) mean square of the signal as recorded, in its own units, before it is whitened; 1 where it is not known.
+    loudness: Doubles = field(default_factory=lambda: np.ones(1))
+    axes: int = 1  # rows are the bands of the first axis, then those of the second (`stacked`)
+
+    def sum(self, other: Spectra) -> Spectra:
+        """Sums over the windows of both; `mean` divides them."""
+        return Spectra(
+            self.power + other.power, self.turns, self.windows + other.windows, self.kurtosis + other.kurtosis,
+            self.loudness + other.loudness,
+        )  # fmt: skip
+
+    def mean(self) -> Spectra:
+        """Of sums over windows."""
+        count = self.windows
+        return Spectra(self.power / count, self.turns, count, self.kurtosis / count, self.loudness / count)
 
 
 class EnvelopeSpectra:
@@ -57,7 +74,7 @@ class EnvelopeSpectra:
             least = f"{60 * TURNS * rate / LONGEST:.3g} rpm is the least"
             raise InputError(f"{TURNS} turns at {rpm:g} rpm are too long at {rate:g} Hz; {least}", "rpm")
         self.samples = 0
-        self._limits = {-1: (-np.inf, 0), 1: (-np.inf, 0)}  # lowest (negative) and highest value, and runs at it
+        self._limits = SignalLimits()
         self._held = np.empty(0, dtype=np.float32)
         self._sum: Spectra | None = None
         self._submitted = 0
@@ -67,7 +84,7 @@ class EnvelopeSpectra:
 
     def add(self, block: Floats) -> None:
         self.samples += block.size
-        self._count_limits(block)
+        self._limits.add(block)
         held = np.concatenate([self._held, block])
         start = 0
         while held.size - start >= self.length:
@@ -89,13 +106,12 @@ class EnvelopeSpectra:
             self._keep(Plan(length, self.rate, self.rpm, self.last).measure(self._held[:length]))
         if self._sum is None:
             raise InputError("holds no vibration: all samples are the same; check the sensor and the channel")
-        mean = self._sum
-        return Spectra(mean.power / mean.windows, mean.turns, mean.windows, mean.kurtosis / mean.windows)
+        return self._sum.mean()
 
     @property
     def clipped(self) -> float:
-        """The share of samples that lie, three in a row or more, at the lowest or the highest value."""
-        return sum(count for _, count in self._limits.values()) / max(self.samples, 1)
+        """The share of samples at the limits of the converter."""
+        return self._limits.clipped
 
     def _submit(self, window: Floats) -> None:
         self._submitted += 1
@@ -107,22 +123,8 @@ class EnvelopeSpectra:
         self._pending.append(self._pool.submit(self._plan.measure, window))
 
     def _keep(self, found: Spectra | None) -> None:
-        if found is not None and (total := self._sum) is not None:
-            kurtosis = total.kurtosis + found.kurtosis
-            found = Spectra(total.power + found.power, total.turns, total.windows + 1, kurtosis)
-        self._sum = found or self._sum
-
-    def _count_limits(self, block: Floats) -> None:
-        """Counts runs of neighbours at the lowest and at the highest value so far."""
-        for sign in (-1, 1):
-            limit, count = self._limits[sign]
-            highest = float(block.max()) if sign > 0 else -float(block.min())
-            if highest < limit:
-                continue
-            count = count if highest == limit else 0
-            at = block == sign * highest
-            runs = at[2:] & at[1:-1] & at[:-2]
-            self._limits[sign] = (highest, count + int(runs.sum()))
+        if found is not None:
+            self._sum = found if self._sum is None else self._sum.sum(found)
 
 
 class Plan:
@@ -149,14 +151,18 @@ class Plan:
         if low == high:
             return None
         # Scaled before anything is squared, which float32 holds up to 1e19 alone.
-        centred = (window - np.float32(window.mean(dtype=np.float64))) * np.float32(1 / max(high, -low, TINIEST))
+        scale = max(high, -low, TINIEST)
+        centred = (window - np.float32(window.mean(dtype=np.float64))) * np.float32(1 / scale)
         lines = fft.rfft(centred * self.taper)
         magnitude = np.abs(lines)
         highest = magnitude.max()
         if not highest > 0:
             return None
+        used = slice(1, 1 + self.width * self.narrow)
+        squares = np.square(magnitude[used], dtype=np.float64).reshape(self.narrow, self.width).sum(axis=1)
+        loudness = halved(2 * (scale / self.length) ** 2 * squares)
         lines *= 1 / np.maximum(magnitude, np.float32(FLOOR) * highest)
-        narrow = lines[1 : 1 + self.width * self.narrow].reshape(self.narrow, self.width)
+        narrow = lines[used].reshape(self.narrow, self.width)
         signals = fft.ifft(narrow, self.size).view(np.float32)
         np.square(signals, out=signals)
         envelopes = signals[:, ::2] + signals[:, 1::2]
@@ -171,7 +177,7 @@ class Plan:
             for rows, level in zip(halved(spectra), means, strict=True)
         ]
         kurtosis = np.concatenate(fourth) / np.concatenate(means) ** 2
-        return Spectra(np.concatenate(power), self.turns, 1, kurtosis)
+        return Spectra(np.concatenate(power), self.turns, 1, kurtosis, np.concatenate(loudness))
 
 
 def halved(rows: NDArray[Any]) -> list[NDArray[Any]]:
@@ -182,10 +188,22 @@ def halved(rows: NDArray[Any]) -> list[NDArray[Any]]:
     return levels
 
 
-def bands(number: int) -> list[tuple[float, float]]:
+def bands(number: int, axes: int = 1) -> list[tuple[float, float]]:
     """Lower and upper ends of the bands, as shares of the range, of so many rows of power."""
-    levels = range(number.bit_length())
-    return [(part / 2**level, (part + 1) / 2**level) for level in levels for part in range(2**level)]
+    levels = range((number // axes).bit_length())
+    return axes * [(part / 2**level, (part + 1) / 2**level) for level in levels for part in range(2**level)]
+
+
+def stacked(axes: Sequence[Spectra]) -> Spectra:
+    """Several axes of one point as one: each band of each axis is a band. A fault then shows in the axis that tells it
+    best, and what lines of no fault reach is searched in as many bands, so a second axis is no second witness.
+    """
+    first, *others = axes
+    if any(other.power.shape != first.power.shape or other.turns != first.turns for other in others):
+        raise InputError("the axes of one point must have one rate and one speed; diagnose them apart", "channels")
+    power, kurtosis = (np.concatenate([getattr(axis, name) for axis in axes]) for name in ("power", "kurtosis"))
+    loudness = np.concatenate([np.broadcast_to(axis.loudness, len(axis.power)) for axis in axes])
+    return Spectra(power, first.turns, min(axis.windows for axis in axes), kurtosis, loudness, len(axes))
 
 
 def window_length(turns: float, rate: float, rpm: float) -> int:

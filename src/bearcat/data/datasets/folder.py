@@ -3,7 +3,7 @@
     ROOT/<domain>/<label>/file      labelled
     ROOT/<domain>/file              unlabelled
     ROOT/<domain>/<label>/<folder>/file   with a setting `specimen` or `machine` that says what the folder names
-    ROOT/manifest.csv               columns path and domain, and any of the others in COLUMNS
+    ROOT/manifest.csv               columns path and domain (or machine), and any of the others in COLUMNS
 
 Where there is a manifest, files it does not name are left out. With `start` and `stop`, in samples, one long file gives
 several recordings. docs/add-your-data.md has examples.
@@ -37,6 +37,7 @@ from bearcat.data.catalogue import (
     inside,
     later,
 )
+from bearcat.data.channels import CHANNELS, TOGETHER, points_of, vibrations
 from bearcat.data.isolated import read_signals
 from bearcat.data.recording import Floats, Recording, RecordingInfo, stretch
 from bearcat.data.signals import KEPT_BYTES, Samples, Signals, reading
@@ -48,6 +49,7 @@ MANIFEST = "manifest.csv"
 EMPTY = "a folder without recordings"
 COLUMNS = (
     "path", "domain", "label", "rate", "channel", "start", "stop", "rpm", "bearing", "machine", "specimen", "sensor",
+    "point", "channels", "time",
 )  # fmt: skip
 PLACES = ("domain", "label", "folder", "file")  # where a path may name a specimen or a machine
 LONGEST_PATTERN, LONGEST_PATH = 100, 200  # characters; patterns see the end of longer paths
@@ -60,6 +62,15 @@ class ManifestRow(RecordingInfo):
     path: Path
     start: int = 0
     stop: int | None = None
+    point: str | None = None  # the measuring point; rows of one file with the same are axes of one bearing
+    channels: str | None = None  # TOGETHER or APART, of a row that names no channel
+    time: str | None = None  # when it was recorded, as it is written
+
+    def of_channel(self, channel: str) -> ManifestRow:
+        """The same of one channel of its file."""
+        part = _part_name(self.start, self.stop)
+        origin = f"{self.origin.removesuffix(part)}#{channel}{part}"
+        return replace(self, channel=channel, origin=origin)
 
     def part(self, samples: Samples) -> Samples:
         """The samples from `start` to `stop`."""
@@ -83,6 +94,10 @@ class FileReader:
         self._unread: dict[Path, set[str]] = defaultdict(set)  # the origins of the recordings of each file
         for row in rows:
             self._unread[row.path].add(row.origin)
+
+    def divide(self, row: ManifestRow, rows: Sequence[ManifestRow]) -> None:
+        """Says that these recordings are read in the place of one."""
+        self._unread[row.path] = self._unread[row.path] - {row.origin} | {each.origin for each in rows}
 
     def signals(self, row: ManifestRow) -> Signals:
         """All channels of the whole file."""
@@ -119,6 +134,15 @@ class FolderEntry(Entry):
     def with_channel(self, channel: str | None) -> FolderEntry:
         """The same recording, of this channel unless it has one already."""
         return _entry(replace(self.row, channel=self.row.channel or channel), self.reader)
+
+    def by_channel(self) -> list[FolderEntry]:
+        """A recording of each channel that may be a vibration; the recording itself, where it is of one channel."""
+        names = vibrations(self.signals().channels)
+        if self.row.channel is not None or len(names) == 1:
+            return [self.with_channel(names[0])]
+        rows = [self.row.of_channel(name) for name in names]
+        self.reader.divide(self.row, rows)
+        return [_entry(row, self.reader) for row in rows]
 
 
 def _entry(row: ManifestRow, reader: FileReader) -> FolderEntry:
@@ -173,6 +197,8 @@ class Folder(Dataset):
     # What of a path names the bearing and the machine: one of PLACES, or a pattern with one group, 'bearing-(\w+)'.
     specimen: str | None = later(None)
     machine: str | None = later(None)
+    # Each channel that may be a vibration is a recording: of one bearing (TOGETHER), or of one each (APART).
+    channels: str | None = later(None)
 
     about: ClassVar[About] = About("your own recordings: ROOT/<domain>/<label>/file, or ROOT/manifest.csv", "yours")
 
@@ -184,6 +210,7 @@ class Folder(Dataset):
             find_bearing(self.bearing)
         for setting in GROUPS:
             _check_place(setting, getattr(self, setting))
+        points_of((), self.channels)  # which refuses other words
 
     def catalogue(self, only: Collection[Path] | None = None) -> Catalogue:
         """What the folder holds; `only`: of a manifest, the recordings in these files (resolved paths) alone."""
@@ -203,7 +230,24 @@ class Folder(Dataset):
         reader = FileReader(usable)
         domains = tuple(sorted({row.domain for row in rows}, key=_natural))
         classes = tuple(sorted({row.label for row in rows if row.label is not None}, key=_natural))
-        return Catalogue(domains, classes, tuple(_entry(row, reader) for row in usable), tuple(problems), tuple(notes))
+        entries = [each for row in usable for each in self._divided(_entry(row, reader), problems)]
+        return Catalogue(domains, classes, tuple(entries), tuple(problems), tuple(notes))
+
+    def _divided(self, entry: FolderEntry, problems: list[Problem]) -> list[FolderEntry]:
+        """A recording for each channel where that is asked for; of bearings of their own, each is a specimen."""
+        if entry.row.channel is not None or self.channels is None:
+            return [entry]
+        try:
+            divided = entry.by_channel()
+        except InputError as error:
+            problems.append(Problem(entry.origin, str(error), entry.domain))
+            return []
+        if (entry.row.channels or self.channels) == TOGETHER or entry.row.specimen is None or len(divided) == 1:
+            return divided
+        names = [f"{entry.row.specimen}#{each.row.channel}" for each in divided]
+        return [
+            _entry(replace(each.row, specimen=name), each.reader) for each, name in zip(divided, names, strict=True)
+        ]
 
     def _complete(self, row: ManifestRow) -> ManifestRow:
         """The row, with missing values filled from the domain's name and these settings."""
@@ -299,8 +343,8 @@ def _read_manifest(root: Path, problems: list[Problem], only: Collection[Path] |
     for column in header:
         if column not in COLUMNS:
             raise InputError(f"{MANIFEST}: unknown column '{column}'{suggest(str(column), COLUMNS)}")
-    for column in ("path", "domain"):
-        if column not in header:
+    for column, other in (("path", "path"), ("domain", "machine")):
+        if column not in header and other not in header:
             raise InputError(f"{MANIFEST}: the column '{column}' is missing; the first row must name path and domain")
     rows = []
     for number, cells in enumerate(table, start=2):
@@ -317,6 +361,7 @@ def _read_manifest(root: Path, problems: list[Problem], only: Collection[Path] |
 def _read_row(root: Path, texts: dict[str, str | None]) -> ManifestRow:
     """One row of a manifest. Its path stays inside the manifest's folder."""
     name, domain, speed, bearing = (texts.get(column) for column in ("path", "domain", "rpm", "bearing"))
+    domain = domain or texts.get("machine")
     if name is None or domain is None:
         raise InputError("path and domain must not be empty")
     path = root / name
@@ -332,13 +377,20 @@ def _read_row(root: Path, texts: dict[str, str | None]) -> ManifestRow:
         raise InputError("'rpm' must be above 0; leave it empty where the speed is not known")
     said = {column: texts.get(column) for column in ("channel", "label", "machine", "specimen", "sensor")}
     origin = f"{name}#{said['channel']}" if said["channel"] else name
-    if start or stop:
-        origin += f"[{start:.0f}:{'' if stop is None else f'{stop:.0f}'}]"
+    origin += _part_name(start, stop)
+    channels = texts.get("channels")
+    if channels not in (None, *CHANNELS):
+        raise InputError(f"'channels' must be {' or '.join(CHANNELS)}, but is '{channels}'")
     return ManifestRow(
         path=path, origin=origin, domain=domain, start=int(start), stop=None if stop is None else int(stop), rpm=rpm,
+        point=texts.get("point"), channels=channels, time=texts.get("time"),
         rate=_number(texts, "rate"), rpm_channel=speed if rpm is None else None,
         bearing=None if bearing is None else find_bearing(bearing), **said,
     )  # fmt: skip
+
+
+def _part_name(start: float, stop: float | None) -> str:
+    return f"[{start:.0f}:{'' if stop is None else f'{stop:.0f}'}]" if start or stop else ""
 
 
 def _float(text: str | float | None) -> float | None:

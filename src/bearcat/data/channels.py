@@ -1,0 +1,105 @@
+"""Which channels of a file are vibrations, and which of them belong to one point, by their names.
+
+x, y and z of one bearing are diagnosed together, bearings 1 to 4 apart. Names say which: those that differ by an axis
+alone are one point.
+
+>>> points_of(["DE x", "DE y", "NDE x"])
+{'DE': ('DE x', 'DE y'), 'NDE x': ('NDE x',)}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from bearcat.errors import InputError, suggest
+
+TOGETHER, APART = "together", "apart"
+CHANNELS = (TOGETHER, APART)
+WORD = re.compile(r"[A-Z]?[a-zµ°²]+|[A-Z]+(?![a-z])|\d+")  # accX has two, 2H has two
+AXIS = re.compile(r"(a|acc|accel|vib)?[xyz]|[hvar]|hor(iz(ontal)?)?|vert(ical)?|ax(ial)?|rad(ial)?|tan(gential)?")
+# Words and units of vibrations, which count before all others; of the shaft's speed, but a shaft may be called "high
+# speed"; and of what else is measured. Volts say nothing: they may be an accelerometer's.
+VIBRATION = re.compile(r"acc([xyz]|el.*)?|vib.*|velocity|displacement|prox.*")
+VIBRATION_UNIT = re.compile(r"[mµu]?g|[mµuc]?m(/s(\^?2|²)?)?|in(/s)?|ips", re.IGNORECASE)
+SPEED = re.compile(
+    r"(?<!high )(?<!low )(?<!intermediate )\b(rpm|tach(o|ometer)?|keyphas[eo]r|speed|drehzahl|encoder)\b"
+)
+SPEED_UNIT = re.compile(r"rpm|1/min|min-1|u/min", re.IGNORECASE)
+OTHER = re.compile(
+    r".*\b(temp(eratures?)?|temperatur|currents?|strom|torque|drehmoment|force|kraft|pressure|druck|humidity)\b.*"
+    r"|time|zeit|timestamp|index|sample|load|power"
+)
+OTHER_UNIT = re.compile(r"°?[cfk]|degc|[mk]?a|[mk]?nm|[mk]?n|bar|[kmh]?pa|%|k?w|s|ms", re.IGNORECASE)
+
+
+def unit_of(name: str) -> str | None:
+    """The unit in brackets at the end of a name: `DE [g]`; None where there is none."""
+    found = re.search(r"[\[(]([^\[\]()]+)[\])]\s*$", name)
+    return found[1].strip() if found else None
+
+
+def words_of(name: str) -> list[str]:
+    """In lower case, without the unit."""
+    return [word.lower() for word in WORD.findall(re.sub(r"[\[(][^\[\]()]+[\])]\s*$", "", name))]
+
+
+def _says_vibration(name: str) -> bool:
+    return any(map(VIBRATION.fullmatch, words_of(name))) or bool(VIBRATION_UNIT.fullmatch(unit_of(name) or ""))
+
+
+def is_speed(name: str) -> bool:
+    """Whether a channel holds the speed of the shaft, or pulses of it, by its name or unit."""
+    said = SPEED.search(" ".join(words_of(name))) or SPEED_UNIT.fullmatch(unit_of(name) or "")
+    return bool(said) and not _says_vibration(name)
+
+
+def is_vibration(name: str) -> bool:
+    """Whether a channel may be a vibration, by its name and unit."""
+    other = OTHER.fullmatch(" ".join(words_of(name))) or OTHER_UNIT.fullmatch(unit_of(name) or "")
+    return _says_vibration(name) or not (other or is_speed(name))
+
+
+def vibrations(names: Iterable[str]) -> list[str]:
+    """The channels that may be vibrations; all, where none may: a recording of currents alone is what it is."""
+    every = list(names)
+    return [name for name in every if is_vibration(name)] or every
+
+
+def points_of(names: Sequence[str], channels: str | None = None) -> dict[str, tuple[str, ...]]:
+    """The channels of each point, by its name; `channels` is TOGETHER, APART, or None where names decide."""
+    if channels not in (None, *CHANNELS):
+        raise InputError(f"channels must be {' or '.join(CHANNELS)}, not '{channels}'{suggest(channels, CHANNELS)}")
+    if channels is not None:
+        return {"": tuple(names)} if channels == TOGETHER else {name: (name,) for name in names}
+    stems: dict[tuple[str, ...], list[str]] = {}
+    axes: dict[str, str] = {}
+    for name in names:
+        words = words_of(name)
+        place = next((place for place in reversed(range(len(words))) if AXIS.fullmatch(words[place])), None)
+        if place is None:
+            continue
+        axes[name] = words[place]
+        stems.setdefault((*words[:place], *words[place + 1 :]), []).append(name)
+    found: dict[str, tuple[str, ...]] = {}
+    for name in names:
+        same = next((group for group in stems.values() if name in group), [name])
+        if len({axes.get(other) for other in same}) < len(same) or len(same) == 1:  # an axis twice: no axes
+            found[name] = (name,)
+        else:
+            found[_shared(same) if len(same) < len(names) else ""] = tuple(same)
+    return found
+
+
+def _shared(names: Sequence[str]) -> str:
+    """What names have in common: their first, without its axis."""
+    kept = [word for word in WORD.findall(names[0]) if all(word in WORD.findall(other) for other in names)]
+    return " ".join(kept) or "+".join(names)
+
+
+def described(points: dict[str, tuple[str, ...]]) -> str:
+    """How several channels are read, for people."""
+    together = ["+".join(names) for names in points.values() if len(names) > 1]
+    apart = [name for names in points.values() if len(names) == 1 for name in names]
+    parts = [f"{', '.join(together)} together"] * bool(together) + [f"{', '.join(apart)} apart"] * bool(apart)
+    return f"channels {'; '.join(parts)}; --channels together or apart changes it"

@@ -1,0 +1,317 @@
+"""Files of several channels: which are vibrations, which are one point, each decoded once, and who owns a line."""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy.io import savemat, wavfile
+
+from bearcat.data import isolated, stream
+from bearcat.data.bearing import BEARINGS, find_bearing
+from bearcat.data.channels import is_speed, points_of, vibrations
+from bearcat.data.datasets.folder import Folder, folder_entries
+from bearcat.data.datasets.simulate import Simulated
+from bearcat.data.signals import BLOCK, TooLargeError
+from bearcat.deploy.predict import diagnose_physically, find_measurements, find_recordings, measurement_of
+from bearcat.diagnosis.physics import PhysicsAnalysis, line_amplitude
+from bearcat.diagnosis.points import cross_talk
+from bearcat.diagnosis.spectra import Spectra, bands, stacked
+from bearcat.errors import InputError
+from tests.reference import quality as slow
+from tests.test_artefact import made_model
+from tests.test_once import openings
+
+ORDERS = BEARINGS["6203"].orders()
+
+
+def noise(channels: int, samples: int = 30_000, seed: int = 0) -> np.ndarray:
+    """(sample, channel)"""
+    return np.random.default_rng(seed).standard_normal((samples, channels)).astype(np.float32)
+
+
+def write_csv(path, names, values):
+    np.savetxt(path, values, delimiter=",", header=",".join(names), comments="", fmt="%.6g")
+    return path
+
+
+def shapes(paths, **options):
+    """Names of the points' channels, of the only measurement."""
+    (found,) = find_measurements(paths, **options)
+    return [tuple(recording.channel for recording in point.recordings) for point in found.points]
+
+
+@pytest.mark.parametrize(
+    ("names", "points"),
+    [
+        ("x y z", ["x y z"]), ("Horizontal_accel Vertical_accel", ["Horizontal_accel Vertical_accel"]),
+        ("1 2 3 4", ["1", "2", "3", "4"]), ("b1 b2", ["b1", "b2"]), ("DE FE", ["DE", "FE"]), ("a b c", ["a", "b", "c"]),
+        ("1H 1V 1A 2H 2V", ["1H 1V 1A", "2H 2V"]), ("DE_x NDE_x DE_y", ["DE_x DE_y", "NDE_x"]),
+        ("radial axial", ["radial axial"]), ("3+Z 3-X 4+Z", ["3+Z 3-X", "4+Z"]), ("x x.2", ["x", "x.2"]),
+        ("accX accY", ["accX accY"]), ("X097_DE_time X097_FE_time", ["X097_DE_time", "X097_FE_time"]),
+    ],
+)  # fmt: skip
+def test_channels_that_differ_by_an_axis_alone_are_one_point(names, points):
+    found = points_of(names.split())
+    assert [" ".join(channels) for channels in found.values()] == points
+    assert list(points_of(names.split(), "together").values()) == [tuple(names.split())]
+    assert list(points_of(names.split(), "apart").values()) == [(name,) for name in names.split()]
+
+
+def test_what_is_no_vibration_by_name_or_unit_is_left_out_unless_nothing_else_is_there():
+    names = ["DE [g]", "Temp 1", "I [A]", "tacho", "n [1/min]", "High speed shaft", "torque", "phase_current_1"]
+    assert vibrations(names) == ["DE [g]", "High speed shaft"]
+    assert [name for name in names if is_speed(name)] == ["tacho", "n [1/min]"]
+    assert vibrations(["phase_current_1", "phase_current_2"]) == ["phase_current_1", "phase_current_2"]
+
+
+def write_wav(path, values):
+    wavfile.write(path, 12_800, values)
+
+
+def write_mat(path, values):
+    savemat(path, {"fs": 12_800.0} | {f"c{number + 1}": column for number, column in enumerate(values.T)})
+
+
+def write_flac(path, values):
+    pytest.importorskip("soundfile").write(path, values / 8, 12_800, subtype="PCM_16")
+
+
+@pytest.mark.parametrize("kind", ["wav", "mat", "npy", "flac", "csv"])
+@pytest.mark.parametrize("reader", [stream, isolated], ids=["here", "isolated"])
+def test_channels_read_at_once_are_those_read_one_by_one(tmp_path, kind, reader):
+    values, path = noise(3, BLOCK // 3 * 2), tmp_path / f"a.{kind}"
+    names = ["1", "2", "3"] if kind != "csv" else ["one", "two", "three"]
+    write = {"wav": write_wav, "mat": write_mat, "flac": write_flac, "npy": np.save,
+             "csv": lambda path, values: write_csv(path, names, values[:5000])}[kind]  # fmt: skip
+    write(path, values)
+    opened = reader.open_channels(path)
+    for name in (opened.names[1], opened.names[0], opened.names[2]):  # blocks of the first wait meanwhile
+        alone = reader.open_stream(path, name)
+        found = opened.stream(name)
+        assert (found.rate, found.size) == (alone.rate, alone.size)
+        np.testing.assert_array_equal(np.concatenate(list(found.blocks)), np.concatenate(list(alone.blocks)))
+    with pytest.raises(KeyError):
+        opened.stream(opened.names[0])
+    opened.close()
+
+
+def test_a_server_reads_all_channels_within_its_limits(tmp_path):
+    write_wav(tmp_path / "a.wav", noise(2))
+    write_mat(tmp_path / "b.mat", noise(2))
+    with isolated.Readers(count=1, most=2**20, plain=1) as readers:
+        for name in ("a.wav", "b.mat"):
+            with readers.open_channels(tmp_path / name, None, name, time.monotonic() + 60) as opened:
+                found = measurement_of(opened, "apart", rpm=1500.0, bearing=BEARINGS["6203"])
+                sizes = [sum(map(len, point.recordings[0].open().blocks)) for point in found.points]
+            assert sizes == [30_000, 30_000]
+            assert found.points[1].name == f"{name}#{opened.names[1]}"
+    with (
+        isolated.Readers(count=1, most=2**17, plain=1) as readers,
+        pytest.raises(TooLargeError),
+        readers.open_channels(tmp_path / "a.wav", None, "a.wav", time.monotonic() + 60),
+    ):
+        pass
+
+
+def test_channels_may_be_read_in_turns_and_wait_on_disk_where_they_are_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(stream.signals, "KEPT_BYTES", 1000)
+    values, path = noise(2, 3 * BLOCK // 2), tmp_path / "a.wav"
+    write_wav(path, values)
+    opened = stream.open_channels(path)
+    first, second = (opened.stream(name).blocks for name in opened.names)
+    parts = [next(first), next(second), *first]
+    np.testing.assert_array_equal(np.concatenate([parts[0], *parts[2:]]), values[:, 0])
+    np.testing.assert_array_equal(np.concatenate([parts[1], *second]), values[:, 1])
+    opened.close()
+
+
+def test_a_bad_sample_spoils_its_own_channel(tmp_path):
+    values = noise(2)
+    values[777, 0] = np.nan
+    write_wav(tmp_path / "a.wav", values)
+    bad, good = find_recordings([tmp_path / "a.wav"])
+    with pytest.raises(InputError, match="777"):
+        list(bad.open().blocks)
+    assert sum(block.size for block in good.open().blocks) == len(values)
+
+
+def test_a_file_of_several_channels_is_opened_and_decoded_once(tmp_path):
+    write_csv(tmp_path / "a.csv", ["x", "y", "rpm"], noise(3, 3000))
+    write_wav(tmp_path / "b.wav", noise(4))
+    with openings(tmp_path) as opened:
+        for measurement in find_measurements([tmp_path]):
+            streams = [recording.open() for point in measurement.points for recording in point.recordings]
+            for each in reversed(streams):
+                assert sum(block.size for block in each.blocks) in (3000, 30_000)
+            assert len(streams) in (2, 4)
+    del opened["b.wav"]  # is mapped anew for every part, which unpacks nothing
+    assert opened == {"a.csv": 1}
+
+
+def test_recordings_that_were_listed_first_can_be_read_later(tmp_path):
+    write_wav(tmp_path / "a.wav", noise(2))
+    write_wav(tmp_path / "b.wav", noise(2, seed=1))
+    found = list(find_recordings([tmp_path]))
+    assert [each.name.rpartition("/")[2] for each in found] == ["a.wav#1", "a.wav#2", "b.wav#1", "b.wav#2"]
+    assert {each.open().rate for each in found} == {12_800}
+
+
+def test_the_speed_is_offered_and_not_diagnosed(tmp_path):
+    path = write_csv(tmp_path / "a.csv", ["x [g]", "y [g]", "rpm", "Temp [°C]"], noise(4, 3000))
+    (found,) = find_measurements([path])
+    assert [recording.channel for point in found.points for recording in point.recordings] == ["x [g]", "y [g]"]
+    assert found.speed is not None
+    assert found.speed.channel == "rpm"
+    assert sum(block.size for block in found.speed.open().blocks) == 3000
+    assert found.notes
+
+
+def test_names_or_the_caller_say_what_is_one_point(tmp_path):
+    axes, bearings = tmp_path / "axes.csv", tmp_path / "bearings.csv"
+    write_csv(axes, ["x", "y"], noise(2, 2000))
+    write_csv(bearings, ["b1", "b2"], noise(2, 2000))
+    assert shapes([axes]) == [("x", "y")]
+    assert shapes([bearings]) == [("b1",), ("b2",)]
+    assert shapes([axes], channels="apart") == [("x",), ("y",)]
+    assert shapes([bearings], channels="together") == [("b1", "b2")]
+    assert shapes([bearings], channel="b2") == [("b2",)]
+    (one,) = find_measurements([axes])
+    assert [point.name for point in one.points] == [str(axes)]
+    with pytest.raises(InputError, match="together"):
+        list(find_measurements([axes], channels="both"))
+
+
+def test_a_file_of_one_channel_keeps_its_name(tmp_path):
+    write_wav(tmp_path / "a.wav", noise(1))
+    (found,) = find_measurements([tmp_path / "a.wav"])
+    ((only,),) = (point.recordings for point in found.points)
+    assert (found.name, only.name, found.notes) == (str(tmp_path / "a.wav"), str(tmp_path / "a.wav"), ())
+
+
+def test_a_model_reads_the_channel_it_was_adapted_to_where_it_is_there(tmp_path):
+    path = write_csv(tmp_path / "a.csv", ["b1", "b2"], noise(2, 2000))
+    for channel, points in (("b2", [("b2",)]), ("DE", [("b1",), ("b2",)])):
+        model = made_model(channel=channel)
+        assert shapes([path], model=model) == points
+
+
+def test_a_manifest_says_what_is_one_point(tmp_path):
+    write_wav(tmp_path / "a.wav", noise(4))
+    rows = "path,domain,channel,point,channels,machine\n"
+    (tmp_path / "manifest.csv").write_text(rows + "a.wav,d,,,together,pump\n")
+    assert shapes([tmp_path]) == [("1", "2", "3", "4")]
+    (tmp_path / "manifest.csv").write_text(rows + "a.wav,d,1,DE,,pump\na.wav,d,3,DE,,pump\na.wav,d,4,,,pump\n")
+    assert shapes([tmp_path / "a.wav"]) == [("1", "3"), ("4",)]
+    (found,) = find_measurements([tmp_path])
+    assert [point.name for point in found.points] == ["a.wav#DE", "a.wav#4"]
+    assert {recording.machine for point in found.points for recording in point.recordings} == {"pump"}
+    (tmp_path / "manifest.csv").write_text(rows + "a.wav,d,,,sideways,pump\n")
+    assert "sideways" in Folder(tmp_path).catalogue().problems[0].sentence
+
+
+def test_channels_of_a_folder_become_recordings_where_that_is_asked_for(tmp_path):
+    for label in ("healthy", "outer"):
+        (tmp_path / "a" / label).mkdir(parents=True)
+        write_csv(tmp_path / "a" / label / f"{label}.csv", ["x", "y", "Temp"], noise(3, 500, len(label)))
+    plain = Folder(tmp_path, specimen="file").catalogue()
+    assert [entry.origin for entry in plain.entries] == ["a/healthy/healthy.csv", "a/outer/outer.csv"]
+    assert Folder(tmp_path, specimen="file") == Folder(tmp_path, specimen="file", channels=None)
+    with openings(tmp_path) as opened:
+        for channels, specimens in (("together", {"outer"}), ("apart", {"outer#x", "outer#y"})):
+            catalogue = Folder(tmp_path, specimen="file", channels=channels).catalogue()
+            recordings = [entry.read() for entry in catalogue.entries]
+            assert [each.origin for each in recordings[2:]] == ["a/outer/outer.csv#x", "a/outer/outer.csv#y"]
+            assert {each.label for each in recordings[2:]} == {"outer"}
+            assert {each.specimen for each in recordings[2:]} == specimens
+            assert not np.array_equal(recordings[2].signal, recordings[3].signal)
+            assert len({entry.identity for entry in folder_entries(catalogue)}) == 4
+    assert set(opened.values()) == {2}  # once for each catalogue
+    with pytest.raises(InputError, match="apart"):
+        Folder(tmp_path, channels="asunder")
+
+
+def test_loudness_of_lines_agrees_with_its_slow_twin():
+    drawn = np.random.default_rng(2)
+    power, levels, loudness = drawn.exponential(size=(7, 50)), drawn.standard_normal((7, 50)), drawn.exponential(size=7)
+    places = np.array([7.3, 14.6, 21.9])
+    found = line_amplitude(Spectra(power, 10.0, 1, np.full(7, 2.0), loudness), levels, places)
+    assert found == pytest.approx(slow.amplitude(power.tolist(), levels.tolist(), loudness.tolist(), places.tolist()))
+
+
+@cache
+def simulated(state: str) -> np.ndarray:
+    machine = Simulated(seconds=3.0, severities=(2.0,), faults=("inner", "outer", "ball"))
+    return machine.recording("N15_M07_F10", state).signal
+
+
+def analysis(signal: np.ndarray) -> PhysicsAnalysis:
+    found = PhysicsAnalysis("x", 16_000.0, 1500.0, ORDERS)
+    found.spectra.add(np.asarray(signal, dtype=np.float32))
+    return found
+
+
+def test_loudness_follows_the_gain_and_the_level_does_not():
+    quiet, loud = (analysis(gain * simulated("outer-1")).finish() for gain in (1, 100))
+    assert quiet.evidence is not None
+    assert loud.evidence is not None
+    first, second = quiet.evidence.faults["outer race"], loud.evidence.faults["outer race"]
+    assert second.amplitude == pytest.approx(100 * first.amplitude, rel=1e-3)
+    assert second.level == pytest.approx(first.level, abs=1e-3)
+
+
+def test_a_line_that_leaks_to_a_neighbour_is_the_loudest_ones():
+    fault, healthy = simulated("outer-1"), simulated("healthy")
+    evidence = [analysis(signal).finish() for signal in (0.1 * fault + 0.002 * healthy[::-1], fault, healthy)]
+    found = cross_talk(evidence)
+    assert found[0]["outer race"].owner == 1
+    assert found[0]["outer race"].decibels == pytest.approx(20, abs=3)
+    assert "outer race" not in found[1]
+    assert cross_talk([*evidence[:1], None]) == [{}, {}]  # nobody is louder
+
+
+def test_axes_are_further_bands_and_an_axis_twice_is_no_second_witness():
+    once = analysis(simulated("outer-1")).finish()
+    twice = analysis(simulated("outer-1")).finish([analysis(simulated("outer-1"))])
+    assert dict(twice.probabilities) == pytest.approx(dict(once.probabilities))
+    assert twice.faults == once.faults
+    assert bands(14, axes=2) == 2 * bands(7)
+
+
+def test_a_fault_that_one_axis_shows_is_found_whichever_axis_it_is():
+    quiet, fault = np.random.default_rng(3).standard_normal(48_000), simulated("inner-1")
+    for axes in ((quiet, fault), (fault, quiet)):
+        first, second = map(analysis, axes)
+        assert first.finish([second]).state == "inner race"
+
+
+def test_axes_of_different_rates_are_refused():
+    spectra = [Spectra(np.ones((7, size)), 10.0, 1, np.full(7, 2.0)) for size in (40, 50)]
+    with pytest.raises(InputError, match="apart"):
+        stacked(spectra)
+
+
+def test_the_command_diagnoses_every_channel(tmp_path, command):
+    both = np.column_stack([simulated("outer-1"), simulated("healthy")])
+    wavfile.write(tmp_path / "a.wav", 16_000, both)
+    status, shown, errors = command(
+        "diagnose", tmp_path / "a.wav", "--rpm", "1500", "--bearing", "6203", "--format", "json"
+    )
+    assert status == 1, errors
+    rows = json.loads(shown)["recordings"]
+    assert [row["recording"].rpartition("#")[2] for row in rows] == ["1", "2"]
+    assert rows[0]["state"] == "outer race"
+
+
+def test_the_failing_bearing_of_ims_owns_the_lines_that_its_neighbours_show(real_data):
+    orders = find_bearing("ZA-2115").orders()
+    for file in sorted(real_data("ims").glob("*.flac"))[243:250:2]:
+        (found,) = find_measurements([file])
+        recordings = [point.recordings[0] for point in found.points]
+        evidence = [diagnose_physically(each, 2000, orders, threads=1).physics for each in recordings]
+        owners = cross_talk(evidence)
+        assert "outer race" not in owners[0]
+        assert [each["outer race"].owner for each in owners[1:]] == [0, 0, 0]
