@@ -26,7 +26,7 @@ from bearcat.data.inputs import INPUTS, PARTS, Physics
 from bearcat.data.prepare import Preparation
 from bearcat.data.stream import Stream
 from bearcat.deploy.model import Model
-from bearcat.deploy.predict import pool_stream
+from bearcat.deploy.predict import tally_stream
 from bearcat.models.networks import build_network, initialise
 from bearcat.settings import to_text
 
@@ -85,7 +85,7 @@ def predict(length: int, duration: float) -> None:
     block = np.random.default_rng(0).standard_normal(1 << 16).astype(np.float32)
     blocks = repeat(block, max(1, round(duration * RATE / block.size)))
     begin = time.process_time()
-    found = pool_stream(model, Stream("made up", RATE, blocks), rpm=RPM)
+    found = tally_stream(model, Stream("made up", RATE, blocks), rpm=RPM)
     spent = time.process_time() - begin
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     seconds_of_signal = found.windows * length / RATE

@@ -13,6 +13,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,11 +23,12 @@ from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing, find_bearing, known_orders
 from bearcat.deploy.predict import (
-    FoundRecording,
+    FoundMeasurement,
     Given,
+    alone,
     array_recording,
-    diagnose_found,
-    find_recordings,
+    diagnose_measurement,
+    find_measurements,
     healthy_physics,
     open_model,
 )
@@ -118,13 +120,15 @@ def diagnose(
     channel: str | None = None,
     rate: float | None = None,
     healthy: Recorded | Sequence[Recorded] = (),
+    channels: str | None = None,
 ) -> Diagnoses:
     """Diagnoses files, folders of them, or arrays (time,), which need their `rate`.
 
     Physics and the general model look at each recording whose speed and bearing are known, and a `model` (its folder,
     an ONNX file, or what `adapt` returned) too where it is given. `orders` (BPFO, BPFI, perhaps BSF and FTF, as
     multiples of the shaft's speed) may stand in for a bearing. `healthy` are known good recordings of the same point:
-    lines that were always there are no alarm.
+    lines that were always there are no alarm. `channels` of a file are axes of one bearing ("together") or bearings of
+    their own ("apart"); their names say it otherwise.
     """
     if rpm is not None and not 0 < rpm < inf:
         raise InputError(f"rpm must be a positive number, not {rpm:g}")
@@ -133,13 +137,15 @@ def diagnose(
     geometry = find_bearing(bearing) if isinstance(bearing, str) else bearing
     given = Given(rate, rpm, geometry, known)
 
-    def recordings(files: Recorded | Sequence[Recorded]) -> Iterator[FoundRecording]:
+    def measurements(files: Recorded | Sequence[Recorded]) -> Iterator[FoundMeasurement]:
         several = [files] if isinstance(files, str | Path | np.ndarray) else list(files)
         for number, each in enumerate(several):
             if isinstance(each, np.ndarray):
-                yield array_recording(each, rate, f"array {number}" if len(several) > 1 else "array")
+                yield alone(array_recording(each, rate, f"array {number}" if len(several) > 1 else "array"))
             else:
-                yield from find_recordings([Path(each)], opened, channel)
+                yield from find_measurements([Path(each)], opened, channel, channels)
 
-    given = replace(given, healthy=healthy_physics(recordings(healthy), given))
-    return Diagnoses(diagnose_found(each, opened, given) for each in recordings(files)).beside_each_other()
+    usual = (each.recordings for found in measurements(healthy) for each in found.points)
+    given = replace(given, healthy=healthy_physics(chain.from_iterable(usual), given))
+    found = (diagnose_measurement(each, opened, given) for each in measurements(files))
+    return Diagnoses(chain.from_iterable(found)).beside_each_other()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from bearcat.data.stream import Stream
-    from bearcat.deploy.predict import FoundRecording, WindowPredictions
+    from bearcat.deploy.predict import FoundMeasurement, WindowPredictions
     from bearcat.deploy.predictor import Predictor
     from bearcat.diagnosis.recording import AlarmRule, Diagnosis
 
@@ -52,6 +52,7 @@ def predict(
     ] = None,
     bearing: options.Bearing = None,
     channel: options.Channel = None,
+    channels: options.Channels = None,
     alarm: Alarm = None,
     min_confidence: Annotated[
         float, Option(min=0, max=1, help="A fault diagnosed with less confidence is to be checked and no alarm.")
@@ -67,7 +68,7 @@ def predict(
     """
     from bearcat.data.bearing import find_bearing
     from bearcat.data.survey import Portrait, odd_recordings
-    from bearcat.deploy.predict import Given, diagnose_found, find_recordings, open_model
+    from bearcat.deploy.predict import Given, diagnose_measurement, find_measurements, open_model
     from bearcat.diagnosis.recording import AlarmRule
 
     check_choice("--by", by, ("recording", "window"))
@@ -89,23 +90,23 @@ def predict(
             print_note(f"where a file does not say otherwise, {own} is assumed, as in adaptation; --{name} changes it")
     portraits = list[Portrait]()
 
-    def diagnosed(found: FoundRecording, put: Put) -> Diagnosis:
+    def diagnosed(found: FoundMeasurement, put: Put) -> list[Diagnosis]:
         def put_windows(stream: Stream, windows: WindowPredictions) -> None:
             for row in windows.rows(names, stream.rate):
                 put({"recording": stream.origin} | row)
 
-        return diagnose_found(found, opened, given, portraits, put_windows if by == "window" else None)
+        return diagnose_measurement(found, opened, given, portraits, put_windows if by == "window" else None)
 
     given = Given(rate, rpm, geometry, rule=rule, batch=batch)
-    status = _print_all(form, by, find_recordings(files, opened, channel), diagnosed, rule)
+    status = _print_all(form, by, find_measurements(files, opened, channel, channels), diagnosed, rule)
     for sentence in odd_recordings(portraits):
         print_note(sentence)
     raise typer.Exit(status)
 
 
 def _print_all(
-    form: str, by: str, recordings: Iterable[FoundRecording], diagnosed: Callable[[FoundRecording, Put], Diagnosis],
-    rule: AlarmRule | None = None,
+    form: str, by: str, found: Iterable[FoundMeasurement],
+    diagnosed: Callable[[FoundMeasurement, Put], list[Diagnosis]], rule: AlarmRule | None = None,
 ) -> int:  # fmt: skip
     """Diagnoses recordings, then each beside the others of its machine, and prints them, a table worst first; the exit
     status. A file that cannot be used is named, and the others go on. By window, `diagnosed` prints the windows itself.
@@ -114,28 +115,31 @@ def _print_all(
 
     single, readable, rows = list[Diagnosis](), False, form != "table" and by == "recording"
     with _printer(form, by, COLUMNS if by == "recording" else WINDOW_COLUMNS) as put:
-        for each in recordings:
+        for measurement in found:
             try:
-                single.append(diagnosed(each, put))
+                several = diagnosed(measurement, put)
                 readable = True
+                for note in measurement.notes if len(several) > 1 else ():
+                    print_note(f"{measurement.name}: {note}")
+                single += several
             except InputError as error:
                 print_note(error.for_command_line, "problem")
-                single.append(Diagnosis.unreadable(each.name, error.for_command_line))
+                single.append(Diagnosis.unreadable(measurement.name, error.for_command_line))
             except KeyboardInterrupt:  # what was computed is not lost
                 print_note(f"interrupted; {len(single)} recordings were diagnosed", "problem")
                 break
-        found = Diagnoses(single).beside_each_other(rule=rule)
-        for diagnosis in found:
+        diagnoses = Diagnoses(single).beside_each_other(rule=rule)
+        for diagnosis in diagnoses:
             for note in diagnosis.notes:
                 print_note(note if note.startswith(diagnosis.recording) else f"{diagnosis.recording}: {note}")
             if rows:
                 put(diagnosis.row() if form == "csv" else diagnosis.to_dict())
-        if by == "recording" and not rows and found:
-            print(found.summary)
-            print_recordings(found.worst_first)
+        if by == "recording" and not rows and diagnoses:
+            print(diagnoses.summary)
+            print_recordings(diagnoses.worst_first)
     if rows:
-        print_note(found.summary)
-    return found.exit_status if readable or not found else 2  # 2: nothing could be decided
+        print_note(diagnoses.summary)
+    return diagnoses.exit_status if readable or not diagnoses else 2  # 2: nothing could be decided
 
 
 def _check_speed(rpm: float | None) -> None:
@@ -239,6 +243,7 @@ def diagnose(
     bsf: Order = None,
     ftf: Order = None,
     channel: options.Channel = None,
+    channels: options.Channels = None,
     rate: options.OwnRate = None,
     form: options.Format = "table",
     healthy: Annotated[
@@ -254,27 +259,29 @@ def diagnose(
     Nothing is trained. Exit status: 0 all ok, 1 an alarm, 3 no alarm but something to check, 2 bad input.
     """
     from bearcat.data.bearing import known_orders
-    from bearcat.deploy.predict import Given, diagnose_found, find_recordings, healthy_physics
+    from bearcat.deploy.predict import Given, diagnose_measurement, find_measurements, find_recordings, healthy_physics
     from bearcat.diagnosis.baseline import KNOWN, Baseline
 
     check_choice("--format", form, FORMATS)
     _check_speed(rpm)
     orders = known_orders(bearing, {"BPFO": bpfo, "BPFI": bpfi, "BSF": bsf, "FTF": ftf})
     drawn: Counter[str] = Counter()
-    given = Given(rate, rpm, orders=orders, threads=2)
+    given = Given(rate, rpm, orders=orders, threads=2, drawn=png is not None)
     if healthy:
         usual = healthy_physics(find_recordings([Path(name) for name in healthy], channel=channel), given)
         given = replace(given, healthy=usual)
         for note in Baseline.of(usual, KNOWN).notes:
             print_note(note)
 
-    def diagnosed(found: FoundRecording, _: Put) -> Diagnosis:
-        diagnosis = diagnose_found(found, None, given)
+    def diagnosed(found: FoundMeasurement, _: Put) -> list[Diagnosis]:
+        diagnoses = diagnose_measurement(found, None, given)
         if png is not None:
-            _draw(diagnosis, png, drawn)
-        return diagnosis
+            for diagnosis in diagnoses:
+                _draw(diagnosis, png, drawn)
+        return diagnoses
 
-    raise typer.Exit(_print_all(form, "recording", find_recordings(files, channel=channel), diagnosed))
+    found = find_measurements(files, None, channel, channels)
+    raise typer.Exit(_print_all(form, "recording", found, diagnosed))
 
 
 def _draw(diagnosis: Diagnosis, folder: Path, drawn: Counter[str]) -> None:

@@ -24,6 +24,10 @@ Root = Annotated[
     Path | None, Option(help="The dataset's folder.  \\[default: $BEARCAT_DATA/NAME, or your data folder]")
 ]
 Channel = Annotated[str | None, Option(help="The channel to read, by name.")]
+Channels = Annotated[
+    str | None,
+    Option(help="Channels of a file are axes of one bearing (together) or bearings of their own (apart)."),
+]
 Rate = Annotated[
     float | None,
     Option(help="Resample everything to this rate in Hz; files that do not say their rate are taken to be at it."),

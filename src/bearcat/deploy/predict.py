@@ -25,20 +25,21 @@ from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
 from bearcat.data.catalogue import grouped
-from bearcat.data.channels import described, points_of
+from bearcat.data.channels import described, points_of, unit_of
 from bearcat.data.datasets.folder import MANIFEST, Folder, FolderEntry, folder_entries, speed_in_name
 from bearcat.data.isolated import open_channels
 from bearcat.data.isolated import open_stream as open_stream  # so that all one needs to predict comes from here
 from bearcat.data.recording import Floats, Integers, Recording, RecordingInfo, rate_ratio, spectral_shape
 from bearcat.data.signals import BLOCK
 from bearcat.data.stream import FORMATS, ChannelStreams, Stream
-from bearcat.data.survey import CLIPPED, MEASURED, Portrait, portrait
+from bearcat.data.survey import MEASURED, Portrait, portrait
 from bearcat.deploy.predictor import Predictor, load_onnx
 from bearcat.diagnosis.baseline import known_baseline
-from bearcat.diagnosis.fusion import Witnesses
+from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
 from bearcat.diagnosis.physics import PhysicsEvidence
+from bearcat.diagnosis.points import SHOWN, cross_talk
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis, network_evidence
-from bearcat.diagnosis.signal import SignalAnalysis
+from bearcat.diagnosis.signal import SignalAnalysis, SignalEvidence
 from bearcat.errors import InputError
 from bearcat.trust.accuracy import Booleans
 from bearcat.trust.pooling import Pooled, Tally, pool, tally
@@ -330,10 +331,10 @@ def predict_windows(
     return WindowPredictions(starts, outputs.log_probabilities, unfamiliar)
 
 
-def pool_windows(
+def tally_windows(
     model: Predictor, batches: Batches, show: Show = None, rpm: float | None = None, bearing: Bearing | None = None
-) -> Pooled:
-    """A recording by its windows, of which sums and counts are kept alone; `show` gets the predictions of a batch."""
+) -> Tally:
+    """Sums and counts of a recording's windows, which are all that is kept; `show` gets the predictions of a batch."""
 
     def counted(start: int, windows: NDArray[Any]) -> Tally:
         found = predict_windows(model, windows, start, rpm, bearing)
@@ -341,17 +342,24 @@ def pool_windows(
             show(found)
         return tally(found.log_probabilities, found.unfamiliar)
 
-    return pool(reduce(add, starmap(counted, batches)), model.pooled_temperature, model.familiarity)
+    return reduce(add, starmap(counted, batches))
 
 
-def pool_stream(
+def pool_windows(
+    model: Predictor, batches: Batches, show: Show = None, rpm: float | None = None, bearing: Bearing | None = None
+) -> Pooled:
+    """A recording by its windows."""
+    return pool(tally_windows(model, batches, show, rpm, bearing), model.pooled_temperature, model.familiarity)
+
+
+def tally_stream(
     model: Predictor,
     stream: Stream,
     batch: int = BATCH,
     show: Show = None,
     rpm: float | None = None,
     bearing: Bearing | None = None,
-) -> Pooled:
+) -> Tally:
     """A whole recording of any length, at the model's rate, by batches of windows."""
     if model.channels != 1:
         several = f"the model takes {model.channels} channels at once, and a file is read one channel at a time"
@@ -361,7 +369,7 @@ def pool_stream(
     batches = ((start, windows[:, None]) for start, windows in cut)
     if (first := next(batches, None)) is None:
         raise InputError(f"{stream.origin}: is shorter than one window of {length} samples; record for longer")
-    return pool_windows(model, chain([first], batches), show, rpm, bearing)
+    return tally_windows(model, chain([first], batches), show, rpm, bearing)
 
 
 @dataclass(frozen=True, eq=False)
@@ -376,6 +384,58 @@ class Given:
     rule: AlarmRule | None = None
     batch: int = BATCH  # windows handed to the model at once
     threads: int = 1
+    drawn: bool = False  # whether the evidence is kept for drawing
+
+
+Shown = Callable[[Stream, WindowPredictions], None] | None
+Heard = tuple[SignalEvidence, NetworkEvidence | None, list[str]]  # by signal and model, and notes
+
+
+def diagnose_measurement(
+    found: FoundMeasurement,
+    model: Predictor | None = None,
+    given: Given | None = None,
+    portraits: list[Portrait] | None = None,
+    show: Shown = None,
+) -> list[Diagnosis]:
+    """A diagnosis for each point of what was recorded at once; InputError where a file cannot be used.
+
+    A line that several points show belongs to the loudest: on the others it is cross-talk, which is to be checked.
+    """
+    given, portraits = given or Given(), [] if portraits is None else portraits
+    seen, problems, diagnoses = list[Heard](), dict[str, str](), list[Diagnosis]()
+    for point in found.points:
+        try:
+            seen.append(_listen(point, model, given, portraits, show))
+        except InputError as error:
+            if len(found.points) == 1:
+                raise
+            problems[point.name] = error.for_command_line  # the other points go on
+            seen.append((SignalEvidence(), None, []))
+    borrowed = cross_talk([signal.physics for signal, _, _ in seen])
+    for point, (signal, network, notes), lines in zip(found.points, seen, borrowed, strict=True):
+        if point.name in problems:
+            diagnoses.append(Diagnosis.unreadable(point.name, problems[point.name]))
+            continue
+        physics, general, quality = signal.physics, signal.general, list[str]()
+        for fault, louder in lines.items():
+            if physics is not None and physics.faults[fault].level - physics.reference_level >= SHOWN:
+                owner = found.points[louder.owner].name.rpartition("#")[2]
+                quality.append(f"{fault} lines are cross-talk: {louder.decibels:.0f} dB louder at {owner}")
+                physics, general = physics.without_lines(fault), None
+        baseline = None if physics is None else known_baseline(given.healthy, physics)
+        if physics is not None and not given.drawn:
+            physics = replace(physics, evidence=None, levels=None)
+        first = point.recordings[0]
+        machine = first.machine or str(Path(first.name.partition("#")[0]).parent)
+        place = first.point or point.name.partition("#")[2] or None
+        diagnoses.append(
+            Diagnosis.of(
+                point.name, Witnesses(physics, general, network, baseline), given.rule, machine, quality, notes,
+                point=place, checked=signal.quality,
+            )
+        )  # fmt: skip
+    return diagnoses
 
 
 def diagnose_found(
@@ -383,52 +443,50 @@ def diagnose_found(
     model: Predictor | None = None,
     given: Given | None = None,
     portraits: list[Portrait] | None = None,
-    show: Callable[[Stream, WindowPredictions], None] | None = None,
+    show: Shown = None,
 ) -> Diagnosis:
-    """The diagnosis of a recording by physics, the general model, and a trained model where there is one."""
-    given, portraits = given or Given(), [] if portraits is None else portraits
-    stream, before = found.open(), len(portraits)
-    rpm, bearing, own_rate = given.rpm or found.rpm, given.bearing or found.bearing, stream.rate or given.rate
-    speed, geometry = rpm, bearing  # for the signal's own witnesses, which a model may know what it was adapted to
-    if model is not None:
-        own_rate, speed, geometry = own_rate or model.preparation.rate, rpm or model.rpm, bearing or model.bearing
-    orders = given.orders or (None if geometry is None else geometry.orders())
-    analysis = SignalAnalysis(stream.origin, own_rate, speed, orders, given.threads)
-    blocks = analysis.observe(portrayed(stream, portraits))
-    network, notes = None, list[str]()
-    if model is None:
-        for _ in blocks:
-            pass
-    else:
+    """The diagnosis of one channel by itself."""
+    return diagnose_measurement(alone(found), model, given, portraits, show)[0]
+
+
+def _listen(point: FoundPoint, model: Predictor | None, given: Given, portraits: list[Portrait], show: Shown) -> Heard:
+    """What the signals of a point say by themselves, what the model says of them, and notes."""
+    analyses, tallies, notes = list[SignalAnalysis](), list[Tally](), list[str]()
+    for found in point.recordings:
+        stream = found.open()
+        rpm, bearing, own_rate = given.rpm or found.rpm, given.bearing or found.bearing, stream.rate or given.rate
+        speed, geometry = rpm, bearing  # for the signal's own witnesses: a model knows what it was adapted to
+        if model is not None:
+            own_rate, speed, geometry = own_rate or model.preparation.rate, rpm or model.rpm, bearing or model.bearing
+        orders = given.orders or (None if geometry is None else geometry.orders())
+        unit = unit_of(found.channel or "")
+        analyses.append(SignalAnalysis(stream.origin, own_rate, speed, orders, given.threads, unit=unit))
+        blocks = analyses[-1].observe(portrayed(stream, portraits))
+        if model is None:
+            for _ in blocks:
+                pass
+            continue
         stream, note = at_rate_of(model, replace(stream, blocks=blocks), given.rate)
         shown = None if show is None else partial(show, stream)
-        pooled = pool_stream(model, stream, given.batch, shown, rpm, bearing)
+        tallies.append(tally_stream(model, stream, given.batch, shown, rpm, bearing))
+        notes += [note] if note else []
+    first, *others = analyses
+    signal, network = first.finish(others), None
+    if model is not None:
+        pooled = pool(reduce(add, tallies), model.pooled_temperature, model.familiarity)
         network = network_evidence(pooled, model.classes, model.decision, model.shift)
-        notes += filter(None, (note,))
-    signal = analysis.finish()
-    if model is None and signal.physics is None:
+    silent = signal.quality is not None and signal.quality.no_signal is not None
+    if model is None and signal.physics is None and not silent:
         raise InputError(str(signal.problem), signal.field)
     if signal.problem is not None and signal.field is None:
         notes.append(f"no physics check: {signal.problem}")
-    baseline = None if signal.physics is None else known_baseline(given.healthy, signal.physics)
-    witnesses = Witnesses(signal.physics, signal.general, network, baseline)
-    quality = [text for seen in portraits[before:] for text in _quality(seen)]
-    machine = str(Path(stream.origin).parent)
-    return Diagnosis.of(stream.origin, witnesses, given.rule, machine, quality, notes)
+    return signal, network, notes
 
 
 def healthy_physics(recordings: Iterable[FoundRecording], given: Given) -> list[PhysicsEvidence]:
     """What physics reads in recordings that are known to be healthy; a file that cannot be used is an error."""
     found = (diagnose_found(each, None, given).physics for each in recordings)
     return [each for each in found if each is not None]
-
-
-def _quality(seen: Portrait) -> Iterator[str]:
-    """What is wrong with a recording."""
-    if seen.value is not None:
-        yield "the signal is constant; check sensor and cable"
-    if seen.clipped > CLIPPED:
-        yield f"{100 * seen.clipped:.1f} % of the samples are clipped; record with less gain"
 
 
 def array_recording(signal: NDArray[Any], rate: float | None, origin: str) -> FoundRecording:

@@ -12,7 +12,8 @@ are quiet, with the median of those.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,19 +76,23 @@ def known_baseline(healthy: Sequence[PhysicsEvidence], physics: PhysicsEvidence)
 
 
 def quiet_baselines(
-    physics: Sequence[PhysicsEvidence | None], quiet: Sequence[bool], machines: Sequence[str | None]
+    physics: Sequence[PhysicsEvidence | None], quiet: Sequence[bool], points: Sequence[Hashable]
 ) -> list[BaselineEvidence | None]:
-    """Each recording against the quiet ones among the others of the same machine at the same speed; None where they
-    are few or no majority.
+    """Each recording against the quiet ones among the others of the same point at the same speed; None where they are
+    few or no majority.
     """
-    found: list[BaselineEvidence | None] = []
-    for number, own in enumerate(physics):
-        others = [
-            (each, calm) for place, (each, calm, machine) in enumerate(zip(physics, quiet, machines, strict=True))
-            if own is not None and each is not None and place != number and machine == machines[number]
-            and abs(each.rpm / own.rpm - 1) <= SAME_SPEED
-        ]  # fmt: skip
-        kept = [each for each, calm in others if calm]
-        enough = own is not None and len(kept) >= FEWEST and len(kept) >= MAJORITY * len(others)
-        found.append(Baseline.of(kept, QUIET).compare(own) if own is not None and enough else None)
+    found: list[BaselineEvidence | None] = [None] * len(physics)
+    members = defaultdict[Hashable, list[tuple[int, PhysicsEvidence]]](list)
+    for number, (each, point) in enumerate(zip(physics, points, strict=True)):
+        if each is not None:
+            members[point].append((number, each))
+    for same in members.values():
+        speeds = np.array([each.rpm for _, each in same])
+        calm = np.array([quiet[number] for number, _ in same])
+        for place, (number, own) in enumerate(same):
+            near = np.abs(speeds / own.rpm - 1) <= SAME_SPEED
+            near[place] = False
+            kept = near & calm
+            if kept.sum() >= FEWEST and kept.sum() >= MAJORITY * near.sum():
+                found[number] = Baseline.of([same[each][1] for each in np.flatnonzero(kept)], QUIET).compare(own)
     return found

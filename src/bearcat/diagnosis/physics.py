@@ -270,6 +270,22 @@ class PhysicsEvidence:
             self.kurtosis > IMPULSIVE and max(self.probabilities, key=lambda name: self.probabilities[name]) == HEALTHY
         )
 
+    def without_lines(self, fault: str) -> PhysicsEvidence:
+        """The same as if this fault's lines were not there: they belong to a neighbour."""
+        if self.evidence is None:
+            return self
+        silent = replace(self.evidence.faults[fault], level=0.0, lines=(0.0,) * len(MULTIPLES), sidebands=0.0)
+        evidence, classifier = (
+            replace(self.evidence, faults={**self.evidence.faults, fault: silent}),
+            Classifier.shipped(),
+        )
+        found = dict(zip(STATES, classifier.probabilities(evidence).tolist(), strict=True))
+        lines = replace(self.faults[fault], level=0.0, lines=silent.lines, sidebands=0.0)
+        return replace(
+            self, state=classifier.state(evidence), confidence=max(found.values()), probabilities=found,
+            faults={**self.faults, fault: lines}, evidence=evidence,
+        )  # fmt: skip
+
     def severity(self, fault: str) -> str:
         """How clear the strongest line of a fault is, in words."""
         strongest = max(self.faults[fault].lines)

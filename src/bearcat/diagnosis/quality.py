@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from bearcat.data.clipping import SignalLimits
 from bearcat.data.recording import Floats, unlike_vibration
 
-NO_SIGNAL = "no signal"  # the state of a recording of which nothing can be told
 STEPS, REACH = 3.0, 24  # of the converter: root mean square and range of its own noise are below
 LEAST = {"g": 0.002, "m/s²": 0.02, "m/s^2": 0.02, "m/s2": 0.02, "mg": 2.0}  # root mean square of a machine that runs
 CLIPPED = 1e-4  # share of samples at the limits that is worth a note

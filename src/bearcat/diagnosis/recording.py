@@ -22,6 +22,7 @@ from bearcat.diagnosis.baseline import BaselineEvidence, quiet_baselines
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses, fuse, state_of_class
 from bearcat.diagnosis.general import GeneralEvidence
 from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence, state_of
+from bearcat.diagnosis.quality import Quality, stopped
 from bearcat.errors import InputError, suggest
 from bearcat.settings import from_plain, to_plain
 from bearcat.trust.decision import (
@@ -88,8 +89,10 @@ class Diagnosis:
     probabilities: Mapping[str, float]  # of the states, by all witnesses
     witnesses: Witnesses = field(default_factory=Witnesses)
     label: str | None = None  # None without a model
-    machine: str | None = None  # recordings of one machine are compared with each other
+    machine: str | None = None  # recordings of one point of a machine are compared with each other
+    point: str | None = None
     quality: tuple[str, ...] = ()  # what is wrong with the recording, or missing
+    rms: float | None = None  # in units of the signal
     notes: tuple[str, ...] = ()
 
     @staticmethod
@@ -100,8 +103,13 @@ class Diagnosis:
         machine: str | None = None,
         quality: Sequence[str] = (),
         notes: Sequence[str] = (),
+        point: str | None = None,
+        checked: Quality | None = None,
     ) -> Diagnosis:
-        """By all witnesses; `quality` is what is wrong with the recording."""
+        """By all witnesses; `quality` is what is wrong with the recording, and so is what was `checked` of its signal."""
+        if checked is not None and checked.no_signal is not None:
+            return Diagnosis.silent(recording, checked, machine, point)
+        quality = tuple(dict.fromkeys((*quality, *(() if checked is None else checked.notes))))
         network, physics = witnesses.network, witnesses.physics
         found = fuse(witnesses.fused)
         healthy = found.get(HEALTHY, 0.0)
@@ -133,9 +141,15 @@ class Diagnosis:
             quality=(*quality, *unlike),
         )  # fmt: skip
         return Diagnosis(
-            recording, decide(evidence), state, confidence, found, witnesses, label, machine, tuple(quality),
-            tuple(notes) + (() if physics is None else physics.notes),
+            recording, decide(evidence), state, confidence, found, witnesses, label, machine, point, tuple(quality),
+            None if checked is None else checked.rms, tuple(notes) + (() if physics is None else physics.notes),
         )  # fmt: skip
+
+    @staticmethod
+    def silent(recording: str, checked: Quality, machine: str | None, point: str | None) -> Diagnosis:
+        """Of a sensor or a machine that gives no signal: neither lines nor a model count."""
+        decision = Decision(CHECK, None, None, (str(checked.no_signal),))
+        return Diagnosis(recording, decision, NO_SIGNAL, 0.0, {}, machine=machine, point=point, rms=checked.rms)
 
     @staticmethod
     def unreadable(recording: str, problem: str) -> Diagnosis:
@@ -148,12 +162,15 @@ class Diagnosis:
     ) -> Diagnosis:
         """Diagnosed again, by a model whose own decision is now `action`."""
         network, physics = self.witnesses.network, self.witnesses.physics
+        if self.state in (NO_SIGNAL, UNREADABLE):
+            return self
         if network is not None and action is not None:
             network = replace(network, action=action, expected=expected)
         own = () if physics is None else physics.notes
         notes = [note for note in self.notes if note not in own]
         witnesses = replace(self.witnesses, network=network)
-        return Diagnosis.of(self.recording, witnesses, rule, self.machine, self.quality, notes)
+        again = Diagnosis.of(self.recording, witnesses, rule, self.machine, self.quality, notes, self.point)
+        return replace(again, rms=self.rms)
 
     def tempered(self, factor: float) -> Diagnosis:
         """The same with the windows' temperature multiplied by a factor; it is to be decided again."""
@@ -168,6 +185,11 @@ class Diagnosis:
     @property
     def physics(self) -> PhysicsEvidence | None:
         return self.witnesses.physics
+
+    @property
+    def where(self) -> tuple[str | None, str | None]:
+        """Machine and point: recordings that may be compared with each other."""
+        return self.machine, self.point
 
     @property
     def nearest(self) -> str | None:
@@ -193,13 +215,14 @@ class Diagnosis:
         """Plain values: what JSON, records and data frames have."""
         network, physics, seen = self.witnesses.network, self.physics, self.witnesses
         return {
-            "recording": self.recording, "machine": self.machine, "decision": self.decision.action,
+            "recording": self.recording, "machine": self.machine, "point": self.point, "decision": self.decision.action,
             "reasons": list(self.decision.reasons), "state": self.state, "class": self.label, "nearest": self.nearest,
             "confidence": self.confidence, "severity": self.severity, "agreement": network and network.agreement,
             "windows": network and network.windows, "unfamiliar": network and network.unfamiliar,
             "familiar": network and network.familiar, "line": self.line, "probabilities": dict(self.probabilities),
             "physics": physics and physics.to_dict(), "general": to_plain(seen.general), "network": to_plain(network),
-            "baseline": to_plain(seen.baseline), "without": seen.without, "quality": list(self.quality), "notes": list(self.notes),
+            "baseline": to_plain(seen.baseline), "without": seen.without, "quality": list(self.quality), "rms": self.rms,
+            "notes": list(self.notes),
         }  # fmt: skip
 
     @staticmethod
@@ -214,7 +237,7 @@ class Diagnosis:
             str(values["recording"]),
             Decision(values["decision"], values["confidence"], None, tuple(values["reasons"])),
             values["state"], float(values["confidence"]), dict(values["probabilities"]), witnesses, values["class"],
-            values["machine"], tuple(values["quality"]), tuple(values["notes"]),
+            values["machine"], values["point"], tuple(values["quality"]), values["rms"], tuple(values["notes"]),
         )  # fmt: skip
 
     def row(self) -> dict[str, Any]:
@@ -346,10 +369,12 @@ class Diagnoses(Sequence[Diagnosis]):
     def beside_each_other(
         self, action: str | None = None, expected: float | None = None, rule: AlarmRule | None = None
     ) -> Diagnoses:
-        """Diagnosed again, each against the quiet majority of its machine at its speed where there is one."""
-        first = [each.decided(action, expected, rule) for each in self]
+        """Diagnosed again, each beside the others of its point: whether the machine stands still, and against the quiet
+        majority at its speed where there is one.
+        """
+        first = [each.decided(action, expected, rule) for each in self._standing()]
         quiet = [each.probabilities.get(HEALTHY, 0.0) > 0.5 for each in first]
-        usual = quiet_baselines([each.physics for each in first], quiet, [each.machine for each in first])
+        usual = quiet_baselines([each.physics for each in first], quiet, [each.where for each in first])
         found = []
         for each, baseline in zip(first, usual, strict=True):
             if baseline is not None and each.witnesses.baseline is None:
@@ -357,6 +382,20 @@ class Diagnoses(Sequence[Diagnosis]):
                 each = each.decided(action, expected, rule)
             found.append(each)
         return Diagnoses(found)
+
+    def _standing(self) -> list[Diagnosis]:
+        """With the state `no signal` for recordings that are far quieter than the others of their point."""
+        found, by_point = list(self._found), dict[tuple[str | None, str | None], list[tuple[int, float]]]()
+        for number, each in enumerate(found):
+            if each.rms is not None:
+                by_point.setdefault(each.where, []).append((number, each.rms))
+        for where, members in by_point.items():
+            levels = [rms for _, rms in members]
+            for place, (number, rms) in enumerate(members):
+                reason = stopped(rms, levels[:place] + levels[place + 1 :])
+                if reason and found[number].state != NO_SIGNAL:
+                    found[number] = Diagnosis.silent(found[number].recording, Quality(reason, (), rms), *where)
+        return found
 
     def table(self) -> list[dict[str, str]]:
         """The rows of a table for people, without columns that are empty in all of them."""

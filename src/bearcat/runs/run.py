@@ -285,7 +285,8 @@ def heard(library: Library, spec: RunSpec, diagnoses: Sequence[Diagnosis]) -> li
     for each in diagnoses:
         signal = signals.get(each.recording, SignalEvidence())
         seen = replace(each.witnesses, physics=signal.physics, general=signal.general, without=spec.tested)
-        found.append(replace(each, witnesses=seen))
+        notes, rms = ((), None) if signal.quality is None else (signal.quality.notes, signal.quality.rms)
+        found.append(replace(each, witnesses=seen, quality=notes, rms=rms))
     return found
 
 

@@ -234,7 +234,7 @@ def _decide_recording(evidence: RecordingEvidence) -> Decision:
     reasons += evidence.quality
     if evidence.state == CANNOT_TELL:
         reasons.append("the evidence is not enough")
-    elif not faulty and evidence.state == HEALTHY and evidence.fault > SAFE_FAULT:
+    elif evidence.state == HEALTHY and not evidence.fault <= SAFE_FAULT:
         reasons.append(f"healthy with a confidence of {100 * (1 - evidence.fault):.0f} % only")
     elif faulty and not evidence.confidence >= max(SURE, evidence.min_confidence):
         reasons.append(f"confidence is {100 * evidence.confidence:.0f} % only")
