@@ -1,11 +1,11 @@
 """Several witnesses → one probability for each state: an additive model whose few coefficients are fitted.
 
-The score of a fault is what its lines say plus what a network says, each a weighted sum, that of "healthy" is zero, and
+The score of a fault is what its lines say plus what a network says, each a weighted sum; that of "healthy" is zero, and
 the probabilities are the softmax of the scores. Some faults show no line (LINELESS), so that what lines say against a
 fault is bounded: log((1 − LINELESS) · exp(sum) + LINELESS). All faults share the coefficients, so that a fault of one
-kind teaches the others. Each set of witnesses has coefficients of its own: where one is missing, the answer is the fitted model of those
-that are there. `benchmarks/fusion.py` makes fusion.json; recordings of a public test bench are judged by coefficients
-that were made without it (docs/fusion.md).
+kind teaches the others. Each set of witnesses has coefficients of its own: where one is missing, the answer is the
+fitted model of those that are there. `benchmarks/fusion.py` makes fusion.json; recordings of a public test bench are
+judged by coefficients that were made without it (docs/fusion.md).
 
 >>> fuse(Witnesses(physics=physics, general=general))
 {'healthy': 0.01, 'inner race': 0.0, 'outer race': 0.98, 'ball': 0.01}

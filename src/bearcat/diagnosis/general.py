@@ -103,7 +103,7 @@ class Weights:
 
 
 class GeneralWitness:
-    """Collects a recording for the general model. InputError where its rate or speed is outside what the model reads."""
+    """Collects a recording for the general model; InputError where its rate or speed is outside what that reads."""
 
     def __init__(self, rate: float, rpm: float, orders: Mapping[str, float], without: str | None = None) -> None:
         self.weights = Weights.shipped(without)

@@ -106,7 +106,7 @@ class Diagnosis:
         point: str | None = None,
         checked: Quality | None = None,
     ) -> Diagnosis:
-        """By all witnesses; `quality` is what is wrong with the recording, and so is what was `checked` of its signal."""
+        """By all witnesses; `quality` is what is wrong with the recording, `checked` what was found of its signal."""
         if checked is not None and checked.no_signal is not None:
             return Diagnosis.silent(recording, checked, machine, point)
         quality = tuple(dict.fromkeys((*quality, *(() if checked is None else checked.notes))))
@@ -221,15 +221,16 @@ class Diagnosis:
             "windows": network and network.windows, "unfamiliar": network and network.unfamiliar,
             "familiar": network and network.familiar, "line": self.line, "probabilities": dict(self.probabilities),
             "physics": physics and physics.to_dict(), "general": to_plain(seen.general), "network": to_plain(network),
-            "baseline": to_plain(seen.baseline), "without": seen.without, "quality": list(self.quality), "rms": self.rms,
-            "notes": list(self.notes),
+            "baseline": to_plain(seen.baseline), "without": seen.without, "quality": list(self.quality),
+            "rms": self.rms, "notes": list(self.notes),
         }  # fmt: skip
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Diagnosis:
         """Back from `to_dict`; KeyError, TypeError or ValueError where it cannot be one."""
         witnesses = Witnesses(
-            from_plain(PhysicsEvidence | None, values["physics"]), from_plain(GeneralEvidence | None, values["general"]),
+            from_plain(PhysicsEvidence | None, values["physics"]),
+            from_plain(GeneralEvidence | None, values["general"]),
             from_plain(NetworkEvidence | None, values["network"]),
             from_plain(BaselineEvidence | None, values["baseline"]), values["without"],
         )  # fmt: skip
@@ -248,7 +249,8 @@ class Diagnosis:
             "reasons": "; ".join(self.decision.reasons), "notes": "; ".join(self.notes),
             "physics": physics and physics.state, "physics_confidence": physics and physics.confidence,
             "general": general and general.state, "general_confidence": general and general.confidence,
-            "network": network and network.nearest, "network_confidence": network and max(network.probabilities.values()),
+            "network": network and network.nearest,
+            "network_confidence": network and max(network.probabilities.values()),
             "baseline_change": baseline and max(baseline.change.values()),
             "fitted_rpm": physics and physics.fitted_rpm,
         }  # fmt: skip

@@ -94,11 +94,11 @@ class Answer(BaseModel):
     decision: Literal["ok", "check", "alarm"]
     reasons: list[str] = Field(description="Of the decision, most important first.")
     state: str = Field(description="healthy, inner race, outer race, ball, unknown; else the model's own class.")
-    label: str = Field(alias="class", description="The model's class, or unknown where the recording is unfamiliar.")
-    nearest: str = Field(description="The class it is most like, which confidence and agreement are about.")
+    label: str | None = Field(alias="class", description="The model's class that stands for the state, else the state.")
+    nearest: str | None = Field(description="The model's likeliest class, which agreement is about.")
     confidence: float = Field(description="That the state is right, by all witnesses together.")
-    agreement: float = Field(description="The share of windows whose own most likely class is this one.")
-    windows: int
+    agreement: float | None = Field(description="The share of windows whose own most likely class is this one.")
+    windows: int | None = Field(description="Null where there is no signal to look at.")
     unfamiliar: float | None = Field(description="The share of windows unlike anything the model was adapted to.")
     familiar: bool | None = Field(description="Null where the model cannot tell.")
     line: str | None = Field(description="The strongest fault line, where speed and bearing are known.")
