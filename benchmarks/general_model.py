@@ -215,7 +215,7 @@ def described(model: Model, right: int, total: int) -> Model:
     tested = f"with a test bench left out {right} of {total} recordings are right, most of the others are balls of CWRU"
     decision = Decision("check", right / total, binomial_interval(right, total), (f"made for any machine; {tested}",))
     kept = {name: value for name, value in model.metadata.items() if name not in ("scores", "limits")}
-    metadata = kept | {"decision": asdict(decision), "recipe": "general", "task": "any machine"}
+    metadata = kept | {"decision": asdict(decision), "recipe": "general", "task": "any machine", "shift": "machine"}
     # Every machine has a spectrum of its own, which would be called unfamiliar.
     return replace(model, metadata=metadata, familiarity=None)
 

@@ -21,6 +21,7 @@ from bearcat.trust.accuracy import Source, Target
 from bearcat.trust.decision import decide
 from bearcat.trust.estimates import check_estimates, estimates
 from bearcat.trust.pooling import Pooled
+from tests.pooled import by_model
 
 CLASSES = ("healthy", "inner", "outer")
 
@@ -29,7 +30,7 @@ def made_diagnosis(recording: str, label: str = "inner", confidence: float = 0.9
     """By a model whose classes are CLASSES."""
     rest = (1 - confidence) / (len(CLASSES) - 1)
     shares = np.array([confidence if name == label else rest for name in CLASSES])
-    return Diagnosis.by_model(recording, Pooled(shares, agreement, 10, 0.2, True), CLASSES, "use")
+    return by_model(recording, Pooled(shares, agreement, 10, 0.2, True), CLASSES, "use")
 
 
 def made_result(

@@ -16,7 +16,7 @@ from bearcat.data.channels import is_speed, points_of, vibrations
 from bearcat.data.datasets.folder import Folder, folder_entries
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.signals import BLOCK, TooLargeError
-from bearcat.deploy.predict import diagnose_physically, find_measurements, find_recordings, measurement_of
+from bearcat.deploy.predict import Given, diagnose_found, find_measurements, find_recordings, measurement_of
 from bearcat.diagnosis.physics import PhysicsAnalysis, line_amplitude
 from bearcat.diagnosis.points import cross_talk
 from bearcat.diagnosis.spectra import Spectra, bands, stacked
@@ -311,7 +311,8 @@ def test_the_failing_bearing_of_ims_owns_the_lines_that_its_neighbours_show(real
     for file in sorted(real_data("ims").glob("*.flac"))[243:250:2]:
         (found,) = find_measurements([file])
         recordings = [point.recordings[0] for point in found.points]
-        evidence = [diagnose_physically(each, 2000, orders, threads=1).physics for each in recordings]
+        given = Given(rpm=2000, orders=orders, drawn=True)
+        evidence = [diagnose_found(each, None, given).physics for each in recordings]
         owners = cross_talk(evidence)
         assert "outer race" not in owners[0]
         assert [each["outer race"].owner for each in owners[1:]] == [0, 0, 0]

@@ -14,7 +14,7 @@ import pytest
 from bearcat.data.inputs import find_input
 from bearcat.data.recording import spectral_shape
 from bearcat.deploy.model import load_model, save_model
-from bearcat.diagnosis.recording import Diagnoses, Diagnosis
+from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError
 from bearcat.record import Record
 from bearcat.report.results import Cell, Result, read_result
@@ -47,6 +47,7 @@ from bearcat.trust.estimates import (
 )
 from bearcat.trust.pooling import pool, tally
 from tests.made_records import made_result
+from tests.pooled import by_model
 from tests.reference import checks as reference
 from tests.test_artefact import made_model
 
@@ -267,7 +268,7 @@ def run(tmp_path):
     windows, classes = found.predictions, found.record.data.classes
     names = np.array(windows.recording)
     diagnoses = tuple(
-        Diagnosis.by_model(name, pool(tally(windows.log_probabilities[names == name])), classes, "use")
+        by_model(name, pool(tally(windows.log_probabilities[names == name])), classes, "use")
         for name in sorted(set(windows.recording))
     )
     replace(found.record, recordings=diagnoses).write(found.folder)

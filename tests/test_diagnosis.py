@@ -17,7 +17,7 @@ import bearcat as library
 from bearcat.data.bearing import BEARINGS, known_orders
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import Recording, resample
-from bearcat.deploy.predict import array_recording, diagnose_physically
+from bearcat.deploy.predict import Given, array_recording, diagnose_found
 from bearcat.diagnosis.physics import (
     FEATURES,
     SCALES,
@@ -25,13 +25,13 @@ from bearcat.diagnosis.physics import (
     Classifier,
     PhysicsAnalysis,
     PhysicsEvidence,
-    PhysicsWitness,
     find_evidence,
     levels_over_background,
     other_orders,
     state_of,
 )
 from bearcat.diagnosis.recording import COLUMNS, Diagnosis
+from bearcat.diagnosis.signal import SignalAnalysis
 from bearcat.diagnosis.spectra import Plan, Spectra, bands
 from bearcat.errors import InputError
 from bearcat.settings import from_plain
@@ -49,7 +49,8 @@ def simulated(state: str, seconds: float = 3.0) -> Recording:
 
 def diagnosis_of(recording: Recording, rpm: float | None = None, threads: int = 1) -> Diagnosis:
     found = array_recording(recording.signal, recording.rate, recording.origin)
-    return diagnose_physically(found, rpm or recording.rpm, ORDERS, threads=threads)
+    given = Given(rpm=rpm or recording.rpm, orders=ORDERS, threads=threads, drawn=True)
+    return diagnose_found(found, None, given)
 
 
 def diagnosed(recording: Recording, rpm: float | None = None, threads: int = 1) -> PhysicsEvidence:
@@ -64,7 +65,7 @@ def test_every_state_of_a_simulated_bearing_is_found_and_decided(state):
     found = diagnosis.physics
     assert found.state == diagnosis.state == state
     assert diagnosis.decision.action == ("ok" if state == "healthy" else "alarm")
-    assert diagnosis.confidence == found.confidence
+    assert diagnosis.confidence == max(diagnosis.probabilities.values())
     assert found.familiar
     assert sum(found.probabilities.values()) == pytest.approx(1)
     assert abs(found.fitted_rpm / found.rpm - 1) < 0.012 or state == "healthy"
@@ -248,19 +249,19 @@ def test_names_of_classes_are_understood(name, state):
 
 def test_physics_contradicts_another_state_and_nothing_else():
     recording = simulated("outer race")
-    witness = PhysicsWitness("x", recording.rate, recording.rpm, BEARINGS["6203"])
+    witness = SignalAnalysis("x", recording.rate, recording.rpm, ORDERS)
     assert len(list(witness.observe([recording.signal]))) == 1
-    physics = witness.finish()
+    physics = witness.finish().physics
     assert [physics.contradicts(name) for name in ("outer-3", "unknown kind", "inner-3", "healthy")] == [False, False, True, True]  # fmt: skip
     again = from_plain(PhysicsEvidence, json.loads(json.dumps(physics.to_dict())))
     assert again.to_dict() == physics.to_dict()
     assert again.line("outer-3") == physics.line("outer-3")
-    unknown = PhysicsWitness("x", recording.rate, recording.rpm, None)
-    assert unknown.finish() is None
-    assert unknown.problem is None
-    impossible = PhysicsWitness("x", recording.rate, 1e5, BEARINGS["6203"])
-    assert impossible.finish() is None
-    assert "rpm" in impossible.problem
+    for rpm, orders, field in ((recording.rpm, None, "bearing"), (None, ORDERS, "rpm"), (1e5, ORDERS, "rpm")):
+        lacking = SignalAnalysis("x", recording.rate, rpm, orders)
+        assert len(list(lacking.observe([recording.signal]))) == 1
+        found = lacking.finish()
+        assert (found.physics, found.general, found.field) == (None, None, field)
+        assert found.problem
 
 
 def test_from_python(tmp_path):

@@ -32,7 +32,7 @@ from bearcat.data.signals import BLOCK, TooLargeError
 from bearcat.data.stream import Stream
 from bearcat.data.stream import open_stream as read_here
 from bearcat.deploy.model import export_onnx, load_model
-from bearcat.deploy.predict import at_rate_of, open_model, open_stream, pool_stream, resampled
+from bearcat.deploy.predict import at_rate_of, open_model, open_stream, resampled
 from bearcat.deploy.predictor import FIELDS, FOLDER, ONNX, load_onnx
 from bearcat.errors import InputError, suggest
 from bearcat.report.results import read_result
@@ -41,6 +41,7 @@ from bearcat.storage import digest_json
 from tests import fuzz
 from tests.commands import PYTHON, bearcat, ended, start
 from tests.conftest import make_recording
+from tests.pooled import pool_stream
 from tests.test_artefact import made_model, save_model
 from tests.test_isolated import MAT_HEAD, matrix, part
 from tests.test_serve import LENGTH, RATE, START, Server, as_npy, as_wav, noise, refused

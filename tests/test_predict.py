@@ -30,13 +30,13 @@ from bearcat.deploy.predict import (
     find_files,
     open_model,
     open_stream,
-    pool_stream,
     predict_windows,
     resampled,
 )
 from bearcat.diagnosis.recording import COLUMNS, AlarmRule, Diagnosis
 from bearcat.errors import InputError
 from bearcat.trust.pooling import pool, tally
+from tests.pooled import pool_stream
 from tests.test_artefact import REFUSED, familiar_with, made_model, save_model
 from tests.test_cli import bearcat
 from tests.test_formats import write_24_bits
@@ -363,6 +363,7 @@ MEMORY = """
 import re, sys
 from pathlib import Path
 from bearcat.deploy.predict import at_rate_of, cut_stream, open_model, open_stream
+from tests.pooled import pool_stream
 model = open_model(Path(sys.argv[1]))
 for path in map(Path, sys.argv[2:]):
     stream, _ = at_rate_of(model, open_stream(path), 24000)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from bearcat.cli.train import _print_adaptation
 from bearcat.data.recording import healthy_class
 from bearcat.diagnosis.physics import FAULTS, STATES, FaultLines, PhysicsEvidence
-from bearcat.diagnosis.recording import STATUS, Diagnoses, Diagnosis
+from bearcat.diagnosis.recording import STATUS, Diagnoses
 from bearcat.record import Record
 from bearcat.report.pages import _first_sections, _headline
 from bearcat.runs.adapt import Adaptation, decided_record
@@ -25,6 +25,7 @@ from bearcat.trust.accuracy import Estimate
 from bearcat.trust.decision import LabelCheck, ModelEvidence, decide
 from bearcat.trust.pooling import Pooled
 from tests.made_records import bare_record
+from tests.pooled import by_model
 
 CLASSES = (("healthy", "inner", "outer"), ("normal", "IR-007", "OR-021", "ball"), ("a", "b"), ("healthy", "rub"))
 many = settings(max_examples=100, deadline=None)
@@ -55,7 +56,7 @@ def made_diagnoses(random: np.random.Generator, classes: tuple[str, ...], action
         familiar = None if unfamiliar is None else bool(unfamiliar < 0.8)
         windows = int(random.integers(1, 200))
         pooled = Pooled(shares, float(random.random()), windows, unfamiliar, familiar or (familiar and healthy))
-        found.append(Diagnosis.by_model(f"b/{number}.npy", pooled, classes, action, physics=made_physics(random)))
+        found.append(by_model(f"b/{number}.npy", pooled, classes, action, made_physics(random)))
     return Diagnoses(found)
 
 

@@ -475,6 +475,8 @@ def _listen(point: FoundPoint, model: Predictor | None, given: Given, portraits:
     if model is not None:
         pooled = pool(reduce(add, tallies), model.pooled_temperature, model.familiarity)
         network = network_evidence(pooled, model.classes, model.decision, model.shift)
+        if model.metadata.get("recipe") == GENERAL.name:
+            signal = replace(signal, general=None)  # it would be heard twice
     silent = signal.quality is not None and signal.quality.no_signal is not None
     if model is None and signal.physics is None and not silent:
         raise InputError(str(signal.problem), signal.field)

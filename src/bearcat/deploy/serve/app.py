@@ -108,9 +108,9 @@ class Metrics:
         self.accepted = gauge("bearcat_predictions_in_flight", "Recordings being received, waiting or computed.")
 
     def count(self, answer: Answer) -> None:
-        self.recordings.labels(**{"class": answer.label}).inc()
+        self.recordings.labels(**{"class": answer.label or answer.state}).inc()
         self.decisions.labels(decision=answer.decision).inc()
-        self.windows.inc(answer.windows)
+        self.windows.inc(answer.windows or 0)
         self.unfamiliar.inc(answer.familiar is False)
 
 
