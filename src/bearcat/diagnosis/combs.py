@@ -49,13 +49,19 @@ class Lines:
         first = np.clip(np.floor(centre - width).astype(np.int64) + 1, 0, self.levels.size - 2)
         last = np.clip(np.floor(centre + width).astype(np.int64) + 1, first + 1, self.levels.size - 1)
         found = np.maximum.reduceat(self.levels, np.stack([first, last], axis=-1).ravel())[::2].reshape(places.shape)
-        return np.where(self._supplied(places) | (centre > self.levels.size - 2), np.nan, found)
+        return np.where(self.supplied(places) | (centre > self.levels.size - 2), np.nan, found)
 
-    def _supplied(self, places: Doubles) -> NDArray[np.bool_]:
+    def supplied(self, places: Doubles) -> NDArray[np.bool_]:
         """Whether a multiple of the supply is as near as its frequency wanders or its line is wide."""
         reach = np.maximum(0.003 * places, 2.5 / self.seconds) if self.seconds < np.inf else -1.0  # of no envelope
         near = [abs(places - np.maximum(np.round(places / hertz), 1) * hertz) <= reach for hertz in SUPPLY]
         return np.asarray(np.logical_or(*near))
+
+
+def scaled(signal: Floats) -> Floats:
+    """Without its mean and with a peak of 1: before anything is squared, which float32 holds up to 1e19 alone."""
+    centred = signal - np.float32(signal.mean(dtype=np.float64))
+    return np.asarray(centred * np.float32(1 / max(float(centred.max()), -float(centred.min()), 1e-36)))
 
 
 def slow_part(signal: Floats, rate: float, highest: float) -> tuple[Floats, float]:
@@ -63,7 +69,7 @@ def slow_part(signal: Floats, rate: float, highest: float) -> tuple[Floats, floa
     from scipy import fft
 
     size = int(fft.next_fast_len(signal.size, real=True))
-    spectrum = fft.rfft(signal - signal.mean(dtype=np.float64).astype(np.float32), size)
+    spectrum = fft.rfft(scaled(signal), size)
     kept = min(int(highest / rate * size) + 1, size // 2)
     samples = min(int(fft.next_fast_len(2 * kept, real=True)), size)
     slow = fft.irfft(spectrum[:kept], samples)[: max(2, int(signal.size / size * samples))]
@@ -111,7 +117,7 @@ def envelope_lines(signal: Floats, rate: float) -> list[Lines]:
     plan = Plan(length, rate, 60.0, min(1500.0, rate / 16))  # at 60 rpm an order is a Hz
     starts = range(0, signal.size - length + 1, length // 2)
     found = [spectra.power for start in starts if (spectra := plan.measure(signal[start : start + length])) is not None]
-    power, spacing = np.mean(found, axis=0)[:BANDS], rate / length
+    power, spacing = np.mean(found or [np.ones((1, plan.bins))], axis=0)[:BANDS], rate / length
     background = median_filter(power, (1, 2 * max(8, int(15.0 / spacing)) + 1))  # 15 Hz to either side
     levels = 10 * np.log10(np.maximum(power, 1e-30) / np.maximum(background, 1e-30))
     levels[:, : int(4.0 / spacing) + 1] = 0.0  # what the mean leaves

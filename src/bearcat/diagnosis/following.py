@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.recording import Floats, stretch
-from bearcat.diagnosis.combs import CEILING, FAINT, SECONDS, SUPPLY, TURNS, shaft_lines, shaft_scores, slow_part
+from bearcat.diagnosis.combs import CEILING, FAINT, SECONDS, SUPPLY, TURNS, scaled, shaft_lines, shaft_scores, slow_part
 from bearcat.diagnosis.physics import FAULTS
 from bearcat.diagnosis.spectra import Doubles
 from bearcat.errors import InputError
 
+LONGEST = 60.0  # seconds that are followed, which bounds the memory; longer ones are to be cut
 FOLLOWED = np.arange(1.0, 5.0)  # lines of the shaft by which its speed is followed
 RANGE, STEADY = 0.15, 0.02  # relative half-range of a speed that is followed, and below which it is steady
 EVEN = 17.0  # score of a comb whose lines are sharp: that shaft turns evenly
@@ -39,13 +40,13 @@ def follow_speed(signal: Floats, rate: float, near: float, orders: Mapping[str, 
     must stand out better once the signal is resampled by it.
     """
     shaft = near / 60
-    if signal.size / rate * shaft < 2 * TURNS or not np.ptp(signal) > 0:
+    if signal.size > LONGEST * rate or signal.size / rate * shaft < 2 * TURNS or not signal.min() < signal.max():
         return None
     if shaft_scores(shaft_lines(signal[: int(SECONDS * rate)], rate))[0].max() >= EVEN:
         return None  # some shaft has sharp lines, so it turns evenly
     combs = [(False, FOLLOWED)]
     if orders is not None:
-        combs += [(True, times * orders[name] * np.arange(1.0, 4.0)) for name, times, _ in FAULTS.values()]
+        combs += [(True, number * orders[name] * np.arange(1.0, 4.0)) for name, number, _ in FAULTS.values()]
     still, envelope = _still_parts(signal, rate)
     best, found = -np.inf, None
     for struck, teeth in combs:
@@ -59,10 +60,8 @@ def follow_speed(signal: Floats, rate: float, near: float, orders: Mapping[str, 
             # Lines of one fault are those of another at another speed: a mean far from `near` counts against a comb.
             score = level - FAR * abs(np.log(track.mean() / shaft))
             if min(gain - GAIN, level - FAINT, half - STEADY) > 0 and score > best:
-                best, found = (
-                    score,
-                    60 * np.interp(np.arange(signal.size) / rate, np.arange(track.size) / own_rate, track),
-                )
+                best, times = score, np.arange(signal.size) / rate
+                found = 60 * np.interp(times, np.arange(track.size) / own_rate, track)
     return found
 
 
@@ -94,7 +93,7 @@ def _still_parts(signal: Floats, rate: float) -> tuple[Floats, Floats]:
     from scipy import fft
 
     size = int(fft.next_fast_len(signal.size, real=True))
-    spectrum = fft.rfft(signal - np.float32(signal.mean(dtype=np.float64)), size)
+    spectrum = fft.rfft(scaled(signal), size)
     analytic = np.zeros(size, dtype=np.complex64)
     analytic[: spectrum.size] = spectrum / np.maximum(np.abs(spectrum), 1e-30)
     for hertz in (multiple * supply for supply in SUPPLY for multiple in range(1, 11) if multiple * supply < rate / 2):
@@ -154,13 +153,10 @@ def _by_phase(slow: Floats, rate: float, track: Doubles, tooth: float, width: fl
     mean, spectrum = float(track.mean()), fft.fft(even)
     orders = fft.fftfreq(even.size, mean / rate)
     band = np.abs(orders - tooth) < width * tooth
-    left = np.unwrap(
-        np.angle(
-            fft.ifft(np.where(band, spectrum, 0)) * np.exp(-2j * np.pi * tooth * np.arange(even.size) * mean / rate)
-        )
-    )
-    turns = np.cumsum(track) / rate  # at the samples, against that of the resampled ones
-    error = np.interp(turns, np.arange(even.size) * mean / rate, left / (2 * np.pi * tooth))
+    turned = np.arange(even.size) * mean / rate
+    left = np.unwrap(np.angle(fft.ifft(np.where(band, spectrum, 0)) * np.exp(-2j * np.pi * tooth * turned)))
+    turns = np.cumsum(track) / rate
+    error = np.interp(turns, turned, left / (2 * np.pi * tooth))
     return np.asarray(np.clip(np.gradient(turns + error) * rate, 0.5 * mean, 2 * mean))
 
 

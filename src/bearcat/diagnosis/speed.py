@@ -18,6 +18,7 @@ import numpy as np
 from bearcat.data.recording import Floats
 from bearcat.diagnosis.combs import (
     FAINT,
+    FASTEST,
     GRID,
     LOOSE,
     SECONDS,
@@ -78,7 +79,7 @@ def measure_speed(
     used = np.asarray(signal[: int(SECONDS * rate)], dtype=np.float32)
     if stated is not None and not 0 < stated < np.inf:
         raise InputError(f"the speed must be a positive number of rpm, not {stated:g}", "rpm")
-    if used.size < 2 * TURNS or not np.ptp(used) > 0:
+    if used.size / rate * FASTEST < TURNS or not used.min() < used.max():
         return SpeedEvidence(stated, stated=stated, by=None if stated is None else "stated")
     lines = shaft_lines(used, rate)
     if stated is not None:
@@ -164,24 +165,26 @@ def _check(
 
 
 def _measured(lines: Lines, hertz: float, level: float) -> SpeedEvidence | None:
-    """The speed by the places of lines near a comb's teeth; None unless CONSISTENT teeth agree on it."""
+    """The speed by the lines near a comb's teeth; None unless CONSISTENT of them agree, the first too."""
     found, teeth = [], []
     for tooth in range(1, 9):
         near = np.arange(int(0.994 * tooth * hertz / lines.spacing) - 1, int(1.006 * tooth * hertz / lines.spacing) + 3)
-        around = lines.at(near * lines.spacing, reach=0.0)
-        peak = int(np.nan_to_num(around, nan=0.0).argmax())
-        if 0 < peak < near.size - 1 and around[peak] >= FIRST and not np.isnan(around).any():
-            before, top, after = lines.levels[near[peak] - 1 : near[peak] + 2]  # a parabola through the peak
+        if near[-1] >= lines.levels.size:
+            break
+        around = np.where(lines.supplied(near * np.float64(lines.spacing)), -np.inf, lines.levels[near])
+        peak = int(around.argmax())
+        if 0 < peak < near.size - 1 and around[peak] >= FIRST and np.isfinite(around[peak - 1 : peak + 2]).all():
+            before, top, after = around[peak - 1 : peak + 2]  # a parabola through the peak
             shift = 0.5 * (before - after) / min(before - 2 * top + after, -1e-9)
             found.append((near[peak] + float(np.clip(shift, -0.5, 0.5))) * lines.spacing / tooth)
             teeth.append(float(tooth))
-    if len(found) < CONSISTENT:
+    if len(found) < CONSISTENT or teeth[0] > 1:
         return None
     places, weights = np.array(found), np.array(teeth) ** 2  # higher lines are finer
     order = np.argsort(places)
     middle = places[order][np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)]
     kept = abs(places / middle - 1) < np.maximum(0.003, 0.5 / lines.seconds / np.array(teeth) / hertz)
-    if kept.sum() < CONSISTENT:
+    if kept.sum() < CONSISTENT or not kept[0]:
         return None
     places, weights = places[kept], weights[kept]
     mean = float(np.average(places, weights=weights))
