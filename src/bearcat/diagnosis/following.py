@@ -1,7 +1,7 @@
 """A speed that varies within a recording: followed from the signal, and the signal resampled in angle by it.
 
 Short spectra show where a comb of lines goes (the shaft's or, in the envelope, the bearing's), the best path through
-them is the track, and the phase that its strongest line has left corrects the track (Coats and Randall 2012).
+them is the track, and the phase that its strongest line has left corrects the track (Coats and Randall 2014).
 
 >>> if (track := follow_speed(signal, 51_200, near=1200)) is not None:
 ...     signal, rate = resample_in_angle(signal, 51_200, track)  # the shaft turns evenly, at the mean of the track
@@ -146,7 +146,7 @@ def _teeth(slow: Floats, rate: float, track: Doubles, teeth: Doubles) -> Doubles
 
 
 def _by_phase(slow: Floats, rate: float, track: Doubles, tooth: float, width: float) -> Doubles:
-    """The track corrected by the phase that one line has left after resampling (Coats and Randall 2012)."""
+    """The track corrected by the phase that one line has left after resampling (Coats and Randall 2014)."""
     from scipy import fft
 
     even, _ = resample_in_angle(slow, rate, track)
