@@ -1,0 +1,153 @@
+"""Combs of lines in spectra, read at every speed that a shaft could have: its own lines, and those of a bearing.
+
+A shaft shows as a line at its frequency with lines at the multiples; a damaged bearing, in the envelope, as lines at
+multiples of its orders. The score of a speed is the mean level of its comb less what lies between the teeth.
+
+>>> scores, first = shaft_scores(shaft_lines(signal, rate=51_200))
+>>> 60 * GRID[scores.argmax()]      # rpm
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bearcat.data.recording import Floats
+from bearcat.diagnosis.spectra import Doubles, Plan
+
+SLOWEST, FASTEST = 5.0, 100.0  # Hz: 300 to 6000 rpm
+STEP = 0.002  # relative, of the speeds tried
+GRID = np.exp(np.arange(np.log(SLOWEST), np.log(FASTEST), STEP))
+SECONDS = 10.0  # of a recording that are read: lines of 0.1 Hz then, and bounded memory; few speeds hold for longer
+TURNS = 20  # that a recording must hold, for lines of neighbouring multiples not to touch each other
+TEETH = np.arange(1.0, 6.0)  # multiples of the shaft that are read
+# Where nothing must be: lines there belong to a shaft of half or a third of the speed.
+BETWEEN = (np.arange(0.5, 5.0), np.array([1, 2, 4, 5, 7, 8, 10, 11]) / 3)
+SUPPLY = (50.0, 60.0)  # Hz of the mains, whose multiples are nobody's shaft
+FLOOR, CEILING = 6.0, 36.0  # dB: the highest of a few bins of noise, and above which a line counts no more
+LOOSE = 20.0  # dB below the first line, at which lines between count for nothing: loose parts make half orders
+FAINT = 10.0  # dB of a first line, below which there is no comb
+FAULT_FLOOR, FAULT_CEILING = 3.0, 17.0  # dB in envelope spectra, whose noise is averaged
+BANDS = 7  # of envelopes: the whole range, its halves and its quarters
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """Levels (bin,) of a spectrum in dB above background, so many Hz apart, of a recording of so many seconds."""
+
+    levels: Doubles
+    spacing: float
+    seconds: float
+
+    def at(self, places: Doubles, reach: float = STEP) -> Doubles:
+        """The highest level within a bin or `reach` of places in Hz; NaN at lines of the supply and beyond the end."""
+        centre = places / self.spacing
+        width = np.maximum(1.0, reach * centre)
+        first = np.clip(np.floor(centre - width).astype(np.int64) + 1, 0, self.levels.size - 2)
+        last = np.clip(np.floor(centre + width).astype(np.int64) + 1, first + 1, self.levels.size - 1)
+        found = np.maximum.reduceat(self.levels, np.stack([first, last], axis=-1).ravel())[::2].reshape(places.shape)
+        return np.where(self.supplied(places) | (centre > self.levels.size - 2), np.nan, found)
+
+    def supplied(self, places: Doubles) -> NDArray[np.bool_]:
+        """Whether a multiple of the supply is as near as its frequency wanders or its line is wide."""
+        reach = np.maximum(0.003 * places, 2.5 / self.seconds) if self.seconds < np.inf else -1.0  # of no envelope
+        near = [abs(places - np.maximum(np.round(places / hertz), 1) * hertz) <= reach for hertz in SUPPLY]
+        return np.asarray(np.logical_or(*near))
+
+
+def scaled(signal: Floats) -> Floats:
+    """Without its mean and with a peak of 1: before anything is squared, which float32 holds up to 1e19 alone."""
+    centred = signal - np.float32(signal.mean(dtype=np.float64))
+    return np.asarray(centred * np.float32(1 / max(float(centred.max()), -float(centred.min()), 1e-36)))
+
+
+def slow_part(signal: Floats, rate: float, highest: float) -> tuple[Floats, float]:
+    """The signal without its mean and all above a frequency, of unit variance, and its rate, which is lower."""
+    from scipy import fft
+
+    size = int(fft.next_fast_len(signal.size, real=True))
+    spectrum = fft.rfft(scaled(signal), size)
+    kept = min(int(highest / rate * size) + 1, size // 2)
+    samples = min(int(fft.next_fast_len(2 * kept, real=True)), size)
+    slow = fft.irfft(spectrum[:kept], samples)[: max(2, int(signal.size / size * samples))]
+    return (slow / np.float32(max(slow.std(), 1e-30))).astype(np.float32), rate * samples / size
+
+
+def shaft_lines(signal: Floats, rate: float) -> Lines:
+    """The spectrum of the signal up to the highest line that is read, over its running median."""
+    from scipy import fft
+    from scipy.ndimage import median_filter
+    from scipy.signal.windows import hann
+
+    highest = min(FASTEST * (TEETH[-1] + 0.6), rate / 2)
+    slow, own_rate = slow_part(signal, rate, highest)
+    size = 2 * int(fft.next_fast_len(slow.size, real=True))  # twice, so that no line falls between two bins
+    spacing, window = own_rate / size, hann(slow.size, sym=False)
+    power = np.abs(fft.rfft(slow * window, size)[: int(highest / spacing)]) ** 2
+    background = median_filter(power, 2 * max(4, int(4.0 / spacing)) + 1)  # 4 Hz to either side
+    levels = 10 * np.log10(np.maximum(power, 1e-30) / np.maximum(background, 1e-30))
+    return Lines(levels, spacing, signal.size / rate)
+
+
+def shaft_scores(lines: Lines) -> tuple[Doubles, Doubles]:
+    """Of each speed of GRID: the mean of its teeth less that of what lies between, and the level of its first line."""
+    teeth = lines.at(GRID * TEETH[:, None])
+    first = np.where(np.isnan(teeth[0]) | (GRID * lines.seconds < TURNS), 0.0, teeth[0])
+    ground = np.maximum(FLOOR, first - LOOSE)
+    between = [_mean(np.clip(lines.at(GRID * places[:, None]) - ground, 0, CEILING - FLOOR)) for places in BETWEEN]
+    scores = _mean(np.clip(teeth, FLOOR, CEILING) - FLOOR) - np.maximum(*between)
+    return np.where(first >= FAINT, scores, 0.0), first
+
+
+def _mean(values: Doubles) -> Doubles:
+    """Over the first axis, of what is not NaN; 0 where all is."""
+    known = ~np.isnan(values)
+    return np.asarray(np.where(known, values, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1))
+
+
+def envelope_lines(signal: Floats, rate: float) -> list[Lines]:
+    """Spectra of squared envelopes over their running medians: of the whole range, its halves and its quarters."""
+    from scipy import fft
+    from scipy.ndimage import median_filter
+
+    length = int(fft.prev_fast_len(min(signal.size, int(2 * rate)), real=True))
+    plan = Plan(length, rate, 60.0, min(1500.0, rate / 16))  # at 60 rpm an order is a Hz
+    starts = range(0, signal.size - length + 1, length // 2)
+    found = [spectra.power for start in starts if (spectra := plan.measure(signal[start : start + length])) is not None]
+    power, spacing = np.mean(found or [np.ones((1, plan.bins))], axis=0)[:BANDS], rate / length
+    background = median_filter(power, (1, 2 * max(8, int(15.0 / spacing)) + 1))  # 15 Hz to either side
+    levels = 10 * np.log10(np.maximum(power, 1e-30) / np.maximum(background, 1e-30))
+    levels[:, : int(4.0 / spacing) + 1] = 0.0  # what the mean leaves
+    return [Lines(row, spacing, np.inf) for row in levels]
+
+
+def strikes(bands: Sequence[Lines], places: Doubles) -> Doubles:
+    """Mean of the levels at places (place, speed), bounded: (band, speed)."""
+    read = (np.nan_to_num(band.at(places), nan=0.0) for band in bands)
+    return np.array([np.mean(np.clip(row, FAULT_FLOOR, FAULT_CEILING) - FAULT_FLOOR, axis=0) for row in read])
+
+
+def fault_scores(bands: Sequence[Lines], orders: Mapping[str, float]) -> Doubles:
+    """Of each speed of GRID, were nothing to slip: how well lines of the likeliest fault stand out of envelopes."""
+    inner, outer, ball, cage = orders["BPFI"], orders["BPFO"], 2 * orders["BSF"], orders["FTF"]
+    scores = []
+
+    def read(places: list[float]) -> Doubles:
+        return strikes(bands, GRID * np.array(places)[:, None])
+
+    for strike, own, others in (
+        (inner, [1.0], []),
+        (ball, [cage], []),
+        (outer, [], [outer / inner, cage * outer / ball]),  # which an inner race or a ball of another speed would have
+    ):
+        sides = [number * strike + sign * side for number in (1, 2) for sign in (-1, 1) for side in own]
+        score = read([strike, 2 * strike, 3 * strike, *sides])
+        score -= 0.5 * read([0.5 * strike, 1.5 * strike, 2.5 * strike])
+        for side in others:
+            score -= read([number * strike + sign * side for number in (1, 2) for sign in (-1, 1)])
+        scores.append(score.max(axis=0))
+    best = np.max(scores, axis=0)
+    return np.asarray(np.maximum(best - np.median(best), 0.0))

@@ -1,0 +1,193 @@
+"""The speed of the shaft from the signal itself: measured where it is unknown, checked where it is stated.
+
+A comb of lines that is not clear, or one of several that are as clear, is "not found", and a stated speed is replaced
+only where the evidence is overwhelming: a wrong speed makes faults where there are none (docs/speed-of-the-shaft.md).
+
+>>> measure_speed(signal, rate=51_200, stated=600).note
+'the shaft line is at 1207 rpm (57 dB), not at the stated 600 rpm; 1207 rpm is used'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bearcat.data.recording import Floats
+from bearcat.diagnosis.combs import (
+    FAINT,
+    FASTEST,
+    GRID,
+    LOOSE,
+    SECONDS,
+    STEP,
+    TURNS,
+    Lines,
+    envelope_lines,
+    fault_scores,
+    shaft_lines,
+    shaft_scores,
+)
+from bearcat.diagnosis.following import follow_speed as follow_speed  # so that all about speed comes from here
+from bearcat.diagnosis.following import half_range
+from bearcat.diagnosis.following import resample_in_angle as resample_in_angle
+from bearcat.diagnosis.physics import FAULTS
+from bearcat.diagnosis.spectra import Doubles
+from bearcat.errors import InputError
+from bearcat.settings import to_plain
+
+FIRST = 14.0  # dB that the shaft's first line must have
+# Scores are means of dB above the floor of noise. A comb counts from RIVAL on, and is believed from CLEAR on; together
+# with the bearing's lines, from CLEAR_BEARING on. Of all combs that have LESSER of the best score the slowest is the
+# shaft: strikes of bearings and gears, which have higher lines at times, are faster.
+RIVAL, CLEAR, CLEAR_BEARING, LESSER = 9.0, 17.0, 20.0, 0.5
+CONSISTENT = 3  # lines at least that give the same speed
+OVERWHELMING = 30.0  # dB of a shaft line that overrules a stated speed
+AGREES = 0.03  # within which a stated speed is right: the fault lines are searched as widely
+FAULT_CLEAR, FAULT_LESSER = 9.0, 0.7  # of the bearing's lines alone, and what the next best speed may have of it
+SLIP = 0.02  # by which a cage lags at most, and its lines with it
+
+
+@dataclass(frozen=True)
+class SpeedEvidence:
+    """What a recording says of its speed in rpm. `rpm` is the one to use; None: not found."""
+
+    rpm: float | None
+    low: float | None = None  # 95 % interval of what was measured; None: nothing was
+    high: float | None = None
+    stated: float | None = None
+    by: str | None = None  # "shaft line", "fault lines", "followed", "stated"; one with an rpm channel says "tacho"
+    level: float = 0.0  # dB of the shaft line above background
+    varies: float = 0.0  # relative half-range within the recording; 0: steady
+    corrected: bool = False  # the stated speed was replaced
+    note: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(to_plain(self))
+
+
+def measure_speed(
+    signal: Floats,
+    rate: float,
+    orders: Mapping[str, float] | None = None,
+    stated: float | None = None,
+    trust: bool = False,
+) -> SpeedEvidence:
+    """The speed of a recording (time,); `orders` are the bearing's kinematic ones, `trust` keeps a stated speed."""
+    used = np.asarray(signal[: int(SECONDS * rate)], dtype=np.float32)
+    if stated is not None and not 0 < stated < np.inf:
+        raise InputError(f"the speed must be a positive number of rpm, not {stated:g}", "rpm")
+    if used.size / rate * FASTEST < TURNS or not used.min() < used.max():
+        return SpeedEvidence(stated, stated=stated, by=None if stated is None else "stated")
+    lines = shaft_lines(used, rate)
+    if stated is not None:
+        return _check(used, rate, orders, stated, trust, lines)
+    scores, first = shaft_scores(lines)
+    faults = np.zeros_like(scores) if orders is None else fault_scores(envelope_lines(used, rate), orders)
+    total = scores + np.where(scores >= RIVAL, _slipped(faults), 0.0)
+    best, found = _slowest_clear(total, first), None
+    if best is not None and first[best] >= FIRST and (scores[best] >= CLEAR or total[best] >= CLEAR_BEARING):
+        found = _measured(lines, float(GRID[best]), float(first[best]))
+    if found is None or orders is None:
+        return found or _by_faults(faults, lines)
+    # The comb may be of strikes, of a shaft that is slower by the order of a fault.
+    slower = np.array([GRID[best] / (times * orders[name]) for name, times, _ in FAULTS.values()])
+    struck = np.interp(np.log(slower), np.log(GRID), _slipped(faults), left=0.0)
+    return SpeedEvidence(None) if struck.max() > max(FAULT_CLEAR, _slipped(faults)[best]) else found
+
+
+def _slowest_clear(scores: Doubles, first: Doubles) -> int | None:
+    """The index of the slowest comb that nearly has the best score, if any has RIVAL."""
+    left, peaks = scores.copy(), []
+    while left.max() >= max(RIVAL, LESSER * scores.max()):
+        peaks.append(int(left.argmax()))
+        left[abs(np.log(GRID / GRID[peaks[-1]])) < AGREES] = 0.0
+    for peak in sorted(peaks):
+        # A comb whose multiple has a far higher first line and as good a score is made of that multiple's half orders.
+        above = [other for other in peaks if abs((ratio := GRID[other] / GRID[peak]) - round(ratio)) < 0.01 * ratio]
+        if not any(first[other] > first[peak] + 15 and scores[other] > 0.9 * scores[peak] for other in above):
+            return peak
+    return None
+
+
+def _slipped(faults: Doubles) -> Doubles:
+    """The best score within SLIP below each speed."""
+    from scipy.ndimage import maximum_filter1d
+
+    reach = round(SLIP / STEP)
+    return np.asarray(maximum_filter1d(faults, reach + 3, origin=reach // 2))
+
+
+def _by_faults(scores: Doubles, lines: Lines) -> SpeedEvidence:
+    """By the bearing's lines, if one speed alone explains them and a faint line of the shaft is there too."""
+    best = int(scores.argmax())
+    others = scores[abs(np.log(GRID / GRID[best])) > AGREES]
+    around: Doubles = float(GRID[best]) * (1 + SLIP * np.linspace(0, 1, 11))
+    shaft = np.nan_to_num(lines.at(around), nan=0.0)
+    if scores[best] < FAULT_CLEAR or others.max() > FAULT_LESSER * scores[best] or shaft.max() < FAINT:
+        return SpeedEvidence(None)
+    rpm = 60 * float(around[shaft.argmax()])
+    return SpeedEvidence(rpm, 0.99 * rpm, 1.01 * rpm, by="fault lines", level=float(shaft.max()))
+
+
+def _check(
+    signal: Floats, rate: float, orders: Mapping[str, float] | None, stated: float, trust: bool, lines: Lines
+) -> SpeedEvidence:
+    """A stated speed, the measured one beside it, or the one that overrules it."""
+    scores, first = shaft_scores(lines)
+    near = np.flatnonzero(abs(np.log(60 * GRID / stated)) <= AGREES)
+    kept = SpeedEvidence(stated, stated=stated, by="stated")
+    if not near.size:
+        return kept
+    at = near[scores[near].argmax()]
+    # A speed is not confirmed by the second or third line of a slower shaft.
+    parts = [np.flatnonzero(abs(np.log(GRID * part / GRID[at])) < 0.01) for part in (2, 3)]
+    slower = any((scores[part] > scores[at])[first[part] > first[at] - LOOSE].any() for part in parts)
+    if scores[at] >= max(RIVAL, LESSER * scores.max()) and first[at] >= FIRST and not slower:
+        found = _measured(lines, float(GRID[at]), float(first[at]))
+        return kept if found is None else replace(found, stated=stated)
+    if (track := follow_speed(signal, rate, stated, orders)) is not None:
+        mean, half = float(track.mean()), half_range(track)
+        varied = f"the speed varies by ± {100 * half:.0f} % within the recording"
+        return SpeedEvidence(mean, 0.99 * mean, 1.01 * mean, stated, "followed", float(first[at]), half, note=varied)
+    best, own = _slowest_clear(scores, first), lines.at(GRID[near])
+    if best is None or min(first[best], 2 * scores[best]) < OVERWHELMING or not own.max() < FIRST:  # NaN: the supply
+        return kept
+    found = _measured(lines, float(GRID[best]), float(first[best]))
+    if found is None or (orders and _slipped(fault_scores(envelope_lines(signal, rate), orders))[near].max() > RIVAL):
+        return kept
+    says = f"the shaft line is at {found.rpm:.0f} rpm ({found.level:.0f} dB), not at the stated {stated:.0f} rpm"
+    if trust:
+        return replace(kept, level=found.level, note=f"{says}, which is kept")
+    return replace(found, stated=stated, corrected=True, note=f"{says}; {found.rpm:.0f} rpm is used")
+
+
+def _measured(lines: Lines, hertz: float, level: float) -> SpeedEvidence | None:
+    """The speed by the lines near a comb's teeth; None unless CONSISTENT of them agree, the first too."""
+    found, teeth = [], []
+    for tooth in range(1, 9):
+        near = np.arange(int(0.994 * tooth * hertz / lines.spacing) - 1, int(1.006 * tooth * hertz / lines.spacing) + 3)
+        if near[-1] >= lines.levels.size:
+            break
+        around = np.where(lines.supplied(near * np.float64(lines.spacing)), -np.inf, lines.levels[near])
+        peak = int(around.argmax())
+        if 0 < peak < near.size - 1 and around[peak] >= FIRST and np.isfinite(around[peak - 1 : peak + 2]).all():
+            before, top, after = around[peak - 1 : peak + 2]  # a parabola through the peak
+            shift = 0.5 * (before - after) / min(before - 2 * top + after, -1e-9)
+            found.append((near[peak] + float(np.clip(shift, -0.5, 0.5))) * lines.spacing / tooth)
+            teeth.append(float(tooth))
+    if len(found) < CONSISTENT or teeth[0] > 1:
+        return None
+    places, weights = np.array(found), np.array(teeth) ** 2  # higher lines are finer
+    order = np.argsort(places)
+    middle = places[order][np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)]
+    kept = abs(places / middle - 1) < np.maximum(0.003, 0.5 / lines.seconds / np.array(teeth) / hertz)
+    if kept.sum() < CONSISTENT or not kept[0]:
+        return None
+    places, weights = places[kept], weights[kept]
+    mean = float(np.average(places, weights=weights))
+    scatter = float(np.sqrt(np.average((places / mean - 1) ** 2, weights=weights)))
+    half = 0.001 + 2 * scatter + float(0.3 / lines.seconds / mean / np.sqrt(weights.max()))
+    return SpeedEvidence(60 * mean, 60 * mean * (1 - half), 60 * mean * (1 + half), by="shaft line", level=level)

@@ -1,0 +1,83 @@
+"""Speed of the shaft the plain way: a speed, a line and a sample at a time, from docs/speed-of-the-shaft.md."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+
+
+def supplied(hertz: float, seconds: float) -> bool:
+    """Whether a frequency is a multiple of the mains, as far as the mains wander and the line is wide."""
+    reach = max(0.003 * hertz, 2.5 / seconds)
+    return any(abs(hertz - multiple * supply) <= reach for supply in (50, 60) for multiple in range(1, 100))
+
+
+def highest(levels: np.ndarray, spacing: float, hertz: float, reach: float = 0.002) -> float:
+    """The highest level of the bins nearer to a place than one bin, or than its `reach`."""
+    centre = hertz / spacing
+    width = max(1.0, reach * centre)
+    return max(levels[number] for number in range(len(levels)) if centre - width < number <= centre + width)
+
+
+def score(levels: np.ndarray, spacing: float, seconds: float, hertz: float) -> tuple[float, float]:
+    """Of one speed: the mean of its lines above 6 dB, less the lines between them; and the level of the first."""
+
+    def read(multiples: list[float], floor: float, ceiling: float) -> float:
+        places = [multiple * hertz for multiple in multiples if not supplied(multiple * hertz, seconds)]
+        found = [min(max(highest(levels, spacing, place) - floor, 0.0), ceiling) for place in places]
+        return sum(found) / len(found) if found else 0.0
+
+    if supplied(hertz, seconds) or hertz * seconds < 20:
+        return 0.0, 0.0
+    first = highest(levels, spacing, hertz)
+    if first < 10:
+        return 0.0, first
+    ground = max(6.0, first - 20)
+    halves = [0.5, 1.5, 2.5, 3.5, 4.5]
+    thirds = [number / 3 for number in range(1, 12) if number % 3]
+    between = max(read(halves, ground, 30.0), read(thirds, ground, 30.0))
+    return read([1.0, 2.0, 3.0, 4.0, 5.0], 6.0, 30.0) - between, first
+
+
+def in_angle(signal: np.ndarray, speed: np.ndarray) -> np.ndarray:
+    """A sample for each equal step of the angle, by straight lines between the samples of the signal."""
+    angle = [0.0]
+    for before, after in pairwise(speed):
+        angle.append(angle[-1] + (before + after) / 2)
+    resampled = []
+    for number in range(len(signal)):
+        wanted, place = angle[-1] * number / (len(signal) - 1), 0
+        while place < len(signal) - 2 and angle[place + 1] <= wanted:
+            place += 1
+        part = (wanted - angle[place]) / (angle[place + 1] - angle[place])
+        resampled.append((1 - part) * signal[place] + part * signal[place + 1])
+    return np.array(resampled)
+
+
+def struck(levels: np.ndarray, spacing: float, places: list[float]) -> float:
+    """Mean of the levels at places in Hz, between 0 and 14 dB above 3 dB."""
+    return math.fsum(min(max(highest(levels, spacing, place) - 3, 0.0), 14.0) for place in places) / len(places)
+
+
+def fault_score(bands: list[np.ndarray], spacing: float, hertz: float, orders: dict[str, float]) -> float:
+    """Of one speed, before the median over all speeds is taken off."""
+    inner, outer, ball, cage = orders["BPFI"], orders["BPFO"], 2 * orders["BSF"], orders["FTF"]
+    scores = []
+    for levels in bands:
+
+        def read(*multiples: float, levels: np.ndarray = levels) -> float:
+            return struck(levels, spacing, [multiple * hertz for multiple in multiples])
+
+        def gaps(order: float, read=read) -> float:
+            return read(0.5 * order, 1.5 * order, 2.5 * order) / 2
+
+        def sides(order: float, side: float) -> list[float]:
+            return [order - side, order + side, 2 * order - side, 2 * order + side]
+
+        scores.append(read(inner, 2 * inner, 3 * inner, *sides(inner, 1)) - gaps(inner))
+        scores.append(read(ball, 2 * ball, 3 * ball, *sides(ball, cage)) - gaps(ball))
+        of_others = read(*sides(outer, outer / inner)) + read(*sides(outer, cage * outer / ball))
+        scores.append(read(outer, 2 * outer, 3 * outer) - gaps(outer) - of_others)
+    return max(scores)

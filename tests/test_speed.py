@@ -1,0 +1,224 @@
+"""The speed of the shaft: found, checked, followed; and what must not be taken for it."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy.signal import lfilter
+
+from bearcat.data.bearing import BEARINGS
+from bearcat.data.datasets import simulate
+from bearcat.data.datasets.simulate import Simulated
+from bearcat.data.recording import Recording
+from bearcat.diagnosis.combs import GRID, Lines, fault_scores, shaft_lines, shaft_scores
+from bearcat.diagnosis.physics import PhysicsAnalysis, PhysicsEvidence
+from bearcat.diagnosis.speed import SpeedEvidence, follow_speed, measure_speed, resample_in_angle
+from bearcat.errors import InputError
+from bearcat.settings import from_plain
+from tests.reference import speed as slow
+
+RATE = 8192.0
+ORDERS = BEARINGS["6203"].orders()
+
+
+def turning(
+    hertz: float,
+    seconds: float = 5.0,
+    teeth=(1.0, 0.4, 0.3, 0.2, 0.2),
+    supply: float = 0.0,
+    seed: int = 0,
+    noise: float = 1.0,
+) -> np.ndarray:
+    """Lines of a shaft in noise, and of the mains."""
+    drawn, time = np.random.default_rng(seed), np.arange(int(seconds * RATE)) / RATE
+    signal = noise * drawn.standard_normal(time.size)
+    for number, height in enumerate(teeth, 1):
+        signal += height * np.sin(2 * np.pi * number * hertz * time + drawn.uniform(0, 6))
+    for number in range(1, 6):
+        signal += supply * np.sin(2 * np.pi * number * 50 * time + drawn.uniform(0, 6))
+    return signal.astype(np.float32)
+
+
+@cache
+def varying(state: str, depth: float = 0.1) -> tuple[Recording, np.ndarray]:
+    """A simulated bearing whose speed swings, and that speed in rpm."""
+    speeds: list[np.ndarray] = []
+
+    def turns(settings, condition, samples, generator):
+        time = np.arange(samples) / settings.rate
+        speeds.append(60 * condition.shaft * (1 + depth * np.sin(2 * np.pi * time / 3.1)))
+        return np.cumsum(speeds[-1]) / 60 / settings.rate
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(simulate, "shaft_turns", turns)
+        machine = Simulated(seconds=4.0, severities=(2.0,), faults=("inner", "outer"))
+        recording = machine.recording("N15_M07_F10", f"{state.removesuffix(' race')}-1")
+    return recording, speeds[0][-recording.signal.size :]
+
+
+def diagnosed(signal: np.ndarray, rate: float, rpm: float) -> PhysicsEvidence:
+    analysis = PhysicsAnalysis("recording", rate, rpm, ORDERS)
+    list(analysis.observe([signal]))
+    return analysis.finish()
+
+
+@pytest.mark.parametrize("hertz", [9.7, 16.61, 24.87, 27.3, 49.2])
+def test_an_unknown_speed_is_found_with_its_interval_beside_lines_of_the_mains(hertz):
+    for supply in (0.0, 1.0):
+        found = measure_speed(turning(hertz, supply=supply), RATE)
+        assert found.rpm == pytest.approx(60 * hertz, rel=0.002)
+        assert found.low <= 60 * hertz <= found.high < 1.02 * found.low
+        assert found.by == "shaft line"
+        assert found.level > 20
+
+
+def test_intervals_hold_the_mean_speed_of_shafts_that_wander():
+    held = []
+    for seed in range(20):
+        drawn = np.random.default_rng([3, seed])
+        wander = lfilter([1e-3], [1, -0.999], drawn.standard_normal(int(4 * RATE)))
+        speed = drawn.uniform(12, 45) * (1 + 0.002 * wander / wander.std())
+        angle, signal = np.cumsum(speed) / RATE, drawn.standard_normal(speed.size)
+        for number in range(1, 6):
+            signal += 0.5 * np.sin(2 * np.pi * number * angle)
+        found = measure_speed(signal.astype(np.float32), RATE)
+        if found.rpm is not None:
+            held.append(found.low <= 60 * speed.mean() <= found.high)
+    assert len(held) >= 10
+    assert sum(held) >= 0.95 * len(held) - 1
+
+
+def test_noise_and_the_mains_and_a_single_line_and_silence_are_no_speed():
+    for signal in (
+        turning(20, teeth=()),
+        turning(20, teeth=(), supply=1.0),
+        turning(23.7, teeth=(1.0,)),
+        np.full(40_000, 2.5, dtype=np.float32),
+        np.zeros(300, dtype=np.float32),
+        turning(30, seconds=0.3),
+    ):
+        assert measure_speed(signal, RATE) == SpeedEvidence(None)
+        assert measure_speed(signal, RATE, ORDERS).rpm is None
+        assert follow_speed(signal, RATE, 1200.0, ORDERS) is None
+
+
+def test_neither_gain_nor_offset_counts():
+    signal = turning(24.87)
+    expected = measure_speed(signal, RATE)
+    for gain, offset in ((-1000, 50), (1e30, 0), (1e-25, 0)):
+        assert measure_speed((gain * signal + offset).astype(np.float32), RATE).rpm == pytest.approx(
+            expected.rpm, rel=1e-4
+        )
+
+
+@pytest.mark.parametrize("stated", [600.0, 900.0])
+def test_a_shaft_at_1207_rpm_stated_otherwise_is_said_and_corrected_unless_trusted(stated):
+    signal = turning(1207 / 60, teeth=(20.0, 3.0, 2.0, 1.0, 1.0))
+    found = measure_speed(signal, RATE, stated=stated)
+    assert found.corrected
+    assert found.rpm == pytest.approx(1207, rel=0.002)
+    assert "1207 rpm" in found.note
+    assert f"{stated:.0f} rpm" in found.note
+    trusted = measure_speed(signal, RATE, stated=stated, trust=True)
+    assert (trusted.rpm, trusted.corrected, trusted.by) == (stated, False, "stated")
+    assert "1207" in trusted.note
+
+
+def test_a_stated_speed_that_is_right_is_confirmed_and_measured():
+    found = measure_speed(turning(24.87), RATE, ORDERS, stated=1500)
+    assert (found.by, found.corrected, found.note, found.stated) == ("shaft line", False, None, 1500)
+    assert found.rpm == pytest.approx(60 * 24.87, rel=0.002)
+
+
+def test_weak_evidence_corrects_nothing():
+    faint = turning(1207 / 60, teeth=(0.15, 0.05, 0.03))
+    alone = turning(1207 / 60, teeth=(20.0,))
+    mains = turning(20, teeth=(), supply=5.0)
+    both = turning(1207 / 60, teeth=(20.0, 3.0, 2.0, 1.0, 1.0)) + turning(10.0, teeth=(1.0,))
+    double = turning(1207 / 60, teeth=(20.0, 3.0, 2.0, 1.0, 1.0))
+    for signal, stated in (
+        (faint, 600.0),
+        (alone, 600.0),
+        (mains, 600.0),
+        (mains, 2950.0),
+        (both, 600.0),
+        (double, 2414.0),
+    ):
+        found = measure_speed(signal, RATE, stated=stated)
+        assert not found.corrected
+        assert found.rpm == pytest.approx(stated, rel=0.03)
+
+
+def test_a_speed_that_is_no_number_is_refused():
+    with pytest.raises(InputError, match="positive"):
+        measure_speed(turning(20), RATE, stated=-1.0)
+    with pytest.raises(InputError, match="positive"):
+        resample_in_angle(turning(20), RATE, np.zeros(10))
+
+
+def test_evidence_is_kept_as_plain_values():
+    found = measure_speed(turning(24.87), RATE, stated=1500)
+    assert from_plain(SpeedEvidence, json.loads(json.dumps(found.to_dict()))) == found
+
+
+def test_the_scores_of_shaft_and_faults_agree_with_the_slow_twin():
+    lines = shaft_lines(turning(16.61, seconds=2.0), RATE)
+    scores, first = shaft_scores(lines)
+    drawn = np.random.default_rng(1)
+    bands = [Lines(drawn.exponential(6, 900), 1.7, np.inf) for _ in range(2)]
+    faults = fault_scores(bands, ORDERS)
+    plain = np.array([slow.fault_score([band.levels for band in bands], 1.7, hertz, ORDERS) for hertz in GRID[::50]])
+    highest = plain > 0.5 + np.median(plain)
+    offset = plain[highest] - faults[::50][highest]  # the median over all speeds
+    np.testing.assert_allclose(offset, offset[0], atol=1e-9)
+    for number in (*range(0, GRID.size, 40), int(scores.argmax())):
+        expected = slow.score(lines.levels, lines.spacing, lines.seconds, float(GRID[number]))
+        np.testing.assert_allclose((scores[number], first[number]), expected, atol=1e-9)
+
+
+def test_resampling_in_angle_agrees_with_the_slow_twin_and_an_even_speed_changes_nothing():
+    time = np.arange(400) / 400
+    signal, speed = np.sin(2 * np.pi * 3 * time).astype(np.float32), 1000 * (1 + 0.3 * np.sin(5 * time))
+    even, rate = resample_in_angle(signal, 400.0, speed)
+    assert rate == 400.0
+    np.testing.assert_allclose(even, slow.in_angle(signal, speed), atol=5e-3)
+    np.testing.assert_allclose(resample_in_angle(signal, 400.0, np.full(2, 900.0))[0], signal, atol=1e-6)
+
+
+@pytest.mark.parametrize("state", ["inner race", "outer race"])
+def test_a_fault_at_a_speed_that_varies_by_ten_percent_is_found_with_an_rpm_channel_and_without(state):
+    recording, speed = varying(state)
+    assert recording.rate is not None
+    assert diagnosed(recording.signal, recording.rate, 1500.0).state != state
+    even, rate = resample_in_angle(recording.signal, recording.rate, speed)
+    assert diagnosed(even, rate, float(speed.mean())).state == state
+    track = follow_speed(recording.signal, recording.rate, 1500.0, ORDERS)
+    assert track is not None
+    assert np.median(abs(track / speed - 1)) < 0.01
+    even, rate = resample_in_angle(recording.signal, recording.rate, track)
+    assert diagnosed(even, rate, float(track.mean())).state == state
+    found = measure_speed(recording.signal, recording.rate, ORDERS, stated=1500.0)
+    assert found.by == "followed"
+    assert found.varies == pytest.approx(0.1, abs=0.02)
+
+
+def test_a_shaft_alone_is_followed_by_its_own_lines():
+    time = np.arange(int(5 * RATE)) / RATE
+    speed = 24 * (1 + 0.1 * np.sin(2 * np.pi * time / 4))
+    angle, signal = np.cumsum(speed) / RATE, np.random.default_rng(0).standard_normal(time.size)
+    for number in range(1, 5):
+        signal += 0.5 * np.sin(2 * np.pi * number * angle)
+    track = follow_speed(signal.astype(np.float32), RATE, 1440.0)
+    assert np.median(abs(track / 60 / speed - 1)) < 0.005
+
+
+def test_a_steady_speed_and_one_that_cannot_be_followed_have_no_track():
+    steady = varying("outer race", 0.0)[0]
+    assert follow_speed(steady.signal, steady.rate, 1500.0, ORDERS) is None
+    assert follow_speed(turning(24.87), RATE, 1500.0, ORDERS) is None
+    for seed in range(3):
+        noise = turning(25, teeth=(), seed=seed)
+        assert follow_speed(noise, RATE, 1500.0, ORDERS) is None
