@@ -121,6 +121,7 @@ def diagnose(
     rate: float | None = None,
     healthy: Recorded | Sequence[Recorded] = (),
     channels: str | None = None,
+    trust_speed: bool = False,
 ) -> Diagnoses:
     """Diagnoses files, folders of them, or arrays (time,), which need their `rate`.
 
@@ -128,14 +129,15 @@ def diagnose(
     an ONNX file, or what `adapt` returned) too where it is given. `orders` (BPFO, BPFI, perhaps BSF and FTF, as
     multiples of the shaft's speed) may stand in for a bearing. `healthy` are known good recordings of the same point:
     lines that were always there are no alarm. `channels` of a file are axes of one bearing ("together") or bearings of
-    their own ("apart"); their names say it otherwise.
+    their own ("apart"); their names say it otherwise. A speed that is not given is measured, and one that is given is
+    checked, unless you `trust_speed`.
     """
     if rpm is not None and not 0 < rpm < inf:
         raise InputError(f"rpm must be a positive number, not {rpm:g}")
     opened = None if model is None else open_model(Path(model) if isinstance(model, str | Path) else model.model)
     known = known_orders(bearing, orders) if opened is None or orders is not None else None
     geometry = find_bearing(bearing) if isinstance(bearing, str) else bearing
-    given = Given(rate, rpm, geometry, known)
+    given = Given(rate, rpm, geometry, known, trust_speed=trust_speed)
 
     def measurements(files: Recorded | Sequence[Recorded]) -> Iterator[FoundMeasurement]:
         several = [files] if isinstance(files, str | Path | np.ndarray) else list(files)

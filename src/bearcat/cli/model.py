@@ -53,6 +53,7 @@ def predict(
     bearing: options.Bearing = None,
     channel: options.Channel = None,
     channels: options.Channels = None,
+    trust_speed: options.TrustSpeed = False,
     alarm: Alarm = None,
     min_confidence: Annotated[
         float, Option(min=0, max=1, help="A fault diagnosed with less confidence is to be checked and no alarm.")
@@ -97,7 +98,7 @@ def predict(
 
         return diagnose_measurement(found, opened, given, portraits, put_windows if by == "window" else None)
 
-    given = Given(rate, rpm, geometry, rule=rule, batch=batch)
+    given = Given(rate, rpm, geometry, rule=rule, batch=batch, trust_speed=trust_speed)
     status = _print_all(form, by, find_measurements(files, opened, channel, channels), diagnosed, rule)
     for sentence in odd_recordings(portraits):
         print_note(sentence)
@@ -234,7 +235,9 @@ def serve(
 
 def diagnose(
     files: Annotated[list[Path], Argument(metavar="FILES", help="Recordings, or folders of them.")],
-    rpm: Annotated[float | None, Option(help="Speed of the shaft in rpm; it may be off by 3 %.")] = None,
+    rpm: Annotated[
+        float | None, Option(help="Speed of the shaft in rpm; it is checked, and measured where it is not given.")
+    ] = None,
     bearing: Annotated[
         str | None, Option(metavar="6205", help="A designation, or balls=9,ball=7.94,pitch=39.04 (mm).")
     ] = None,
@@ -246,6 +249,7 @@ def diagnose(
     channels: options.Channels = None,
     rate: options.OwnRate = None,
     form: options.Format = "table",
+    trust_speed: options.TrustSpeed = False,
     healthy: Annotated[
         Names | None,
         Option(metavar="FILE", help="A known good recording of the same point, or a folder; repeat for more."),
@@ -266,7 +270,7 @@ def diagnose(
     _check_speed(rpm)
     orders = known_orders(bearing, {"BPFO": bpfo, "BPFI": bpfi, "BSF": bsf, "FTF": ftf})
     drawn: Counter[str] = Counter()
-    given = Given(rate, rpm, orders=orders, threads=2, drawn=png is not None)
+    given = Given(rate, rpm, orders=orders, threads=2, trust_speed=trust_speed, drawn=png is not None)
     if healthy:
         usual = healthy_physics(find_recordings([Path(name) for name in healthy], channel=channel), given)
         given = replace(given, healthy=usual)

@@ -28,6 +28,9 @@ Channels = Annotated[
     str | None,
     Option(help="Channels of a file are axes of one bearing (together) or bearings of their own (apart)."),
 ]
+TrustSpeed = Annotated[
+    bool, Option("--trust-speed", help="Keep a stated speed even if a clear shaft line lies at another.")
+]
 Rate = Annotated[
     float | None,
     Option(help="Resample everything to this rate in Hz; files that do not say their rate are taken to be at it."),

@@ -39,12 +39,13 @@ from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
 from bearcat.diagnosis.physics import PhysicsEvidence
 from bearcat.diagnosis.points import SHOWN, cross_talk
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis, network_evidence
-from bearcat.diagnosis.signal import SignalAnalysis, SignalEvidence
+from bearcat.diagnosis.signal import FOLLOWED, SignalAnalysis, SignalEvidence, speed_course
 from bearcat.errors import InputError
 from bearcat.trust.accuracy import Booleans
 from bearcat.trust.pooling import Pooled, Tally, pool, tally
 
 MANIFEST_ABOVE = 3  # folders above a recording in which its manifest may lie
+MOST_HELD = 1 << 23  # samples of a recording's beginning
 BATCH = 256  # windows handed to the model at once
 GENERAL = Path(__file__).parents[1] / "general"  # the model of benchmarks/general_model.py
 
@@ -384,6 +385,7 @@ class Given:
     rule: AlarmRule | None = None
     batch: int = BATCH  # windows handed to the model at once
     threads: int = 1
+    trust_speed: bool = False  # a stated speed is not checked
     drawn: bool = False  # whether the evidence is kept for drawing
 
 
@@ -406,7 +408,7 @@ def diagnose_measurement(
     seen, problems, diagnoses = list[Heard](), dict[str, str](), list[Diagnosis]()
     for point in found.points:
         try:
-            seen.append(_listen(point, model, given, portraits, show))
+            seen.append(_listen(point, model, given, portraits, show, found.speed))
         except InputError as error:
             if len(found.points) == 1:
                 raise
@@ -417,7 +419,7 @@ def diagnose_measurement(
         if point.name in problems:
             diagnoses.append(Diagnosis.unreadable(point.name, problems[point.name]))
             continue
-        physics, general, quality = signal.physics, signal.general, list[str]()
+        physics, general, quality = signal.physics, signal.general, list(signal.doubts)
         for fault, louder in lines.items():
             if physics is not None and physics.faults[fault].level - physics.reference_level >= SHOWN:
                 owner = found.points[louder.owner].name.rpartition("#")[2]
@@ -432,7 +434,7 @@ def diagnose_measurement(
         diagnoses.append(
             Diagnosis.of(
                 point.name, Witnesses(physics, general, network, baseline), given.rule, machine, quality, notes,
-                point=place, checked=signal.quality,
+                point=place, checked=signal.quality, speed=signal.speed,
             )
         )  # fmt: skip
     return diagnoses
@@ -449,19 +451,25 @@ def diagnose_found(
     return diagnose_measurement(alone(found), model, given, portraits, show)[0]
 
 
-def _listen(point: FoundPoint, model: Predictor | None, given: Given, portraits: list[Portrait], show: Shown) -> Heard:
+def _listen(
+    point: FoundPoint, model: Predictor | None, given: Given, portraits: list[Portrait], show: Shown,
+    tacho: FoundRecording | None = None,
+) -> Heard:  # fmt: skip
     """What the signals of a point say by themselves, what the model says of them, and notes."""
     analyses, tallies, notes = list[SignalAnalysis](), list[Tally](), list[str]()
     for found in point.recordings:
         stream = found.open()
         rpm, bearing, own_rate = given.rpm or found.rpm, given.bearing or found.bearing, stream.rate or given.rate
-        speed, geometry = rpm, bearing  # for the signal's own witnesses: a model knows what it was adapted to
+        stated, geometry = rpm, bearing  # for the signal's own witnesses: a model knows what it was adapted to
         if model is not None:
-            own_rate, speed, geometry = own_rate or model.preparation.rate, rpm or model.rpm, bearing or model.bearing
+            own_rate, stated, geometry = own_rate or model.preparation.rate, rpm or model.rpm, bearing or model.bearing
         orders = given.orders or (None if geometry is None else geometry.orders())
+        beginning, blocks = _beginning(portrayed(stream, portraits), own_rate)
+        course = speed_course(beginning, own_rate, orders, stated, given.trust_speed, _tacho(tacho))
+        rpm = course.evidence.rpm if course.evidence.corrected else rpm
         unit = unit_of(found.channel or "")
-        analyses.append(SignalAnalysis(stream.origin, own_rate, speed, orders, given.threads, unit=unit))
-        blocks = analyses[-1].observe(portrayed(stream, portraits))
+        analyses.append(SignalAnalysis(stream.origin, own_rate, None, orders, given.threads, unit=unit, course=course))
+        blocks = analyses[-1].observe(blocks)
         if model is None:
             for _ in blocks:
                 pass
@@ -478,11 +486,30 @@ def _listen(point: FoundPoint, model: Predictor | None, given: Given, portraits:
         if model.metadata.get("recipe") == GENERAL.name:
             signal = replace(signal, general=None)  # it would be heard twice
     silent = signal.quality is not None and signal.quality.no_signal is not None
-    if model is None and signal.physics is None and not silent:
+    unknown = signal.speed is not None and signal.speed.rpm is None
+    if model is None and signal.physics is None and not silent and not (unknown and signal.field == "rpm"):
         raise InputError(str(signal.problem), signal.field)
     if signal.problem is not None and signal.field is None:
         notes.append(f"no physics check: {signal.problem}")
     return signal, network, notes
+
+
+def _beginning(blocks: Iterable[Floats], rate: float | None) -> tuple[Floats, Iterator[Floats]]:
+    """The first seconds, in which the speed is measured, and all blocks, those of the beginning again."""
+    held, rest, most = list[Floats](), iter(blocks), int(min(FOLLOWED * (rate or 0.0), MOST_HELD))
+    while sum(map(len, held)) < most and (block := next(rest, None)) is not None:
+        held.append(block)
+    signal = np.concatenate(held)[:most] if held else np.empty(0, dtype=np.float32)
+    return signal, chain(held, rest)
+
+
+def _tacho(found: FoundRecording | None) -> tuple[Floats, float] | None:
+    """The samples and the rate of a channel that holds the speed, or pulses of it."""
+    if found is None:
+        return None
+    stream = found.open()
+    samples, _ = _beginning(stream.blocks, stream.rate)
+    return None if stream.rate is None else (samples, stream.rate)
 
 
 def healthy_physics(recordings: Iterable[FoundRecording], given: Given) -> list[PhysicsEvidence]:

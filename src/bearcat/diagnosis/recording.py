@@ -23,6 +23,7 @@ from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses, fuse, state_of_
 from bearcat.diagnosis.general import GeneralEvidence
 from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence, state_of
 from bearcat.diagnosis.quality import Quality, stopped
+from bearcat.diagnosis.speed import SpeedEvidence
 from bearcat.errors import InputError, suggest
 from bearcat.settings import from_plain, to_plain
 from bearcat.trust.decision import (
@@ -48,7 +49,7 @@ STATUS = {OK: 0, ALARM: 1, CHECK: 3}  # exit status of a command, by the worst r
 COLUMNS = (
     "recording", "decision", "reasons", "state", "class", "nearest", "confidence", "severity", "agreement", "windows",
     "unfamiliar", "familiar", "line", "physics", "physics_confidence", "general", "general_confidence", "network",
-    "network_confidence", "baseline_change", "fitted_rpm", "notes",
+    "network_confidence", "baseline_change", "fitted_rpm", "speed", "notes",
 )  # fmt: skip
 GROWN = 6.0  # dB above the baseline, from which on lines are said to grow
 CLAIMLESS = (CANNOT_TELL, UNKNOWN_STATE, UNREADABLE, NO_SIGNAL)  # states that claim nothing of the bearing
@@ -93,6 +94,7 @@ class Diagnosis:
     point: str | None = None
     quality: tuple[str, ...] = ()  # what is wrong with the recording, or missing
     rms: float | None = None  # in units of the signal
+    speed: SpeedEvidence | None = None  # as measured, or as stated and checked
     notes: tuple[str, ...] = ()
 
     @staticmethod
@@ -105,6 +107,7 @@ class Diagnosis:
         notes: Sequence[str] = (),
         point: str | None = None,
         checked: Quality | None = None,
+        speed: SpeedEvidence | None = None,
     ) -> Diagnosis:
         """By all witnesses; `quality` is what is wrong with the recording, `checked` what was found of its signal."""
         if checked is not None and checked.no_signal is not None:
@@ -142,7 +145,7 @@ class Diagnosis:
         )  # fmt: skip
         return Diagnosis(
             recording, decide(evidence), state, confidence, found, witnesses, label, machine, point, tuple(quality),
-            None if checked is None else checked.rms, tuple(notes) + (() if physics is None else physics.notes),
+            None if checked is None else checked.rms, speed, tuple(notes) + (() if physics is None else physics.notes),
         )  # fmt: skip
 
     @staticmethod
@@ -170,7 +173,7 @@ class Diagnosis:
         notes = [note for note in self.notes if note not in own]
         witnesses = replace(self.witnesses, network=network)
         again = Diagnosis.of(self.recording, witnesses, rule, self.machine, self.quality, notes, self.point)
-        return replace(again, rms=self.rms)
+        return replace(again, rms=self.rms, speed=self.speed)
 
     def tempered(self, factor: float) -> Diagnosis:
         """The same with the windows' temperature multiplied by a factor; it is to be decided again."""
@@ -190,6 +193,11 @@ class Diagnosis:
     def where(self) -> tuple[str | None, str | None]:
         """Machine and point: recordings that may be compared with each other."""
         return self.machine, self.point
+
+    @property
+    def familiar(self) -> bool | None:
+        """Whether the model knows such recordings; None: nobody can say."""
+        return None if self.witnesses.network is None else self.witnesses.network.familiar
 
     @property
     def nearest(self) -> str | None:
@@ -222,7 +230,7 @@ class Diagnosis:
             "familiar": network and network.familiar, "line": self.line, "probabilities": dict(self.probabilities),
             "physics": physics and physics.to_dict(), "general": to_plain(seen.general), "network": to_plain(network),
             "baseline": to_plain(seen.baseline), "without": seen.without, "quality": list(self.quality),
-            "rms": self.rms, "notes": list(self.notes),
+            "rms": self.rms, "speed": to_plain(self.speed), "notes": list(self.notes),
         }  # fmt: skip
 
     @staticmethod
@@ -238,7 +246,8 @@ class Diagnosis:
             str(values["recording"]),
             Decision(values["decision"], values["confidence"], None, tuple(values["reasons"])),
             values["state"], float(values["confidence"]), dict(values["probabilities"]), witnesses, values["class"],
-            values["machine"], values["point"], tuple(values["quality"]), values["rms"], tuple(values["notes"]),
+            values["machine"], values["point"], tuple(values["quality"]), values["rms"],
+            from_plain(SpeedEvidence | None, values["speed"]), tuple(values["notes"]),
         )  # fmt: skip
 
     def row(self) -> dict[str, Any]:
@@ -252,7 +261,7 @@ class Diagnosis:
             "network": network and network.nearest,
             "network_confidence": network and max(network.probabilities.values()),
             "baseline_change": baseline and max(baseline.change.values()),
-            "fitted_rpm": physics and physics.fitted_rpm,
+            "fitted_rpm": physics and physics.fitted_rpm, "speed": self.speed and self.speed.rpm,
         }  # fmt: skip
 
     def cells(self) -> dict[str, str]:
@@ -262,7 +271,7 @@ class Diagnosis:
         return {
             "recording": self.recording, "decision": self.decision.action,
             "diagnosis": f"{self.label or self.state}{nearest}",
-            "confidence": "" if self.state in (UNREADABLE, UNKNOWN_STATE, NO_SIGNAL) else percent(self.confidence),
+            "confidence": percent(self.confidence) if self.probabilities and self.state != UNKNOWN_STATE else "",
             "fault line": self.line or "", "reason": "; ".join(self.decision.reasons),
             "agreement": "" if network is None else percent(network.agreement),
             "unfamiliar": "" if network is None else percent(network.unfamiliar),

@@ -12,15 +12,74 @@ never an exception: the other witnesses go on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bearcat.data.recording import Floats
 from bearcat.diagnosis.general import GeneralEvidence, GeneralWitness
 from bearcat.diagnosis.physics import PhysicsAnalysis, PhysicsEvidence
 from bearcat.diagnosis.quality import Quality, QualityCheck
+from bearcat.diagnosis.speed import SpeedEvidence, follow_speed, measure_speed, resample_in_angle
 from bearcat.errors import InputError
+
+FOLLOWED = 60.0  # seconds of a recording in which a varying speed is followed
+PULSE_SHARE = 0.5  # of the range of a tacho at which its pulses are counted
+VARIES = 0.02  # relative half-range of a speed, from which on the signal is resampled in angle
+
+
+@dataclass(frozen=True, eq=False)
+class SpeedCourse:
+    """The speed of a recording, and its course where that varies: the beginning is then resampled in angle."""
+
+    evidence: SpeedEvidence
+    beginning: Floats | None = None  # resampled so that the shaft turns uniformly, at `rate`
+    rate: float = 0.0
+
+
+def speed_course(
+    signal: Floats, rate: float | None, orders: Mapping[str, float] | None, stated: float | None,
+    trust: bool = False, tacho: tuple[Floats, float] | None = None,
+) -> SpeedCourse:  # fmt: skip
+    """From a channel that holds the speed where there is one, else from the signal; what is stated is checked."""
+    if rate is None or not signal.size:
+        return SpeedCourse(SpeedEvidence(stated, stated=stated, by=None if stated is None else "stated"))
+    track = None if tacho is None else speed_of_channel(*tacho, stated)
+    if track is not None:
+        place = np.linspace(0, len(track) - 1, len(signal))
+        track = np.interp(place, np.arange(len(track)), track)
+        middle = float(track.mean())
+        half = float(np.ptp(np.quantile(track, (0.02, 0.98)))) / 2 / middle
+        found = SpeedEvidence(middle, stated=stated, by="tacho", varies=half if half > VARIES else 0.0)
+    else:
+        found = measure_speed(signal, rate, orders, stated, trust)
+        varies = found.rpm is not None and found.varies > 0
+        track = follow_speed(signal, rate, found.rpm, orders) if varies and found.rpm is not None else None
+    if not found.varies or track is None:
+        return SpeedCourse(found)
+    turned, turned_rate = resample_in_angle(signal, rate, np.asarray(track))
+    return SpeedCourse(replace(found, rpm=float(np.mean(track))), turned, turned_rate)
+
+
+def speed_of_channel(samples: Floats, rate: float, stated: float | None = None) -> NDArray[np.float64] | None:
+    """rpm over time from a channel that holds rpm, or one pulse or more a turn; None where it holds neither.
+
+    Several pulses a turn are counted as one where the stated speed says how many.
+    """
+    low, high = float(samples.min()), float(samples.max())
+    if low > 0 and high < 10 * low:  # rpm, as it is
+        return np.asarray(samples, dtype=np.float64)
+    above = samples > low + PULSE_SHARE * (high - low)
+    rising = np.flatnonzero(above[1:] & ~above[:-1]) / rate
+    if len(rising) < 4:
+        return None
+    speed = 60 / np.diff(rising)
+    pulses = 1 if stated is None else max(1, round(float(np.median(speed)) / stated))
+    middle = (rising[1:] + rising[:-1]) / 2
+    times = np.arange(0, len(samples), max(1, int(rate / 200))) / rate
+    smooth = np.convolve(np.pad(speed, pulses // 2, mode="edge"), np.ones(pulses) / pulses, "same")[: len(speed)]
+    return np.asarray(np.interp(times, middle, smooth / pulses))
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,34 +89,58 @@ class SignalEvidence:
     physics: PhysicsEvidence | None = None
     general: GeneralEvidence | None = None
     quality: Quality | None = None
+    speed: SpeedEvidence | None = None
     problem: str | None = None
     field: str | None = None  # what is missing: rate, rpm or bearing
 
+    @property
+    def doubts(self) -> list[str]:
+        """What of the speed a person should know before anything is called ok."""
+        if self.speed is None:
+            return []
+        unknown = self.speed.rpm is None and self.field == "rpm"
+        lost = "the speed is not known and was not found in the signal; give it (--rpm)" if unknown else None
+        return [text for text in (self.speed.note, lost) if text]
+
 
 class SignalAnalysis:
-    """Collects what the witnesses need of one recording. `without` names a dataset whose bench must not be known."""
+    """Collects what the witnesses need of one recording. `without` names a dataset whose bench must not be known.
+
+    A varying speed is followed in the beginning of a recording; the lines are then read in that, resampled in angle.
+    """
 
     def __init__(
         self, recording: str, rate: float | None, rpm: float | None, orders: Mapping[str, float] | None,
-        threads: int = 1, without: str | None = None, unit: str | None = None,
+        threads: int = 1, without: str | None = None, unit: str | None = None, course: SpeedCourse | None = None,
     ) -> None:  # fmt: skip
         self.quality = QualityCheck(rate, unit)
-        self.problem: InputError | None = None
+        self.course = course
         self.physics: PhysicsAnalysis | None = None
         self.general: GeneralWitness | None = None
+        self.error: InputError | None = None
+        turned = course is not None and course.beginning is not None
+        if course is not None:
+            rpm, rate = course.evidence.rpm, course.rate if turned else rate
         try:
             self.physics = PhysicsAnalysis(recording, rate, rpm, orders, threads)
             self.general = GeneralWitness(self.physics.rate, self.physics.rpm, self.physics.orders, without)
         except InputError as error:
-            self.problem = error if self.physics is None else None  # outside the general model's range is no problem
+            self.error = error if self.physics is None else None  # outside the general model's range is no problem
+        self._turned = turned
+        if course is not None and course.beginning is not None:
+            self._add(course.beginning)
+
+    def _add(self, block: Floats) -> None:
+        if self.physics is not None:
+            self.physics.spectra.add(block)
+        if self.general is not None:
+            self.general.add(block)
 
     def observe(self, blocks: Iterable[Floats]) -> Iterator[Floats]:
         """The blocks unchanged; the witnesses see what passes."""
         for block in self.quality.observe(blocks):
-            if self.physics is not None:
-                self.physics.spectra.add(block)
-            if self.general is not None:
-                self.general.add(block)
+            if not self._turned:
+                self._add(block)
             yield block
 
     def finish(self, axes: Sequence[SignalAnalysis] = ()) -> SignalEvidence:
@@ -65,21 +148,29 @@ class SignalAnalysis:
         every = [self, *axes]
         checked = [each.quality.finish() for each in every]
         alive = [each for each, found in zip(every, checked, strict=True) if found.no_signal is None]
+        speed = None if self.course is None else self.course.evidence
         if not alive:
-            return SignalEvidence(quality=checked[0])
+            return SignalEvidence(quality=checked[0], speed=speed)
         notes = tuple(dict.fromkeys(note for found in checked for note in found.notes))
         quality = Quality(None, notes, float(np.median([found.rms for found in checked])))
         first, *others = alive
         try:
-            rest = [each.physics for each in others if each.physics is not None]
+            rest = [each.physics for each in others if each.physics is not None and first.joins(each)]
             physics = None if first.physics is None else first.physics.finish(rest)
             general = None if physics is None else _mean([each.general.finish() for each in alive if each.general])
-            problem = first.problem
-        except InputError as error:
-            physics, general, problem = None, None, error
-        if problem is None:
-            return SignalEvidence(physics, general, quality)
-        return SignalEvidence(physics, general, quality, str(problem), problem.field)
+            error = first.error
+        except InputError as problem:
+            physics, general, error = None, None, problem
+        if error is None:
+            return SignalEvidence(physics, general, quality, speed)
+        return SignalEvidence(physics, general, quality, speed, str(error), error.field)
+
+    def joins(self, other: SignalAnalysis) -> bool:
+        """Whether the spectra of both are on one axis: they are of the same speed and rate."""
+        same = (self.physics, other.physics)
+        return (
+            all(each is not None for each in same) and len({(e.rate, e.rpm, e.spectra.length) for e in same if e}) == 1
+        )
 
 
 def _mean(found: Sequence[GeneralEvidence | None]) -> GeneralEvidence | None:

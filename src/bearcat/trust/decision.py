@@ -232,7 +232,7 @@ def _decide_recording(evidence: RecordingEvidence) -> Decision:
     if evidence.strikes and not faulty:
         reasons.append("something strikes at no fault line")
     reasons += evidence.quality
-    if evidence.state == CANNOT_TELL:
+    if evidence.state == CANNOT_TELL and not reasons:
         reasons.append("the evidence is not enough")
     elif evidence.state == HEALTHY and not evidence.fault <= SAFE_FAULT:
         reasons.append(f"healthy with a confidence of {100 * (1 - evidence.fault):.0f} % only")
