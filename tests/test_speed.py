@@ -13,6 +13,14 @@ from bearcat.data.bearing import BEARINGS
 from bearcat.data.datasets import simulate
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import Recording
+from bearcat.deploy.predict import (
+    FoundMeasurement,
+    Given,
+    alone,
+    array_recording,
+    diagnose_found,
+    diagnose_measurement,
+)
 from bearcat.diagnosis.combs import GRID, Lines, fault_scores, shaft_lines, shaft_scores
 from bearcat.diagnosis.physics import PhysicsAnalysis, PhysicsEvidence
 from bearcat.diagnosis.speed import SpeedEvidence, follow_speed, measure_speed, resample_in_angle
@@ -222,3 +230,45 @@ def test_a_steady_speed_and_one_that_cannot_be_followed_have_no_track():
     for seed in range(3):
         noise = turning(25, teeth=(), seed=seed)
         assert follow_speed(noise, RATE, 1500.0, ORDERS) is None
+
+
+def pulses_of(speed: np.ndarray, rate: float, each: int = 1) -> np.ndarray:
+    """A tacho: so many short pulses a turn."""
+    turns = np.cumsum(speed) / 60 / rate * each
+    return ((turns % 1) < 0.1).astype(np.float32) * 5
+
+
+@pytest.mark.parametrize("tacho", ["rpm", "pulses", "six pulses", None])
+@pytest.mark.parametrize("state", ["inner race", "outer race"])
+def test_a_varying_speed_is_followed_before_a_recording_is_diagnosed(state, tacho):
+    recording, speed = varying(state)
+    rate = float(recording.rate or 0)
+    made = {"rpm": speed, "pulses": pulses_of(speed, rate), "six pulses": pulses_of(speed, rate, 6)}.get(str(tacho))
+    channel = None if made is None else array_recording(np.asarray(made, dtype=np.float32), rate, "tacho")
+    found = FoundMeasurement("x", alone(array_recording(recording.signal, rate, "x")).points, channel)
+    (diagnosis,) = diagnose_measurement(found, None, Given(rpm=1500.0, orders=ORDERS))
+    assert (diagnosis.state, diagnosis.decision.action) == (state, "alarm")
+    assert diagnosis.speed.by == ("followed" if tacho is None else "tacho")
+    assert diagnosis.speed.varies == pytest.approx(0.1, abs=0.03)
+
+
+def test_a_corrected_speed_is_used_for_the_lines_and_said_unless_it_is_trusted():
+    """A shaft at 1500 rpm with clear lines, stated at 800."""
+    outer = Simulated(seconds=4.0, severities=(2.0,), faults=("outer",)).recording("N15_M07_F10", "outer-1")
+    rate = float(outer.rate or 0)
+    time = np.arange(outer.signal.size) / rate
+    shaft = sum(
+        height * np.sin(2 * np.pi * 25.0 * (n + 1) * time + n) for n, height in enumerate((9.0, 5.0, 4.0, 3.0, 3.0))
+    )
+    signal = (outer.signal + 0.3 * outer.signal.std() * shaft).astype(np.float32)
+    found = array_recording(signal, rate, "x")
+    diagnosis = diagnose_found(found, None, Given(rpm=800.0, orders=ORDERS))
+    assert diagnosis.speed.corrected
+    assert diagnosis.physics.rpm == pytest.approx(1500, rel=0.01)
+    assert diagnosis.state == "outer race"
+    assert any("800" in reason for reason in diagnosis.decision.reasons)
+    trusted = diagnose_found(
+        array_recording(signal, rate, "x"), None, Given(rpm=800.0, orders=ORDERS, trust_speed=True)
+    )
+    assert not trusted.speed.corrected
+    assert trusted.physics.rpm == 800

@@ -42,6 +42,7 @@ from bearcat.diagnosis.recording import AlarmRule, Diagnosis, network_evidence
 from bearcat.diagnosis.signal import FOLLOWED, SignalAnalysis, SignalEvidence, speed_course
 from bearcat.errors import InputError
 from bearcat.trust.accuracy import Booleans
+from bearcat.trust.decision import REFUSE
 from bearcat.trust.pooling import Pooled, Tally, pool, tally
 
 MANIFEST_ABOVE = 3  # folders above a recording in which its manifest may lie
@@ -419,7 +420,8 @@ def diagnose_measurement(
         if point.name in problems:
             diagnoses.append(Diagnosis.unreadable(point.name, problems[point.name]))
             continue
-        physics, general, quality = signal.physics, signal.general, list(signal.doubts)
+        physics, general = signal.physics, signal.general
+        quality = signal.doubts(alone=network is None or network.action == REFUSE)
         for fault, louder in lines.items():
             if physics is not None and physics.faults[fault].level - physics.reference_level >= SHOWN:
                 owner = found.points[louder.owner].name.rpartition("#")[2]

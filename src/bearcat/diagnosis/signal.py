@@ -93,12 +93,11 @@ class SignalEvidence:
     problem: str | None = None
     field: str | None = None  # what is missing: rate, rpm or bearing
 
-    @property
-    def doubts(self) -> list[str]:
-        """What of the speed a person should know before anything is called ok."""
+    def doubts(self, alone: bool) -> list[str]:
+        """What of the speed a person should know before anything is called ok; `alone`: no model can be used."""
         if self.speed is None:
             return []
-        unknown = self.speed.rpm is None and self.field == "rpm"
+        unknown = alone and self.speed.rpm is None and self.field == "rpm"
         lost = "the speed is not known and was not found in the signal; give it (--rpm)" if unknown else None
         return [text for text in (self.speed.note, lost) if text]
 
