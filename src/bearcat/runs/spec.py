@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
+
 from bearcat.calibration import find_calibrator
 from bearcat.data import Catalogue, Dataset, Preparation, Windows, cache_folder, join
 from bearcat.data.catalogue import LATER
@@ -25,9 +27,11 @@ from bearcat.data.datasets.folder import FolderEntry
 from bearcat.data.inputs import find_input
 from bearcat.data.prepare import cached_windows, fingerprint, metadata
 from bearcat.data.recording import Recording, parts_of
-from bearcat.data.tasks import Mix, Split, SplitTask, Task, mixed_task, split_task
-from bearcat.diagnosis.physics import PhysicsEvidence, PhysicsWitness
+from bearcat.data.tasks import UNKNOWN, Mix, Split, SplitTask, Task, TrainingData, mixed_task, split_task
+from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence, PhysicsWitness
 from bearcat.errors import InputError
+from bearcat.methods.before_training import MatchClusters, has_several_states
+from bearcat.methods.known_states import state_codes
 from bearcat.methods.recipe import RECIPES, Recipe
 from bearcat.models.networks import ENCODERS
 from bearcat.record import task_words
@@ -37,6 +41,7 @@ from bearcat.storage import digest_json
 from bearcat.training.evaluate import RunEvidence, check_calibrator, run_evidence
 from bearcat.training.loop import RESULT_VERSION
 
+CERTAIN = 0.95  # probability from which on physics is certain of a fault
 PhysicsByName = dict[str, PhysicsEvidence | None]  # of recordings, by origin; None: physics cannot look
 
 
@@ -202,6 +207,21 @@ class Library:
             mixed = spec.mix != Mix()
             self._splits[key] = mixed_task(*parts, spec.mix) if mixed else split_task(*parts, keep_unknown=True)
         return replace(self._splits[key])
+
+    def training(self, spec: RunSpec, split: SplitTask) -> TrainingData:
+        """The split's training data, with the classes of target recordings that physics is certain of where the recipe
+        has a use for them: a recording without fault lines may be faulty, so only faults are certain.
+        """
+        data, codes = split.training, state_codes(split.classes)
+        if spec.recipe.find(MatchClusters) is None or not has_several_states(data.source_train):
+            return data
+        names = [split.target.recordings[number].origin for number in split.target_order.tolist()]
+        physics, anchors = self.physics(spec, names), np.full(len(names), UNKNOWN)
+        for number, name in enumerate(names):
+            found = physics.get(name)
+            if found is not None and found.state in FAULTS and found.probabilities[found.state] >= CERTAIN:
+                anchors[number] = codes.get(found.state, UNKNOWN)
+        return replace(data, target_train=replace(data.target_train, anchor=anchors[data.target_train.recording]))
 
     def evidence(self, spec: RunSpec, split: SplitTask) -> RunEvidence:
         """What is known of the split's windows without a network: check models are fitted once for all its runs."""
