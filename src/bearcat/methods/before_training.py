@@ -287,7 +287,7 @@ def has_several_states(source: tasks.Labelled) -> bool:
         return False
     domain = source.domain if len(source.domain) else np.zeros_like(source.recording)
     recordings = np.unique(np.stack([source.labels, domain, source.recording]), axis=1)
-    return np.unique(recordings[:2], axis=1).shape[1] < recordings.shape[1]
+    return bool(np.unique(recordings[:2], axis=1).shape[1] < recordings.shape[1])
 
 
 def source_states(data: tasks.TrainingData) -> States:
@@ -308,7 +308,7 @@ def source_states(data: tasks.TrainingData) -> States:
     state, owner = np.zeros(len(numbers), dtype=np.int64), list[int]()
     for code in range(classes):
         mine = np.flatnonzero(labels == code)
-        merged = np.arange(len(mine))
+        merged: NDArray[Any] = np.arange(len(mine))
         if len(mine) > MOST_STATES // classes:
             merged = fcluster(linkage(means[mine], "average"), MOST_STATES // classes, "maxclust") - 1
         state[mine] = len(owner) + merged

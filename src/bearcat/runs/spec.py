@@ -208,19 +208,28 @@ class Library:
             self._splits[key] = mixed_task(*parts, spec.mix) if mixed else split_task(*parts, keep_unknown=True)
         return replace(self._splits[key])
 
-    def training(self, spec: RunSpec, split: SplitTask) -> TrainingData:
-        """The split's training data, with the classes of target recordings that physics is certain of where the recipe
-        has a use for them: a recording without fault lines may be faulty, so only faults are certain.
+    def certain(self, spec: RunSpec, split: SplitTask) -> dict[str, int]:
+        """The target's recordings, by origin, that physics is certain of, and their classes: faults alone, as one
+        without lines may be faulty too.
         """
-        data, codes = split.training, state_codes(split.classes)
+        codes, physics = (
+            state_codes(split.classes),
+            self.physics(spec, [info.origin for info in split.target.recordings]),
+        )
+        return {
+            name: codes[found.state]
+            for name, found in physics.items()
+            if found is not None and found.state in FAULTS and found.state in codes
+            if found.probabilities[found.state] >= CERTAIN
+        }
+
+    def training(self, spec: RunSpec, split: SplitTask) -> TrainingData:
+        """The split's training data, with the classes that physics is certain of where the recipe has a use for it."""
+        data = split.training
         if spec.recipe.find(MatchClusters) is None or not has_several_states(data.source_train):
             return data
-        names = [split.target.recordings[number].origin for number in split.target_order.tolist()]
-        physics, anchors = self.physics(spec, names), np.full(len(names), UNKNOWN)
-        for number, name in enumerate(names):
-            found = physics.get(name)
-            if found is not None and found.state in FAULTS and found.probabilities[found.state] >= CERTAIN:
-                anchors[number] = codes.get(found.state, UNKNOWN)
+        certain, infos = self.certain(spec, split), split.target.recordings
+        anchors = np.array([certain.get(infos[number].origin, UNKNOWN) for number in split.target_order.tolist()])
         return replace(data, target_train=replace(data.target_train, anchor=anchors[data.target_train.recording]))
 
     def evidence(self, spec: RunSpec, split: SplitTask) -> RunEvidence:
