@@ -5,8 +5,8 @@
     python benchmarks/candidates.py DATA --labels state --cut 0     # condition shifts: one recording of each class
 
 Each cell is one run of the default, with all candidates, as a user gets it; nothing is chosen by target labels. Printed
-are the recordings of the target that the recommended model, the recipe itself and the unadapted network diagnose
-rightly, the healthy ones that are called faulty, what was recommended, and the seconds it took.
+are the recordings of the target that the recommended model and the unadapted network diagnose rightly, the healthy ones
+that are called faulty, what was recommended, all candidates with their scores, and the seconds it took.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import argparse
 import tempfile
 import time
 from collections import defaultdict
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from itertools import permutations
 from pathlib import Path
 
@@ -36,7 +37,6 @@ BENCHES = {
     "hit-sm": (("mfs-600", "mfs-900", "mfs-1200"), {"length": 16384, "stride": 4096}),
     "cwru": (("load0", "load1", "load2", "load3"), {"length": 4096, "stride": 2048}),
 }
-SIMULATED = {"severities": "0.3,1.0,3.0", "faults": "inner,outer"}
 
 
 def main() -> None:
@@ -52,33 +52,45 @@ def main() -> None:
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
     domains, preparation = BENCHES[chosen.bench]
-    print("target | pair | seed | recommended | the recipe | not adapted | false alarms | which | seconds")
+    print(
+        "target | pair | seed | recommended | not adapted | false alarms | which | seconds, of the processor | scores"
+    )
     totals: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for mix in chosen.mix or list(MIXES):
         for pair in list(permutations(domains, 2))[:: chosen.every]:
             for seed in range(chosen.seeds):
                 row = cell(chosen, pair, MIXES[mix], seed, preparation)
-                right, alarms, total, healthy = row[:4]
-                for place, number in enumerate((right, total, alarms, healthy)):
+                for place, number in enumerate(row.counts):
                     totals[mix][place] += number
-                print(f"{mix} | {'→'.join(pair)} | {seed} | {right} of {total} | {row[4]} | {row[5]} |"
-                      f" {alarms} of {healthy} | {row[6]} | {row[7]:.1f}", flush=True)  # fmt: skip
+                print(f"{mix} | {'→'.join(pair)} | {seed} | {row}", flush=True)
     for mix, (right, total, alarms, healthy) in totals.items():
         print(f"{mix}: {right} of {total} recordings right ({100 * right / total:.1f} %), {alarms} of {healthy} healthy"
               " ones called faulty")  # fmt: skip
 
 
-def cell(
-    chosen: argparse.Namespace, pair: tuple[str, str], mix: Mix, seed: int, preparation: dict[str, int]
-) -> tuple[int, int, int, int, int, str, str, float]:
-    """Recordings right, false alarms, recordings, healthy ones; right by the recipe, right not adapted, what was
-    recommended, seconds.
-    """
-    settings = {"label_by": chosen.labels}
+@dataclass(frozen=True)
+class Row:
+    """Of one cell; counts: recordings right, all, healthy ones called faulty, all healthy ones."""
+
+    counts: tuple[int, int, int, int]
+    unadapted: str
+    seconds: tuple[float, float]
+    record: Record
+
+    def __str__(self) -> str:
+        right, total, alarms, healthy = self.counts
+        scores = ", ".join(f"{each.name} {100 * each.score:.0f}" for each in self.record.candidates)
+        which = self.record.saved.recipe if self.record.saved else ""
+        took = f"{self.seconds[0]:.1f}, {self.seconds[1]:.1f}"
+        return f"{right} of {total} | {self.unadapted} | {alarms} of {healthy} | {which} | {took} | {scores}"
+
+
+def cell(chosen: argparse.Namespace, pair: tuple[str, str], mix: Mix, seed: int, preparation: dict[str, int]) -> Row:
     wishes = Wishes(
-        chosen.bench, chosen.data / chosen.bench, (pair[0],), pair[1], seed=seed, settings=settings, mix=mix, device="cpu"
-    )
-    started = time.monotonic()
+        chosen.bench, chosen.data / chosen.bench, (pair[0],), pair[1], seed=seed, settings={"label_by": chosen.labels},
+        mix=mix, device="cpu",
+    )  # fmt: skip
+    started = time.monotonic(), time.process_time()
     plan = make_plan(wishes)
     changed = replace(plan.spec.preparation, **preparation, cut=chosen.cut or None)
     specs = [
@@ -88,22 +100,19 @@ def cell(
     plan = replace(plan, spec=specs[0], candidates=tuple(specs[1:]))
     with tempfile.TemporaryDirectory() as folder:
         found = adapt(plan, Path(folder) / "out")
-    seconds = time.monotonic() - started
-    truth = {info.origin: info.label for info in plan.library.split(plan.library.identified(plan.spec)).target.recordings}
-    record = found.record
-    name, _ = plan.spec.recipe.unadapted()
-    right = sum(map(lambda each: truth[each.recording] == each.nearest, record.recordings))
-    healthy = [each for each in record.recordings if truth[each.recording] == healthy_class(record.data.classes)]
-    others = [found.beside.get(each) for each in (name,)]
-    return (
-        right, sum(each.nearest != truth[each.recording] for each in healthy), len(record.recordings), len(healthy),
-        -1, *(str(count(other, truth)) for other in others), record.saved.recipe if record.saved else "", seconds,
-    )  # fmt: skip
+    took = time.monotonic() - started[0], time.process_time() - started[1]
+    split = plan.library.split(plan.library.identified(plan.spec))
+    truth = {info.origin: info.label for info in split.target.recordings}
+    recordings = found.record.recordings
+    healthy = [each for each in recordings if truth[each.recording] == healthy_class(split.classes)]
+    right, alarms = correct(recordings, truth), len(healthy) - correct(healthy, truth)
+    other = found.beside.get(plan.spec.recipe.unadapted()[0])
+    unadapted = "–" if other is None else str(correct(other.recordings, truth))
+    return Row((right, len(recordings), alarms, len(healthy)), unadapted, took, found.record)
 
 
-def count(record: Record | None, truth: dict[str, str | None]) -> int | str:
-    found: tuple[Diagnosis, ...] = () if record is None else record.recordings
-    return sum(truth[each.recording] == each.nearest for each in found) if found else "as the recipe"
+def correct(recordings: Iterable[Diagnosis], truth: Mapping[str, str | None]) -> int:
+    return sum(truth[each.recording] == each.nearest for each in recordings)
 
 
 if __name__ == "__main__":

@@ -177,7 +177,8 @@ class MatchClusters(BeforeTraining):
             clear = matching.fit > self.fit if count == classes and plain else clear
             clear = clear and (single or matching.left <= MORE_LEFT * free)
             if plain or clear:
-                finding = replace(finding, fit=matching.fit, margin=matching.margin, free=1 - free / scatter)
+                margin = matching.margin if np.isfinite(matching.margin) else None  # no other matching is possible
+                finding = replace(finding, fit=matching.fit, margin=margin, free=1 - free / scatter)
             if not plain:
                 possible = (known[:, None] == tasks.UNKNOWN) | (known[:, None] == states.owner)
                 gain = likelihood_gain(centres, space.centres, matching.offset, 1 / windows, possible)
