@@ -30,7 +30,7 @@ from bearcat.runs.adapt import adapt
 from bearcat.runs.plan import Wishes, make_plan
 
 MIXES = {
-    "full": Mix(), "healthy only": Mix(keep=("healthy",)), "healthy and one fault": Mix(recordings=(("rest", 1),)),
+    "full": Mix(), "healthy only": Mix(keep=("healthy",)), "healthy and one fault": Mix(recordings=(("healthy", 99), ("rest", 1))),
     "no inner": Mix(without=("inner",)), "faults at 5 %": Mix(share=(("healthy", 1.0), ("rest", 0.05))),
 }  # fmt: skip
 BENCHES = {
