@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -85,7 +86,7 @@ class Row:
         return f"{right} of {total} | {self.unadapted} | {alarms} of {healthy} | {which} | {took} | {scores}"
 
 
-def cell(chosen: argparse.Namespace, pair: tuple[str, str], mix: Mix, seed: int, preparation: dict[str, int]) -> Row:
+def cell(chosen: argparse.Namespace, pair: tuple[str, str], mix: Mix, seed: int, preparation: dict[str, Any]) -> Row:
     wishes = Wishes(
         chosen.bench, chosen.data / chosen.bench, (pair[0],), pair[1], seed=seed, settings={"label_by": chosen.labels},
         mix=mix, device="cpu",

@@ -156,8 +156,8 @@ def _candidate_tables(record: Record) -> tuple[Table, ...]:
     """The models that were trained and rated without labels; none where there was nothing to choose."""
     note = (
         "Votes: check models that give a recording the candidate's class. Physics: recordings on which it agrees, of"
-        " those that physics is certain of. Score: votes, weighted by the agreement of windows, and physics for half of"
-        " each recording that it is certain of. The highest score is recommended; near ties go to the recipe itself."
+        " those that physics is certain of. Score: votes, weighted by the agreement of windows, and physics for two"
+        " thirds of each recording that it is certain of. The highest score is recommended; near ties go to the recipe itself."
     )
     rows = tuple(
         (
