@@ -157,7 +157,8 @@ def _candidate_tables(record: Record) -> tuple[Table, ...]:
     note = (
         "Votes: check models that give a recording the candidate's class. Physics: recordings on which it agrees, of"
         " those that physics is certain of. Score: votes, weighted by the agreement of windows, and physics for two"
-        " thirds of each recording that it is certain of. The highest score is recommended; near ties go to the recipe itself."
+        " thirds of each recording that it is certain of. The highest score is recommended; near ties go to the"
+        " recipe itself."
     )
     rows = tuple(
         (

@@ -192,8 +192,8 @@ def _adapted(record: Record) -> bool:
 def _rated(runs: Mapping[str, Record], library: Library, spec: RunSpec) -> tuple[Candidate, ...]:
     """How far check models and physics agree with each of these runs about the target's recordings.
 
-    Check models vote on a recording by its windows. A recording that physics is certain of counts mostly by that. Windows
-    that disagree with their recording's class count as not agreed with.
+    Check models vote on a recording by its windows. A recording that physics is certain of counts mostly by that.
+    Windows that disagree with their recording's class count as not agreed with.
     """
     split = library.split(spec)
     evidence, certain = library.evidence(spec, split), library.certain(spec, split)
