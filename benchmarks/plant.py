@@ -82,8 +82,8 @@ def cell(spec: RunSpec) -> tuple[str, ...]:
 
 def scored(specs: list[RunSpec], library: Library, device: torch.device) -> list[dict[str, Any]]:
     splits = [library.split(spec) for spec in specs]
-    trained = train([Run(spec.recipe, split.training, spec.seed) for spec, split in zip(specs, splits, strict=True)],
-                    device)  # fmt: skip
+    data = [library.training(spec, split) for spec, split in zip(specs, splits, strict=True)]
+    trained = train([Run(spec.recipe, each, spec.seed) for spec, each in zip(specs, data, strict=True)], device)
     values = padded_stack([np.asarray(split.held_back.target_test.values) for split in splits], 0, device)
     logits = predict(trained.network, values)[0]
     together = (

@@ -91,8 +91,22 @@ class SavedModel:
 
     recipe: str
     adapted: bool
-    folder: str  # relative to the run's: "." or that of the unadapted run beside it
+    folder: str  # relative to the run's: "." or that of the run beside it whose model it is
     reason: str
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model that `bearcat adapt` trained and might have recommended, and how it was rated without labels."""
+
+    name: str  # the recipe, or what differs from it
+    adapted: bool
+    votes: float  # share of check models that give a recording the candidate's class, mean over recordings
+    certain: int  # recordings of which physics is certain that they are faulty
+    agreed: int  # of these, given the same fault
+    score: float  # from both, by which candidates are compared
+    broken: bool = False  # the loss was not finite, or every recording was given one faulty class
+    chosen: bool = False
 
 
 @dataclass(frozen=True)
@@ -256,6 +270,7 @@ class Record:
     chosen: tuple[Choice, ...] = ()  # settings that were chosen from the recordings, with reasons
     adaptation: Mapping[str, Any] | None = None  # what the recipe found in the recordings before training
     saved: SavedModel | None = None
+    candidates: tuple[Candidate, ...] = ()  # of `adapt`, where more than one model was rated
     labelled: LabelledRecordings | None = None
     recordings: tuple[Diagnosis, ...] = ()  # of the target; none where no model was kept
 
@@ -289,7 +304,7 @@ class Record:
         """Which model is recommended, and why; empty for runs of a benchmark."""
         if self.saved is None:
             return ""
-        other = "; the adapted model is in model-adapted/" if self.saved.folder != "." else ""
+        other = f"; the model of {self.settings.recipe_name} is in model-adapted/" if self.saved.folder != "." else ""
         return f"Saved: the {'adapted' if self.saved.adapted else 'unadapted'} model ({self.saved.reason}){other}."
 
     def to_dict(self) -> dict[str, Any]:

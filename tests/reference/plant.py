@@ -70,3 +70,50 @@ def recording_scores(rows: list[tuple[str, str, str, float, bool]]) -> dict[str,
     gaps = [abs(sum(c for c, _ in part) / len(part) - sum(r for _, r in part) / len(part)) * len(part) / total
             for part in bins if part]  # fmt: skip
     return found | {"ece": sum(gaps) if total else None}
+
+
+def likelihood_gain(groups, centres, offset, noise, possible, rounds: int = 50) -> float:
+    """Twice EM of a mixture of states with free shares and one scatter, with a free offset and with none; the
+    difference of the log-likelihoods, less ln(groups) / 2 for each axis of the offset.
+    """
+    floor, axes = sum(noise) / len(noise), len(groups[0])
+
+    def density(group, centre, shift, variance) -> float:
+        square = sum((group[axis] - centre[axis] - shift[axis]) ** 2 for axis in range(axes))
+        return np.exp(-square / (2 * variance)) / (2 * np.pi * variance) ** (axes / 2)
+
+    def fitted(shift, free: bool) -> float:
+        shares = [1 / len(centres)] * len(centres)
+        nearest = [
+            min(
+                np.sum((group - centre - shift) ** 2) for place, centre in enumerate(centres) if possible[number][place]
+            )
+            for number, group in enumerate(groups)
+        ]
+        variance, earlier = max(np.mean(nearest) / axes, floor), -np.inf
+        for _ in range(rounds):
+            joint = np.array([
+                [
+                    shares[place] * density(group, centre, shift, variance) * possible[number][place]
+                    for place, centre in enumerate(centres)
+                ]
+                for number, group in enumerate(groups)
+            ])  # fmt: skip
+            total = sum(np.log(row.sum()) for row in joint)
+            if total - earlier < 1e-9 * abs(total):
+                break
+            earlier, likely = total, np.array([row / row.sum() for row in joint])
+            shares = np.maximum(likely.mean(axis=0), 1e-6)
+            shares = shares / shares.sum()
+            if free:
+                means = [sum(row[place] * centres[place] for place in range(len(centres))) for row in likely]
+                shift = np.mean([group - mean for group, mean in zip(groups, means, strict=True)], axis=0)
+            scatter = sum(
+                likely[number][place] * np.sum((group - centre - shift) ** 2)
+                for number, group in enumerate(groups)
+                for place, centre in enumerate(centres)
+            )
+            variance = max(scatter / groups.size, floor)
+        return total
+
+    return fitted(offset, True) - fitted(np.zeros(axes), False) - axes / 2 * np.log(len(groups))

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument, Option
+from typer import Argument, Exit, Option
 
 from bearcat.cli import options
 from bearcat.cli.options import Names, bars, print_note, print_recordings, print_table, reading_bar
@@ -58,6 +58,7 @@ def adapt(
     ] = None,
     out: Annotated[Path | None, Option(help="The folder for the results.  \\[default: bearcat-out]")] = None,
     channel: options.Channel = None,
+    channels: options.Channels = None,
     rate: options.Rate = None,
     rpm: options.Rpm = None,
     bearing: options.Bearing = None,
@@ -82,6 +83,12 @@ def adapt(
         Names, Option("--recipe-set", metavar="PART.NAME=VALUE", help="A setting of the recipe, e.g. labels.tau=0.95.")
     ] = None,
     track: options.Track = None,
+    fail_on: Annotated[
+        str | None,
+        Option(
+            help="Exit status 1 after an alarm (`alarm`), and 3 after a check without one (`check`).  \\[default: 0]"
+        ),
+    ] = None,
 ) -> None:
     """Learn from labelled recordings, adapt to unlabelled ones, and say how far to trust the result.
 
@@ -90,15 +97,17 @@ def adapt(
     from bearcat.runs.adapt import adapt as run
     from bearcat.runs.plan import Wishes, make_plan, target_mix
     from bearcat.runs.record import find_tracker
-    from bearcat.settings import pairs
+    from bearcat.settings import find_name, pairs
 
+    limit = None if fail_on is None else find_name(fail_on, ("alarm", "check"), "decision")
     if track is not None:
         find_tracker(track)
+    given = [*(settings or ()), *([] if channels is None else [f"channels={channels}"])]
     wishes = Wishes(
         data_name, root, source or (), target, kind, recipe, beside or (), epochs, seed, split,
         balance, device, precision, channel, rate, rpm, bearing, window, stride,
         target_mix(target_keep or (), pairs(target_share or ()), reference),
-        None if settings is None else pairs(settings), pairs(recipe_settings or ()), specimen, machine,
+        pairs(given) if given else None, pairs(recipe_settings or ()), specimen, machine,
     )  # fmt: skip
     plan = make_plan(wishes, reading_bar())
     for note in plan.notes:
@@ -108,7 +117,11 @@ def adapt(
         print_note(f"chosen from the recordings, with reasons in record.json and on the page: {chosen}")
     for warning in plan.warnings:
         print_note(warning, "warning")
-    _print_adaptation(run(plan, out or Path("bearcat-out"), training_bar, track), plan.warnings)
+    found = run(plan, out or Path("bearcat-out"), training_bar, track)
+    _print_adaptation(found, plan.warnings)
+    status = found.recordings.exit_status
+    if limit is not None and (status == 1 or limit == "check"):
+        raise Exit(status)
 
 
 def _print_adaptation(found: Adaptation, printed: Sequence[str]) -> None:

@@ -140,6 +140,7 @@ class Unlabelled:
     values: Floats  # (window, channel, time)
     recording: Integers = field(default_factory=_not_known)  # (window,) an index into `SplitTask.target_order`
     reference: Integers = field(default_factory=_not_known)  # (window,) the class given by `Mix.reference`, or UNKNOWN
+    anchor: Integers = field(default_factory=_not_known)  # (window,) the class that physics is certain of, or UNKNOWN
 
     def __len__(self) -> int:
         return len(self.values)

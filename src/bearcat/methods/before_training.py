@@ -11,6 +11,11 @@ load or machine shifts all classes by about the same offset. Recordings of the t
 Clusters are matched with classes, each to one, under the best offset; the fit is the share of the classes' arrangement
 that the clusters repeat, the margin how much worse the next matching is. A few clusters cannot distinguish an offset
 from a fault: then nothing is shifted and the model is the unadapted one (docs/plant.md has the measurements).
+
+Where a class is a type of fault with several unlike recordings, its recordings are states of their own: clusters are
+matched with states, a class may own several of them, and the margin is to the next matching of clusters with *classes*.
+Recordings that physics is certain of, or that the user names, are matched with states of their class alone. Such a
+matching is used only if the states explain the target better where they are shifted (`likelihood_gain`).
 """
 
 from __future__ import annotations
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
     import torch
 
     from bearcat.data import tasks
+    from bearcat.data.inputs import Input
     from bearcat.models import networks
     from bearcat.trust import checks
 else:
@@ -48,6 +54,9 @@ FEWEST_CLASSES = 3  # two clusters are matched with two classes by their order a
 # Where the target has fewer clusters than the source classes, or one more, more is asked of a matching.
 FEWEST_CLUSTERS = 0.6  # of the number of classes
 CLEAR_FIT, CLEAR_MARGIN = 2 / 3, 1.05
+MOST_STATES = 48  # of the source; where it has more recordings, those of a class that are alike are one state
+ROUNDS = 50  # of EM
+LEAST_SHARE = 1e-6  # of a state in EM
 STRANGE = 2.0  # distance of an unmatched cluster from the nearest class, in those of matched ones: it is unknown
 
 
@@ -76,7 +85,10 @@ class Standardise(BeforeTraining):
                     values[members] = (values[members] - own_mean) / own_deviation * deviation + mean
             train, test = (replace(part, values=values) for part, values in zip(parts, shifted, strict=True))
             data = replace(data, source_train=train, source_test=test)
-        scaling = networks.InputScaling(torch.from_numpy(mean)[None], torch.from_numpy(1 / deviation)[None])
+        # A point that is zero in every window has been ignored; the network is not to read it later.
+        ignored = ~np.any([(part.values != 0).any(axis=0) for part in (parts[0], data.target_train)], axis=0)
+        factor = np.where(ignored, 0, 1 / deviation).astype(np.float32)
+        scaling = networks.InputScaling(torch.from_numpy(mean)[None], torch.from_numpy(factor)[None])
         return Prepared(data, scaling)
 
 
@@ -85,6 +97,37 @@ def _statistics(values: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.f
     mean, deviation = values.mean(axis=0, dtype=np.float64), values.std(axis=0, dtype=np.float64)
     constant = deviation <= 1e-6 * np.abs(mean)
     return mean.astype(np.float32), np.where(constant, 1, deviation).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class IgnoreOrders(BeforeTraining):
+    """Sets the points of the input that are read at shaft orders to zero, so that nothing depends on the speed."""
+
+    name = "ignore-orders"
+    points: tuple[int, ...] = ()  # first and last + 1 of each channel, by `for_input`
+
+    @property
+    def adapts(self) -> bool:
+        return False
+
+    def for_input(self, kind: Input) -> IgnoreOrders:
+        from bearcat.data.inputs import OrderInput, Physics
+
+        members = kind.members if isinstance(kind, Physics) else []
+        ends = np.cumsum([member.points(0) for member in members]).tolist()
+        first = [end - member.points(0) for end, member in zip(ends, members, strict=True)]
+        orders = [place for place, member in enumerate(members) if isinstance(member, OrderInput)]
+        if not orders or orders != list(range(orders[0], len(members))):
+            raise InputError("the input has no part at shaft orders that could be ignored; use 'physics'", "input")
+        return replace(self, points=(first[orders[0]], ends[-1]))
+
+    def prepare(self, data: tasks.TrainingData) -> Prepared:
+        source, test, target = (part.values.copy() for part in (data.source_train, data.source_test, data.target_train))
+        for values in (source, test, target):
+            values[..., slice(*self.points)] = 0
+        parts = replace(data.source_train, values=source), replace(data.source_test, values=test)
+        unlabelled = replace(data.target_train, values=target)
+        return Prepared(replace(data, source_train=parts[0], source_test=parts[1], target_train=unlabelled))
 
 
 @dataclass(frozen=True)
@@ -106,47 +149,64 @@ class MatchClusters(BeforeTraining):
         """The data with the source's windows shifted where the matching is clear, and what was found."""
         source, target, classes = data.source_train, data.target_train, len(data.classes)
         flat, values = source.values.reshape(len(source), -1), target.values.reshape(len(target), -1)
-        known = target.reference if len(target.reference) else np.full(len(target), tasks.UNKNOWN)
-        space = discriminant_space(flat, source.labels, classes)
-        cluster, centres = clustered(space.project(values), target.recording, classes, self.apart)
-        count, fewest = len(centres), int(np.bincount(cluster).min())
+        named = target.reference if len(target.reference) else np.full(len(target), tasks.UNKNOWN)
+        states = source_states(data)
+        space = discriminant_space(flat, states.train, len(states.owner))
+        cluster, centres = clustered(space.project(values), target.recording, len(states.owner), self.apart)
+        count, windows = len(centres), np.bincount(cluster)
         finding = ClusterMatch(
-            adapted=False, clusters=count, classes=classes, fewest_windows=fewest, wanted_windows=self.windows
-        )
-        of_cluster = np.array([_known_class(known[cluster == number]) for number in range(count)])
-        named = of_cluster[of_cluster != tasks.UNKNOWN]
-        distinct = len(np.unique(named)) == len(named)  # two clusters known to be healthy leave a class without one
-        codes = None  # (window,) the classes that the source's are shifted to, by the matching or by the references
-        if distinct and finding.comparable and fewest >= self.windows:
-            matching = match(centres, space.centres, of_cluster)
-            free = _best_fit(centres, space.centres, lambda distance: distance.argmin(axis=1))[1]  # the nearest class
+            adapted=False, clusters=count, classes=classes, fewest_windows=int(windows.min()),
+            wanted_windows=self.windows, states=len(states.owner) if states.several else None,
+        )  # fmt: skip
+        of_cluster = np.array([_known_class(named[cluster == number]) for number in range(count)])
+        anchors = target.anchor if states.several and len(target.anchor) else np.full(len(target), tasks.UNKNOWN)
+        certain = np.array([_only_class(anchors[cluster == number]) for number in range(count)])
+        known = np.where(of_cluster == tasks.UNKNOWN, certain, of_cluster)
+        finding = replace(finding, anchors=int((certain != tasks.UNKNOWN).sum()) or None)
+        # No state is left for one of several clusters that are known to be of one class, such as two that are healthy.
+        enough = all((known == code).sum() <= (states.owner == code).sum() for code in range(classes))
+        codes = None  # (window,) the states that the source's are shifted to, by the matching or by the references
+        if enough and finding.comparable:
+            matching = match(centres, space.centres, known, states.owner)
+            free = _best_fit(centres, space.centres, lambda distance: distance.argmin(axis=1))[1]  # the nearest state
             scatter = float(((space.centres - space.centres.mean(axis=0)) ** 2).sum())
-            finding = replace(finding, fit=matching.fit, margin=matching.margin, free=1 - free / scatter)
             single = len(np.unique(target.recording)) == classes == count  # no class can be taken for two
+            # Clusters of a few windows, or of types with several states, are matched where both are clear.
+            plain = finding.fewest_windows >= self.windows and not states.several
             clear = matching.fit > CLEAR_FIT and matching.margin > CLEAR_MARGIN
-            clear = matching.fit > self.fit if count == classes else clear
-            if clear and (single or matching.left <= MORE_LEFT * free):
-                codes = matching.classes[cluster]
-                counts = np.bincount(codes[codes != tasks.UNKNOWN], minlength=classes)
+            clear = matching.fit > self.fit if count == classes and plain else clear
+            clear = clear and (single or matching.left <= MORE_LEFT * free)
+            if plain or clear:
+                margin = matching.margin if np.isfinite(matching.margin) else None  # no other matching is possible
+                finding = replace(finding, fit=matching.fit, margin=margin, free=1 - free / scatter)
+            if not plain:
+                possible = (known[:, None] == tasks.UNKNOWN) | (known[:, None] == states.owner)
+                gain = likelihood_gain(centres, space.centres, matching.offset, 1 / windows, possible)
+                finding, clear = replace(finding, gain=gain), clear and gain > 0
+            if clear:
+                codes = matching.states[cluster]
+                owners = states.owner[codes[codes != tasks.UNKNOWN]]
+                counts = np.bincount(owners, minlength=classes)
                 shares = dict(zip(data.classes, (counts / counts.sum()).tolist(), strict=True))
                 strange = np.isin(cluster, _strange(centres, space.centres, matching))
                 unknown = np.unique(target.recording[strange]).tolist() if len(target.recording) else []
                 finding = replace(finding, adapted=True, shares=shares, unknown=tuple(unknown))
-        if codes is None and (known != tasks.UNKNOWN).any():
-            codes = known
+        if codes is None and (named != tasks.UNKNOWN).any():
+            states, codes = States.of_classes(data), named
             finding = replace(finding, adapted=True, reference=True)
         if codes is not None:
             present = [int(code) for code in np.unique(codes) if code != tasks.UNKNOWN]
             offsets = {
-                code: values[codes == code].mean(axis=0) - flat[source.labels == code].mean(axis=0) for code in present
+                code: values[codes == code].mean(axis=0) - flat[states.train == code].mean(axis=0) for code in present
             }
             common = np.mean(list(offsets.values()), axis=0)
             if finding.reference:
                 projected = space.project(np.stack([values.mean(axis=0), values.mean(axis=0) - common]))
                 others = centres[of_cluster == tasks.UNKNOWN]
                 common = common * _common_share(others, space.centres, projected[0] - projected[1])
-            offsets |= {code: common for code in range(classes) if code not in offsets}
-            data = _shifted(data, offsets)
+            else:  # a few windows say of which class they are, but not how far it has shifted
+                offsets = {code: offset for code, offset in offsets.items() if (codes == code).sum() >= self.windows}
+            data = _shifted(data, states, offsets, common)
         return Prepared(data, finding=finding)
 
 
@@ -163,10 +223,15 @@ class ClusterMatch(Finding):
     free: float | None = None  # the fit where classes may be missing and others have several clusters
     margin: float | None = None  # what the next matching leaves, as a multiple of what this one leaves
     shares: Mapping[str, float] | None = None  # of the target's windows, by the classes they are matched with
+    states: int | None = None  # of the source, where a class has several
+    anchors: int | None = None  # clusters whose class physics is certain of
+    gain: float | None = None  # of the states' log-likelihood by their shift, less its penalty; asked where it decides
 
     @property
     def comparable(self) -> bool:
-        """Whether there are enough clusters, and not too many, to be matched with the classes."""
+        """Whether there are enough clusters, and not too many, to be matched with the classes or their states."""
+        if self.states is not None:  # one that physics is certain of says which way the others have shifted
+            return FEWEST_CLASSES - bool(self.anchors) <= self.clusters <= self.states + 1
         fewest = max(FEWEST_CLASSES, FEWEST_CLUSTERS * self.classes)
         return self.classes >= FEWEST_CLASSES and fewest <= self.clusters <= self.classes + 1
 
@@ -177,7 +242,9 @@ class ClusterMatch(Finding):
             return "Adapted: the source classes were shifted by the offset of the reference recordings."
         if self.adapted:
             matched, others = f"the {self.classes} source classes", ""
-            if self.clusters < self.classes:
+            if self.states is not None:
+                matched = f"{self.states} source recordings of {self.classes} classes"
+            elif self.clusters < self.classes:
                 matched, others = f"{self.clusters} of {self.classes} source classes", "; the others shift with them"
             elif self.clusters > self.classes:
                 clusters = f"{self.classes} of {clusters}"
@@ -189,19 +256,84 @@ class ClusterMatch(Finding):
         )
         if self.fit is not None:
             reason = f"{clusters} do not clearly match the {self.classes} source classes (fit {self.fit:.2f})."
+        elif self.comparable and self.states is not None:
+            reason = f"{clusters} do not clearly match the source's recordings of {self.classes} classes."
         elif self.comparable and self.fewest_windows < self.wanted_windows:
             needed = f"and {self.wanted_windows} are needed"
             reason = f"the smallest target cluster has {self.fewest_windows} windows, {needed}."
         return f"Not adapted: {reason}"
 
 
-def _shifted(data: tasks.TrainingData, offsets: dict[int, NDArray[Any]]) -> tasks.TrainingData:
-    """With an offset (point,) added to the source's windows of each class."""
+@dataclass(frozen=True, eq=False)
+class States:
+    """The source's states, each of one class: its classes or, where one has several recordings in a domain, these."""
+
+    owner: Integers  # (state,) the class of each
+    train: Integers  # (window,) the state of each of the source's windows, UNKNOWN of recordings not trained with
+    test: Integers
+
+    @property
+    def several(self) -> bool:
+        """Whether a class has several."""
+        return len(np.unique(self.owner)) < len(self.owner)
+
+    @staticmethod
+    def of_classes(data: tasks.TrainingData) -> States:
+        return States(np.arange(len(data.classes)), data.source_train.labels, data.source_test.labels)
+
+
+def has_several_states(source: tasks.Labelled) -> bool:
+    """Whether a class has several recordings in a domain."""
+    if not len(source.recording):
+        return False
+    domain = source.domain if len(source.domain) else np.zeros_like(source.recording)
+    recordings = np.unique(np.stack([source.labels, domain, source.recording]), axis=1)
+    return bool(np.unique(recordings[:2], axis=1).shape[1] < recordings.shape[1])
+
+
+def source_states(data: tasks.TrainingData) -> States:
+    """The recordings of the source's training windows, of each class at most its part of MOST_STATES: where there are
+    more, those whose windows are alike on average are one state.
+    """
+    from scipy.cluster.hierarchy import fcluster, linkage
+
+    source, test, classes = data.source_train, data.source_test, len(data.classes)
+    if not has_several_states(source):
+        return States.of_classes(data)
+    numbers, place = np.unique(source.recording, return_inverse=True)
+    flat = source.values.reshape(len(source), -1)
+    deviation = flat.std(axis=0)
+    means = np.array([flat[place == number].mean(axis=0) for number in range(len(numbers))])
+    means = means / np.where(deviation > 0, deviation, 1)
+    labels = np.array([source.labels[place == number][0] for number in range(len(numbers))])
+    state, owner = np.zeros(len(numbers), dtype=np.int64), list[int]()
+    for code in range(classes):
+        mine = np.flatnonzero(labels == code)
+        merged: NDArray[Any] = np.arange(len(mine))
+        if len(mine) > MOST_STATES // classes:
+            merged = fcluster(linkage(means[mine], "average"), MOST_STATES // classes, "maxclust") - 1
+        state[mine] = len(owner) + merged
+        owner += [code] * (int(merged.max()) + 1)
+    of_recording = dict(zip(numbers.tolist(), state.tolist(), strict=True))
+    of_test = np.array([of_recording.get(number, tasks.UNKNOWN) for number in test.recording.tolist()], dtype=np.int64)
+    return States(np.array(owner), state[place], of_test)
+
+
+def _shifted(
+    data: tasks.TrainingData, states: States, offsets: Mapping[int, NDArray[Any]], common: NDArray[Any]
+) -> tasks.TrainingData:
+    """With an offset (point,) added to the source's windows of each state; one without an offset shifts as those of its
+    class do on average, or as all do.
+    """
     parts = []
-    for part in (data.source_train, data.source_test):
+    for part, state in ((data.source_train, states.train), (data.source_test, states.test)):
         parts.append(replace(part, values=part.values.copy()))
-        for code, offset in offsets.items():
-            parts[-1].values[part.labels == code] += offset.reshape(part.values.shape[1:]).astype(part.values.dtype)
+        for code in range(len(data.classes)):
+            mine = [offset for number, offset in offsets.items() if states.owner[number] == code]
+            usual = np.mean(mine, axis=0) if mine else common
+            for number in np.unique(state[part.labels == code]).tolist():
+                offset = offsets.get(number, usual).reshape(part.values.shape[1:]).astype(part.values.dtype)
+                parts[-1].values[(part.labels == code) & (state == number)] += offset
     return replace(data, source_train=parts[0], source_test=parts[1])
 
 
@@ -211,11 +343,55 @@ def _known_class(codes: Integers) -> int:
     return int(np.bincount(known).argmax()) if len(known) else tasks.UNKNOWN
 
 
+def _only_class(codes: Integers) -> int:
+    """The class that all of a cluster's windows that say one are of; UNKNOWN where there is none, or another."""
+    found = np.unique(codes[codes != tasks.UNKNOWN])
+    return int(found[0]) if len(found) == 1 else tasks.UNKNOWN
+
+
+def likelihood_gain(
+    clusters: Floats, centres: Floats, offset: Floats, noise: Floats, possible: NDArray[np.bool_]
+) -> float:
+    """How much better shifted states explain the clusters (cluster, axis) than unshifted ones: the difference of their
+    log-likelihoods less half the logarithm of the number of clusters for each axis of the offset (BIC).
+
+    A cluster belongs to one of the states (state, axis) with free shares and scatters around it alike in all axes, at
+    least by the noise (cluster,) of a mean of windows; `possible` (cluster, state) leaves out what a cluster is known
+    not to be. Shares, scatter and the offset, from this one on, are by EM.
+    """
+    floor, axes = float(np.mean(noise)), clusters.shape[1]
+
+    def likelihood(shift: Floats, free: bool) -> float:
+        shares, variance = np.full(len(centres), 1 / len(centres)), np.inf
+        found = -np.inf
+        for _ in range(ROUNDS):
+            squares = np.where(possible, _squares(clusters, centres, shift), np.inf)
+            if not np.isfinite(variance):
+                variance = max(float(squares.min(axis=1).mean()) / axes, floor)
+            each = np.log(shares) - squares / (2 * variance) - axes / 2 * np.log(2 * np.pi * variance)
+            most = each.max(axis=1, keepdims=True)
+            total = most[:, 0] + np.log(np.exp(each - most).sum(axis=1))
+            earlier, found = found, float(total.sum())
+            if found - earlier < 1e-9 * abs(found):
+                break
+            likely = np.exp(each - total[:, None])  # (cluster, state)
+            shares = np.maximum(likely.mean(axis=0), LEAST_SHARE)
+            shares = shares / shares.sum()
+            if free:
+                shift = (clusters - likely @ centres).mean(axis=0)
+            scatter = (likely * _squares(clusters, centres, shift)).sum()
+            variance = max(float(scatter) / clusters.size, floor)
+        return found
+
+    penalty = axes / 2 * np.log(len(clusters))
+    return likelihood(offset, True) - likelihood(np.zeros(axes), False) - float(penalty)
+
+
 def _strange(clusters: Floats, centres: Floats, matching: Matching) -> Integers:
     """The clusters that are left over and far from every class: their recordings show a fault the source lacks."""
-    left_over = np.flatnonzero(matching.classes == tasks.UNKNOWN)
+    left_over = np.flatnonzero(matching.states == tasks.UNKNOWN)
     distance = _squares(clusters[left_over], centres, matching.offset).min(axis=1)
-    usual = matching.left / (matching.classes != tasks.UNKNOWN).sum()
+    usual = matching.left / (matching.states != tasks.UNKNOWN).sum()
     return np.asarray(left_over[distance > STRANGE**2 * usual])
 
 
@@ -297,53 +473,63 @@ def _numbered(names: NDArray[Any], points: Floats) -> tuple[Integers, Floats]:
 
 @dataclass(frozen=True, eq=False)
 class Matching:
-    """Clusters and classes, each at most once: as many pairs as there are of the fewer."""
+    """Clusters and states, each at most once: as many pairs as there are of the fewer."""
 
-    classes: Integers  # (cluster,) of each; UNKNOWN for clusters that are left over
-    offset: Floats  # (axis,) from classes to their clusters
-    left: float  # Σ squared distances from clusters to their classes, shifted by the offset
-    fit: float  # the share of the scatter of the matched classes that is repeated
+    states: Integers  # (cluster,) of each; UNKNOWN for clusters that are left over
+    offset: Floats  # (axis,) from states to their clusters
+    left: float  # Σ squared distances from clusters to their states, shifted by the offset
+    fit: float  # the share of the scatter of the matched states that is repeated
     margin: float  # what the next matching leaves, as a multiple of what this leaves
 
 
-def match(clusters: Floats, centres: Floats, known: Integers) -> Matching:
-    """The best matching of clusters (cluster, axis) with classes (class, axis).
+def match(clusters: Floats, centres: Floats, known: Integers, owner: Integers | None = None) -> Matching:
+    """The best matching of clusters (cluster, axis) with states (state, axis) of the classes `owner` (state,), each a
+    class by default. The next matching is the best that gives a cluster to another class.
 
     known (cluster,) holds the classes that clusters are known to be of, UNKNOWN elsewhere.
     """
     from scipy.optimize import linear_sum_assignment
 
-    given = known[:, None] == np.arange(len(centres))
+    owner = np.arange(len(centres)) if owner is None else owner
+    given = known[:, None] == owner
     forbidden = (known[:, None] != tasks.UNKNOWN) & ~given
 
     def one_to_one(distance: Floats) -> Integers:
         found, far = np.full(len(clusters), tasks.UNKNOWN), distance.max() * len(clusters) + 1
-        rows, columns = linear_sum_assignment(np.where(forbidden, far, np.where(given, -2 * far, distance)))
+        rows, columns = linear_sum_assignment(np.where(forbidden, far, distance - 2 * far * given))
         found[rows] = columns
         return found
 
-    classes, left = _best_fit(clusters, centres, one_to_one)
-    paired = classes != tasks.UNKNOWN
-    matched = centres[classes[paired]]
+    def owners(states: Integers) -> Integers:
+        return np.where(states == tasks.UNKNOWN, tasks.UNKNOWN, owner[states])
+
+    states, left = _best_fit(clusters, centres, one_to_one)
+    paired = states != tasks.UNKNOWN
+    matched = centres[states[paired]]
     scatter = ((matched - matched.mean(axis=0)) ** 2).sum()
-    given_to = known != tasks.UNKNOWN
-    others = [other for other in _changed(classes, len(centres)) if np.array_equal(other[given_to], known[given_to])]
+    given_to, mine = known != tasks.UNKNOWN, owners(states)
+    others = [
+        other
+        for other in _changed(states, len(centres))
+        if np.array_equal(owners(other)[given_to], known[given_to]) and not np.array_equal(owners(other), mine)
+    ]
     next_left = min((_left(clusters, centres, other) for other in others), default=np.inf)
     margin = next_left / left if left > 0 else np.inf
-    return Matching(classes, (clusters[paired] - matched).mean(axis=0), left, float(1 - left / scatter), margin)
+    fit = float(1 - left / scatter) if scatter > 0 else 0.0
+    return Matching(states, (clusters[paired] - matched).mean(axis=0), left, fit, margin)
 
 
-def _changed(classes: Integers, count: int) -> Iterator[Integers]:
-    """The matchings that differ by one change: two clusters change places, or a cluster takes a class nobody has."""
-    for first in range(len(classes)):
+def _changed(states: Integers, count: int) -> Iterator[Integers]:
+    """The matchings that differ by one change: two clusters change places, or a cluster takes a state nobody has."""
+    for first in range(len(states)):
         for second in range(first):
-            if classes[first] != classes[second]:
-                other = classes.copy()
-                other[[first, second]] = classes[[second, first]]
+            if states[first] != states[second]:
+                other = states.copy()
+                other[[first, second]] = states[[second, first]]
                 yield other
-        if classes[first] != tasks.UNKNOWN:
-            for unused in np.setdiff1d(np.arange(count), classes):
-                other = classes.copy()
+        if states[first] != tasks.UNKNOWN:
+            for unused in np.setdiff1d(np.arange(count), states):
+                other = states.copy()
                 other[first] = unused
                 yield other
 

@@ -127,7 +127,7 @@ def _research_section(result: Result, together: Sequence[Result]) -> Section:
         "For researchers",
         tuple(sentences),
         tuple(warned),
-        (_score_table(together),),
+        (_score_table(together), *_candidate_tables(record)),
         tuple(typeset.in_page(figure) for figure in drawn if figure is not None),
     )
 
@@ -150,6 +150,26 @@ def _score_table(results: Sequence[Result]) -> Table:
     )
     header = ("method", "expected", *headings, "mean confidence", "T", "seconds")
     return Table("scores", "Scores", note, header, tuple(rows))
+
+
+def _candidate_tables(record: Record) -> tuple[Table, ...]:
+    """The models that were trained and rated without labels; none where there was nothing to choose."""
+    note = (
+        "Votes: check models that give a recording the candidate's class. Physics: recordings on which it agrees, of"
+        " those that physics is certain of. Score: votes, weighted by the agreement of windows, and physics for two"
+        " thirds of each recording that it is certain of. The highest score is recommended; near ties go to the"
+        " recipe itself."
+    )
+    rows = tuple(
+        (
+            TableEntry(each.name), TableEntry("yes" if each.adapted else "no"), percent_entry(each.votes),
+            TableEntry(f"{each.agreed} of {each.certain}" if each.certain else NOTHING), percent_entry(each.score),
+            TableEntry("recommended" if each.chosen else "broke down" if each.broken else ""),
+        )
+        for each in record.candidates
+    )  # fmt: skip
+    header = ("candidate", "adapted", "votes", "physics", "score", "")
+    return (Table("candidates", "Candidates", note, header, rows),) if rows else ()
 
 
 def _chosen_tables(record: Record) -> tuple[Table, ...]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import math
+import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -29,17 +30,20 @@ from bearcat.calibration.scaling import updated_temperature
 from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError, suggest
-from bearcat.record import PREDICTIONS, RECORD, LabelledRecordings, Record, SavedModel
+from bearcat.methods.recipe import WITHOUT_ORDERS
+from bearcat.record import PREDICTIONS, RECORD, Candidate, LabelledRecordings, Record, SavedModel
 from bearcat.report.results import BESIDE, Predictions, read_result
 from bearcat.runs.plan import AdaptationPlan
 from bearcat.runs.record import claim, drawable
 from bearcat.runs.run import FinishedRun, decided_record, heard, run_stack
-from bearcat.runs.spec import RunSpec
+from bearcat.runs.spec import Library, RunSpec
 from bearcat.runs.store import CHECKPOINT
 from bearcat.training.evaluate import EpochEnd
-from bearcat.trust.decision import ENOUGH, Decision, LabelCheck, choose_model, decide
+from bearcat.trust.decision import ENOUGH, Decision, LabelCheck, choose_candidate, choose_model, decide
 
 Bar = Callable[[str, int], AbstractContextManager[Callable[[EpochEnd], None] | None]]  # of a recipe and its epochs
+# Of the score of a recording that physics is certain of. Chosen on CWRU with a size left out (docs/LOG.md).
+PHYSICS_SHARE = 2 / 3
 PRIOR_SPREAD = math.log(2)  # of the logarithm of the temperature, before there are labels
 
 
@@ -109,9 +113,11 @@ def adapt(plan: AdaptationPlan, out: Path, bar: Bar = lambda *_: nullcontext(), 
 def _train(
     plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar, track: str | None
 ) -> tuple[Record, dict[str, Record]]:
-    """Trains the run and those beside it, decides, and writes the folders; the run's own record last.
+    """Trains the run, those beside it and the candidates, decides, and writes the folders; the run's own record last.
 
-    Its unadapted counterpart is one of them, unless the recipe is that, or did not adapt; either is recommended.
+    Its unadapted counterpart is one of them, unless the recipe is that, or did not adapt. Where classes were matched
+    one by one, the run is believed; otherwise the candidate that check models and physics agree with most is
+    recommended. Of the candidates only that one is kept.
     """
     library = plan.library
 
@@ -142,16 +148,81 @@ def _train(
     else:
         agreement = own.record.agreement, unadapted.agreement
         adapted, reason = choose_model(spec.recipe_name, own.record.evidence, unadapted.evidence, supported, agreement)
-    chosen, place, model = own.record, ".", own.model
-    if unadapted is not None and not adapted and model is not None:
-        chosen, place = unadapted, f"{BESIDE}{name}"
+    usual = spec.recipe_name if adapted or unadapted is None else name
+    runs = {spec.recipe_name: own.record} | ({name: unadapted} if unadapted is not None else {})
+    candidates, rated = dict[str, FinishedRun](), tuple[Candidate, ...]()
+    by_class = supported and "states" not in (own.record.adaptation or {})
+    if plan.candidates and not own.record.failed and not by_class:
+        for other in plan.candidates:
+            matched = candidates.get(f"{spec.recipe_name}-{WITHOUT_ORDERS.replace(' ', '-')}")
+            if not other.recipe.adapts and matched and not _adapted(matched.record):
+                continue  # it would be the same network
+            candidates[other.recipe_name] = trained(other, out / f"{BESIDE}{other.recipe_name}", write=False)
+        runs |= {each: found.record for each, found in candidates.items()}
+        rated = _rated(runs, library, spec)
+        usual, reason = choose_candidate({each.name: each.score for each in rated if not each.broken}, usual)
+        rated = tuple(replace(each, chosen=each.name == usual) for each in rated)
+    for each, found in candidates.items():
+        if each == usual:
+            found.write(out / f"{BESIDE}{each}")
+            beside[each] = found.record
+            (out / f"{BESIDE}{each}" / CHECKPOINT).unlink(missing_ok=True)
+        else:
+            shutil.rmtree(out / f"{BESIDE}{each}")
+    chosen, place, model = runs[usual], ".", own.model
+    if usual != spec.recipe_name and model is not None:
+        place = f"{BESIDE}{usual}"
         save_model(out / "model-adapted", model)
         model = load_model(out / place / "model")
     diagnoses = Diagnoses(heard(library, spec, chosen.recordings))
-    saved = SavedModel(chosen.settings.recipe_name, chosen.settings.adapts and adapted, place, reason)
-    record = decided_record(replace(own.record, saved=saved), chosen.evidence, diagnoses)
+    saved = SavedModel(usual, _adapted(chosen), place, reason)
+    record = decided_record(replace(own.record, saved=saved, candidates=rated), chosen.evidence, diagnoses)
     replace(own, record=record, model=model and _decided_model(model, record.decision)).write(out)
     return record, beside
+
+
+def _adapted(record: Record) -> bool:
+    """Whether the run used the target: by its recipe or, where the recipe decides it, by what was found."""
+    if record.adaptation is None or "labels" in record.settings.recipe["ingredients"]:
+        return record.settings.adapts
+    return bool(record.adaptation["adapted"])
+
+
+def _rated(runs: Mapping[str, Record], library: Library, spec: RunSpec) -> tuple[Candidate, ...]:
+    """How far check models and physics agree with each of these runs about the target's recordings.
+
+    Check models vote on a recording by its windows. A recording that physics is certain of counts mostly by that.
+    Windows that disagree with their recording's class count as not agreed with.
+    """
+    split = library.split(spec)
+    evidence, certain = library.evidence(spec, split), library.certain(spec, split)
+    recording = split.target.recording[np.concatenate([split.target_test, split.target_train])]
+    said = np.array([np.concatenate([evidence.checks[name], evidence.train_checks[name]]) for name in evidence.checks])
+    votes = {
+        info.origin: np.bincount(said[:, recording == number].ravel(), minlength=len(split.classes))
+        for number, info in enumerate(split.target.recordings)
+        if (recording == number).any() and len(said)
+    }
+    found = []
+    for name, record in runs.items():
+        shares, scores, agreed, compared = [], [], 0, 0
+        for each in record.recordings:
+            code = split.classes.index(str(each.nearest))
+            counts = votes.get(each.recording)
+            share = 0.0 if counts is None else float(counts[code] / counts.sum())
+            shares.append(share)
+            network = each.witnesses.network
+            score = share * (1.0 if network is None else network.agreement)
+            if each.recording in certain:
+                right = certain[each.recording] == code
+                score = (1 - PHYSICS_SHARE) * score + PHYSICS_SHARE * right
+                agreed, compared = agreed + right, compared + 1
+            scores.append(score)
+        broken = record.failed or record.collapsed or not scores
+        mean = float(np.mean(scores)) if scores else 0.0
+        voted = float(np.mean(shares)) if shares else 0.0
+        found.append(Candidate(name, _adapted(record), voted, compared, agreed, mean, broken))
+    return tuple(found)
 
 
 def _write_page(folder: Path) -> None:

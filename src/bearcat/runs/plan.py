@@ -80,6 +80,7 @@ class AdaptationPlan:
     notes: tuple[str, ...]
     choices: tuple[Choice, ...]  # settings that were not asked for, with their reasons
     warnings: tuple[str, ...]
+    candidates: tuple[RunSpec, ...] = ()  # to rate beside the run, where its recipe was not asked for
 
 
 def make_plan(wishes: Wishes, reading: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> AdaptationPlan:
@@ -102,7 +103,18 @@ def make_plan(wishes: Wishes, reading: Callable[[Iterable[Any]], Iterable[Any]] 
             return replace(found, spec=spec, choices=(choice, *found.choices))
         except InputError as error:  # too fast a shaft for its rate, too short recordings: the usual recipe may do
             notes = (*notes, f"the recipe {UNSEEN_RECIPE}, for other bearings, cannot be used here: {error}")
-    return _plan(replace(wishes, recipe=wishes.recipe or DEFAULT_RECIPE), dataset, catalogue, task, notes, reading)
+    found = _plan(replace(wishes, recipe=wishes.recipe or DEFAULT_RECIPE), dataset, catalogue, task, notes, reading)
+    free = wishes.recipe is None and wishes.input is None and not wishes.recipe_settings
+    return replace(found, candidates=_candidates(found.library.identified(found.spec)) if free else ())
+
+
+def _candidates(spec: RunSpec) -> tuple[RunSpec, ...]:
+    """Variants of the run on the same windows, of which the best may be recommended."""
+    recipes = spec.recipe.candidates(spec.preparation.input)
+    names = [f"{spec.recipe_name}-{name.replace(' ', '-')}" for name in recipes]
+    return tuple(
+        replace(spec, recipe_name=name, recipe=recipe) for name, recipe in zip(names, recipes.values(), strict=True)
+    )
 
 
 def _requested(wishes: Wishes, name: str) -> tuple[Recipe, Requested]:

@@ -94,7 +94,7 @@ def run_stack(
     started = time.monotonic()
     known = [library.evidence(spec, split) for spec, split in zip(specs, splits, strict=True)]
     runs = [
-        Run(spec.recipe, split.training, spec.seed, evidence.train_checks)
+        Run(spec.recipe, library.training(spec, split), spec.seed, evidence.train_checks)
         for spec, split, evidence in zip(specs, splits, known, strict=True)
     ]
     edges = specs[0].recipe.ece_edges

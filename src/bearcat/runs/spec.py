@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
+
 from bearcat.calibration import find_calibrator
 from bearcat.data import DATASETS, Catalogue, Dataset, Preparation, Windows, cache_folder, join
 from bearcat.data.catalogue import LATER
@@ -25,9 +27,13 @@ from bearcat.data.datasets.folder import FolderEntry
 from bearcat.data.inputs import find_input
 from bearcat.data.prepare import cached_windows, fingerprint, metadata
 from bearcat.data.recording import Recording, parts_of
-from bearcat.data.tasks import Mix, Split, SplitTask, Task, mixed_task, split_task
+from bearcat.data.tasks import UNKNOWN, Mix, Split, SplitTask, Task, TrainingData, mixed_task, split_task
+from bearcat.diagnosis.fusion import Witnesses, fuse
+from bearcat.diagnosis.physics import FAULTS
 from bearcat.diagnosis.signal import SignalAnalysis, SignalEvidence
 from bearcat.errors import InputError
+from bearcat.methods.before_training import MatchClusters, has_several_states
+from bearcat.methods.known_states import state_codes
 from bearcat.methods.recipe import RECIPES, Recipe
 from bearcat.models.networks import ENCODERS
 from bearcat.record import task_words
@@ -37,6 +43,7 @@ from bearcat.storage import digest_json
 from bearcat.training.evaluate import RunEvidence, check_calibrator, run_evidence
 from bearcat.training.loop import RESULT_VERSION
 
+CERTAIN = 0.95  # probability from which on the signal's own witnesses are certain of a fault
 SignalByName = dict[str, SignalEvidence]  # of recordings, by origin
 
 
@@ -208,6 +215,27 @@ class Library:
             mixed = spec.mix != Mix()
             self._splits[key] = mixed_task(*parts, spec.mix) if mixed else split_task(*parts, keep_unknown=True)
         return replace(self._splits[key])
+
+    def certain(self, spec: RunSpec, split: SplitTask) -> dict[str, int]:
+        """The target's recordings, by origin, whose signals are certain by themselves, and their classes: faults alone,
+        as one without lines may be faulty too.
+        """
+        codes, found = state_codes(split.classes), dict[str, int]()
+        for name, signal in self.signals(spec, [info.origin for info in split.target.recordings]).items():
+            shares = fuse(Witnesses(signal.physics, signal.general, without=spec.tested))
+            state = max(shares, key=lambda each: shares[each], default=None)
+            if state in FAULTS and state in codes and shares[state] >= CERTAIN:
+                found[name] = codes[state]
+        return found
+
+    def training(self, spec: RunSpec, split: SplitTask) -> TrainingData:
+        """The split's training data, with the classes that physics is certain of where the recipe has a use for it."""
+        data = split.training
+        if spec.recipe.find(MatchClusters) is None or not has_several_states(data.source_train):
+            return data
+        certain, infos = self.certain(spec, split), split.target.recordings
+        anchors = np.array([certain.get(infos[number].origin, UNKNOWN) for number in split.target_order.tolist()])
+        return replace(data, target_train=replace(data.target_train, anchor=anchors[data.target_train.recording]))
 
     def evidence(self, spec: RunSpec, split: SplitTask) -> RunEvidence:
         """What is known of the split's windows without a network: check models are fitted once for all its runs."""

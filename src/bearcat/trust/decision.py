@@ -12,6 +12,7 @@ Terminal, page, model card, server and Python print that and nothing else.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bearcat.data.specimens import ONE_BEARING
@@ -272,3 +273,15 @@ def choose_model(
         return True, "nothing speaks for the unadapted model"
     shares = f"check models agree with the adapted model on {100 * mine:.0f} % of windows, with the unadapted on"
     return mine >= alone - SLACK, f"{shares} {100 * alone:.0f} %"
+
+
+def choose_candidate(scores: Mapping[str, float], usual: str) -> tuple[str, str]:
+    """The name of the candidate to recommend, and why: the one with the highest score, unless the usual one is within
+    SLACK of it. Candidates that broke down have no score.
+    """
+    best = max(scores, key=lambda name: scores[name], default=usual)
+    if usual in scores and scores[best] <= scores[usual] + SLACK:
+        others = f"no other of {len(scores)} candidates agrees more with check models and physics"
+        return usual, others if len(scores) > 1 else "nothing speaks for another model"
+    compared = f" ({100 * scores[best]:.0f} % against {100 * scores[usual]:.0f} %)" if usual in scores else ""
+    return best, f"of {len(scores)} candidates it agrees most with check models and physics{compared}"

@@ -1,0 +1,179 @@
+"""Types of faults with several unlike recordings, and candidates that are chosen without labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bearcat.data.inputs import find_input
+from bearcat.data.tasks import UNKNOWN, Labelled, TrainingData, Unlabelled
+from bearcat.errors import InputError
+from bearcat.methods.before_training import IgnoreOrders, likelihood_gain, match, source_states
+from bearcat.methods.recipe import RECIPES, WITHOUT_ORDERS
+from bearcat.record import Record
+from bearcat.training.evaluate import predict
+from bearcat.training.loop import Run, train
+from bearcat.trust.decision import SLACK, choose_candidate
+from tests.commands import bearcat
+from tests.reference import plant as twin
+from tests.test_plant import CPU, matched, matching_recipe
+
+TYPES = ("Normal", "inner", "outer")
+OWNER = np.array([0, 1, 1, 1, 2, 2, 2])  # the type of each state
+
+
+def types_of(present, offset=1.0, windows=30, seed=0, anchors=()) -> TrainingData:
+    """Seven states of three types in twelve points, two recordings of each in the source; the target, shifted by an
+    offset, has one of each state that is present. `anchors` are states of which physics is certain.
+    """
+    random = np.random.default_rng(seed)
+    centres = 3 * random.normal(size=(7, 12))
+
+    def make(states, moved):
+        return (centres[states] + 0.5 * random.normal(size=(len(states), 12)) + moved)[:, None].astype(np.float32)
+
+    states, target = np.repeat(np.arange(7), 40), np.repeat(present, windows)
+    recording = 2 * states + np.arange(len(states)) % 2
+    source = Labelled(make(states, 0), OWNER[states], recording, np.zeros_like(recording))
+    anchor = np.where(np.isin(target, anchors), OWNER[target], UNKNOWN)
+    return TrainingData(TYPES, source, source, Unlabelled(make(target, offset), target.copy(), anchor=anchor))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_gain_of_a_shift_is_the_twins(seed):
+    random = np.random.default_rng(seed)
+    centres = 2 * random.normal(size=(5, 3))
+    clusters = centres[[0, 1, 1, 3, 4, 2]] + random.normal(size=3) + 0.3 * random.normal(size=(6, 3))
+    possible = random.random((6, 5)) < 0.8
+    possible[np.arange(6), [0, 1, 1, 3, 4, 2]] = True
+    given = clusters, centres, random.normal(size=3), random.random(6) / 20, possible
+    assert likelihood_gain(*given) == pytest.approx(twin.likelihood_gain(*given), rel=1e-6, abs=1e-6)
+
+
+def test_a_shift_is_gained_by_where_there_is_one_and_costs_where_there_is_none():
+    random = np.random.default_rng(1)
+    centres = 4 * random.normal(size=(6, 4))
+    still = centres + 0.2 * random.normal(size=centres.shape)
+    every, noise = np.ones((6, 6), dtype=bool), np.full(6, 0.02)
+    assert likelihood_gain(still, centres, np.zeros(4), noise, every) < 0
+    assert likelihood_gain(still + 3, centres, np.full(4, 3.0), noise, every) > 0
+
+
+@pytest.mark.parametrize("present", [range(7), [0, 4, 5, 6], [0, 1, 2, 4]])
+def test_a_type_owns_several_clusters_and_each_state_is_shifted_to_its_own(present):
+    data = types_of(list(present), offset=2.0)
+    assert len(source_states(data).owner) == 14  # every recording is a state
+    shifted, found = matched(data)
+    assert found.adapted, found
+    assert set(found.shares) == set(TYPES)
+    assert (found.shares["inner"] > 0) == bool({1, 2, 3} & set(present))
+    move = shifted.source_train.values - data.source_train.values
+    np.testing.assert_allclose(move, 2.0, atol=0.6)  # also of states and types that the target lacks
+
+
+def test_few_windows_say_what_a_recording_is_but_not_how_far_it_shifts():
+    data = types_of(list(range(7)), offset=2.0, windows=3)
+    shifted, found = matched(data)
+    assert found.adapted
+    assert found.gain > 0
+    moves = shifted.source_train.values - data.source_train.values
+    np.testing.assert_allclose(moves, np.broadcast_to(moves[:1], moves.shape), atol=1e-4)
+
+
+@pytest.mark.parametrize("present", [[0], [0, 1]])
+def test_one_or_two_clusters_of_types_are_left_alone_and_the_network_is_the_unadapted_one(present):
+    data = types_of(present)
+    kept, plain = (train([Run(each, data, 3)], CPU) for each in (matching_recipe(), matching_recipe().unadapted()[1]))
+    assert not kept.findings[0].adapted
+    for own, other in zip(kept.network.parameters(), plain.network.parameters(), strict=True):
+        assert torch.equal(own, other)
+
+
+def test_a_recording_that_physics_is_certain_of_is_matched_with_its_class_and_lets_two_clusters_be_matched():
+    assert not matched(types_of([0, 5]))[1].comparable
+    found = matched(types_of([0, 5], offset=2.0, anchors=(5,)))[1]
+    assert found.anchors == 1
+    assert found.adapted
+    assert found.shares["outer"] == pytest.approx(0.5)
+    centres = np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 4.0]])
+    clusters, owner = centres[[0, 1]] + 0.1, np.array([0, 1, 2])
+    assert match(clusters, centres, np.array([UNKNOWN, UNKNOWN]), owner).states.tolist() == [0, 1]
+    assert match(clusters, centres, np.array([UNKNOWN, 2]), owner).states[1] == 2
+
+
+def test_the_margin_is_to_another_class_not_to_another_state_of_the_same():
+    centres = np.array([[0.0, 0.0], [6.0, 0.0], [6.1, 0.1], [0.0, 6.0]])
+    unknown, owner = np.full(4, UNKNOWN), np.array([0, 1, 1, 2])
+    clusters = centres + np.array([[0.05, 0.0], [0.0, 0.05], [0.0, 0.0], [0.02, 0.0]])
+    assert match(clusters, centres, unknown).margin < 10 < match(clusters, centres, unknown, owner).margin
+
+
+def test_orders_that_are_ignored_change_nothing_and_other_inputs_are_refused():
+    recipe = RECIPES["match-clusters"].for_input("physics:use=band-kurtosis,envelope-orders").in_epochs(3)
+    candidates = recipe.candidates("physics:use=band-kurtosis,envelope-orders")
+    assert set(candidates) == {
+        "self-trained", WITHOUT_ORDERS, f"self-trained {WITHOUT_ORDERS}", f"unadapted {WITHOUT_ORDERS}"
+    }  # fmt: skip
+    plain = candidates[f"unadapted {WITHOUT_ORDERS}"]
+    assert plain.find(IgnoreOrders).points == (16, 656)
+    random = np.random.default_rng(0)
+    labels = np.arange(90) % 3
+    values = random.normal(size=(90, 1, 656)).astype(np.float32) + labels[:, None, None]
+    source = Labelled(values, labels)
+    trained = train([Run(plain, TrainingData(TYPES, source, source, Unlabelled(values.copy())), 0)], CPU)
+    other = values.copy()
+    other[..., 16:] = random.normal(size=other[..., 16:].shape)
+    first, second = (predict(trained.network, torch.from_numpy(each)[None])[0] for each in (values, other))
+    assert torch.equal(first, second)
+    assert set(recipe.candidates("physics:use=band-kurtosis")) == {"self-trained"}
+    with pytest.raises(InputError, match="shaft orders"):
+        IgnoreOrders().for_input(find_input("log-spectrum"))
+
+
+def test_the_best_candidate_is_chosen_and_near_ties_go_to_the_usual_one():
+    assert choose_candidate({"own": 0.7, "other": 0.7 + SLACK}, "own")[0] == "own"
+    assert choose_candidate({"own": 0.7, "other": 0.75, "third": 0.74}, "own")[0] == "other"
+    assert choose_candidate({"other": 0.2}, "own")[0] == "other"  # the usual one broke down
+    assert choose_candidate({}, "own")[0] == "own"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> tuple[Path, object]:
+    out = tmp_path_factory.mktemp("candidates") / "out"
+    words = (
+        "adapt", "--set", "severities=1,4", "--set", "faults=inner,outer", "--set", "specimens=2", "--set", "seconds=1",
+        "--device", "cpu", "--epochs", "4", "--fail-on", "check", "--out", out,
+    )  # fmt: skip
+    return out, bearcat(*words)
+
+
+def test_all_candidates_are_in_the_record_and_on_the_page_and_the_chosen_model_is_kept(finished):
+    out, result = finished
+    record = Record.read(out)
+    assert len(record.candidates) >= 4
+    assert len({each.name for each in record.candidates}) == len(record.candidates)
+    (chosen,) = (each for each in record.candidates if each.chosen)
+    assert chosen.name == record.saved.recipe
+    best = max(each.score for each in record.candidates if not each.broken)
+    assert chosen.score >= best - SLACK
+    assert all(0 <= each.score <= 1 and each.agreed <= each.certain for each in record.candidates)
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert all(each.name in page for each in record.candidates)
+    assert record.saved.reason in result.stdout
+    kept = {path.name.removeprefix("beside-") for path in out.glob("beside-*")}
+    assert kept <= {chosen.name, "dense-source-only"}
+    assert (out / record.saved.folder / "predictions.csv").exists()
+
+
+def test_the_exit_status_follows_the_decisions_where_it_is_asked_to(finished):
+    out, result = finished
+    decisions = {each.decision.action for each in Record.read(out).recordings}
+    assert result.returncode == (1 if "alarm" in decisions else 3 if "check" in decisions else 0)
+    again = ("adapt", "--set", "severities=1,4", "--set", "faults=inner,outer", "--set", "specimens=2", "--set",
+             "seconds=1", "--device", "cpu", "--epochs", "4", "--out", out)  # fmt: skip
+    assert bearcat(*again).returncode == 0
+    assert bearcat(*again, "--fail-on", "alarm").returncode == (1 if "alarm" in decisions else 0)
+    assert bearcat(*again, "--fail-on", "alrm").returncode == 2
