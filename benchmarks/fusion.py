@@ -2,9 +2,9 @@
 
     python benchmarks/fusion.py ../shared/data --evidence evidence.json --jobs 2      # reads the recordings, once
     BEARCAT_DATA=../shared/data bearcat bench run grids/fusion.toml --store STORE     # networks for the fit
-    python benchmarks/fusion.py --evidence evidence.json --store STORE --write        # src/bearcat/diagnosis/fusion.json
+    BEARCAT_DATA=../shared/data python benchmarks/fusion.py --evidence evidence.json --store STORE --write
 
-Witnesses without a network are fitted on recordings: cuts of 2.5 s of CWRU and HIT-SM, IMS's healthy first half and the
+The last writes src/bearcat/diagnosis/fusion.json. Witnesses without a network are fitted on recordings: cuts of 2.5 s of CWRU and HIT-SM, IMS's healthy first half and the
 last day of its bearing 1, simulated machines, alone and in groups of one machine. Those with a network are fitted on
 what networks said of target recordings in the runs of the store. Benches count alike. The general model judges a bench
 by weights made without it, in the fit as in the report. Simulated machines of the fit are none that is reported on.
@@ -48,18 +48,20 @@ from bearcat.diagnosis.general import GeneralEvidence
 from bearcat.diagnosis.physics import PhysicsEvidence
 from bearcat.diagnosis.signal import SignalAnalysis
 from bearcat.report.recordings import calibration_error
-from bearcat.report.results import read_result
+from bearcat.runs.grid import plan, read_grid
+from bearcat.runs.spec import Library
+from bearcat.runs.store import identify, open_store, results
 from bearcat.settings import from_plain, to_plain
 from bearcat.storage import write_atomically
 from bearcat.trust.decision import HEALTHY, REFUSE
 
+GRID = Path(__file__).parents[1] / "grids" / "fusion.toml"
 CUT = 2.5  # seconds
 ALONE, FIRST = 600, 6000  # simulated machines with one recording each, and the seed of the first: none of others' seeds
 GROUPS = 24  # simulated machines with many recordings each
-PENALTY = 1e-3  # on squared coefficients
+PENALTY, NETWORK_PENALTY = 1e-3, 1e-2  # on squared coefficients, of lines alone and beside a network
 LEFT_OUT = {"cwru": {"cwru"}, "hit-sm": {"hit-sm"}, "across-machines": {"cwru", "hit-sm"}}
-SETS = ("physics", "physics+general", "network", "physics+network", "physics+general+network")
-BASED = tuple(f"{name}+baseline" for name in SETS if "physics" in name)
+LINES = ("physics", "physics+general", "physics+baseline", "physics+general+baseline")  # sets without a network
 Doubles = NDArray[np.float64]
 
 
@@ -163,26 +165,28 @@ def read_evidence(path: Path) -> list[Example]:
     return found
 
 
-def read_runs(store: Path) -> list[Example]:
-    """What networks said of target recordings in the runs of a store; each run is a group."""
-    found = []
-    for record in sorted(store.rglob("record.json")):
-        result = read_result(record.parent)
+def read_runs(place: Path) -> list[Example]:
+    """What networks said of target recordings in the runs of GRID that a store holds; each run is a group."""
+    found, store = [], open_store(place)
+    library = Library(remembered=store.fingerprints())
+    runs, missing = results(identify(plan(read_grid(GRID), None, library), store, library), store)
+    print(f"{len(runs)} runs of {GRID.name}, {len(missing)} missing")
+    for result in runs:
         labels = dict(zip(result.predictions.recording, result.predictions.label, strict=True))
         name = result.cell.dataset.replace("across machines", result.cell.task.partition("→")[2])
         bench = next((bench for bench in ("cwru", "hit-sm") if name.startswith(bench)), "simulated")
         for each in result.record.recordings:
             label, network = labels.get(each.recording), each.witnesses.network
-            if not label or network is None or network.familiar is False:
-                continue
-            network = replace(network, shift=result.record.evidence.shift)
-            witnesses = replace(each.witnesses, network=network, baseline=None, without=None)
-            found.append(Example(bench, record.parent.name, str(each.machine), state_of_class(label), witnesses))
+            if label and network is not None and network.familiar is not False:
+                witnesses = replace(each.witnesses, baseline=None, without=None)
+                found.append(Example(bench, result.folder.name, str(each.where), state_of_class(label), witnesses))
     return found
 
 
-def fit(examples: Sequence[Example], witnesses: str) -> dict[str, float]:
-    """Coefficients of largest likelihood. Benches count alike; evidence for a fault never lowers its probability."""
+def fit(examples: Sequence[Example], witnesses: str, known: Mapping[str, float] | None = None) -> dict[str, float]:
+    """Coefficients of largest likelihood. Benches count alike; evidence for a fault never lowers its probability.
+    Those that are `known` stay.
+    """
     from scipy.optimize import minimize
 
     lines, others = names_of(witnesses.split("+"))
@@ -203,21 +207,25 @@ def fit(examples: Sequence[Example], witnesses: str) -> dict[str, float]:
     for number, row in enumerate(rows):
         features[number, : len(row)], closed[number, : len(row)] = row, 0.0
     truth, weight = np.eye(most + 1)[truths], np.array(weights) / sum(weights)
+    penalty = NETWORK_PENALTY if "network" in witnesses else PENALTY
 
     def loss(coefficients: Doubles) -> tuple[float, Doubles]:
         faults = score(features, coefficients, len(lines)) + closed
         scores = np.concatenate([np.zeros((len(rows), 1)), faults], axis=1)
         logs = scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
-        value = -(weight * np.where(truth > 0, logs, 0.0).sum(axis=1)).sum() + PENALTY / 2 * (coefficients**2).sum()
+        value = -(weight * np.where(truth > 0, logs, 0.0).sum(axis=1)).sum() + penalty / 2 * (coefficients**2).sum()
         given = features.copy()  # what a coefficient moves a score by: of lines, as far as they are heard
         if lines:
             heard = features[..., : len(lines)] @ coefficients[: len(lines)] + np.log(1 - LINELESS)
             given[..., : len(lines)] *= np.exp(heard - np.logaddexp(heard, np.log(LINELESS)))[..., None]
-        slope = np.einsum("e,es,esf->f", weight, (np.exp(logs) - truth)[:, 1:], given) + PENALTY * coefficients
+        slope = np.einsum("e,es,esf->f", weight, (np.exp(logs) - truth)[:, 1:], given) + penalty * coefficients
         return float(value), slope
 
-    bounds = [(None, None) if name == ONE else (0.0, None) for name in names]
-    found = minimize(loss, np.zeros(len(names)), jac=True, method="L-BFGS-B", bounds=bounds).x
+    bounds: list[tuple[float | None, float | None]] = [(None if name == ONE else 0.0, None) for name in names]
+    if known is not None:
+        bounds = [(known[name],) * 2 if name in known else bound for name, bound in zip(names, bounds, strict=True)]
+    start = np.array([(known or {}).get(name, 0.0) for name in names])
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
     return dict(zip(names, (round(float(value), 4) for value in found), strict=True))
 
 
@@ -248,21 +256,29 @@ def beside(examples: Sequence[Example], coefficients: Mapping[str, Mapping[str, 
 
 
 def fitted(signals: Sequence[Example], runs: Sequence[Example]) -> dict[str, dict[str, float]]:
-    """The coefficients of each set of witnesses."""
+    """The coefficients of each set of witnesses. What lines say is fitted without networks, and stays beside one but for
+    its constant: networks are heard where lines are silent.
+    """
     found: dict[str, dict[str, float]] = {}
     # A model that is not to be used does not count where others can speak, so it teaches nothing.
     used = [each for each in runs if each.witnesses.network and each.witnesses.network.action != REFUSE]
-    for name in SETS:
-        examples = restricted(runs if name == "network" else used if "network" in name else signals, name)
-        if examples:
-            found[name] = fit(examples, name)
-    for name in BASED:
-        plain = name.removesuffix("+baseline")
-        if plain in found:
-            examples = restricted(used if "network" in name else signals, plain)
-            found[name] = fit(beside(examples, found), name)
-    # Where there are no networks yet, the others serve.
+    for name in LINES:
+        examples = restricted(signals, name.removesuffix("+baseline"))
+        found[name] = fit(beside(examples, found) if "baseline" in name else examples, name)
+    if runs:
+        found["network"] = fit(restricted(runs, "network"), "network")
+    for lines in LINES if used else ():
+        name = with_network(lines)
+        examples = restricted(used, name.removesuffix("+baseline"))
+        known = {feature: value for feature, value in found[lines].items() if feature != ONE}
+        found[name] = fit(beside(examples, found) if "baseline" in name else examples, name, known)
     return found
+
+
+def with_network(lines: str) -> str:
+    """The name of a set of witnesses with a network added to it."""
+    names = [*lines.split("+"), "network"]
+    return "+".join(name for name in FEATURES if name in names)
 
 
 def report(examples: Sequence[Example], witnesses: str, coefficients: Mapping[str, Mapping[str, float]]) -> str:
@@ -310,7 +326,7 @@ def main() -> None:
             f"\n{bench} ({title})\n\n| witnesses | right | faults called healthy | healthy called faulty | ECE | log |"
         )
         print("|---|---|---|---|---|---|")
-        for name in (*SETS, *BASED):
+        for name in (*LINES, "network", *map(with_network, LINES)):
             if name in known:
                 own = [each for each in (runs if "network" in name else signals) if each.bench == bench]
                 if row := report(own, name, known):

@@ -116,27 +116,13 @@ def folder_of(root: Path, specimens: dict[str, str], rpm: str = "1500", rate: fl
 SOURCE = {f"source-{label}-{number}": f"{label} {number}" for label in ("healthy", "inner") for number in (1, 2, 3)}
 
 
-@pytest.mark.parametrize(
-    ("target", "more", "recipe"),
-    [
-        ("another", {}, UNSEEN_RECIPE),
-        ("inner 2", {}, DEFAULT_RECIPE),  # the source holds this bearing
-        ("", {}, DEFAULT_RECIPE),  # nobody knows
-        ("another", {"rpm": ""}, DEFAULT_RECIPE),  # nor at which speed
-        ("another", {"rpm": "6000"}, DEFAULT_RECIPE),  # too fast for the rate
-    ],
-)
-def test_adapt_takes_the_recipe_for_unseen_bearings_where_they_are_known_to_be_others(tmp_path, target, more, recipe):
-    folder = folder_of(
-        tmp_path / "own", SOURCE | {"target-x-1": target, "target-x-2": target and "yet another"}, **more
-    )
-    planned = make_plan(Wishes(data=str(folder), source=("source",), target="target"))
-    assert planned.spec.recipe_name == recipe
-    assert (("recipe", UNSEEN_RECIPE) in [(choice.setting, choice.value) for choice in planned.choices]) == (
-        recipe == UNSEEN_RECIPE
-    )
-    asked = make_plan(Wishes(data=str(folder), source=("source",), target="target", recipe=DEFAULT_RECIPE))
-    assert asked.spec.recipe_name == DEFAULT_RECIPE
+@pytest.mark.parametrize("target", ["another", "inner 2", ""])
+def test_adapt_takes_the_same_recipe_for_other_bearings_and_another_where_it_is_asked_for(tmp_path, target):
+    """Lines are read by other witnesses, so the network that sees the whole spectrum is the better one beside them."""
+    folder = folder_of(tmp_path / "own", SOURCE | {"target-x-1": target, "target-x-2": target and "yet another"})
+    for wished, recipe in ((None, DEFAULT_RECIPE), (UNSEEN_RECIPE, UNSEEN_RECIPE)):
+        planned = make_plan(Wishes(data=str(folder), source=("source",), target="target", recipe=wished))
+        assert planned.spec.recipe_name == recipe
 
 
 def machine(label: str) -> Recording:
@@ -147,7 +133,8 @@ def machine(label: str) -> Recording:
 
 def test_the_general_model_is_small_and_says_what_it_is():
     files = list(GENERAL.iterdir())
-    assert {CARD, METADATA, "weights.safetensors", "states.safetensors"} == {file.name for file in files}
+    names = {CARD, METADATA, "weights.safetensors", "states.safetensors", "left-out.safetensors"}
+    assert names == {file.name for file in files}
     assert sum(file.stat().st_size for file in files) < 1e6
     model = load_model(GENERAL)
     assert set(model.classes) == set(STATES)
@@ -204,19 +191,9 @@ def test_a_named_dataset_is_not_tested_with_what_is_known_of_its_own_bench():
     assert {spec.recipe.find(KnownStates).without for spec in specs} == {("cwru",)}
 
 
-@pytest.mark.parametrize(
-    ("settings", "source", "target", "recipe"),
-    [
-        ({"domain_by": "size"}, ("size007", "size014"), "size021", UNSEEN_RECIPE),
-        (None, ("load0",), "load3", DEFAULT_RECIPE),  # each class is one bearing, which is on both sides
-    ],
-)
-def test_a_split_by_specimen_is_of_other_bearings_only_where_it_can_keep_them_apart(settings, source, target, recipe):
+def test_a_public_bench_is_left_out_of_what_the_recipe_knows_of_it():
     if not (REAL / "cwru").is_dir():
         pytest.skip("no real recordings of cwru; set BEARCAT_DATA to the folder that holds them")
-    wishes = Wishes("cwru", REAL / "cwru", source, target, split="specimen", settings=settings)
-    spec = make_plan(wishes).spec
-    assert spec.recipe_name == recipe
-    assert [choice.setting for choice in spec.chosen].count("recipe") == (recipe == UNSEEN_RECIPE)
-    if recipe == UNSEEN_RECIPE:
-        assert spec.recipe.find(KnownStates).without == ("cwru",)
+    source, settings = ("size007", "size014"), {"domain_by": "size"}
+    wishes = Wishes("cwru", REAL / "cwru", source, "size021", recipe=UNSEEN_RECIPE, split="specimen", settings=settings)
+    assert make_plan(wishes).spec.recipe.find(KnownStates).without == ("cwru",)

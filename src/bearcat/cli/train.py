@@ -32,7 +32,7 @@ def adapt(
     ] = None,
     recipe: Annotated[
         str | None,
-        Option(help="The method; see `bearcat recipes`.  \\[default: match-clusters, or unseen-bearings for others]"),
+        Option(help="The method; see `bearcat recipes`.  \\[default: match-clusters]"),
     ] = None,
     beside: Annotated[Names, Option(help="Train this recipe too, and show both; repeat for more.")] = None,
     epochs: Annotated[

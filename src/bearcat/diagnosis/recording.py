@@ -35,6 +35,7 @@ from bearcat.trust.decision import (
     NO_SIGNAL,
     OK,
     REFUSE,
+    SAFE_FAULT,
     SURE,
     UNKNOWN_STATE,
     UNREADABLE,
@@ -117,7 +118,16 @@ class Diagnosis:
         found = fuse(witnesses.fused)
         healthy = found.get(HEALTHY, 0.0)
         likeliest = max((state for state in found if state != HEALTHY), key=lambda state: found[state], default=HEALTHY)
-        state = HEALTHY if healthy >= SURE else likeliest if found and 1 - healthy >= SURE else CANNOT_TELL
+        fault = 1 - healthy
+        state = (
+            CANNOT_TELL
+            if not found
+            else HEALTHY
+            if fault <= SAFE_FAULT
+            else likeliest
+            if fault >= SURE
+            else CANNOT_TELL
+        )
         contradiction = _contradiction(state, witnesses)
         if state == HEALTHY and contradiction:
             state = CANNOT_TELL  # a witness who sees a fault is heard, if not believed
@@ -134,7 +144,7 @@ class Diagnosis:
         alone = network is None or network.action == REFUSE  # what physics never met matters where it decides
         unlike = physics.notes if physics is not None and alone else ()
         evidence = RecordingEvidence(
-            state, confidence, 1 - healthy if found else 0.0,
+            state, confidence, fault if found else 0.0,
             alarming=faulty and (not known or label in rule.classes), min_confidence=rule.min_confidence,
             agreement=None if network is None else network.agreement,
             familiar=None if network is None else network.familiar,

@@ -103,7 +103,8 @@ def witness_scores(result: Result) -> dict[str, RecordingScores]:
         GENERAL: [_alone(each, seen.probabilities) for each in found if (seen := each.witnesses.general) is not None],
         NETWORK: [_alone(each, own.states, action) for each in found if (own := each.witnesses.network) is not None],
         UNTRAINED: list(Diagnoses(_without_network(each) for each in found if each.physics).beside_each_other()),
-        DIAGNOSIS: list(found),
+        # Of the witnesses as they are kept and the fusion as it is now, so that reports of any runs can be compared.
+        DIAGNOSIS: list(Diagnoses(found).beside_each_other(record.decision.action, record.decision.expected)),
     }  # fmt: skip
     return {
         name: score_recordings(diagnoses, labels, record.data.classes if name in (NETWORK, DIAGNOSIS) else ())

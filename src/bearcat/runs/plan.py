@@ -11,31 +11,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from bearcat.data import Catalogue, Dataset, RecordingInfo, Task, dataset_label, open_dataset
+from bearcat.data import Catalogue, Dataset, Task, dataset_label, open_dataset
 from bearcat.data.catalogue import find_domain
 from bearcat.data.choose import Choice, DataSettings, Requested, choose_settings, paper_settings
-from bearcat.data.datasets.folder import EMPTY, folder_entries
-from bearcat.data.prepare import metadata
-from bearcat.data.specimens import GROUPS, keep_apart, leakage
+from bearcat.data.datasets.folder import EMPTY
 from bearcat.data.tasks import Mix
 from bearcat.errors import InputError
 from bearcat.methods.before_training import MatchClusters
 from bearcat.methods.known_states import without_own_benches
-from bearcat.methods.recipe import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, UNSEEN_RECIPE, Recipe, find_recipe
+from bearcat.methods.recipe import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, Recipe, find_recipe
 from bearcat.runs.spec import Library, RunSpec, make_recipe
-from bearcat.settings import cache_folder
 from bearcat.training.loop import checked_precision, chosen_device
 
 # What `bearcat adapt` does without any option. The defects are small, so that there are mistakes to calibrate with.
 DEMONSTRATION = {"severities": "0.15,0.5", "faults": "inner,outer"}
-OTHER_BEARINGS = "the bearings of the target are none of the source's"
 DEMONSTRATION_NOTE = "Simulated bearings: healthy, inner race, outer race; defects of 0.15 and 0.5 mm."
 
 
@@ -48,7 +42,7 @@ class Wishes:
     source: Sequence[str] = ()
     target: str | None = None
     input: str | None = None
-    recipe: str | None = None  # None: DEFAULT_RECIPE, or UNSEEN_RECIPE where the target's bearings are others
+    recipe: str | None = None  # None: DEFAULT_RECIPE
     beside: Sequence[str] = ()  # recipes to train too
     epochs: int | None = None
     seed: int = 0
@@ -95,14 +89,6 @@ def make_plan(wishes: Wishes, reading: Callable[[Iterable[Any]], Iterable[Any]] 
     dataset = open_dataset(wishes.data, wishes.root, asked)
     catalogue = dataset.catalogue()
     task = choose_task(catalogue, wishes.source, wishes.target)
-    if wishes.recipe is None and _other_bearings(wishes, catalogue.only((*task.sources, task.target))):
-        try:
-            found = _plan(replace(wishes, recipe=UNSEEN_RECIPE), dataset, catalogue, task, notes, reading)
-            choice = Choice("recipe", UNSEEN_RECIPE, OTHER_BEARINGS)
-            spec = replace(found.spec, chosen=(choice, *found.spec.chosen))
-            return replace(found, spec=spec, choices=(choice, *found.choices))
-        except InputError as error:  # too fast a shaft for its rate, too short recordings: the usual recipe may do
-            notes = (*notes, f"the recipe {UNSEEN_RECIPE}, for other bearings, cannot be used here: {error}")
     found = _plan(replace(wishes, recipe=wishes.recipe or DEFAULT_RECIPE), dataset, catalogue, task, notes, reading)
     free = wishes.recipe is None and wishes.input is None and not wishes.recipe_settings
     return replace(found, candidates=_candidates(found.library.identified(found.spec)) if free else ())
@@ -126,28 +112,6 @@ def _requested(wishes: Wishes, name: str) -> tuple[Recipe, Requested]:
     )
     paper_settings(requested)
     return changed, requested
-
-
-def _other_bearings(wishes: Wishes, catalogue: Catalogue) -> bool:
-    """Whether nothing else was asked for, and the target's bearings are known to be none of the source's, once the
-    split has kept them apart. Of a named dataset only tasks that are split by specimen or machine are looked at.
-    """
-    if wishes.input or wishes.recipe_settings or wishes.mix.reference:
-        return False
-    infos: list[RecordingInfo] = [entry.row for entry in folder_entries(catalogue)]
-    if not infos and wishes.split in GROUPS:
-        infos = [info for info, _ in metadata(catalogue, cache_folder())]
-    if not infos or not all(info.specimen and info.bearing and (info.rpm or info.rpm_channel) for info in infos):
-        return False
-    *_, target = catalogue.domains
-    ours, theirs = ([info for info in infos if (info.domain == target) is side] for side in (False, True))
-    if wishes.split in GROUPS:
-        try:
-            use_ours, use_theirs, _ = keep_apart(ours, theirs, str(wishes.split), np.random.default_rng(0))
-        except InputError:  # which the split will say
-            return False
-        ours, theirs = list(compress(ours, use_ours)), list(compress(theirs, use_theirs))
-    return leakage(ours, theirs).shift in GROUPS
 
 
 def _plan(
