@@ -43,6 +43,7 @@ class DomainScores:
     nll: float | None = None
     brier: float | None = None
     balanced_accuracy: float | None = None
+    accuracy_uncalibrated: float | None = None  # of the arg max of uncalibrated logits; another for Vector and Matrix
     ece_source_calibrated: float | None = None  # where the recipe ends with another calibrator than it trains with
     ece15_source_calibrated: float | None = None
     recordings: int | None = None  # with known labels; only of the target, as all below

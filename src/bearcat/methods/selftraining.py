@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from bearcat.data.inputs import Input
     from bearcat.methods import formulas
+    from bearcat.methods.recipe import Schedule
     from bearcat.training import batches, evaluate
     from bearcat.training.batches import Batch
     from bearcat.training.state import TrainingState
@@ -39,9 +40,9 @@ class Teacher:
     # "averaged": statistics are averaged too, and labels made with them, in evaluation mode.
     statistics: str = choice("target", "averaged")
     dropout: bool = True  # live while labelling; only with statistics "target"
-    # Statistics are its own from the first epoch on: until T_PL an untrained copy of the student counts for per-class
-    # thresholds, in training mode if `labels.counts_mode` says so; then its parameters are overwritten (authors' code).
-    early: bool = False
+    # It exists from the first epoch on, as an untrained copy of the student that follows it from T_DA on, and counts in
+    # every epoch, which in training mode makes its statistics its own; at T_PL its parameters are overwritten.
+    early: bool = False  # authors' code: yes
 
     def __post_init__(self) -> None:
         check_choices(self, "teacher.")
@@ -67,28 +68,47 @@ class SelfTraining(Teaching, Loss):
     samples: int = 1  # passes of the teacher, each with dropout of its own, whose probabilities are averaged
     agree: bool = False  # a label counts only if all of these passes give it
     teacher: Teacher = field(default_factory=Teacher)
-    counts_mode: str = choice("evaluation", "training")  # of the teacher; authors' code: target batch by target batch
+    # Of the teacher that counts; authors' code: target batch by target batch, with fixed thresholds too, which do not
+    # need it, so that its statistics move.
+    counts_mode: str = choice("evaluation", "training")
+    # Whose the counts of the first epoch are: the student's, or those of the early teacher before it is overwritten.
+    first_counts: str = choice("student", "early")
     relabel: bool = False  # under SDAT, labels are made anew for the second pass (authors' code)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.samples < 1 or not 0 < self.share <= 1:
             raise InputError("labels.samples must be at least 1, and labels.share above 0 and at most 1")
+        if self.first_counts == "early" and not self.teacher.early:
+            raise InputError("labels.first_counts=early needs a teacher from the first epoch on; add teacher.early=true")
 
     def in_epochs(self, before: int, after: int) -> SelfTraining:
         """The teacher's memory keeps its share of the training, or in a tenth of the steps it would hardly move."""
         return replace(self, teacher=replace(self.teacher, momentum=self.teacher.momentum ** (before / after)))
 
+    def teaches_from(self, schedule: Schedule) -> int:
+        return 0 if self.teacher.early else self.start(schedule)
+
     def start_epoch(self, state: TrainingState) -> None:
         """Makes the teacher where there is none yet, and the thresholds of this epoch."""
+        begins, averaged = self.start(state.schedule), self.teacher.statistics == "averaged"
         if state.teacher is None:
             state.teacher = copy.deepcopy(state.student).requires_grad_(False)
-            if self.teacher.early and self.teacher.statistics == "target":
-                untrained = state.untrained()
-                for epoch in range(state.epoch if self.counts_mode == "training" and self.threshold != "fixed" else 0):
-                    state.predict_in_training(untrained, epoch, self.teacher.dropout)
-                for statistic, early in zip(state.teacher.buffers(), untrained.buffers(), strict=True):
-                    statistic.copy_(early)
+        if state.epoch == begins and self.first_counts == "student":
+            follow(state.teacher, state.student, 0.0, averaged)
+        in_training = None
+        if self.counts_mode == "training":
+            in_training = state.predict_in_training(state.teacher, state.epoch, self.teacher.dropout)
+        if state.epoch < begins:
+            return
+        self._set_thresholds(state, in_training)
+        if state.epoch == begins and self.first_counts == "early":
+            follow(state.teacher, state.student, 0.0, averaged)
+
+    def _set_thresholds(self, state: TrainingState, in_training: tuple[Tensor, Tensor] | None) -> None:
+        """Those of this epoch. `in_training`: the teacher's logits of the target and which are there, if it has made
+        them in training mode.
+        """
         tau = torch.as_tensor(self.tau).expand(state.runs)
         limits = tau[:, None].expand(-1, state.classes)
         if self.select != "confidence":
@@ -96,11 +116,9 @@ class SelfTraining(Teaching, Loss):
             padded = torch.nn.functional.pad(self._supported(state), (0, 1), value=-1)
             state.supported = padded if state.supported is None else state.supported.copy_(padded)
         elif self.threshold == "per-class":
-            if self.counts_mode == "training":
-                logits, present = state.predict_in_training(state.teacher, state.epoch, self.teacher.dropout)
-            else:
-                logits, _ = evaluate.predict(state.teacher, state.batches.target_train)
-                present = state.batches.target_present
+            if in_training is None:
+                in_training = evaluate.predict(state.reported, state.batches.target_train)[0], state.batches.target_present
+            logits, present = in_training
             if self.counts == "calibrated" and state.calibration is not None:
                 logits = state.calibration.apply(logits)
             counts = formulas.confident_counts(logits.softmax(dim=-1), tau, present)
@@ -113,12 +131,16 @@ class SelfTraining(Teaching, Loss):
         state.pseudo_labels.fill_(-1)
 
     def start_step(self, state: TrainingState, batch: Batch) -> None:
-        """The teacher follows the student, then labels the target batch."""
-        follow(state.teacher, state.student, self.teacher.momentum, statistics=self.teacher.statistics == "averaged")
-        self._label(state, batch)
+        """The teacher follows the student, from T_DA on at the earliest, then labels the target batch."""
+        begins = self.start(state.schedule)
+        if state.epoch >= min(begins, state.schedule.align_from):
+            averaged = self.teacher.statistics == "averaged"
+            follow(state.teacher, state.student, self.teacher.momentum, averaged)
+        if state.epoch >= begins:
+            self._label(state, batch)
 
     def after_climb(self, state: TrainingState, batch: Batch) -> None:
-        if self.relabel:
+        if self.relabel and state.epoch >= self.start(state.schedule):
             self._label(state, batch)
 
     def _supported(self, state: TrainingState) -> Tensor:
