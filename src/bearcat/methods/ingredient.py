@@ -181,6 +181,18 @@ class Loss(Ingredient):
         return None if self.aligns else self.start(schedule)
 
 
+@dataclass(frozen=True)
+class SourceLoss(Loss):
+    """A loss on the source alone, from the first epoch on."""
+
+    phase = None
+    uses_target = False
+
+    @property
+    def adapts(self) -> bool:
+        return False
+
+
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """What a preparation found in a run's windows, and whether it adapted the run."""
@@ -269,12 +281,12 @@ def stack_key(ingredient: Ingredient) -> Hashable:
     return type(ingredient), *shared
 
 
-def stacked(ingredients: Sequence[Ingredient], device: torch.device, dtype: torch.dtype) -> Ingredient:
+def stacked(ingredients: Sequence[Ingredient], device: torch.device, dtype: torch.dtype | None = None) -> Ingredient:
     """One ingredient for a stack: the fields that may differ hold the numbers of all runs, (run,)."""
     import torch
 
     together = copy.copy(ingredients[0])
     for name in (each.name for each in fields(together) if each.metadata.get("per_run")):
         numbers = [getattr(ingredient, name) for ingredient in ingredients]
-        object.__setattr__(together, name, torch.tensor(numbers, dtype=dtype, device=device))
+        object.__setattr__(together, name, torch.tensor(numbers, dtype=dtype or torch.float32, device=device))
     return together

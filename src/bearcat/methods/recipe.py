@@ -20,6 +20,8 @@ from bearcat.methods.ingredient import KINDS, Ingredient, check_choices, choice,
 from bearcat.methods.known_states import KnownStates
 from bearcat.methods.losses import Adversarial, Confusion, Sharpness
 from bearcat.methods.selftraining import (
+    ClassMeans,
+    Focal,
     SelfTraining,
     SmoothedLabels,
     SourceFree,
@@ -80,6 +82,7 @@ class Recipe:
     passes: str = choice("shared", "separate", "joint")
     doubled: bool = False  # the supervised loss reads the source batch twice, with two draws of dropout (authors' code)
     calibrate: str = choice("start", "end")  # of each epoch; authors' code: at its end, and used in the next one
+    temperature_momentum: float = 0.0  # the temperature is a moving average over epochs; 0.9 in the authors' repository
     # Every epoch begins with a pass of the target's training windows through the student in training mode, which moves
     # its running statistics and nothing else (authors' code without a teacher).
     target_pass: bool = False
@@ -99,8 +102,9 @@ class Recipe:
                 raise InputError(f"the ingredient '{each.name}' would do nothing; derive its class from {known}")
             if names.count(each.name) > 1:
                 raise InputError(f"the recipe has the ingredient '{each.name}' twice; leave one out")
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"setting 'dropout' must be at least 0 and below 1, not {self.dropout:g}")
+        for name in ("dropout", "temperature_momentum"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(f"setting '{name}' must be at least 0 and below 1, not {getattr(self, name):g}")
 
     def find(self, kind: type[Ingredient]) -> Any:
         """The recipe's ingredient of this kind; None where it has none."""
@@ -280,6 +284,10 @@ GROUPS: dict[str, dict[str, Recipe]] = {
     },
     "source-free": {
         "SHOT": Recipe(_SHOT),
+    },
+    "calibrated in training": {
+        "AT*-MDCA": Recipe((*_AT, *_STARS["*"], ClassMeans())),
+        "AT*-focal": Recipe((Focal(), *_AT, *_STARS["*"])),
     },
     "ours": {
         "AT-views": Recipe(_VIEWS),
