@@ -11,7 +11,7 @@ import pytest
 import torch
 from scipy.special import softmax
 
-from bearcat.calibration import CALIBRATORS, Evidence, TransCal
+from bearcat.calibration import CALIBRATORS, Evidence, TransCal, find_calibrator
 from bearcat.errors import InputError
 from bearcat.methods import formulas
 from bearcat.methods.ingredient import View, stacked
@@ -33,7 +33,7 @@ from bearcat.training.batches import stack_data
 from bearcat.training.evaluate import predict
 from bearcat.training.loop import Run, new_state, phase_of, train
 from tests.reference import alignments as reference
-from tests.test_train import CPU, RAGGED, live, same_weights, still, toy
+from tests.test_train import CPU, RAGGED, SHORT, live, same_weights, still, toy
 
 pytestmark = pytest.mark.usefixtures("narrow_classifier")
 RANDOM = np.random.default_rng(0)
@@ -179,9 +179,7 @@ def test_cdans_entropy_weights_pass_the_reversed_gradient_as_in_the_original(vie
     )
     (found,) = torch.autograd.grad(loss.sum(), logits)
     for run in range(2):
-        for domain, (features, rows) in enumerate(
-            zip(parts(view.features, run), parts(view.logits, run), strict=True)
-        ):
+        for domain, (features, rows) in enumerate(zip(parts(view.features, run), parts(view.logits, run), strict=True)):
             expected = reference.entropy_weight_gradient(rows, features, source=domain == 0, coefficient=0.6 * 0.5)
             place = slice(0, COUNTS[0]) if domain == 0 else slice(SIZE, SIZE + COUNTS[1])
             np.testing.assert_allclose(found[run, place].numpy(), expected, rtol=1e-5, atol=1e-9)
@@ -394,6 +392,54 @@ def test_rules_look_at_confidence_and_at_centres():
         ]
     )
     assert supported("cluster") == reference.best_share(nearness, labels, 0.3)
+    likely = softmax(logits, axis=1)
+    assert supported("prototype") == reference.nearest_prototypes(features, likely, rounds=1)
+    assert supported("k-means") == reference.nearest_prototypes(features, likely, rounds=10)
+    state.epoch = state.schedule.epochs - 1
+    assert supported("share", grow=True) == labels.tolist()
+    state.epoch = state.schedule.label_from
+    assert supported("share", grow=True) == reference.best_share(sure, labels, 0.3)
+
+
+def test_labels_of_prototypes_replace_the_teachers_and_all_are_used():
+    recipe = replace(RECIPES["AT"].change("labels", select="prototype"), schedule=RAGGED)
+    trained = train([Run(recipe, toy(0, 41, 25), 0)], CPU)
+    assert (trained.history["pseudo_label_share"][RAGGED.label_from :] == 1).all()
+
+
+def test_a_ramp_up_rises_as_a_gaussian_and_ends_at_one():
+    labels = SelfTraining(ramp_up=0.5)
+    assert [labels.ramp(progress) for progress in (0.0, 0.25, 0.5, 0.9)] == pytest.approx(
+        [np.exp(-5), np.exp(-5 * 0.25), 1, 1]
+    )
+    plain = train([Run(live(RECIPES["AT"]), toy(), 0)], CPU)
+    slower = train([Run(live(RECIPES["AT"].change("labels", ramp_up=1.0)), toy(), 0)], CPU)
+    first = SHORT.label_from
+    ratio = slower.history["loss_labels"][first] / plain.history["loss_labels"][first]
+    assert ratio.item() == pytest.approx(np.exp(-5), rel=1e-4)
+
+
+def test_the_temperature_may_be_an_average_over_epochs():
+    recipe = live(RECIPES["CAT-Temperature"], temperature_momentum=0.9)
+    single, averaged = (
+        train([Run(each, toy(), 0)], CPU) for each in (replace(recipe, temperature_momentum=0.0), recipe)
+    )
+    first = SHORT.calibrate_from
+    assert averaged.history["temperature"][first] == single.history["temperature"][first]
+    steps = averaged.history["temperature"][first:, 0].double()
+    fitted = (steps[1:] - 0.9 * steps[:-1]) / 0.1
+    assert (fitted >= 1 - 1e-3).all()  # what each epoch adds lies within the bounds
+    final = float(averaged.calibration.temperature[0])
+    expected = 0.9 * float(steps[-1]) + 0.1 * float(
+        find_calibrator("Temperature").fit(of_network(averaged)).temperature[0]
+    )
+    assert final == pytest.approx(expected, rel=1e-6)
+
+
+def of_network(trained: Any) -> Evidence:
+    batches = trained.batches
+    logits = predict(trained.network, batches.source_test)[0]
+    return Evidence(source_logits=logits, source_labels=batches.source_test_labels)
 
 
 @pytest.mark.parametrize("rule", ["share", "cluster"])

@@ -20,7 +20,11 @@ REPOSITORY = Path(__file__).parents[1]
 PAGE = (REPOSITORY / "docs" / "reproduce.md").read_text(encoding="utf-8")
 GRIDS = re.findall(r"bearcat bench run grids/([\w-]+)\.toml", PAGE)
 LENGTH, WINDOWS = 68, 7
-FREQUENCY = ("source-only", "CAT*-Temperature", "CAT*-Vector")  # run with frequency input too, the others with time alone
+FREQUENCY = (
+    "source-only",
+    "CAT*-Temperature",
+    "CAT*-Vector",
+)  # run with frequency input too, the others with time alone
 pytestmark = pytest.mark.usefixtures("narrow_classifier")
 
 
@@ -76,7 +80,9 @@ def command(*words: object) -> None:
 
 def rows() -> list[tuple[str, str, list[str]]]:
     """What of the paper, its command and its files, from the page's table."""
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| ")]
+    cells = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| ")
+    ]
     return [(what, words, re.findall(r"`([^`]+)`", files)) for what, words, files in cells if what != "of the paper"]
 
 

@@ -252,7 +252,8 @@ def assert_published(name: str, label_from: int, windows: int, batch: int) -> No
     trained = train([Run(recipe, data, seed)], CPU)
     batches = stack_data([data], [seed], batch, CPU)
     numbers = {
-        each: getattr(schedule, each) for each in ("epochs", "batch", "drops", "align_from", "label_from", "calibrate_from")
+        each: getattr(schedule, each)
+        for each in ("epochs", "batch", "drops", "align_from", "label_from", "calibrate_from")
     }
     twin = make_twin(reference.published(name, dropout=0.0, **numbers), data, new_state(recipe, batches, 3))
     twin.sgd_steps = scaling.SGD_STEPS

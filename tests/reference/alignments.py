@@ -80,6 +80,22 @@ def best_share(scores: np.ndarray, labels: np.ndarray, share: float) -> list[int
     return found
 
 
+def nearest_prototypes(features: np.ndarray, probabilities: np.ndarray, rounds: int) -> list[int]:
+    """The class whose centre is nearest by cosine. Centres are means weighted by probability, and from the second round
+    on means of the windows that have the label; a class without a window drops out.
+    """
+    features = features / np.linalg.norm(features, axis=1, keepdims=True)
+    classes = sorted(set(probabilities.argmax(axis=1).tolist()))
+    weights, labels = probabilities, np.array([])
+    for _ in range(rounds):
+        centres = {label: (weights[:, [label]] * features).sum(axis=0) for label in classes}
+        angles = [[row @ centres[label] / np.linalg.norm(centres[label]) for label in classes] for row in features]
+        labels = np.array([classes[int(np.argmax(row))] for row in angles])
+        weights = np.eye(probabilities.shape[1])[labels]
+        classes = sorted(set(labels.tolist()))
+    return [int(label) for label in labels]
+
+
 def transcal_accuracy(right: np.ndarray, weights: np.ndarray, source_confidence: float, power: float) -> float:
     """The estimated target accuracy: right (window,) of 1 and 0, importance weights (window,)."""
     weight, error = weights**power, 1 - right

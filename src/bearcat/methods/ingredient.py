@@ -185,7 +185,7 @@ class Loss(Ingredient):
 class SourceLoss(Loss):
     """A loss on the source alone, from the first epoch on."""
 
-    phase = None
+    phase: ClassVar[str | None] = None
     uses_target = False
 
     @property

@@ -88,7 +88,7 @@ class SelfTraining(Teaching, Loss):
         if self.samples < 1 or not 0 < self.share <= 1 or not 0 <= self.ramp_up <= 1:
             raise InputError("labels.samples must be at least 1, labels.share and labels.ramp_up at most 1")
         if self.first_counts == "early" and not self.teacher.early:
-            raise InputError("labels.first_counts=early needs a teacher from the first epoch on; add teacher.early=true")
+            raise InputError("labels.first_counts=early needs a teacher from the start; add teacher.early=true")
 
     def in_epochs(self, before: int, after: int) -> SelfTraining:
         """The teacher's memory keeps its share of the training, or in a tenth of the steps it would hardly move."""
@@ -124,9 +124,11 @@ class SelfTraining(Teaching, Loss):
             padded = torch.nn.functional.pad(self._supported(state), (0, 1), value=-1)
             state.supported = padded if state.supported is None else state.supported.copy_(padded)
         elif self.threshold == "per-class":
+            present = state.batches.target_present
             if in_training is None:
-                in_training = evaluate.predict(state.reported, state.batches.target_train)[0], state.batches.target_present
-            logits, present = in_training
+                logits, _ = evaluate.predict(state.reported, state.batches.target_train)
+            else:
+                logits, present = in_training
             if self.counts == "calibrated" and state.calibration is not None:
                 logits = state.calibration.apply(logits)
             counts = formulas.confident_counts(logits.softmax(dim=-1), tau, present)
@@ -221,8 +223,8 @@ class SmoothedLabels(SourceLoss):
 
 @dataclass(frozen=True)
 class Focal(SourceLoss):
-    """The supervised loss as focal loss (Lin et al. 2017), which keeps confidence lower (Mukhoti et al. 2020): a window's
-    cross-entropy times (1 − p)^gamma, p the probability of its label.
+    """The supervised loss as focal loss (Lin et al. 2017): a window's cross-entropy times (1 − p)^gamma, p the probability
+    of its label. It keeps confidence lower (Mukhoti et al. 2020).
     """
 
     name = "focal"

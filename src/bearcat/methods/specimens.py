@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -36,7 +36,7 @@ else:
 class OfGroups(SourceLoss):
     """A loss on groups of the source's windows."""
 
-    phase = "alignment"
+    phase: ClassVar[str | None] = "alignment"
     by: str = choice("specimen", "domain")
 
     @property

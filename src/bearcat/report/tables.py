@@ -74,7 +74,8 @@ RECORDING_SCORES: dict[str, tuple[str, Callable[[list[float]], float] | None]] =
 # source-only; all its methods are kept, though only two are ours.
 SOURCES: dict[str, tuple[str, Mapping[str, str], str]] = {
     "paper": (
-        "paper.csv", {"quantity": "task"},
+        "paper.csv",
+        {"quantity": "task"},
         "Forest and Fink 2024, mean of five seeds at the last epoch (ECE of 10 bins by its text, 15 by its code)",
     ),
     "UDTL": ("udtl.csv", {"epoch": "last", "over_seeds": "mean"}, "Zhao et al. 2021, mean of seeds at the last epoch"),

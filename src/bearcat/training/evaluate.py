@@ -186,8 +186,8 @@ class Fitting:
 
 
 def fit_calibration(recipe: Recipe, state: TrainingState, text: str | None = None) -> Calibration:
-    """The calibration of the reported network by the recipe's calibrator, or by another. With `temperature_momentum` its
-    temperature is averaged with the last epoch's; the history has that also after a resume.
+    """The calibration of the reported network by the recipe's calibrator, or by another. With `temperature_momentum`
+    its temperature is averaged with the last epoch's, which the history has also after a resume.
     """
     fitted = Fitting(state.reported, state.batches, state.checks, recipe.balance).fit(text or recipe.calibration or "")
     earlier = state.history.get("temperature", ())

@@ -23,6 +23,7 @@ from bearcat.models.stacked import Randomness, mixed
 from bearcat.storage import load_tensors, save_tensors
 from bearcat.training.batches import Batches, Checked, gather
 
+
 @dataclass(eq=False)
 class TrainingState:
     """Networks, optimisers, and what ingredients leave for each other and for the history; recorded steps read and
