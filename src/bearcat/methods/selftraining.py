@@ -223,8 +223,8 @@ class SmoothedLabels(SourceLoss):
 
 @dataclass(frozen=True)
 class Focal(SourceLoss):
-    """The supervised loss as focal loss (Lin et al. 2017): a window's cross-entropy times (1 − p)^gamma, p the probability
-    of its label. It keeps confidence lower (Mukhoti et al. 2020).
+    """The supervised loss as focal loss (Lin et al. 2017), which keeps confidence lower: a window's cross-entropy times
+    (1 − p)^gamma, p the probability of its label.
     """
 
     name = "focal"
