@@ -551,6 +551,19 @@ def test_an_interrupted_training_goes_on_to_the_same_result(tmp_path, whole, sto
         torch.testing.assert_close(resumed.history[name], value, rtol=0, atol=0, equal_nan=True)
 
 
+def test_a_training_as_published_goes_on_where_the_early_teacher_only_follows(tmp_path):
+    recipe = live(RECIPES["CAT*-Temperature"], temperature_momentum=0.5).with_settings({"published": "true"})
+    run, path = Run(recipe, toy(), 5), tmp_path / "checkpoint.safetensors"
+
+    def interrupt(end):
+        if end.epoch == SHORT.align_from:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        train([run], CPU, progress=interrupt, checkpoint=path, checkpoint_seconds=0)
+    same_weights(train([run], CPU, checkpoint=path, checkpoint_seconds=0), train([run], CPU))
+
+
 def test_a_checkpoint_of_another_training_or_a_damaged_one_is_refused(tmp_path):
     path = tmp_path / "checkpoint.safetensors"
     short = replace(SHORT, epochs=2)

@@ -350,9 +350,7 @@ def _domain_regression(
 def _short_regression(
     source: Tensor, source_weight: Tensor, target: Tensor, target_weight: Tensor, ridge: float
 ) -> Tensor:
-    """The same by scikit-learn's LogisticRegression as it is by default, on float32; weights say how often a window
-    counts.
-    """
+    """The same by scikit-learn's LogisticRegression in float32; weights say how often a window counts."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 

@@ -243,11 +243,9 @@ class Uniformity(Loss):
         mean = (each * view.target_logits.softmax(dim=-1)).sum(dim=1).clamp(1e-6, 1 - 1e-6)
         uniform = 1 / mean.shape[-1]
         loss = -self.weight * (uniform * mean.log() + (1 - uniform) * (-mean).log1p()).mean(dim=-1)
-        if not self.scaled:
-            return loss
-        if view.selected is None:  # before T_PL no label is used
-            return 0 * loss
-        return loss * formulas.masked_mean(view.selected.to(loss.dtype), view.target_present)
+        if self.scaled and view.selected is not None:
+            return loss * formulas.masked_mean(view.selected.to(loss.dtype), view.target_present)
+        return 0 * loss if self.scaled else loss  # before T_PL no label is used
 
 
 @dataclass(frozen=True)

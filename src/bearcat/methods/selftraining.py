@@ -109,14 +109,6 @@ class SelfTraining(Teaching, Loss):
             in_training = state.predict_in_training(state.teacher, state.epoch, self.teacher.dropout)
         if state.epoch < begins:
             return
-        self._set_thresholds(state, in_training)
-        if state.epoch == begins and self.first_counts == "early":
-            follow(state.teacher, state.student, 0.0, averaged)
-
-    def _set_thresholds(self, state: TrainingState, in_training: tuple[Tensor, Tensor] | None) -> None:
-        """Those of this epoch. `in_training`: the teacher's logits of the target and which are there, if it has made
-        them in training mode.
-        """
         tau = torch.as_tensor(self.tau).expand(state.runs)
         limits = tau[:, None].expand(-1, state.classes)
         if self.select != "confidence":
@@ -139,6 +131,8 @@ class SelfTraining(Teaching, Loss):
             state.pseudo_labels = torch.empty(runs, windows + 1, dtype=torch.int64, device=limits.device)
         state.thresholds.copy_(limits)
         state.pseudo_labels.fill_(-1)
+        if state.epoch == begins and self.first_counts == "early":
+            follow(state.teacher, state.student, 0.0, averaged)
 
     def start_step(self, state: TrainingState, batch: Batch) -> None:
         """The teacher follows the student, from T_DA on at the earliest, then labels the target batch."""
