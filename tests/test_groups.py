@@ -57,7 +57,7 @@ def there(view: View, run: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.
 
 
 def test_group_dro_is_the_twins_over_several_steps_and_groups_a_run_lacks_weigh_nothing(view):
-    loss = stacked([GroupDRO(step=0.5), GroupDRO(step=2.0)], CPU, torch.float32)
+    loss = stacked([GroupDRO(step=0.5), GroupDRO(step=2.0)], CPU)
     scores = GroupScores(torch.tensor([GROUPS, GROUPS + 3])).double()
     view = replace(view, module=scores)
     views = [view, replace(view, logits=view.logits.flip(2)), view]

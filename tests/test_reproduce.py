@@ -63,7 +63,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (folder / "files" / f"{name}.mat").write_bytes(measurement(name, pitch, random))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scaling, "SGD_STEPS", 20)
-        patch.setenv("BEARCAT_CACHE", str(folder / "cache"))
         where = ("--root", folder / "files", "--store", folder / "store", "--device", "cpu")
         for grid in GRIDS:
             shorten(grid, folder)
