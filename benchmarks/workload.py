@@ -81,10 +81,11 @@ def ready(size: Size) -> Iterator[Callable[[], None]]:
     recipe, data = recipe_of(size.recipe, 10, size.batch), made_up(3 * size.batch, 65, 0, size.length)
     runs = [Run(recipe, data, seed) for seed in range(size.runs)]
     batches = stack_data([data] * size.runs, list(range(size.runs)), size.batch, device)
-    ingredients = loop.stack_ingredients(runs, device)
+    ingredients = loop.stack_ingredients(runs, device, batches.source_train.dtype)
     phase = loop.phase_of(recipe, ingredients, recipe.schedule.epochs)
     with torch_settings(size.precision, device):
         state = loop.new_state(recipe, batches, CLASSES)
+        state.epoch = recipe.schedule.epochs
         use_path([state.student, *state.modules.values()], size.path, size.precision)
         state.calibration = refill(None, fit_calibration(recipe, state))
         for teaching in phase.teaching:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from scipy.special import softmax
 
-from bearcat.calibration import CALIBRATORS, Evidence, TransCal
+from bearcat.calibration import CALIBRATORS, Evidence, TransCal, find_calibrator
 from bearcat.errors import InputError
 from bearcat.methods import formulas
 from bearcat.methods.ingredient import View, stacked
@@ -26,14 +26,14 @@ from bearcat.methods.losses import (
     Uniformity,
     Wasserstein,
 )
-from bearcat.methods.recipe import GROUPS, RECIPES
-from bearcat.methods.selftraining import SelfTraining, StrongView, TargetStatistics, WeakView
+from bearcat.methods.recipe import GROUPS, RECIPES, Schedule
+from bearcat.methods.selftraining import ClassMeans, Focal, SelfTraining, StrongView, TargetStatistics, WeakView
 from bearcat.models.stacked import Randomness, StackedDense
 from bearcat.training.batches import stack_data
 from bearcat.training.evaluate import predict
-from bearcat.training.loop import Run, new_state, train
+from bearcat.training.loop import Run, new_state, phase_of, train
 from tests.reference import alignments as reference
-from tests.test_train import CPU, RAGGED, live, same_weights, still, toy
+from tests.test_train import CPU, RAGGED, SHORT, live, same_weights, still, toy
 
 pytestmark = pytest.mark.usefixtures("narrow_classifier")
 RANDOM = np.random.default_rng(0)
@@ -84,8 +84,8 @@ def test_moment_matching_is_the_twins(view):
         for kind, expected in (
             (KernelMatching, reference.kernel_discrepancy([source], [target], [None])),
             (JointMatching, reference.kernel_discrepancy([source, likely[0]], [target, likely[1]], [None, [1.68]])),
-            (CovarianceMatching, reference.coral(source, target)),
-            (partial(CovarianceMatching, layer="logits"), reference.coral(*logits)),
+            (CovarianceMatching, reference.coral(*logits)),
+            (partial(CovarianceMatching, layer="features"), reference.coral(source, target)),
         ):
             found = of_stack(kind(weight=1.0), kind(weight=3.0)).loss(view)
             assert float(found[run]) == pytest.approx((0.5, 1.5)[run] * expected, rel=1e-6), kind
@@ -134,6 +134,10 @@ def test_uniformity_is_the_twins_and_least_for_equal_shares(view):
     for run in range(2):
         expected = reference.uniformity(parts(view.logits, run)[1])
         assert float(Uniformity(1.0).loss(view)[run]) == pytest.approx(expected)
+        share = view.selected[run, : COUNTS[1]].double().mean().item()
+        assert float(Uniformity(1.0, scaled=True).loss(view)[run]) == pytest.approx(share * expected)
+    nothing = Uniformity(1.0, scaled=True).loss(replace(view, selected=None))
+    assert torch.equal(nothing, torch.zeros_like(nothing))
     even = Uniformity(1.0).loss(replace(view, logits=torch.zeros_like(view.logits)))
     assert (even < Uniformity(1.0).loss(view)).all()
 
@@ -162,6 +166,56 @@ def test_cdan_reads_the_outer_product_and_entropy_weights_sure_windows(view):
         assert plain[run].item() == pytest.approx(np.concatenate(means).mean())
         expected = np.mean([np.average(each, weights=sure) for each, sure in zip(means, entropies, strict=True)])
         assert weighted[run].item() == pytest.approx(expected)
+
+
+def test_cdans_entropy_weights_pass_the_reversed_gradient_as_in_the_original(view):
+    class Classifier(torch.nn.Module):
+        def forward(self, joint, randomness):
+            return joint.sum(dim=-1)
+
+    logits = view.logits.clone().requires_grad_()
+    loss = of_stack(*[ConditionalAdversarial(entropy=True, weight=0.6)] * 2).loss(
+        replace(view, logits=logits, module=Classifier())
+    )
+    (found,) = torch.autograd.grad(loss.sum(), logits)
+    for run in range(2):
+        for domain, (features, rows) in enumerate(zip(parts(view.features, run), parts(view.logits, run), strict=True)):
+            expected = reference.entropy_weight_gradient(rows, features, source=domain == 0, coefficient=0.6 * 0.5)
+            place = slice(0, COUNTS[0]) if domain == 0 else slice(SIZE, SIZE + COUNTS[1])
+            np.testing.assert_allclose(found[run, place].numpy(), expected, rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize(("progress", "first", "last"), [
+    ("iterations", 0.0, 11 / 12), ("iterations from 1", 1 / 12, 1.0), ("epochs", 0.0, 3 / 4),
+])  # fmt: skip
+def test_ramps_count_iterations_from_0_or_1_or_epochs(progress, first, last):
+    schedule = Schedule(epochs=6, align_from=2)
+    loss = KernelMatching(progress=progress)
+    steps = [value for epoch in range(2, 6) for value in loss.ramps(schedule, epoch, 3)]
+    assert steps == pytest.approx(reference.ramp(progress, epochs=4, iterations=3))
+    assert [steps[0], steps[-1]] == pytest.approx([2 / (1 + np.exp(-10 * p)) - 1 for p in (first, last)])
+
+
+def test_mcds_second_head_learns_nothing_before_alignment():
+    """The original trains both heads from the start; ours begins with the discrepancy (docs/method.md)."""
+    recipe = still(RECIPES["MCD"], replace(RAGGED, epochs=1, align_from=1))
+    run = Run(recipe, toy(), 0)
+    weights = []
+    train([run], CPU, progress=lambda end: weights.append(end.student.head.weight.clone()))
+    fresh = new_state(recipe, stack_data([run.data], [0], 16, CPU), 3)
+    assert not torch.equal(weights[-1], fresh.student.head.weight)
+    assert [loss.name for loss in phase_of(recipe, recipe.ingredients, 0).losses] == []
+    assert [loss.name for loss in phase_of(recipe, recipe.ingredients, 1).losses] == ["mcd"]
+
+
+def test_focal_loss_and_mdca_are_the_twins(view):
+    for run in range(2):
+        logits, labels = parts(view.logits, run)[0], view.labels[run, : COUNTS[0]].tolist()
+        assert float(Focal(gamma=2.0).loss(view)[run]) == pytest.approx(reference.focal(logits, labels, 2.0))
+        assert float(ClassMeans(weight=3.0).loss(view)[run]) == pytest.approx(3 * reference.mdca(logits, labels))
+    torch.testing.assert_close(
+        Focal(gamma=0.0).loss(view), formulas.supervised(view.source_logits, view.labels, view.source_present)
+    )
 
 
 def test_heads_part_on_the_target_and_the_encoder_joins_them(view):
@@ -318,13 +372,14 @@ def test_rules_look_at_confidence_and_at_centres():
     """Against the definitions, on the features of an untrained network."""
     data = toy(windows=20, target=24, dtype=np.float64)
     state = new_state(live(RECIPES["AT"]), stack_data([data], [0], 16, CPU), 3)
+    state.epoch = state.schedule.label_from
     logits, features = (each[0].numpy() for each in predict(state.student, state.batches.target_train))
     labels = logits.argmax(axis=1)
     features = features / np.linalg.norm(features, axis=1, keepdims=True)
     sure = softmax(logits, axis=1).max(axis=1)
 
-    def supported(rule: str) -> list[int]:
-        SelfTraining(select=rule, share=0.3).start_epoch(state)
+    def supported(rule: str, grow: bool = False) -> list[int]:
+        SelfTraining(select=rule, share=0.3, grow=grow).start_epoch(state)
         assert state.supported is not None
         return state.supported[0, :-1].tolist()  # the last place is padding
 
@@ -337,6 +392,54 @@ def test_rules_look_at_confidence_and_at_centres():
         ]
     )
     assert supported("cluster") == reference.best_share(nearness, labels, 0.3)
+    likely = softmax(logits, axis=1)
+    assert supported("prototype") == reference.nearest_prototypes(features, likely, rounds=1)
+    assert supported("k-means") == reference.nearest_prototypes(features, likely, rounds=10)
+    state.epoch = state.schedule.epochs - 1
+    assert supported("share", grow=True) == labels.tolist()
+    state.epoch = state.schedule.label_from
+    assert supported("share", grow=True) == reference.best_share(sure, labels, 0.3)
+
+
+def test_labels_of_prototypes_replace_the_teachers_and_all_are_used():
+    recipe = replace(RECIPES["AT"].change("labels", select="prototype"), schedule=RAGGED)
+    trained = train([Run(recipe, toy(0, 41, 25), 0)], CPU)
+    assert (trained.history["pseudo_label_share"][RAGGED.label_from :] == 1).all()
+
+
+def test_a_ramp_up_rises_as_a_gaussian_and_ends_at_one():
+    labels = SelfTraining(ramp_up=0.5)
+    assert [labels.ramp(progress) for progress in (0.0, 0.25, 0.5, 0.9)] == pytest.approx(
+        [np.exp(-5), np.exp(-5 * 0.25), 1, 1]
+    )
+    plain = train([Run(live(RECIPES["AT"]), toy(), 0)], CPU)
+    slower = train([Run(live(RECIPES["AT"].change("labels", ramp_up=1.0)), toy(), 0)], CPU)
+    first = SHORT.label_from
+    ratio = slower.history["loss_labels"][first] / plain.history["loss_labels"][first]
+    assert ratio.item() == pytest.approx(np.exp(-5), rel=1e-4)
+
+
+def test_the_temperature_may_be_an_average_over_epochs():
+    recipe = live(RECIPES["CAT-Temperature"], temperature_momentum=0.9)
+    single, averaged = (
+        train([Run(each, toy(), 0)], CPU) for each in (replace(recipe, temperature_momentum=0.0), recipe)
+    )
+    first = SHORT.calibrate_from
+    assert averaged.history["temperature"][first] == single.history["temperature"][first]
+    steps = averaged.history["temperature"][first:, 0].double()
+    fitted = (steps[1:] - 0.9 * steps[:-1]) / 0.1
+    assert (fitted >= 1 - 1e-3).all()  # what each epoch adds lies within the bounds
+    final = float(averaged.calibration.temperature[0])
+    expected = 0.9 * float(steps[-1]) + 0.1 * float(
+        find_calibrator("Temperature").fit(of_network(averaged)).temperature[0]
+    )
+    assert final == pytest.approx(expected, rel=1e-6)
+
+
+def of_network(trained: Any) -> Evidence:
+    batches = trained.batches
+    logits = predict(trained.network, batches.source_test)[0]
+    return Evidence(source_logits=logits, source_labels=batches.source_test_labels)
 
 
 @pytest.mark.parametrize("rule", ["share", "cluster"])
@@ -489,8 +592,20 @@ def test_transcal_of_a_perfect_source_or_an_unsure_target_stays_within_its_bound
 
 
 def test_transcal_of_a_stack_is_that_of_each_run(evidence):
-    together = TransCal().fit(Evidence(**evidence))
-    for run in range(2):
-        alone = TransCal().fit(Evidence(**{name: value[run : run + 1] for name, value in evidence.items()}))
-        torch.testing.assert_close(alone.temperature[0], together.temperature[run])
+    for calibrator in (TransCal(), TransCal(solver="slsqp")):
+        together = calibrator.fit(Evidence(**evidence))
+        for run in range(2):
+            alone = calibrator.fit(Evidence(**{name: value[run : run + 1] for name, value in evidence.items()}))
+            torch.testing.assert_close(alone.temperature[0], together.temperature[run])
+
+
+@pytest.mark.parametrize("start", [2.0, 100.0])
+def test_transcals_published_search_is_the_twins_and_does_not_move_from_100(evidence, start):
+    """As many windows of each domain as of the other, so that none is drawn."""
+    given = {name: value[:1, :90] for name, value in evidence.items()}
+    fitted = TransCal(solver="slsqp", start=start).fit(Evidence(**given))
+    arrays = {name: value[0].numpy() for name, value in given.items()}
+    assert float(fitted.temperature) == pytest.approx(reference.transcal_search(**arrays, start=start), rel=1e-4)
+    assert bool(fitted.at_bound) == (start == 100)
+    assert TransCal().fit(Evidence(**given)).temperature < 100
     assert CALIBRATORS["TransCal"] is TransCal

@@ -78,20 +78,6 @@ def test_ece_on_exact_edges_is_that_of_the_plain_loop():
     )
 
 
-@pytest.mark.parametrize("bins", [10, 15])
-def test_bins_that_hold_their_lower_edge_are_the_published_floor(bins):
-    random = np.random.default_rng(0)
-    confidences = [*(number / bins for number in range(1, bins + 1)), *random.uniform(0.1, 1, 40)]
-    probabilities, labels = two_classes(confidences), random.integers(0, 2, len(confidences))
-    places = [min(int(confidence * bins), bins - 1) for confidence in probabilities.max(1)]
-    hits = (probabilities.argmax(1) == labels).astype(float)
-    expected = reference.binned_error(probabilities.max(1), hits, np.ones(len(hits)), places, bins)
-    assert ece(probabilities, labels, bins=bins, edges="lower") == pytest.approx(expected, abs=1e-12)
-    assert ece(probabilities, labels, bins=bins) != pytest.approx(expected, abs=1e-6)
-    with pytest.raises(InputError, match="'upper' or 'lower'"):
-        ece(probabilities, labels, edges="left")
-
-
 def test_confidence_one_and_zero_are_in_the_last_and_first_bin():
     certain = reliability_bins(np.array([[1.0, 0.0], [0.0, 0.0]]), np.array([0, 1]))
     assert certain.mass[-1] == certain.mass[0] == 0.5

@@ -9,7 +9,7 @@ import pytest
 
 from bearcat.errors import InputError
 from bearcat.methods.ingredient import Ingredient, Loss
-from bearcat.methods.losses import Adversarial, Confusion, Sharpness
+from bearcat.methods.losses import Adversarial, Confusion, CovarianceMatching, Sharpness
 from bearcat.methods.recipe import GROUPS, RECIPES, UNSEEN_RECIPE, Recipe, Schedule, find_recipe
 from bearcat.methods.selftraining import SelfTraining, Teacher
 from bearcat.runs.spec import make_recipe
@@ -85,13 +85,18 @@ def test_settings_can_be_changed_by_text():
 def test_published_stands_for_every_option_of_the_published_code_and_other_settings_win():
     cat = RECIPES["CAT*-CPCS"].with_settings({"published": "true", "labels.relabel": "false", "labels.tau": "0.8"})
     labels = cat.find(SelfTraining)
-    assert (cat.passes, cat.doubled, cat.calibrate, cat.ece_edges, cat.precision) == (
-        "separate", True, "end", "lower", "float32",
+    assert (cat.passes, cat.doubled, cat.target_pass, cat.calibrate, cat.precision) == (
+        "separate", True, False, "end", "float32",
     )  # fmt: skip
     assert (labels.counts_mode, labels.relabel, labels.tau, labels.teacher.early) == ("training", False, 0.8, True)
+    assert labels.first_counts == "early"
     assert cat.find(Confusion).climbed == "labels"
-    assert cat.calibration == "CPCS:bounds=none:resampling=over"
-    assert RECIPES["source-only"].with_settings({"published": "true"}).passes == "joint"
+    assert cat.calibration == "CPCS:bounds=none:resampling=over:solver=scikit-learn"
+    dann = RECIPES["DANN*"].with_settings({"published": "true"})
+    assert (dann.passes, dann.doubled, dann.target_pass) == ("joint", False, True)
+    assert dann.find(Confusion).climbed == "on"
+    coral = RECIPES["CORAL"].with_settings({"published": "true"}).find(CovarianceMatching)
+    assert (coral.layer, coral.progress) == ("logits", "epochs")
     vector = RECIPES["AT"].with_settings({"published": "true", "calibration": "Vector"})
     assert vector.calibration == "Vector:solver=sgd"
     for name, recipe in RECIPES.items():
@@ -101,6 +106,8 @@ def test_published_stands_for_every_option_of_the_published_code_and_other_setti
         RECIPES["AT"].with_settings({"published": "yes"})
     with pytest.raises(InputError, match="doubled"):
         Recipe(doubled=True)
+    with pytest.raises(InputError, match=r"teacher\.early"):
+        SelfTraining(first_counts="early")
 
 
 @pytest.mark.parametrize(
@@ -174,7 +181,7 @@ def test_the_unadapted_counterpart_is_the_recipe_of_that_name_with_the_own_calib
     counterpart, plain = recipe.unadapted()
     assert not plain.adapts
     assert plain == replace(RECIPES[counterpart], calibration=recipe.calibration, final=recipe.final,
-                            ece_edges=recipe.ece_edges, calibrate=recipe.calibrate, precision=recipe.precision,
+                            calibrate=recipe.calibrate, precision=recipe.precision,
                             input=recipe.input)  # fmt: skip
     assert recipe.adapts == (not name.endswith("source-only") and name not in (UNSEEN_RECIPE, *SPECIMENS))
 

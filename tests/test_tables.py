@@ -325,6 +325,25 @@ def test_published_figures_stand_beside_ours_with_the_difference():
     assert named(tables, "paderborn-time-ece-published").rows
 
 
+def test_accuracy_before_calibration_has_a_table_where_it_is_another_and_stands_beside_the_papers():
+    def of_scores(run: Result) -> Result:
+        before = run.score("target", "accuracy") - (0.1 if "Vector" in run.cell.method else 0.0)
+        scores = replace(run.record.scores.target, accuracy_uncalibrated=before)
+        return replace(run, record=replace(run.record, scores=Scores(None, scores)))
+
+    results = [of_scores(run) for run in grid(("AT*", "CAT*-Vector"), seeds=1)]
+    tables = result_tables(results, [])
+    before, after = (
+        column(named(tables, f"paderborn-time-{name}"), "0→1") for name in ("accuracy-uncalibrated", "accuracy")
+    )
+    assert before["CAT*-Vector"].value == pytest.approx(after["CAT*-Vector"].value - 10)
+    assert before["AT*"].value == after["AT*"].value
+    rows = {(row[0].text, row[1].text): row for row in named(tables, "paderborn-time-accuracy-published").rows}
+    assert rows["CAT*-Vector", "ours"][3].value == pytest.approx(before["CAT*-Vector"].value)
+    assert named(tables, "paderborn-time-ece15-published").rows
+    assert not any(table.name.endswith("uncalibrated") for table in whole())
+
+
 def test_averages_beside_the_published_are_over_tasks_that_both_have():
     results = grid(("AT*", "CAT*-Temperature"), ["mfs-600→mfs-900", "mfs-600→mfs-1200"], 2, "hit-sm")
     table = named(result_tables(results, []), "hit-sm-time-accuracy-published")

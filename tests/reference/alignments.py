@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import linprog
+from scipy.optimize import fmin, linprog, minimize
 from scipy.special import log_softmax, softmax
+from sklearn.linear_model import LogisticRegression
 
 
 def squared(first: np.ndarray, second: np.ndarray) -> float:
@@ -79,6 +80,22 @@ def best_share(scores: np.ndarray, labels: np.ndarray, share: float) -> list[int
     return found
 
 
+def nearest_prototypes(features: np.ndarray, probabilities: np.ndarray, rounds: int) -> list[int]:
+    """The class whose centre is nearest by cosine. Centres are means weighted by probability, and from the second round
+    on means of the windows that have the label; a class without a window drops out.
+    """
+    features = features / np.linalg.norm(features, axis=1, keepdims=True)
+    classes = sorted(set(probabilities.argmax(axis=1).tolist()))
+    weights, labels = probabilities, np.array([])
+    for _ in range(rounds):
+        centres = {label: (weights[:, [label]] * features).sum(axis=0) for label in classes}
+        angles = [[row @ centres[label] / np.linalg.norm(centres[label]) for label in classes] for row in features]
+        labels = np.array([classes[int(np.argmax(row))] for row in angles])
+        weights = np.eye(probabilities.shape[1])[labels]
+        classes = sorted(set(labels.tolist()))
+    return [int(label) for label in labels]
+
+
 def transcal_accuracy(right: np.ndarray, weights: np.ndarray, source_confidence: float, power: float) -> float:
     """The estimated target accuracy: right (window,) of 1 and 0, importance weights (window,)."""
     weight, error = weights**power, 1 - right
@@ -87,6 +104,70 @@ def transcal_accuracy(right: np.ndarray, weights: np.ndarray, source_confidence:
     controlled = weighted + first * (weight - 1)
     second = -np.cov(controlled, right)[0, 1] / np.var(right, ddof=1)
     return float(1 - (weighted.mean() + first * (weight.mean() - 1) + second * (right.mean() - source_confidence)))
+
+
+def transcal_search(
+    source_logits: np.ndarray, source_labels: np.ndarray, source_features: np.ndarray,
+    source_train_features: np.ndarray, target_features: np.ndarray, target_logits: np.ndarray, start: float,
+) -> float:  # fmt: skip
+    """TransCal as its code is published, for domains of as many training windows: the temperature found from `start`."""
+    features = np.concatenate([source_train_features, target_features]).astype(np.float32)
+    labels = [1] * len(source_train_features) + [0] * len(target_features)
+    likely = LogisticRegression().fit(features, labels).predict_proba(source_features.astype(np.float32))
+    weights = likely[:, 0] / likely[:, 1]
+    own = source_labels[:, None] == np.arange(source_logits.shape[1])
+    alone = fmin(lambda place: -log_softmax(source_logits / place[0], axis=1)[own].mean(), 2.0, disp=False)[0]
+    sure = softmax(source_logits / alone, axis=1).max(axis=1).mean()
+    right = (source_logits.argmax(axis=1) == source_labels).astype(float)
+
+    def gap(place: np.ndarray) -> float:
+        confidence = softmax(target_logits / place[0], axis=1).max(axis=1).mean()
+        return abs(confidence - transcal_accuracy(right, weights, sure, place[1]))
+
+    return float(minimize(gap, [start, 0.5], method="SLSQP", bounds=((1.0, None), (0.0, 1.0))).x[0])
+
+
+def ramp(progress: str, epochs: int, iterations: int) -> list[float]:
+    """2 / (1 + exp(−10 p)) − 1 at every step: p counts epochs, or iterations from 0 or from 1."""
+    found = []
+    for epoch in range(epochs):
+        for step in range(iterations):
+            done = epoch * iterations + step + (progress == "iterations from 1")
+            p = epoch / epochs if progress == "epochs" else done / (epochs * iterations)
+            found.append(2 / (1 + np.exp(-10 * p)) - 1)
+    return found
+
+
+def entropy_weight_gradient(logits: np.ndarray, features: np.ndarray, source: bool, coefficient: float) -> np.ndarray:
+    """CDAN+E's gradient at the logits of one domain, by differences; the classifier's answer is the sum of the outer
+    product, in which probabilities are constants. Of the weight 1 + exp(−entropy) the entropy's gradient is reversed,
+    and the sum of the weights is a constant.
+    """
+    likely = softmax(logits, axis=1)
+    answers = np.array([np.outer(p, f).sum() for p, f in zip(likely, features, strict=True)])
+    losses = np.log1p(np.exp(-answers if source else answers))
+
+    def weights(values: np.ndarray) -> np.ndarray:
+        chances = softmax(values, axis=1)
+        return 1 + np.exp((chances * np.log(chances)).sum(axis=1))
+
+    total, found = weights(logits).sum(), np.zeros_like(logits)
+    for place in np.ndindex(*logits.shape):
+        up, down = logits.copy(), logits.copy()
+        up[place] += 1e-6
+        down[place] -= 1e-6
+        found[place] = ((weights(up) - weights(down)) * losses).sum() / 2e-6 / total / 2
+    return -coefficient * found
+
+
+def focal(logits: np.ndarray, labels: list[int], gamma: float) -> float:
+    likely = [softmax(row)[label] for row, label in zip(logits, labels, strict=True)]
+    return float(np.mean([-((1 - p) ** gamma) * np.log(p) for p in likely]))
+
+
+def mdca(logits: np.ndarray, labels: list[int]) -> float:
+    likely, classes = softmax(logits, axis=1), range(logits.shape[1])
+    return float(np.mean([abs(likely[:, k].mean() - np.mean([label == k for label in labels])) for k in classes]))
 
 
 def moved(window: np.ndarray, start: int, speed: float) -> np.ndarray:

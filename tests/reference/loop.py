@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from scipy.optimize import minimize_scalar
+from scipy.optimize import fmin, minimize_scalar
+from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
@@ -32,6 +33,7 @@ Fit = Callable[[Tensor, Tensor], Calibration]  # logits (n, classes), labels (n,
 State = dict[str, Tensor]
 LOSSES = ("supervised", "pseudo", "mcc", "domain")
 WIDTH = 1024  # of the domain classifier's layers
+PUBLISHED_CALIBRATORS = ("Temperature", "Vector", "Matrix", "CPCS")
 
 
 # --- settings and data ------------------------------------------------------------------------------------------------
@@ -61,7 +63,7 @@ class Settings:
     tau: float = 0.9
     counts: Literal["uncalibrated", "calibrated"] = "uncalibrated"
     average: Literal["batch", "selected"] = "batch"
-    calibration: Literal["temperature"] | Fit | None = None
+    calibration: str | Fit | None = None  # "temperature", or one of PUBLISHED_CALIBRATORS
     teacher_statistics: Literal["target", "averaged"] = "target"
     teacher_dropout: bool = True
     dropout: float = 0.5
@@ -71,7 +73,12 @@ class Settings:
     counts_mode: Literal["evaluation", "training"] = "evaluation"  # of the teacher that counts for the thresholds
     relabel: bool = False  # pseudo-labels are made anew for the second pass of SAM
     mcc_climbed_from_labels: bool = False  # MCC is in SAM's first pass only from T_PL on
-    early_teacher: bool = False  # it counts from epoch 0 on, untrained; its parameters are overwritten at T_PL
+    # A copy of the untrained student counts from epoch 0 on, follows the student from T_DA on, and has its parameters
+    # overwritten with the student's at T_PL.
+    early_teacher: bool = False
+    first_counts: Literal["student", "early"] = "student"  # "early": at T_PL it counts before it is overwritten
+    target_pass: bool = False  # an epoch begins with a pass of the target through the student in training mode
+    reversal_counts_from: int = 0  # p of the first aligned iteration, in iterations
     calibrate_at: Literal["start", "end"] = "start"  # "end": fitted when an epoch ends, used in the next
     domain_reduction: Literal["mean", "sum of means"] = "mean"
     scope: Literal["task", "supervised"] = "task"  # of SAM's first pass
@@ -87,12 +94,38 @@ class Settings:
             "calibrate_at": ("start", "end"),
             "domain_reduction": ("mean", "sum of means"),
             "scope": ("task", "supervised"),
+            "first_counts": ("student", "early"),
         }
         for name, values in allowed.items():
             if getattr(self, name) not in values:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it is one of {values}")
-        if isinstance(self.calibration, str) and self.calibration != "temperature":
-            raise ValueError(f"calibration is {self.calibration!r}; it is None, 'temperature' or a function")
+        if isinstance(self.calibration, str) and self.calibration not in ("temperature", *PUBLISHED_CALIBRATORS):
+            raise ValueError(f"calibration is {self.calibration!r}; it is None, a known name or a function")
+
+
+def published(method: str, **numbers: Any) -> Settings:
+    """What the published code does for a method of the paper, by its name.
+
+    There are two loops. The one without a teacher joins both domains from T_DA on, and begins every epoch, also those
+    before T_DA, with a pass of the target through the student in training mode. The one with a teacher keeps the
+    passes apart, and begins every epoch with a pass of the target through the teacher, which counts.
+    """
+    name, _, calibrator = method.partition("-") if method.startswith("CAT") else (method, "", "")
+    common: dict[str, Any] = {
+        "alignment": method != "source-only",
+        "mcc": "*" in name or "MCC" in name,
+        "radius": 0.05 if "*" in name or "SDAT" in name else None,
+        "calibration": calibrator or None,
+        "calibrate_at": "end",
+        "reversal_counts_from": 1,
+    }
+    if "AT" not in name:
+        return Settings(**common, passes="joint", target_pass=True, **numbers)
+    return Settings(
+        **common, teacher=True, threshold="fixed" if name == "AT-fixed" else "per class", passes="separate",
+        doubled=True, counts_mode="training", early_teacher=True, first_counts="early", relabel=True,
+        mcc_climbed_from_labels=True, **numbers,
+    )  # fmt: skip
 
 
 @dataclass
@@ -297,6 +330,46 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> Calibration:
     return lambda logits: logits / temperature
 
 
+def published_temperature(logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> float:
+    """Nelder and Mead's search from T = 2: of the NLL, or of the Brier score times each window's weight."""
+    hit = functional.one_hot(labels, logits.shape[1])
+
+    def loss(place: Any) -> float:
+        scaled = logits / float(place[0])
+        if weight is None:
+            return functional.cross_entropy(scaled, labels).item()
+        return (weight * (functional.softmax(scaled, dim=1) - hit).square().sum(dim=1)).mean().item()
+
+    return float(fmin(loss, 2.0, disp=False)[0])
+
+
+def published_scaling(kind: str, logits: Tensor, labels: Tensor, steps: int) -> Calibration:
+    """Vector or matrix scaling by gradient descent from the identity, rate 0.01, momentum 0.9."""
+    classes = logits.shape[1]
+    start = torch.ones(classes) if kind == "Vector" else torch.eye(classes)
+    factor, offset = (nn.Parameter(value.to(logits)) for value in (start, torch.zeros(classes)))
+    optimiser = torch.optim.SGD([factor, offset], lr=0.01, momentum=0.9)
+
+    def apply(values: Tensor) -> Tensor:
+        return (values * factor if kind == "Vector" else values @ factor) + offset
+
+    for _ in range(steps):
+        optimiser.zero_grad()
+        functional.cross_entropy(apply(logits), labels).backward()
+        optimiser.step()
+    return lambda values: apply(values).detach()
+
+
+def density_ratio(source: Tensor, target: Tensor, asked: Tensor) -> Tensor:
+    """p(target)/p(source) of the features asked for, by scikit-learn's logistic regression of as many of each."""
+    if len(source) != len(target):
+        raise ValueError("the published code draws the smaller domain up at random; give equally many of each")
+    features = torch.cat([source, target]).float().numpy()
+    model = LogisticRegression().fit(features, [1] * len(source) + [0] * len(target))
+    likely = model.predict_proba(asked.float().numpy())
+    return torch.from_numpy(likely[:, 0] / likely[:, 1]).to(asked)
+
+
 def accuracy(probabilities: Tensor, labels: Tensor) -> float:
     right = 0
     for guess, label in zip(probabilities.argmax(dim=1).tolist(), labels.tolist(), strict=True):
@@ -362,6 +435,7 @@ class Twin:
         if iterations_per_epoch is None:
             iterations_per_epoch = math.ceil(len(values) / settings.batch)
         self.iterations_per_epoch = iterations_per_epoch
+        self.sgd_steps = 5000
         self.epoch = -1
         self.aligned_iterations = 0  # iterations taken in epochs from align_from on
 
@@ -397,16 +471,17 @@ class Twin:
 
     @property
     def progress(self) -> float:
-        """p of the reversal coefficient: 0 at the first aligned iteration, one iteration short of 1 at the last."""
+        """p of the reversal coefficient: counted from 0 or 1 at the first aligned iteration, up to 1 at the end."""
         total = (self.settings.epochs - self.settings.align_from) * self.iterations_per_epoch
-        return self.aligned_iterations / total
+        return (self.aligned_iterations + self.settings.reversal_counts_from) / total
 
     # Once per epoch.
 
     def start_epoch(self, epoch: int, counted: Iterable[Tensor] | None = None) -> None:
         """Learning rate, a teacher if its time has come, its calibration, then its thresholds, in this order.
 
-        `counted` are the target batches, as indices, on which a teacher in training mode counts; by default in order.
+        `counted` are the target batches, as indices, on which a teacher in training mode counts, and which pass the
+        student where there is none; by default in order. The teacher's pass is made with fixed thresholds too.
         """
         settings = self.settings
         self.epoch = epoch
@@ -414,29 +489,43 @@ class Twin:
         for optimiser in (self.student_optimiser, self.domain_optimiser):
             for group in optimiser.param_groups:
                 group["lr"] = settings.rate * settings.drop_factor**passed
-        if settings.teacher and epoch == settings.label_from and self.teacher is not None:
-            for mine, theirs in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
-                mine.copy_(theirs)  # an early teacher keeps its own statistics
+        batches = self.data.target_train.split(settings.batch)
+        if counted is not None:
+            batches = tuple(self.data.target_train[index] for index in counted)
+        if settings.target_pass:
+            self.student.train()
+            self.pass_target(self.student, batches)
+        overwritten = settings.teacher and epoch == settings.label_from and self.teacher is not None
+        if overwritten and settings.first_counts == "student":
+            self.overwrite_teacher()
         if self.labelling and self.teacher is None:
             self.teacher = copy.deepcopy(self.student).requires_grad_(False)
         if self.teacher is None:
             return
         if settings.calibrate_at == "start":
             self.fit_calibration()
+        if settings.counts_mode == "training":
+            self.set_training_mode(self.teacher)
+            logits = self.pass_target(self.teacher, batches)
+        else:
+            logits = self.predict(self.teacher, self.data.target_train)
+        if settings.counts == "calibrated" and self.calibrate is not None:
+            logits = self.calibrate(logits)
         if settings.threshold == "per class":
-            if settings.counts_mode == "training":
-                batches = self.data.target_train.split(settings.batch)
-                if counted is not None:
-                    batches = tuple(self.data.target_train[index] for index in counted)
-                with torch.no_grad():
-                    self.set_training_mode(self.teacher)
-                    passed = [self.teacher["head"](self.teacher["encoder"](batch.to(self.device))) for batch in batches]
-                logits = torch.cat(passed)
-            else:
-                logits = self.predict(self.teacher, self.data.target_train)
-            if settings.counts == "calibrated" and self.calibrate is not None:
-                logits = self.calibrate(logits)
             self.thresholds = class_thresholds(functional.softmax(logits, dim=1), settings.tau)
+        if overwritten and settings.first_counts == "early":
+            self.overwrite_teacher()
+
+    @torch.no_grad()
+    def pass_target(self, network: nn.ModuleDict, batches: Iterable[Tensor]) -> Tensor:
+        return torch.cat([network["head"](network["encoder"](batch.to(self.device))) for batch in batches])
+
+    @torch.no_grad()
+    def overwrite_teacher(self) -> None:
+        """With the student's parameters; an early teacher keeps its own statistics."""
+        assert self.teacher is not None
+        for mine, theirs in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
+            mine.copy_(theirs)
 
     def end_epoch(self) -> None:
         """With calibrate_at="end" the calibration is fitted now, and used from the next epoch on."""
@@ -449,17 +538,27 @@ class Twin:
             return
         assert self.teacher is not None
         values, labels = self.data.source_test
-        chosen = self.settings.calibration
-        fit = fit_temperature if isinstance(chosen, str) else chosen
-        assert fit is not None
-        self.calibrate = fit(self.predict(self.teacher, values), labels.to(self.device))
+        chosen, logits, labels = self.settings.calibration, self.predict(self.teacher, values), labels.to(self.device)
+        if chosen in ("Vector", "Matrix"):
+            self.calibrate = published_scaling(str(chosen), logits, labels, self.sgd_steps)
+        elif chosen in ("Temperature", "CPCS"):
+            weight = None
+            if chosen == "CPCS":
+                wanted = (self.data.source_train[0], self.data.target_train, values)
+                weight = density_ratio(*(self.predict(self.teacher, part, features=True) for part in wanted))
+            temperature = published_temperature(logits, labels, weight)
+            self.calibrate = lambda values: values / temperature
+        else:
+            fit = fit_temperature if isinstance(chosen, str) else chosen
+            assert fit is not None
+            self.calibrate = fit(logits, labels)
 
     @torch.no_grad()
-    def predict(self, network: nn.ModuleDict, values: Tensor) -> Tensor:
-        """Logits (n, classes) in evaluation mode."""
+    def predict(self, network: nn.ModuleDict, values: Tensor, features: bool = False) -> Tensor:
+        """Logits (n, classes), or features (n, 256), in evaluation mode."""
         network.eval()
-        logits = [network["head"](network["encoder"](chunk.to(self.device))) for chunk in values.split(256)]
-        return torch.cat(logits)
+        found = torch.cat([network["encoder"](chunk.to(self.device)) for chunk in values.split(256)])
+        return found if features else network["head"](found)
 
     # Once per iteration.
 
@@ -484,9 +583,10 @@ class Twin:
         target = None if target is None or not self.needs_target else target.to(self.device)
 
         self.pseudo_labels = None
+        if self.teacher is not None and (self.labelling or self.epoch >= settings.align_from):
+            self.move_teacher()  # an early one follows from T_DA on, but labels nothing yet
         if self.labelling:
             assert target is not None
-            self.move_teacher()
             self.pseudo_labels = self.label(target)
 
         self.student.train()

@@ -233,17 +233,10 @@ class ReliabilityBins(Generic[Array]):
     edges: Array  # (run, bin + 1) bin m is (edges[m], edges[m + 1]]
 
 
-def ece(
-    probabilities: Array, labels: AnyArray, weight: AnyArray | None = None, bins: int = 10, edges: str = "upper"
-) -> Array:
-    """Expected calibration error of the predicted class: |accuracy − confidence| averaged over bins by their mass.
-
-    `edges`: which of its edges a bin holds; "lower" is the published code's min(⌊confidence · bins⌋, bins − 1).
-    """
-    if edges not in ("upper", "lower"):
-        raise InputError(f"edges must be 'upper' or 'lower', not '{edges}'")
+def ece(probabilities: Array, labels: AnyArray, weight: AnyArray | None = None, bins: int = 10) -> Array:
+    """Expected calibration error of the predicted class: |accuracy − confidence| averaged over bins by their mass."""
     sample = read(probabilities, labels, weight)
-    confidence, hit, _, place = _binned(sample, bins, edges)
+    confidence, hit, _, place = _binned(sample, bins)
     gap = _per_bin(sample.weight * (confidence.double() - hit), place, bins)  # masses cancel: no bin is divided by
     return like(probabilities, gap.abs().sum(-1) / sample.weight.sum(-1))
 
@@ -286,11 +279,11 @@ def _mean(values: Tensor, sample: Sample) -> Tensor:
     return (values * sample.weight).sum(1) / sample.weight.sum(1)
 
 
-def _binned(sample: Sample, bins: int, held: str = "upper") -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _binned(sample: Sample, bins: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Confidence, whether right (0.0 or 1.0), edges (run, bin + 1) and bin of each window; but for edges (run, window).
 
     Edges are in the type of the confidence, so that float32's 0.1 lies on the edge 0.1 and not above. The bin is how
-    many inner edges lie below the confidence, strictly where bins hold the upper one.
+    many inner edges lie below the confidence.
     """
     if bins < 1:
         raise InputError(f"bins must be at least 1, not {bins}")
@@ -298,7 +291,7 @@ def _binned(sample: Sample, bins: int, held: str = "upper") -> tuple[Tensor, Ten
     confidence = sample.scores.gather(-1, predicted)[..., 0].contiguous()
     steps = torch.arange(bins + 1, dtype=torch.float64, device=confidence.device)
     edges = (steps / bins).to(confidence.dtype).expand(len(confidence), bins + 1).contiguous()
-    place = torch.searchsorted(edges[..., 1:-1].contiguous(), confidence, right=held == "lower")
+    place = torch.searchsorted(edges[..., 1:-1].contiguous(), confidence)
     return confidence, (predicted[..., 0] == sample.labels).double(), edges, place
 
 

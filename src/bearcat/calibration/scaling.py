@@ -133,12 +133,15 @@ def says_nothing(logits: Tensor, shares: Tensor) -> Tensor:
     return ((logits.amin(-1) == 0) | (shares == 0)).all(1)
 
 
-def searched(sample: Sample, loss: Loss) -> tuple[Tensor, Tensor]:
+def searched(sample: Sample, loss: Loss, size: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Scale 1/T (run,) by Nelder and Mead's search for T from 2, run by run, and whether there is no best T, since
-    every window that counts is right (the loss falls as T goes to 0), or none counts.
+    every window that counts is right (the loss falls as T goes to 0), or none counts. `size` (run,) multiplies the
+    loss: the search ends when that changes little.
     """
     found, degenerate = [], []
-    for logits, labels, shares in zip(centred(sample).cpu(), sample.labels.cpu(), sample.shares().cpu(), strict=True):
+    shares = sample.shares()
+    weights = shares if size is None else shares * size[:, None]
+    for logits, labels, shares in zip(centred(sample).cpu(), sample.labels.cpu(), weights.cpu(), strict=True):
         counting = shares > 0
         logits, labels, shares = logits[counting], labels[counting], shares[counting]
         best = minimize(

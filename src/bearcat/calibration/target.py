@@ -11,11 +11,14 @@ recording agree), or make labelled windows out of unlabelled ones.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
 import torch
+from scipy.optimize import minimize
 from torch import Tensor
 
 from bearcat.calibration import scaling
@@ -25,7 +28,7 @@ from bearcat.errors import InputError
 from bearcat.trust.accuracy import majority_weight
 
 POWERS = 41  # of TransCal's weights, from 0 to 1
-START = (2.0, 0.5)  # temperature and power where the published search begins
+START_POWER = 0.5  # where TransCal's search begins
 LARGEST_ODDS = 40.0  # of a weight's logarithm, so that the square of the largest weight is a number
 
 
@@ -38,7 +41,11 @@ class CPCS(CheckedSettings):
     # How the domains become equally large: "under" leaves windows of the larger out, "over" draws from the smaller,
     # with replacement, as many as the larger has (authors' code).
     resampling: str = "under"
-    choices: ClassVar[Mapping[str, Collection[str]]] = {"resampling": ("under", "over")}
+    # Of the domain regression: to convergence, or scikit-learn's in float32, which may stop before it (authors' code).
+    solver: str = "newton"
+    choices: ClassVar[Mapping[str, Collection[str]]] = {
+        "resampling": ("under", "over"), "solver": ("newton", "scikit-learn"),
+    }  # fmt: skip
     needs: ClassVar[tuple[str, ...]] = (
         "source_features", "source_train_features", "source_train_weight", "target_features", "target_weight", "seeds",
     )  # fmt: skip
@@ -49,15 +56,16 @@ class CPCS(CheckedSettings):
         if odds.shape != sample.weight.shape:
             raise InputError("source_features and source_logits must be of the same windows")
         # Only ratios count; the largest becomes 1, so that nothing overflows where the domains are far apart.
-        odds = odds - odds.masked_fill(sample.weight == 0, -torch.inf).amax(1, keepdim=True)
-        odds = torch.where(sample.weight > 0, odds, -torch.inf)
+        largest = odds.masked_fill(sample.weight == 0, -torch.inf).amax(1, keepdim=True)
+        odds = torch.where(sample.weight > 0, odds - largest, -torch.inf)
         weighted = replace(sample, weight=sample.weight * odds.exp())
+        size = largest[:, 0].exp() * weighted.weight.sum(1) / sample.weight.sum(1)  # the mean weight
 
         def mean_brier(logits: Tensor, labels: Tensor, shares: Tensor) -> float:
             hit = torch.nn.functional.one_hot(labels, logits.shape[-1])
             return float((shares * (logits.softmax(-1) - hit).square().sum(-1)).sum())
 
-        found = _least_brier(weighted, *self.bounds) if self.bounds else scaling.searched(weighted, mean_brier)
+        found = _least_brier(weighted, *self.bounds) if self.bounds else scaling.searched(weighted, mean_brier, size)
         return from_temperature(*found, classes=sample.scores.shape[2])
 
     def log_weights(self, evidence: Evidence) -> Tensor:
@@ -69,7 +77,8 @@ class CPCS(CheckedSettings):
             raise InputError("source_features, source_train_features and target_features must agree in runs and width")
         draw = balanced if self.resampling == "under" else oversampled
         source_kept, target_kept = draw(source[1], target[1], read_seeds(evidence, inputs))
-        weights = _domain_regression(source[0], source_kept, target[0], target_kept, self.ridge)
+        regression = _domain_regression if self.solver == "newton" else _short_regression
+        weights = regression(source[0], source_kept, target[0], target_kept, self.ridge)
         return (inputs * weights[:, None, :-1]).sum(-1) + weights[:, -1:]
 
 
@@ -77,27 +86,54 @@ class CPCS(CheckedSettings):
 class TransCal(CheckedSettings):
     """The temperature of least |mean target confidence − estimated accuracy|.
 
-    Whole curves of temperature and power make that 0. The published search (SLSQP from START) stops somewhere on one;
-    this is the point nearest to START.
+    Whole curves of temperature and power make that 0. This is the point nearest to `start` and START_POWER; the
+    published search (`solver="slsqp"`) goes from there and stops somewhere. From T = 100, where every window is as
+    unsure as another, it does not move: `at_bound` says so.
     """
 
     bounds: tuple[float, float] = (1.0, 100.0)
     ridge: float = 1.0  # as in CPCS
+    solver: str = "exact"
+    start: float = 2.0  # the original's; authors' code: 100
+    choices: ClassVar[Mapping[str, Collection[str]]] = {"solver": ("exact", "slsqp")}
     needs: ClassVar[tuple[str, ...]] = (*CPCS.needs, "target_logits")
 
     def fit(self, evidence: Evidence) -> Calibration:
-        sample = evidence.source()
-        odds = CPCS(ridge=self.ridge).log_weights(evidence).clamp(-LARGEST_ODDS, LARGEST_ODDS)
+        sample, exact = evidence.source(), self.solver == "exact"
+        weights = CPCS(ridge=self.ridge) if exact else CPCS(resampling="over", solver="scikit-learn")
+        odds = weights.log_weights(evidence).clamp(-LARGEST_ODDS, LARGEST_ODDS)
         powers = torch.linspace(0, 1, POWERS, dtype=torch.float64, device=odds.device)
-        source = Temperature((0.05, 100.0)).fit(evidence).probabilities(sample.scores.double()).amax(dim=-1)
-        accuracy = estimated_accuracy(sample, odds, (sample.shares() * source).sum(dim=1), powers)
+        alone = Temperature((0.05, 100.0) if exact else None).fit(evidence)
+        source = (sample.shares() * alone.probabilities(sample.scores.double()).amax(dim=-1)).sum(dim=1)
         target = evidence.target()
+        if not exact:
+            return self._searched(sample, odds, source, target)
+        accuracy = estimated_accuracy(sample, odds, source, powers)
         temperature, gap = matching_temperature(target, accuracy, self.bounds)
-        distance = (temperature - START[0]).square() + (powers - START[1]).square()
+        distance = (temperature - self.start).square() + (powers - START_POWER).square()
         best = torch.where(gap <= gap.amin(dim=1, keepdim=True) + 1e-6, distance, torch.inf).argmin(dim=1)
         found = temperature.gather(1, best[:, None])[:, 0]
         at_bound = (found == self.bounds[0]) | (found == self.bounds[1])
         return from_temperature(1 / found, at_bound, classes=target.scores.shape[2])
+
+    def _searched(self, sample: Sample, odds: Tensor, source: Tensor, target: Sample) -> Calibration:
+        """By sequential least squares from the start, run by run, with T at least 1 and the power between 0 and 1."""
+        logits, shares, found = centred(target), target.shares(), []
+        for run in range(len(odds)):
+            own = slice(run, run + 1)
+            one = Sample(sample.scores[own], sample.labels[own], sample.weight[own])
+
+            def gap(place: np.ndarray, one: Sample = one, own: slice = own) -> float:
+                powers = torch.tensor(place[1:], dtype=torch.float64, device=odds.device)
+                sure = 1 / (logits[own] / float(place[0])).exp().sum(dim=-1)
+                accuracy = estimated_accuracy(one, odds[own], source[own], powers)
+                return float(((shares[own] * sure).sum() - accuracy[0, 0]).abs())
+
+            best = minimize(gap, [self.start, START_POWER], method="SLSQP", bounds=((1.0, None), (0.0, 1.0)))
+            found.append(float(best.x[0]))
+        temperature = torch.tensor(found, dtype=torch.float64, device=odds.device)
+        stuck = (temperature <= 1) | ((temperature - self.start).abs() < 1e-3 * self.start)
+        return from_temperature(1 / temperature, stuck, classes=target.scores.shape[2])
 
 
 @dataclass(frozen=True)
@@ -309,6 +345,25 @@ def _domain_regression(
         return gradient, inputs.transpose(1, 2) @ (curvature * inputs) + torch.diag(penalty)
 
     return scaling.minimise(inputs.new_zeros(inputs.shape[0], inputs.shape[2]), objective, derivatives)
+
+
+def _short_regression(
+    source: Tensor, source_weight: Tensor, target: Tensor, target_weight: Tensor, ridge: float
+) -> Tensor:
+    """The same by scikit-learn's LogisticRegression in float32; weights say how often a window counts."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    found = []
+    for parts in zip(source, source_weight, target, target_weight, strict=True):
+        ours, often, theirs, seldom = (part.cpu().numpy() for part in parts)
+        rows = [np.repeat(each, count.astype(int), axis=0) for each, count in ((ours, often), (theirs, seldom))]
+        labels = np.repeat([1, 0], [len(each) for each in rows])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model = LogisticRegression(C=1 / ridge).fit(np.concatenate(rows).astype(np.float32), labels)
+        found.append(-np.append(model.coef_[0], model.intercept_).astype(np.float64))
+    return torch.from_numpy(np.stack(found)).to(source.device)
 
 
 def _least_brier(sample: Sample, lower: float, upper: float) -> tuple[Tensor, Tensor]:

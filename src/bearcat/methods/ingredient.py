@@ -170,9 +170,27 @@ class Loss(Ingredient):
         """The number `view.ramp` has at a step, by the progress from `start` (0) to the end (1); not of one run."""
         return progress
 
+    def ramps(self, schedule: Schedule, epoch: int, iterations: int) -> list[float]:
+        """`ramp` at each step of an epoch, whose progress counts iterations from 0."""
+        start = self.start(schedule)
+        done, steps = (epoch - start) * iterations, (schedule.epochs - start) * iterations
+        return [self.ramp((done + step) / steps) for step in range(iterations)]
+
     def climbed_from(self, schedule: Schedule) -> int | None:
         """The first epoch in which SDAT climbs it; None: in none."""
         return None if self.aligns else self.start(schedule)
+
+
+@dataclass(frozen=True)
+class SourceLoss(Loss):
+    """A loss on the source alone, from the first epoch on."""
+
+    phase: ClassVar[str | None] = None
+    uses_target = False
+
+    @property
+    def adapts(self) -> bool:
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,6 +237,10 @@ class BeforeTraining(Ingredient):
 class Teaching(Ingredient):
     """Something done between steps: to the teacher, or to what it and the student are shown."""
 
+    def teaches_from(self, schedule: Schedule) -> int:
+        """The first epoch in which it acts; before `start` it may not read target windows of a step."""
+        return self.start(schedule)
+
     def start_epoch(self, state: TrainingState) -> None:
         """Acts at the start of an epoch in which it is on."""
 
@@ -259,12 +281,12 @@ def stack_key(ingredient: Ingredient) -> Hashable:
     return type(ingredient), *shared
 
 
-def stacked(ingredients: Sequence[Ingredient], device: torch.device) -> Ingredient:
+def stacked(ingredients: Sequence[Ingredient], device: torch.device, dtype: torch.dtype | None = None) -> Ingredient:
     """One ingredient for a stack: the fields that may differ hold the numbers of all runs, (run,)."""
     import torch
 
     together = copy.copy(ingredients[0])
     for name in (each.name for each in fields(together) if each.metadata.get("per_run")):
         numbers = [getattr(ingredient, name) for ingredient in ingredients]
-        object.__setattr__(together, name, torch.tensor(numbers, dtype=torch.float32, device=device))
+        object.__setattr__(together, name, torch.tensor(numbers, dtype=dtype or torch.float32, device=device))
     return together

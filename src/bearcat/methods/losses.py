@@ -38,10 +38,20 @@ class Alignment(Loss):
     aligns = True
     weight: float = per_run(1.0)  # of the reversed gradient, or of the distance
     slope: float = 10.0
+    # Authors' code: domain classifiers count iterations from 1, distances count epochs.
+    progress: str = choice("iterations", "iterations from 1", "epochs")
 
     def ramp(self, progress: float) -> float:
         """2/(1+exp(−slope·p)) − 1. (The paper's formula lacks the −1; docs/method.md.)"""
         return 2 / (1 + math.exp(-self.slope * progress)) - 1
+
+    def ramps(self, schedule: Schedule, epoch: int, iterations: int) -> list[float]:
+        """As `progress` counts."""
+        if self.progress == "iterations":
+            return super().ramps(schedule, epoch, iterations)
+        start = self.start(schedule)
+        done, each = epoch - start, int(self.progress == "iterations from 1") / iterations
+        return [self.ramp((done + (step + 1) * each) / (schedule.epochs - start)) for step in range(iterations)]
 
 
 @dataclass(frozen=True)
@@ -82,10 +92,12 @@ class ConditionalAdversarial(Alignment):
         if not self.entropy:
             return formulas.domain(source, target, view.present)
         each = torch.cat([torch.nn.functional.softplus(-source), torch.nn.functional.softplus(target)], dim=1)
-        sure = 1 + torch.exp(-torch.special.entr(probabilities).sum(dim=-1))
+        # As in the original, the reversed gradient goes by the weights too, but not by their sums.
+        entropy = torch.special.entr(view.logits.softmax(dim=-1)).sum(dim=-1, keepdim=True)
+        sure = 1 + torch.exp(-formulas.reverse_gradient(entropy, self.weight * view.ramp)[..., 0])
         sure = sure if view.present is None else sure * view.present
         domains = slice(view.size), slice(view.size, None)
-        parts = ((sure * each)[:, part].sum(dim=1) / sure[:, part].sum(dim=1) for part in domains)
+        parts = ((sure * each)[:, part].sum(dim=1) / sure[:, part].sum(dim=1).detach() for part in domains)
         return sum(parts, torch.zeros_like(each[:, 0])) / 2
 
 
@@ -164,10 +176,10 @@ class JointMatching(KernelMatching):
 
 @dataclass(frozen=True)
 class CovarianceMatching(Alignment):
-    """CORAL: ‖C_s − C_t‖² / 4d², C the covariance of d features; or of logits, as the UDTL benchmark's code does it."""
+    """CORAL: ‖C_s − C_t‖² / 4d², C the covariance of d logits, as in the original, or of features."""
 
     name = "coral"
-    layer: str = choice("features", "logits")
+    layer: str = choice("logits", "features")
 
     def loss(self, view: View) -> Tensor:
         values = view.features if self.layer == "features" else view.logits
@@ -206,7 +218,8 @@ class Confusion(Loss):
     name = "confusion"
     weight: float = per_run(1.0)
     temperature: float = 2.0
-    climbed: str = choice("on", "labels")  # SDAT climbs it whenever it is on; authors' code: only from T_PL on
+    # SDAT climbs it whenever it is on; or from T_PL on (authors' code with a teacher).
+    climbed: str = choice("on", "labels")
 
     def climbed_from(self, schedule: Schedule) -> int:
         return schedule.label_from if self.climbed == "labels" else self.start(schedule)
@@ -223,12 +236,16 @@ class Uniformity(Loss):
 
     name = "uniformity"
     weight: float = per_run(0.005)
+    scaled: bool = False  # by the share of the batch whose pseudo-labels are used (French et al. 2018)
 
     def loss(self, view: View) -> Tensor:
         each = formulas.weights(view.target_logits, view.target_present)[..., None]
         mean = (each * view.target_logits.softmax(dim=-1)).sum(dim=1).clamp(1e-6, 1 - 1e-6)
         uniform = 1 / mean.shape[-1]
-        return -self.weight * (uniform * mean.log() + (1 - uniform) * (-mean).log1p()).mean(dim=-1)
+        loss = -self.weight * (uniform * mean.log() + (1 - uniform) * (-mean).log1p()).mean(dim=-1)
+        if self.scaled and view.selected is not None:
+            return loss * formulas.masked_mean(view.selected.to(loss.dtype), view.target_present)
+        return 0 * loss if self.scaled else loss  # before T_PL no label is used
 
 
 @dataclass(frozen=True)

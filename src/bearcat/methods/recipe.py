@@ -20,6 +20,8 @@ from bearcat.methods.ingredient import KINDS, Ingredient, check_choices, choice,
 from bearcat.methods.known_states import KnownStates
 from bearcat.methods.losses import Adversarial, Confusion, Sharpness
 from bearcat.methods.selftraining import (
+    ClassMeans,
+    Focal,
     SelfTraining,
     SmoothedLabels,
     SourceFree,
@@ -80,7 +82,10 @@ class Recipe:
     passes: str = choice("shared", "separate", "joint")
     doubled: bool = False  # the supervised loss reads the source batch twice, with two draws of dropout (authors' code)
     calibrate: str = choice("start", "end")  # of each epoch; authors' code: at its end, and used in the next one
-    ece_edges: str = choice("upper", "lower")  # bins (lower, upper] of the scores' ECE; authors' code: [lower, upper)
+    temperature_momentum: float = 0.0  # the temperature is a moving average over epochs; 0.9 in the authors' repository
+    # Every epoch begins with a pass of the target's training windows through the student in training mode, which moves
+    # its running statistics and nothing else (authors' code without a teacher).
+    target_pass: bool = False
     precision: str | None = None  # of this recipe on a GPU, unless the run asks for another
     # Classes of the source are drawn equally often and counted equally by the calibrator, however many windows each
     # has. Not in the paper, whose classes are of one size.
@@ -97,8 +102,9 @@ class Recipe:
                 raise InputError(f"the ingredient '{each.name}' would do nothing; derive its class from {known}")
             if names.count(each.name) > 1:
                 raise InputError(f"the recipe has the ingredient '{each.name}' twice; leave one out")
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"setting 'dropout' must be at least 0 and below 1, not {self.dropout:g}")
+        for name in ("dropout", "temperature_momentum"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(f"setting '{name}' must be at least 0 and below 1, not {getattr(self, name):g}")
 
     def find(self, kind: type[Ingredient]) -> Any:
         """The recipe's ingredient of this kind; None where it has none."""
@@ -120,7 +126,7 @@ class Recipe:
         """The same network, schedule and calibration trained on the source alone, with its name among RECIPES."""
         scaling = (Standardise("source"),) if self.find(Standardise) else ()
         name = f"{self.encoder.partition(':')[0]}-source-only"
-        plain = replace(self, ingredients=scaling, passes="shared", doubled=False)
+        plain = replace(self, ingredients=scaling, passes="shared", doubled=False, target_pass=False)
         return name if name in RECIPES else "source-only", plain
 
     def candidates(self, text: str) -> dict[str, Recipe]:
@@ -189,11 +195,10 @@ class Recipe:
         teacher = self.find(SelfTraining) is not None
         calibrator = (self.calibration or "").partition(":")[0]
         parts = {each.name for each in self.ingredients} | ({"teacher"} if teacher else set())
-        return (
-            ({"passes": "separate", "doubled": "true"} if teacher else {"passes": "joint"})
-            | {name: text for name, text in PUBLISHED.items() if name.partition(".")[0] in parts or "." not in name}
-            | {f"calibration.{name}": text for name, text in PUBLISHED_CALIBRATORS.get(calibrator, {}).items()}
-        )
+        wanted = PUBLISHED | (PUBLISHED_WITH_TEACHER if teacher else PUBLISHED_WITHOUT)
+        return {name: text for name, text in wanted.items() if name.partition(".")[0] in parts or "." not in name} | {
+            f"calibration.{name}": text for name, text in PUBLISHED_CALIBRATORS.get(calibrator, {}).items()
+        }
 
     def _with_setting(self, name: str, text: str) -> Recipe:
         part, dot, setting = name.partition(".")
@@ -219,16 +224,21 @@ class Recipe:
         raise InputError(f"unknown ingredient '{part}'{suggest(part, [*known, 'schedule', 'encoder'])}")
 
 
-# What the published code does, part by part (docs/method.md), besides its passes; some are our defaults too.
+# What the published code does, part by part (docs/method.md); some are our defaults too.
 PUBLISHED = {
+    "teacher.statistics": "target", "teacher.dropout": "true", "teacher.early": "true",
     "labels.average": "batch", "labels.counts": "uncalibrated", "labels.counts_mode": "training",
-    "labels.relabel": "true", "teacher.statistics": "target", "teacher.dropout": "true", "teacher.early": "true",
-    "confusion.climbed": "labels", "sharpness.scope": "task", "alignment.reduction": "mean",
-    "calibrate": "end", "ece_edges": "lower", "precision": "float32",
+    "labels.first_counts": "early", "labels.relabel": "true", "uniformity.scaled": "true",
+    "sharpness.scope": "task", "alignment.reduction": "mean", "alignment.progress": "iterations from 1",
+    "cdan.progress": "iterations from 1", "mk-mmd.progress": "epochs", "jmmd.progress": "epochs",
+    "coral.progress": "epochs", "coral.layer": "logits", "calibrate": "end", "precision": "float32",
 }  # fmt: skip
+PUBLISHED_WITH_TEACHER = {"passes": "separate", "doubled": "true", "confusion.climbed": "labels"}
+PUBLISHED_WITHOUT = {"passes": "joint", "target_pass": "true", "confusion.climbed": "on"}
 PUBLISHED_CALIBRATORS = {
     "Temperature": {"bounds": "none"},
-    "CPCS": {"bounds": "none", "resampling": "over"},
+    "CPCS": {"bounds": "none", "resampling": "over", "solver": "scikit-learn"},
+    "TransCal": {"solver": "slsqp", "start": "100"},
     "Vector": {"solver": "sgd"},
     "Matrix": {"solver": "sgd"},
 }
@@ -297,6 +307,10 @@ GROUPS: dict[str, dict[str, Recipe]] = {
     "source-free": {
         "SHOT": Recipe(_SHOT),
     },
+    "calibrated in training": {
+        "AT*-MDCA": Recipe((*_AT, *_STARS["*"], ClassMeans())),
+        "AT*-focal": Recipe((Focal(), *_AT, *_STARS["*"])),
+    },
     "ours": {
         "AT-views": Recipe(_VIEWS),
         "AT*-views": Recipe((*_VIEWS, *_STARS["*"])),
@@ -315,7 +329,7 @@ GROUPS: dict[str, dict[str, Recipe]] = {
             final=None,
         ),
         "dense-MCC": _physical(Confusion(), calibration="Temperature"),
-        "dense-CORAL": _physical(losses.CovarianceMatching(), calibration="Temperature"),
+        "dense-CORAL": _physical(losses.CovarianceMatching(layer="features"), calibration="Temperature"),
         "dense-DANN*": _physical(*_DANN, *_STARS["*"], calibration="Temperature"),
         "dense-AT*": _physical(*_AT, *_STARS["*"]),
         "dense-CAT*-Temperature": _physical(*_AT, *_STARS["*"], calibration="Temperature"),

@@ -10,11 +10,12 @@ one behind it what the student and all losses read. Draws belong to the run (mod
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from bearcat.errors import InputError
-from bearcat.methods.ingredient import Deferred, Loss, Teaching, View, check_choices, choice, per_run
+from bearcat.methods.ingredient import Deferred, Loss, SourceLoss, Teaching, View, check_choices, choice, per_run
 
 if TYPE_CHECKING:
     import torch
@@ -22,12 +23,16 @@ if TYPE_CHECKING:
 
     from bearcat.data.inputs import Input
     from bearcat.methods import formulas
+    from bearcat.methods.recipe import Schedule
     from bearcat.training import batches, evaluate
     from bearcat.training.batches import Batch
     from bearcat.training.state import TrainingState
 else:
     torch, formulas = Deferred("torch"), Deferred("bearcat.methods.formulas")
     batches, evaluate = Deferred("bearcat.training.batches"), Deferred("bearcat.training.evaluate")
+
+
+REPLACING = {"prototype": 1, "k-means": 10}  # rules of selection that make labels of their own: rounds of centres
 
 
 @dataclass(frozen=True)
@@ -39,9 +44,9 @@ class Teacher:
     # "averaged": statistics are averaged too, and labels made with them, in evaluation mode.
     statistics: str = choice("target", "averaged")
     dropout: bool = True  # live while labelling; only with statistics "target"
-    # Statistics are its own from the first epoch on: until T_PL an untrained copy of the student counts for per-class
-    # thresholds, in training mode if `labels.counts_mode` says so; then its parameters are overwritten (authors' code).
-    early: bool = False
+    # It exists from the first epoch on, as an untrained copy of the student that follows it from T_DA on, and counts in
+    # every epoch, which in training mode makes its statistics its own; at T_PL its parameters are overwritten.
+    early: bool = False  # authors' code: yes
 
     def __post_init__(self) -> None:
         check_choices(self, "teacher.")
@@ -61,34 +66,49 @@ class SelfTraining(Teaching, Loss):
     # "cross-entropy" with the labels, or "squared": difference of the student's and the teacher's probabilities.
     objective: str = choice("cross-entropy", "squared")
     # "confidence" above the threshold; or without one, "share" (the surest of each class) or "cluster" (the nearest to
-    # the centre of each class).
-    select: str = choice("confidence", "share", "cluster")
+    # the centre of each class); or every window has the label of the nearest "prototype" (mean feature of a class,
+    # weighted by the teacher's probabilities), or of its cluster ("k-means", which begins with the prototypes).
+    select: str = choice("confidence", "share", "cluster", "prototype", "k-means")
     share: float = 0.5  # of each class, for "share" and "cluster"
+    grow: bool = False  # the share grows from that at T_PL to all at the end
+    # The share of the epochs from T_PL on over which the loss rises as exp(−5·(1 − t)²) (Laine and Aila 2017).
+    ramp_up: float = 0.0
     samples: int = 1  # passes of the teacher, each with dropout of its own, whose probabilities are averaged
     agree: bool = False  # a label counts only if all of these passes give it
     teacher: Teacher = field(default_factory=Teacher)
-    counts_mode: str = choice("evaluation", "training")  # of the teacher; authors' code: target batch by target batch
+    # Of the teacher that counts; authors' code: target batch by target batch, with fixed thresholds too, which do not
+    # need it, so that its statistics move.
+    counts_mode: str = choice("evaluation", "training")
+    # Whose the counts of the first epoch are: the student's, or those of the early teacher before it is overwritten.
+    first_counts: str = choice("student", "early")
     relabel: bool = False  # under SDAT, labels are made anew for the second pass (authors' code)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.samples < 1 or not 0 < self.share <= 1:
-            raise InputError("labels.samples must be at least 1, and labels.share above 0 and at most 1")
+        if self.samples < 1 or not 0 < self.share <= 1 or not 0 <= self.ramp_up <= 1:
+            raise InputError("labels.samples must be at least 1, labels.share and labels.ramp_up at most 1")
+        if self.first_counts == "early" and not self.teacher.early:
+            raise InputError("labels.first_counts=early needs a teacher from the start; add teacher.early=true")
 
     def in_epochs(self, before: int, after: int) -> SelfTraining:
         """The teacher's memory keeps its share of the training, or in a tenth of the steps it would hardly move."""
         return replace(self, teacher=replace(self.teacher, momentum=self.teacher.momentum ** (before / after)))
 
+    def teaches_from(self, schedule: Schedule) -> int:
+        return 0 if self.teacher.early else self.start(schedule)
+
     def start_epoch(self, state: TrainingState) -> None:
         """Makes the teacher where there is none yet, and the thresholds of this epoch."""
+        begins, averaged = self.start(state.schedule), self.teacher.statistics == "averaged"
         if state.teacher is None:
             state.teacher = copy.deepcopy(state.student).requires_grad_(False)
-            if self.teacher.early and self.teacher.statistics == "target":
-                untrained = state.untrained()
-                for epoch in range(state.epoch if self.counts_mode == "training" and self.threshold != "fixed" else 0):
-                    state.predict_in_training(untrained, epoch, self.teacher.dropout)
-                for statistic, early in zip(state.teacher.buffers(), untrained.buffers(), strict=True):
-                    statistic.copy_(early)
+        if state.epoch == begins and self.first_counts == "student":
+            follow(state.teacher, state.student, 0.0, averaged)
+        in_training = None
+        if self.counts_mode == "training":
+            in_training = state.predict_in_training(state.teacher, state.epoch, self.teacher.dropout)
+        if state.epoch < begins:
+            return
         tau = torch.as_tensor(self.tau).expand(state.runs)
         limits = tau[:, None].expand(-1, state.classes)
         if self.select != "confidence":
@@ -96,11 +116,11 @@ class SelfTraining(Teaching, Loss):
             padded = torch.nn.functional.pad(self._supported(state), (0, 1), value=-1)
             state.supported = padded if state.supported is None else state.supported.copy_(padded)
         elif self.threshold == "per-class":
-            if self.counts_mode == "training":
-                logits, present = state.predict_in_training(state.teacher, state.epoch, self.teacher.dropout)
+            present = state.batches.target_present
+            if in_training is None:
+                logits, _ = evaluate.predict(state.reported, state.batches.target_train)
             else:
-                logits, _ = evaluate.predict(state.teacher, state.batches.target_train)
-                present = state.batches.target_present
+                logits, present = in_training
             if self.counts == "calibrated" and state.calibration is not None:
                 logits = state.calibration.apply(logits)
             counts = formulas.confident_counts(logits.softmax(dim=-1), tau, present)
@@ -111,14 +131,20 @@ class SelfTraining(Teaching, Loss):
             state.pseudo_labels = torch.empty(runs, windows + 1, dtype=torch.int64, device=limits.device)
         state.thresholds.copy_(limits)
         state.pseudo_labels.fill_(-1)
+        if state.epoch == begins and self.first_counts == "early":
+            follow(state.teacher, state.student, 0.0, averaged)
 
     def start_step(self, state: TrainingState, batch: Batch) -> None:
-        """The teacher follows the student, then labels the target batch."""
-        follow(state.teacher, state.student, self.teacher.momentum, statistics=self.teacher.statistics == "averaged")
-        self._label(state, batch)
+        """The teacher follows the student, from T_DA on at the earliest, then labels the target batch."""
+        begins = self.start(state.schedule)
+        if state.epoch >= min(begins, state.schedule.align_from):
+            averaged = self.teacher.statistics == "averaged"
+            follow(state.teacher, state.student, self.teacher.momentum, averaged)
+        if state.epoch >= begins:
+            self._label(state, batch)
 
     def after_climb(self, state: TrainingState, batch: Batch) -> None:
-        if self.relabel:
+        if self.relabel and state.epoch >= self.start(state.schedule):
             self._label(state, batch)
 
     def _supported(self, state: TrainingState) -> Tensor:
@@ -129,7 +155,13 @@ class SelfTraining(Teaching, Loss):
         if self.select == "cluster":
             labels = logits.argmax(dim=-1)
             scores = formulas.nearness_to_centre(features, labels, state.classes, present)
-        return formulas.best_of_each_class(scores, labels, self.share, state.classes, present)
+        if self.select in REPLACING:
+            found = formulas.centroid_labels(features, logits.softmax(dim=-1), present, REPLACING[self.select])
+            return torch.where(present, found, -1)
+        begins, share = self.start(state.schedule), self.share
+        if self.grow:
+            share += (1 - share) * (state.epoch - begins) / max(state.schedule.epochs - begins - 1, 1)
+        return formulas.best_of_each_class(scores, labels, share, state.classes, present)
 
     def _label(self, state: TrainingState, batch: Batch) -> None:
         if state.teacher is None or state.thresholds is None or state.pseudo_labels is None:
@@ -146,7 +178,9 @@ class SelfTraining(Teaching, Loss):
             probabilities = torch.stack(passes).mean(dim=0)
             labels, selected = formulas.select(probabilities, state.thresholds)
             if state.supported is not None:
-                selected = selected & (labels == state.supported.gather(1, batch.target_index))
+                supported = state.supported.gather(1, batch.target_index)
+                labels = supported.clamp(min=0) if self.select in REPLACING else labels
+                selected = selected & (labels == supported)
             for each in passes if self.agree else ():
                 selected = selected & (labels == each.argmax(dim=-1))
             state.pseudo_labels.scatter_(1, batch.target_index, torch.where(selected, labels, -1))
@@ -159,27 +193,54 @@ class SelfTraining(Teaching, Loss):
             each = (view.target_logits.softmax(dim=-1) - view.probabilities).square().mean(dim=-1)
         else:
             each = formulas.cross_entropy(view.target_logits, view.pseudo_labels)
-        return self.weight * formulas.of_selected(each, view.selected, self.average, view.target_present)
+        loss = self.weight * formulas.of_selected(each, view.selected, self.average, view.target_present)
+        return loss * view.ramp if self.ramp_up else loss
+
+    def ramp(self, progress: float) -> float:
+        """Gaussian, from exp(−5) at T_PL to 1."""
+        return math.exp(-5 * max(0.0, 1 - progress / self.ramp_up) ** 2) if self.ramp_up else 1.0
 
 
 @dataclass(frozen=True)
-class SmoothedLabels(Loss):
+class SmoothedLabels(SourceLoss):
     """The supervised loss with smoothed labels: 1 − share for the label, and the share spread over all classes."""
 
     name = "smoothing"
-    phase = None
-    uses_target = False
     supervises = True
     share: float = 0.1  # SHOT's
-
-    @property
-    def adapts(self) -> bool:
-        return False
 
     def loss(self, view: View) -> Tensor:
         spread = -view.source_logits.log_softmax(dim=-1).mean(dim=-1)
         each = (1 - self.share) * formulas.cross_entropy(view.source_logits, view.labels) + self.share * spread
         return formulas.masked_mean(each, view.source_present)
+
+
+@dataclass(frozen=True)
+class Focal(SourceLoss):
+    """The supervised loss as focal loss (Lin et al. 2017), which keeps confidence lower: a window's cross-entropy times
+    (1 − p)^gamma, p the probability of its label.
+    """
+
+    name = "focal"
+    supervises = True
+    gamma: float = 2.0
+
+    def loss(self, view: View) -> Tensor:
+        each = formulas.cross_entropy(view.source_logits, view.labels)
+        return formulas.masked_mean((1 - (-each).exp()).clamp(min=0) ** self.gamma * each, view.source_present)
+
+
+@dataclass(frozen=True)
+class ClassMeans(SourceLoss):
+    """MDCA (Hebbalaguppe et al. 2022): |mean probability − share of labels| in a source batch, mean over classes."""
+
+    name = "mdca"
+    weight: float = per_run(1.0)  # 10 in the authors' repository, with which it does not learn in short courses
+
+    def loss(self, view: View) -> Tensor:
+        hit = torch.nn.functional.one_hot(view.labels, view.logits.shape[-1])
+        each = formulas.weights(view.source_logits, view.source_present)[..., None]
+        return self.weight * (each * (view.source_logits.softmax(dim=-1) - hit)).sum(dim=1).abs().mean(dim=-1)
 
 
 @dataclass(frozen=True)

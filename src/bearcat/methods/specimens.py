@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bearcat.methods.ingredient import BeforeTraining, Deferred, Loss, Prepared, View, choice, per_run
+from bearcat.methods.ingredient import BeforeTraining, Deferred, Prepared, SourceLoss, View, choice, per_run
 from bearcat.methods.losses import FACTORS, Alignment
 
 if TYPE_CHECKING:
@@ -33,15 +33,11 @@ else:
 
 
 @dataclass(frozen=True)
-class OfGroups(Loss):
+class OfGroups(SourceLoss):
     """A loss on groups of the source's windows."""
 
-    uses_target = False
+    phase: ClassVar[str | None] = "alignment"
     by: str = choice("specimen", "domain")
-
-    @property
-    def adapts(self) -> bool:
-        return False
 
     @property
     def reads_groups(self) -> str:

@@ -73,7 +73,8 @@ class Result:
     def score(self, domain: str, name: str) -> float | None:
         """A score of "source" or "target" as a fraction; None where there are no labels or no number."""
         found: float | None = getattr(getattr(self.record.scores, domain), name, None)
-        return found
+        earlier = found is None and name == "accuracy_uncalibrated"  # records of earlier versions lack it
+        return self.score(domain, "accuracy") if earlier else found
 
     @property
     def saved(self) -> Result:

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bearcat.calibration import Calibration, reliability_bins
+from bearcat.calibration import Calibration, Evidence, Temperature, reliability_bins
 from bearcat.data import SplitTask, Windows
 from bearcat.data.recording import RecordingInfo, healthy_class
 from bearcat.data.tasks import UNKNOWN, HeldBack
@@ -97,14 +97,13 @@ def run_stack(
         Run(spec.recipe, library.training(spec, split), spec.seed, evidence.train_checks)
         for spec, split, evidence in zip(specs, splits, known, strict=True)
     ]
-    edges = specs[0].recipe.ece_edges
-    watch = watcher([split.held_back for split in splits], device, edges)
+    watch = watcher([split.held_back for split in splits], device)
     tracks = {place: folder / "track" for place, folder in enumerate(folders) if not done[place]}
     with tracked(track, tracks, progress) as show:
         identity = digest_json([spec.identity for spec in specs])
         precision = specs[0].precision
         trained = train(runs, device, watch, show, checkpoint, checkpoint_seconds, precision, identity=identity)
-    evaluations = evaluate(trained, splits, known, edges)
+    evaluations = evaluate(trained, splits, known)
     seconds = time.monotonic() - started
     for place in tracks:
         spec, split, evaluation = specs[place], splits[place], evaluations[place]
@@ -130,10 +129,8 @@ def run_stack(
     return [found[place] for place in range(len(specs))]
 
 
-def evaluate(
-    trained: Trained, splits: Sequence[SplitTask], evidence: Sequence[RunEvidence], edges: str = "upper"
-) -> list[Evaluation]:
-    """What the final networks say of the test windows, for each run of the stack; `edges` are those of ECE's bins."""
+def evaluate(trained: Trained, splits: Sequence[SplitTask], evidence: Sequence[RunEvidence]) -> list[Evaluation]:
+    """What the final networks say of the test windows, for each run of the stack."""
     device = trained.finite.device
     values = padded_stack([np.asarray(split.held_back.target_test.values) for split in splits], 0, device)
     labels = {
@@ -144,10 +141,17 @@ def evaluate(
     stack, plain = trained.calibration, {"source": source[0], "target": target[0]}
     calibrated = plain if stack is None else {domain: stack.apply(logits) for domain, logits in plain.items()}
     estimates = estimate_runs(trained, splits, evidence, source, target)
-    scored = {domain: scores(plain[domain], stack, labels[domain], edges) for domain in labels}
+    scored = {domain: scores(plain[domain], stack, labels[domain]) for domain in labels}
+    for domain, found in scored.items():  # by the labels that are tested: what a temperature could reach at best
+        known = labels[domain] != UNKNOWN
+        best = Temperature((0.05, 100.0)).fit(
+            Evidence(source_logits=plain[domain], source_labels=labels[domain], source_weight=known)
+        )
+        of_best = scores(plain[domain], best, labels[domain])
+        found |= {f"{name}_oracle": of_best[name] for name in ("ece", "ece15")}
     other = trained.source_calibration if trained.source_calibration is not stack else None
     for domain, found in scored.items() if other is not None else ():
-        by_source = scores(plain[domain], other, labels[domain], edges)
+        by_source = scores(plain[domain], other, labels[domain])
         found |= {f"{name}_source_calibrated": by_source[name] for name in ("ece", "ece15")}
     probabilities, uncalibrated = (each["target"].softmax(dim=-1).cpu().numpy() for each in (calibrated, plain))
     evaluations = []

@@ -173,7 +173,7 @@ class Feed:
         for memory, drawn in zip(memories, order._replace(target=target), strict=True):
             memory.copy_(torch.from_numpy(np.ascontiguousarray(drawn.swapaxes(0, 1))))
         for name, values in ramps.items():
-            ramp = self.ramps.setdefault(name, torch.zeros(self.batches.iterations, device=self.number.device))
+            ramp = self.ramps.setdefault(name, self.batches.source_train.new_zeros(self.batches.iterations))
             ramp.copy_(torch.tensor(values, dtype=ramp.dtype))
         full = order.source_present.all(axis=(0, 2)) & order.target_present.all(axis=(0, 2))
         self.padded = tuple(not step for step in np.atleast_1d(full))

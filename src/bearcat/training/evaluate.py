@@ -63,19 +63,20 @@ def predict(network: Network, values: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat([logits for logits, _ in parts], dim=1), torch.cat([features for _, features in parts], dim=1)
 
 
-def scores(logits: Tensor, calibration: Calibration | None, labels: Tensor, edges: str = "upper") -> dict[str, Tensor]:
-    """Accuracy and calibration of each run (run,); windows without a known class do not count. `edges` as in `ece`."""
+def scores(logits: Tensor, calibration: Calibration | None, labels: Tensor) -> dict[str, Tensor]:
+    """Accuracy and calibration of each run (run,); windows without a known class do not count."""
     weight = (labels != UNKNOWN).to(logits.dtype)
     known = labels.clamp(min=0)
     plain = logits.softmax(dim=-1)
     calibrated = plain if calibration is None else calibration.apply(logits).softmax(dim=-1)
     return {
         "accuracy": accuracy(calibrated, known, weight),
+        "accuracy_uncalibrated": accuracy(plain, known, weight),
         "balanced_accuracy": balanced_accuracy(calibrated, labels),
-        "ece": ece(calibrated, known, weight, edges=edges),
-        "ece_uncalibrated": ece(plain, known, weight, edges=edges),
-        "ece15": ece(calibrated, known, weight, bins=15, edges=edges),
-        "ece15_uncalibrated": ece(plain, known, weight, bins=15, edges=edges),
+        "ece": ece(calibrated, known, weight),
+        "ece_uncalibrated": ece(plain, known, weight),
+        "ece15": ece(calibrated, known, weight, bins=15),
+        "ece15_uncalibrated": ece(plain, known, weight, bins=15),
         "nll": nll(calibrated, known, weight),
         "brier": brier(calibrated, known, weight),
     }
@@ -89,9 +90,7 @@ def balanced_accuracy(probabilities: Tensor, labels: Tensor) -> Tensor:
     return ((member * right).sum(dim=1) / member.sum(dim=1)).nanmean(dim=1)  # 0/0, a class without windows, is nan
 
 
-def watcher(
-    held_back: Sequence[HeldBack], device: torch.device, edges: str = "upper"
-) -> Callable[[EpochEnd], dict[str, Tensor]]:
+def watcher(held_back: Sequence[HeldBack], device: torch.device) -> Callable[[EpochEnd], dict[str, Tensor]]:
     """Evaluates the networks after every epoch: scores of student and teacher, and the accuracy of pseudo-labels."""
     target = padded_stack([np.asarray(held.target_test.values) for held in held_back], 0, device)
     target_labels = padded_stack([held.target_test_labels for held in held_back], UNKNOWN, device)
@@ -104,7 +103,7 @@ def watcher(
             calibration = end.calibration if network is (end.teacher or end.student) else None
             source = end.batches.source_test, end.batches.source_test_labels
             for domain, (values, labels) in {"source": source, "target": (target, target_labels)}.items():
-                found = scores(predict(network, values)[0], calibration, labels, edges)
+                found = scores(predict(network, values)[0], calibration, labels)
                 for score in ("accuracy", "ece", "ece_uncalibrated"):
                     measured[f"{domain}_{score}_{name}"] = found[score]
         if end.pseudo_labels is not None:
@@ -187,8 +186,17 @@ class Fitting:
 
 
 def fit_calibration(recipe: Recipe, state: TrainingState, text: str | None = None) -> Calibration:
-    """The calibration of the reported network by the recipe's calibrator, or by another."""
-    return Fitting(state.reported, state.batches, state.checks, recipe.balance).fit(text or recipe.calibration or "")
+    """The calibration of the reported network by the recipe's calibrator, or by another. With `temperature_momentum`
+    its temperature is averaged with the last epoch's, which the history has also after a resume.
+    """
+    fitted = Fitting(state.reported, state.batches, state.checks, recipe.balance).fit(text or recipe.calibration or "")
+    earlier = state.history.get("temperature", ())
+    if text is not None or not recipe.temperature_momentum or not earlier:
+        return fitted
+    before = earlier[-1].to(fitted.scale)
+    mean = recipe.temperature_momentum * before + (1 - recipe.temperature_momentum) * fitted.temperature
+    averaged = torch.where(mean.isfinite()[:, None], (1 / mean)[:, None], fitted.scale)
+    return replace(fitted, scale=averaged.expand_as(fitted.scale))
 
 
 def refill(earlier: Calibration | None, fitted: Calibration) -> Calibration:

@@ -35,11 +35,11 @@ from bearcat.models.stacked import Randomness
 from bearcat.storage import digest, digest_json
 from bearcat.training.batches import Batch, Batches, Checked, Feed, data_key, iterations, stack_data
 from bearcat.training.evaluate import EpochEnd, check_calibrator, fit_calibration, refill
-from bearcat.training.state import STUDENT, Recorder, TrainingState, put_back, set_rate, torch_settings
+from bearcat.training.state import Recorder, TrainingState, put_back, set_rate, torch_settings
 
-RESULT_VERSION = 7  # raise it whenever the same settings, seed and data give another result
+RESULT_VERSION = 8  # raise it whenever the same settings, seed and data give another result
 FEW_RUNS = 4  # of a dense network, whose products are too small to share
-DROPOUT = 22  # a stream of randomness; modules of losses have their own (Loss.stream)
+STUDENT, DROPOUT = 20, 22  # streams of randomness; modules of losses have their own (Loss.stream)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,15 +82,16 @@ class Phase:
     losses: list[Loss]
     climbed: list[Loss]  # those that SDAT climbs
     supervising: list[Loss]  # the one that stands in place of the supervised loss, if any; not among the others
-    teaching: list[Teaching]
+    teaching: list[Teaching]  # also those that begin before their losses do
     perturbing: list[Perturbation]
     with_target: bool  # whether a batch has target windows
+    aligned: bool  # from T_DA on
 
     @property
     def kind(self) -> Hashable:
         """Steps of a kind do the same."""
         parts = (self.losses, self.climbed, self.supervising, self.teaching, self.perturbing)
-        return tuple(tuple(each.name for each in part) for part in parts), self.with_target
+        return tuple(tuple(each.name for each in part) for part in parts), self.with_target, self.aligned
 
 
 def phase_of(recipe: Recipe, ingredients: Sequence[Ingredient], epoch: int) -> Phase:
@@ -101,10 +102,11 @@ def phase_of(recipe: Recipe, ingredients: Sequence[Ingredient], epoch: int) -> P
     supervising = [each for each in losses if each.supervises][-1:]
     losses = [each for each in losses if not each.supervises]
     climbed = [each for each in losses if (begin := each.climbed_from(schedule)) is not None and epoch >= begin]
-    teaching = [each for each in active if isinstance(each, Teaching)]
+    teaching = [each for each in ingredients if isinstance(each, Teaching) and epoch >= each.teaches_from(schedule)]
     perturbing = [each for each in active if isinstance(each, Perturbation)]
-    joint = recipe.passes == "joint" and epoch >= schedule.align_from
-    return Phase(losses, climbed, supervising, teaching, perturbing, joint or any(each.uses_target for each in active))
+    aligned = epoch >= schedule.align_from
+    with_target = (recipe.passes == "joint" and aligned) or any(each.uses_target for each in active)
+    return Phase(losses, climbed, supervising, teaching, perturbing, with_target, aligned)
 
 
 def stack_key(run: Run) -> Hashable:
@@ -150,7 +152,7 @@ def train(
     encoder_path = path if getattr(state.student.encoder, "narrow", False) else "plain"
     precision = choose_precision(precision or recipe.precision, encoder_path, device)
     use_path([state.student, *state.modules.values()], path, precision)
-    ingredients = stack_ingredients(runs, device)
+    ingredients = stack_ingredients(runs, device, batches.source_train.dtype)
     if checkpoint is not None:
         identity = digest_json([identity or identify(runs), precision])
         if checkpoint.exists():
@@ -171,10 +173,12 @@ def train(
             if epoch >= calibrate_from + late and not (late and state.calibration):  # late: after a resume
                 calibrate()
             phase = phase_of(recipe, ingredients, epoch)
+            if recipe.target_pass:
+                state.predict_in_training(state.student, epoch, live=True)
             for teaching in phase.teaching:
                 teaching.start_epoch(state)
             on = [*phase.supervising, *phase.losses]
-            feed.fill(epoch, {loss.name: _ramp(loss, recipe, epoch, batches.iterations) for loss in on})
+            feed.fill(epoch, {loss.name: loss.ramps(schedule, epoch, batches.iterations) for loss in on})
             # Steps of a kind are recorded once: the same phase, with or without a calibration.
             before, kind = kind, (phase.kind, state.calibration is not None)
             if kind != before:
@@ -319,13 +323,6 @@ def _total(parts: dict[str, Tensor]) -> Tensor:
     return torch.stack(list(parts.values())).sum()
 
 
-def _ramp(loss: Loss, recipe: Recipe, epoch: int, iterations: int) -> list[float]:
-    """The loss's number for each step of an epoch."""
-    start = loss.start(recipe.schedule)
-    done, steps = (epoch - start) * iterations, (recipe.schedule.epochs - start) * iterations
-    return [loss.ramp((done + step) / steps) for step in range(iterations)]
-
-
 def prepare(runs: Sequence[Run]) -> tuple[list[TrainingData], Any, list[Finding | None]]:
     """The data of a stack as its preparations leave them, the module the network begins with, and what was found."""
     data, modules, findings = [], [], []
@@ -344,9 +341,9 @@ def prepare(runs: Sequence[Run]) -> tuple[list[TrainingData], Any, list[Finding 
     return data, together, findings
 
 
-def stack_ingredients(runs: Sequence[Run], device: torch.device) -> list[Ingredient]:
+def stack_ingredients(runs: Sequence[Run], device: torch.device, dtype: torch.dtype) -> list[Ingredient]:
     """The ingredients of a stack of runs, with the numbers of all of them."""
-    return [stacked(each, device) for each in zip(*(run.recipe.ingredients for run in runs), strict=True)]
+    return [stacked(each, device, dtype) for each in zip(*(run.recipe.ingredients for run in runs), strict=True)]
 
 
 def new_state(recipe: Recipe, batches: Batches, classes: int) -> TrainingState:
@@ -378,7 +375,7 @@ def new_state(recipe: Recipe, batches: Batches, classes: int) -> TrainingState:
     optimisers = {"student": adam(student)} | {name: adam(module) for name, module in trained.items()}
     randomness = Randomness(torch.tensor(keys, dtype=torch.int64, device=device))
     finite = torch.ones(len(seeds), dtype=torch.bool, device=device)
-    return TrainingState(student, modules, optimisers, batches, classes, randomness, finite)
+    return TrainingState(student, modules, optimisers, batches, recipe.schedule, classes, randomness, finite)
 
 
 def chosen_device(name: str) -> torch.device:

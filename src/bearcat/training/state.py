@@ -17,12 +17,11 @@ from torch import Tensor, nn
 
 from bearcat.calibration import Calibration
 from bearcat.errors import InputError
-from bearcat.models.networks import Network, initialise
+from bearcat.methods.recipe import Schedule
+from bearcat.models.networks import Network
 from bearcat.models.stacked import Randomness, mixed
 from bearcat.storage import load_tensors, save_tensors
 from bearcat.training.batches import Batches, Checked, gather
-
-STUDENT = 20  # the stream of randomness of the student's initial weights
 
 
 @dataclass(eq=False)
@@ -35,6 +34,7 @@ class TrainingState:
     modules: dict[str, nn.Module]  # of ingredients, by name
     optimisers: dict[str, torch.optim.Adam]  # "student", and of the modules by name
     batches: Batches
+    schedule: Schedule
     classes: int
     randomness: Randomness
     finite: Tensor  # (run,) bool: the loss never turned NaN or infinite
@@ -80,12 +80,6 @@ class TrainingState:
             for statistic, earlier in zip(network.buffers(), before, strict=True):
                 statistic[done] = earlier[done]
         return torch.cat(found, dim=1), order[1].flatten(1)
-
-    def untrained(self) -> Network:
-        """The student as it was before the first step."""
-        network = copy.deepcopy(self.student).requires_grad_(False)
-        initialise(network, list(self.batches.seeds), STUDENT)
-        return network
 
     def add(self, name: str, value: Tensor) -> None:
         """Counts a step's number (run,) into the epoch's mean."""
