@@ -69,7 +69,7 @@ def test_the_paper_is_960_runs_and_every_grid_is_tested():
     assert {path.stem for path in GRIDS.glob("*.toml")} == {
         "smoke", "paper", "ablation-threshold", "ablation-mcc-sdat", "hit-sm", "cwru",
         "paper-fast", "published", "udtl-cwru", "alignments-hit-sm", "calibration", "physics", "across-machines", "plant",
-        "recordings-hit-sm", "specimen", "specimen-trust", "plant-shaped", "table1", "related-work",
+        "recordings-hit-sm", "specimen", "specimen-trust", "plant-shaped", "fusion", "table1", "related-work",
     }  # fmt: skip
 
 

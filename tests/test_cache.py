@@ -22,7 +22,7 @@ from bearcat.data.datasets import folder as folder_module
 from bearcat.data.datasets import simulate as simulate_module
 from bearcat.data.prepare import fingerprint
 from bearcat.data.recording import Windows
-from bearcat.deploy.predict import find_recordings
+from bearcat.deploy.find import find_recordings
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from bearcat.data.channels import is_speed, points_of, vibrations
 from bearcat.data.datasets.folder import Folder, folder_entries
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.signals import BLOCK, TooLargeError
-from bearcat.deploy.predict import Given, diagnose_found, find_measurements, find_recordings, measurement_of
+from bearcat.deploy.find import find_measurements, find_recordings, measurement_of
+from bearcat.deploy.predict import Given, diagnose_found
 from bearcat.diagnosis.physics import PhysicsAnalysis, line_amplitude
 from bearcat.diagnosis.points import cross_talk
 from bearcat.diagnosis.spectra import Spectra, bands, stacked

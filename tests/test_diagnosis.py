@@ -17,7 +17,8 @@ import bearcat as library
 from bearcat.data.bearing import BEARINGS, known_orders
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import Recording, resample
-from bearcat.deploy.predict import Given, array_recording, diagnose_found
+from bearcat.deploy.find import array_recording
+from bearcat.deploy.predict import Given, diagnose_found
 from bearcat.diagnosis.physics import (
     FEATURES,
     SCALES,

@@ -409,7 +409,7 @@ def test_predict_of_a_saved_model_gives_recordings_the_same_probabilities(tmp_pa
     for number, recording in enumerate(given):
         np.save(tmp_path / f"{number}.npy", recording)
     result = bearcat_command("predict", tmp_path / "model", *sorted(tmp_path.glob("*.npy")), "--format", "json")
-    found = [diagnosis["probabilities"] for diagnosis in json.loads(result.stdout)["recordings"]]
+    found = [each["network"]["probabilities"] for each in json.loads(result.stdout)["recordings"]]
     expected = model.predict_proba(given)
     model.pooled_temperature_ = 1.7  # so that it cannot be missed
     model.save(tmp_path / "model")

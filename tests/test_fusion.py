@@ -14,8 +14,9 @@ from scipy.io import wavfile
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import resample
+from bearcat.deploy.find import array_recording
 from bearcat.deploy.model import load_model, save_model
-from bearcat.deploy.predict import GENERAL, Given, array_recording, diagnose_found, open_model
+from bearcat.deploy.predict import GENERAL, Given, diagnose_found, open_model
 from bearcat.diagnosis.baseline import Baseline, known_baseline, quiet_baselines
 from bearcat.diagnosis.fusion import FEATURES, NetworkEvidence, Witnesses, fuse, names_of, shipped
 from bearcat.diagnosis.general import GeneralEvidence, GeneralWitness, Weights

@@ -23,16 +23,9 @@ from scipy import signal as processing
 from scipy.io import wavfile
 
 from bearcat.calibration import Calibration
+from bearcat.deploy.find import find_files
 from bearcat.deploy.model import export_onnx
-from bearcat.deploy.predict import (
-    at_rate_of,
-    cut_stream,
-    find_files,
-    open_model,
-    open_stream,
-    predict_windows,
-    resampled,
-)
+from bearcat.deploy.predict import at_rate_of, cut_stream, open_model, open_stream, predict_windows, resampled
 from bearcat.diagnosis.recording import COLUMNS, AlarmRule, Diagnosis
 from bearcat.errors import InputError
 from bearcat.trust.pooling import pool, tally

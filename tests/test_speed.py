@@ -13,14 +13,8 @@ from bearcat.data.bearing import BEARINGS
 from bearcat.data.datasets import simulate
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import Recording
-from bearcat.deploy.predict import (
-    FoundMeasurement,
-    Given,
-    alone,
-    array_recording,
-    diagnose_found,
-    diagnose_measurement,
-)
+from bearcat.deploy.find import FoundMeasurement, alone, array_recording
+from bearcat.deploy.predict import Given, diagnose_found, diagnose_measurement
 from bearcat.diagnosis.combs import GRID, Lines, fault_scores, shaft_lines, shaft_scores
 from bearcat.diagnosis.physics import PhysicsAnalysis, PhysicsEvidence
 from bearcat.diagnosis.speed import SpeedEvidence, follow_speed, measure_speed, resample_in_angle

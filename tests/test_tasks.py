@@ -170,8 +170,8 @@ def test_nothing_reachable_from_the_training_data_knows_a_target_label():
     hidden = (split.held_back.target_train_labels, split.held_back.target_test_labels)
     assert not any(thing is label for thing in reached for label in hidden)
     arrays = [thing for thing in reached if isinstance(thing, np.ndarray)]
-    # 3 of values, 3 of recordings; of the source 2 of labels, 2 of domains, 2 of specimens; no references
-    assert len(arrays) == 13
+    # 3 of values, 3 of recordings; of the source 2 of labels, 2 of domains, 2 of specimens; no references, no anchors
+    assert len(arrays) == 14
     assert all(thing.base is None for thing in arrays)
 
 

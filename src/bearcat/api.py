@@ -22,16 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing, find_bearing, known_orders
-from bearcat.deploy.predict import (
-    FoundMeasurement,
-    Given,
-    alone,
-    array_recording,
-    diagnose_measurement,
-    find_measurements,
-    healthy_physics,
-    open_model,
-)
+from bearcat.deploy.find import FoundMeasurement, alone, array_recording, find_measurements
+from bearcat.deploy.predict import Given, diagnose_measurement, healthy_physics, open_model
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from bearcat.data.stream import Stream
-    from bearcat.deploy.predict import FoundMeasurement, WindowPredictions
+    from bearcat.deploy.find import FoundMeasurement
+    from bearcat.deploy.predict import WindowPredictions
     from bearcat.deploy.predictor import Predictor
     from bearcat.diagnosis.recording import AlarmRule, Diagnosis
 
@@ -69,7 +70,8 @@ def predict(
     """
     from bearcat.data.bearing import find_bearing
     from bearcat.data.survey import Portrait, odd_recordings
-    from bearcat.deploy.predict import Given, diagnose_measurement, find_measurements, open_model
+    from bearcat.deploy.find import find_measurements
+    from bearcat.deploy.predict import Given, diagnose_measurement, open_model
     from bearcat.diagnosis.recording import AlarmRule
 
     check_choice("--by", by, ("recording", "window"))
@@ -263,7 +265,8 @@ def diagnose(
     Nothing is trained. Exit status: 0 all ok, 1 an alarm, 3 no alarm but something to check, 2 bad input.
     """
     from bearcat.data.bearing import known_orders
-    from bearcat.deploy.predict import Given, diagnose_measurement, find_measurements, find_recordings, healthy_physics
+    from bearcat.deploy.find import find_measurements, find_recordings
+    from bearcat.deploy.predict import Given, diagnose_measurement, healthy_physics
     from bearcat.diagnosis.baseline import KNOWN, Baseline
 
     check_choice("--format", form, FORMATS)

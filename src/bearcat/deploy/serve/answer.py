@@ -23,7 +23,8 @@ from bearcat.data.bearing import BEARINGS, Bearing, find_bearing
 from bearcat.data.isolated import Readers
 from bearcat.data.recording import Floats
 from bearcat.data.stream import UPLOADS
-from bearcat.deploy.predict import BATCH, FoundRecording, Given, WindowPredictions, diagnose_found, pool_windows
+from bearcat.deploy.find import FoundRecording
+from bearcat.deploy.predict import BATCH, Given, WindowPredictions, diagnose_found, pool_windows
 from bearcat.deploy.predictor import Predictor
 from bearcat.deploy.serve.picture import Folded, Mark, RecordingPicture, marks_of, timeline
 from bearcat.diagnosis.fusion import Witnesses

@@ -1,0 +1,229 @@
+"""What there is to diagnose: files, folders and manifests → measurements, their points and channels.
+
+A measurement is what was recorded at once: points that are neighbours, each one channel or several axes of one bearing.
+
+>>> for measurement in find_measurements([Path("pump")]):
+...     print([point.name for point in measurement.points])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from bearcat.data.bearing import Bearing
+from bearcat.data.catalogue import grouped
+from bearcat.data.channels import described, points_of
+from bearcat.data.datasets.folder import MANIFEST, Folder, FolderEntry, folder_entries, speed_in_name
+from bearcat.data.isolated import open_channels, open_stream
+from bearcat.data.recording import Recording
+from bearcat.data.stream import FORMATS, ChannelStreams, Stream
+from bearcat.deploy.predictor import Predictor
+from bearcat.errors import InputError
+
+MANIFEST_ABOVE = 3  # folders above a recording in which its manifest may lie
+
+
+def find_files(paths: Sequence[Path]) -> Iterator[Path]:
+    """The files named, and those of supported formats in folders named, in order of name; hidden ones are left out."""
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        known = (file for file in sorted(path.rglob("*")) if file.suffix.lower() in FORMATS)
+        inside = (file for file in known if file.is_file() or not file.exists())  # reading names a link to nothing
+        shown = [file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+        yield from shown or [path]  # reading names an empty folder
+
+
+@dataclass(frozen=True, eq=False)
+class FoundRecording:
+    """One channel to diagnose: how it is opened, and what a manifest or its folder's name say of it."""
+
+    open: Callable[[], Stream]
+    name: str
+    rpm: float | None = None
+    bearing: Bearing | None = None
+    machine: str | None = None
+    point: str | None = None
+    channel: str | None = None  # None: the only one, or the one that was asked for
+
+
+@dataclass(frozen=True, eq=False)
+class FoundPoint:
+    """What gets one diagnosis: a channel, or several axes of one bearing."""
+
+    name: str
+    recordings: tuple[FoundRecording, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class FoundMeasurement:
+    """What was recorded at once: points that are neighbours, the speed's channel if there is one, and notes."""
+
+    name: str
+    points: tuple[FoundPoint, ...]
+    speed: FoundRecording | None = None
+    notes: tuple[str, ...] = ()
+
+
+def find_recordings(
+    paths: Sequence[Path], model: Predictor | None = None, channel: str | None = None
+) -> Iterator[FoundRecording]:
+    """Every channel that `find_measurements` finds, one after the other."""
+    for measurement in find_measurements(paths, model, channel):
+        yield from (recording for point in measurement.points for recording in point.recordings)
+
+
+def find_measurements(
+    paths: Sequence[Path], model: Predictor | None = None, channel: str | None = None, channels: str | None = None
+) -> Iterator[FoundMeasurement]:
+    """The recordings of files and folders, or those a manifest lists, with what a manifest in a folder above says.
+
+    Files with several channels are read by `channel`, by the one that the model was adapted to, or else by all that may
+    be vibrations: each is a point (`channels` "apart"), all are one ("together"), or a manifest and their names say
+    which. A file is decoded once, if its channels are read before the next measurement is asked for.
+    """
+    points_of((), channels)  # which refuses other words
+    usual = None if model is None else model.channel
+
+    @cache
+    def listed(root: Path, only: frozenset[Path] | None = None) -> list[FolderEntry]:
+        return folder_entries(Folder(root).catalogue(only)) if (root / MANIFEST).is_file() else []
+
+    def as_listed(entries: Sequence[FolderEntry]) -> Iterator[FoundMeasurement]:
+        for same in grouped(entries, lambda entry: (entry.row.path, entry.row.start, entry.row.stop)).values():
+            yield _listed_measurement(same, channel, usual, channels)
+
+    for path in paths:
+        if entries := listed(path.parent if path.name == MANIFEST else path):
+            yield from as_listed(entries)
+            continue
+        places = {file: file.resolve() for file in find_files([path])}
+        for file, place in places.items():
+            only = frozenset(places.values())
+            above = [entry for folder in place.parents[:MANIFEST_ABOVE] for entry in listed(folder, only)]
+            if entries := [entry for entry in above if entry.row.path.resolve() == place]:
+                yield from as_listed(entries)
+            else:  # a domain may be called after its speed
+                yield from _file_measurement(file, channel, usual, channels, speed_in_name(place.parent.name))
+
+
+def _file_measurement(
+    file: Path, channel: str | None, usual: str | None, channels: str | None, rpm: float | None
+) -> Iterator[FoundMeasurement]:
+    """The one measurement of a file, which is open until the next is asked for."""
+    name = str(file)
+    if channel is not None:
+        yield alone(FoundRecording(partial(open_stream, file, channel), name, rpm, channel=channel))
+        return
+    try:
+        opened = open_channels(file, preferred=usual)
+    except InputError as error:
+        yield alone(FoundRecording(partial(_refuse, error), name, rpm))
+        return
+    with closing(opened):
+        yield measurement_of(opened, channels, rpm, again=partial(open_stream, file))
+
+
+def measurement_of(
+    opened: ChannelStreams,
+    channels: str | None = None,
+    rpm: float | None = None,
+    bearing: Bearing | None = None,
+    again: Callable[[str, str], Stream] | None = None,
+) -> FoundMeasurement:
+    """The channels of an open file as points; `again` opens one that was read before, or after the file was closed."""
+    name, names = opened.origin, opened.names
+
+    def open_channel(channel: str, origin: str) -> Stream:
+        try:
+            return opened.stream(channel, origin)
+        except KeyError:
+            if again is None:
+                raise
+            return again(channel, origin)
+
+    def found(channel: str, point: str | None = None) -> FoundRecording:
+        origin = name if names == [channel] else f"{name}#{channel}"
+        return FoundRecording(partial(open_channel, channel, origin), origin, rpm, bearing, None, point, channel)
+
+    speed = None if opened.speed is None else found(opened.speed)
+    return _grouped(name, [found(each) for each in names], channels, speed)
+
+
+def _listed_measurement(
+    entries: Sequence[FolderEntry], channel: str | None, usual: str | None, channels: str | None
+) -> FoundMeasurement:
+    """Rows of a manifest that are of one file, or of one part of it."""
+    recordings = []
+    for entry in entries:
+        read: Callable[[FolderEntry], Stream] = _read
+        try:
+            divided = _divided(entry, channel, usual)
+        except InputError as error:  # is raised again when it is opened, so that others go on
+            divided, read = [entry], partial(_refuse, error)
+        channels = channels or entry.row.channels
+        for each in divided:
+            row = each.row
+            recordings.append(
+                FoundRecording(
+                    partial(read, each), each.origin, row.rpm, row.bearing, row.machine, row.point, row.channel
+                )
+            )
+    name = entries[0].origin
+    return _grouped(name if len(entries) == 1 else name.partition("#")[0], recordings, channels)
+
+
+def _divided(entry: FolderEntry, channel: str | None, usual: str | None) -> list[FolderEntry]:
+    """A row of a manifest by the channels it is read as."""
+    there = entry.signals().channels
+    if len(there) == 1:
+        return [entry]
+    return entry.by_channel() if channel is None and usual not in there else [entry.with_channel(channel or usual)]
+
+
+def _grouped(
+    name: str, recordings: Sequence[FoundRecording], channels: str | None, speed: FoundRecording | None = None
+) -> FoundMeasurement:
+    """Recordings of one measurement as points: by the points that a manifest names, else by the channels' names."""
+    if len(recordings) == 1:
+        return alone(recordings[0], speed)
+    by_name = {recording.channel or recording.name: recording for recording in recordings}
+    said = bool(channels or any(recording.point for recording in recordings))
+    if channels is None and said:
+        groups = grouped(by_name, lambda each: by_name[each].point or each)
+        found = {point: tuple(axes) for point, axes in groups.items()}
+    else:
+        found = points_of(list(by_name), channels)
+    points = []
+    for point, axes in found.items():
+        own = by_name[axes[0]].name if len(axes) == 1 else f"{name}#{point}" if point else name
+        points.append(FoundPoint(own, tuple(by_name[axis] for axis in axes)))
+    return FoundMeasurement(name, tuple(points), speed, () if said else (described(found),))
+
+
+def alone(recording: FoundRecording, speed: FoundRecording | None = None) -> FoundMeasurement:
+    """A measurement of one channel."""
+    return FoundMeasurement(recording.name, (FoundPoint(recording.name, (recording,)),), speed)
+
+
+def _refuse(error: InputError, _: object = None) -> Stream:
+    raise error
+
+
+def _read(entry: FolderEntry) -> Stream:
+    recording = entry.read()
+    return Stream(recording.origin, recording.rate, iter([recording.signal]), recording.signal.nbytes)
+
+
+def array_recording(signal: NDArray[Any], rate: float | None, origin: str) -> FoundRecording:
+    """A signal (time,) as a recording to diagnose."""
+    recording = Recording(signal=signal, rate=rate, domain="", origin=origin)
+    return FoundRecording(partial(Stream, origin, rate, iter([recording.signal])), origin)
