@@ -32,7 +32,7 @@ from bearcat.data.bearing import find_bearing
 from bearcat.data.datasets.benches import BENCHES
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.recording import Recording, parts_of
-from bearcat.diagnosis.baseline import quiet_baselines
+from bearcat.diagnosis.baseline import FEWEST, known_baseline
 from bearcat.diagnosis.fusion import (
     COEFFICIENTS,
     FEATURES,
@@ -240,18 +240,18 @@ def restricted(examples: Sequence[Example], witnesses: str) -> list[Example]:
     return kept
 
 
-def beside(examples: Sequence[Example], coefficients: Mapping[str, Mapping[str, float]]) -> list[Example]:
-    """The examples with the quiet majority of their group as a baseline, by the coefficients without one."""
-    groups = defaultdict[str, list[Example]](list)
+def beside(examples: Sequence[Example]) -> list[Example]:
+    """The examples that have a baseline: healthy recordings of the same machine at the same speed in their group."""
+    groups = defaultdict[tuple[str, str], list[Example]](list)
     for each in examples:
-        groups[each.group].append(each)
+        groups[each.group, each.machine].append(each)
     found = []
     for members in groups.values():
-        quiet = [fuse(each.witnesses, coefficients).get(HEALTHY, 0.0) > 0.5 for each in members]
-        machines = [each.machine for each in members]
-        usual = quiet_baselines([each.witnesses.physics for each in members], quiet, machines)
-        pairs = zip(members, usual, strict=True)
-        found += [replace(each, witnesses=replace(each.witnesses, baseline=own)) for each, own in pairs if own]
+        for each in members:
+            healthy = [other.witnesses.physics for other in members if other.state == HEALTHY and other is not each]
+            own, known = each.witnesses.physics, [physics for physics in healthy if physics is not None]
+            if own is not None and len(known) >= FEWEST and (usual := known_baseline(known, own)) is not None:
+                found.append(replace(each, witnesses=replace(each.witnesses, baseline=usual)))
     return found
 
 
@@ -264,14 +264,14 @@ def fitted(signals: Sequence[Example], runs: Sequence[Example]) -> dict[str, dic
     used = [each for each in runs if each.witnesses.network and each.witnesses.network.action != REFUSE]
     for name in LINES:
         examples = restricted(signals, name.removesuffix("+baseline"))
-        found[name] = fit(beside(examples, found) if "baseline" in name else examples, name)
+        found[name] = fit(beside(examples) if "baseline" in name else examples, name)
     if runs:
         found["network"] = fit(restricted(runs, "network"), "network")
     for lines in LINES if used else ():
         name = with_network(lines)
         examples = restricted(used, name.removesuffix("+baseline"))
         known = {feature: value for feature, value in found[lines].items() if feature != ONE}
-        found[name] = fit(beside(examples, found) if "baseline" in name else examples, name, known)
+        found[name] = fit(beside(examples) if "baseline" in name else examples, name, known)
     return found
 
 
@@ -285,7 +285,7 @@ def report(examples: Sequence[Example], witnesses: str, coefficients: Mapping[st
     """A row of the table: recordings right, faults called healthy, healthy called faulty, ECE, log-likelihood."""
     plain = witnesses.removesuffix("+baseline")
     own = restricted(examples, plain)
-    own = beside(own, coefficients) if plain != witnesses else own
+    own = beside(own) if plain != witnesses else own
     if not own:
         return ""
     found = [fuse(each.witnesses, coefficients) for each in own]

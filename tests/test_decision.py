@@ -168,7 +168,7 @@ def test_an_alarm_is_a_believed_fault_or_something_unfamiliar(evidence):
     decision = decide(evidence)
     strange = evidence.familiar is False and evidence.model is not None and evidence.unfamiliar_alarm
     believed = evidence.model != "do not use" or evidence.supported
-    named = evidence.alarming and evidence.state != "unknown"
+    named = evidence.alarming
     assert (decision.action == "alarm") == (
         strange or (named and believed and evidence.confidence >= evidence.min_confidence)
     )

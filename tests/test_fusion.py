@@ -21,7 +21,8 @@ from bearcat.diagnosis.baseline import Baseline, known_baseline, quiet_baselines
 from bearcat.diagnosis.fusion import FEATURES, NetworkEvidence, Witnesses, fuse, names_of, shipped
 from bearcat.diagnosis.general import GeneralEvidence, GeneralWitness, Weights
 from bearcat.diagnosis.physics import FAULTS, STATES, FaultLines, PhysicsEvidence
-from bearcat.diagnosis.recording import Diagnoses, Diagnosis
+from bearcat.diagnosis.quality import Quality
+from bearcat.diagnosis.recording import AlarmRule, Diagnoses, Diagnosis
 from bearcat.settings import to_plain
 from bearcat.trust.decision import Decision
 from tests.commands import bearcat
@@ -281,7 +282,110 @@ def test_diagnoses_beside_each_other_keep_their_order_and_a_given_history(tmp_pa
     assert all(each.witnesses.baseline.by == "quiet majority" for each in found)
     history = [each.physics for each in made]
     known = diagnose_found(
-        array_recording(made[0] and simulated("healthy", 9).signal, RATE, "9"), None, replace(given, healthy=history)
+        array_recording(simulated("healthy", 9).signal, RATE, "9"), None, replace(given, healthy={None: history})
     )
     (again, *_) = Diagnoses([known, *made]).beside_each_other()
     assert again.witnesses.baseline.by == "healthy recordings"
+
+
+# What a reader of the code found, each of which had been called ok.
+
+
+def stereo(folder, name, *recordings):
+    folder.mkdir(parents=True, exist_ok=True)
+    signals = [each.signal if hasattr(each, "signal") else each for each in recordings]
+    shortest = min(map(len, signals))
+    made = np.stack([signal[:shortest] / (2 * max(np.abs(signal).max(), 1e-9)) for signal in signals], axis=1)
+    wavfile.write(folder / f"{name}.wav", int(RATE), made.astype(np.float32))
+
+
+WORDS = ("--rpm", RPM_OF_CONDITION, "--bearing", "6205", "--format", "json")
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_fault_on_any_axis_of_a_point_is_an_alarm(tmp_path, place):
+    axes = [simulated("healthy"), simulated("healthy", 4)]
+    axes[place] = simulated("outer")
+    stereo(tmp_path, "axes", *axes)
+    (found,) = rows(bearcat("diagnose", tmp_path, *WORDS, "--channels", "together")).values()
+    assert (found["decision"], found["state"]) == ("alarm", "outer race")
+
+
+def test_a_dead_axis_is_said_and_a_louder_neighbour_hides_nothing(tmp_path):
+    healthy = simulated("healthy")
+    stereo(tmp_path / "dead", "axes", healthy, np.zeros_like(healthy.signal))
+    (found,) = rows(bearcat("diagnose", tmp_path / "dead", *WORDS, "--channels", "together")).values()
+    assert found["decision"] == "check"
+    assert "no signal" in " ".join(found["reasons"])
+    outer = simulated("outer")
+    quieter = replace(simulated("outer", 5), signal=0.2 * simulated("outer", 5).signal)
+    made = np.stack([outer.signal, quieter.signal], axis=1)
+    wavfile.write(tmp_path / "two.wav", int(RATE), (made * 0.5 / np.abs(made).max()).astype(np.float32))
+    result = bearcat("diagnose", tmp_path / "two.wav", *WORDS, "--channels", "apart")
+    assert result.returncode == 1
+    assert all(each["state"] != "healthy" and each["decision"] != "ok" for each in rows(result).values())
+
+
+def test_recordings_that_are_to_be_checked_do_not_acquit_each_other():
+    """Strikes at no fault line in every recording of a machine."""
+    drawn = np.random.default_rng(0)
+    made = []
+    for number in range(5):
+        noise = drawn.standard_normal(64_000).astype(np.float32)
+        for place in drawn.integers(0, 63_000, 40):
+            noise[place : place + 200] += 30 * np.exp(-np.arange(200) / 30) * np.sin(np.arange(200))
+        found = array_recording(noise, RATE, f"pump/{number}")
+        made.append(diagnose_found(found, None, Given(rpm=1500.0, bearing=BEARING, trust_speed=True)))
+    assert all(each.physics.strikes for each in made)
+    assert all(each.decision.action != "ok" for each in Diagnoses(made).beside_each_other())
+
+
+def test_a_stopped_machine_is_far_below_its_healthy_recordings_not_below_loud_faults():
+    usual = [
+        Diagnosis.of(f"{number}", Witnesses(physics_of({})), checked=Quality(None, (), 1.0)) for number in range(4)
+    ]
+    quiet = Diagnosis.of("quiet", Witnesses(physics_of({})), checked=Quality(None, (), 0.01))
+    *_, stopped = Diagnoses([*usual, quiet]).beside_each_other()
+    assert (stopped.state, stopped.decision.action) == ("no signal", "check")
+    loud = physics_of({"outer race": 25.0})
+    faults = [Diagnosis.of(f"{number}", Witnesses(loud), checked=Quality(None, (), 1.0)) for number in range(4)]
+    *_, healthy = Diagnoses([*faults, quiet]).beside_each_other()
+    assert healthy.state == "healthy"
+
+
+def test_a_speed_channel_that_contradicts_the_stated_speed_is_said_and_not_used(tmp_path):
+    outer = simulated("outer")
+    table = np.column_stack([outer.signal, np.full(outer.signal.size, 1000.0)])
+    np.savetxt(tmp_path / "a.csv", table, delimiter=",", header="acceleration,rpm", comments="", fmt="%.6g")
+    result = bearcat("diagnose", tmp_path / "a.csv", *WORDS, "--rate", int(RATE))
+    (found,) = rows(result).values()
+    assert found["state"] == "outer race"
+    assert found["speed"]["rpm"] == pytest.approx(RPM_OF_CONDITION, rel=0.03)
+    assert "1000 rpm" in " ".join(found["reasons"])
+
+
+def test_files_that_a_manifest_names_and_that_are_missing_are_to_be_checked(tmp_path):
+    write(tmp_path, "a", simulated("healthy"))
+    (tmp_path / "manifest.csv").write_text("path,domain,rpm,bearing\na.wav,x,1500,6205\ngone.wav,x,1500,6205\n")
+    result = bearcat("diagnose", tmp_path, "--format", "json")
+    found = json.loads(result.stdout)["recordings"]
+    assert result.returncode == 3
+    assert [each["decision"] for each in found] == ["ok", "check"]
+    assert "gone.wav" in found[1]["reasons"][0]
+
+
+def test_a_history_of_another_speed_excuses_nothing(tmp_path):
+    lines = physics_of({"outer race": 20.0})
+    assert known_baseline([replace(lines, rpm=900.0)] * 5, lines) is None
+    write(tmp_path / "dead", "dead", replace(simulated("healthy"), signal=np.ones(64_000, dtype=np.float32)))
+    write(tmp_path, "a", simulated("healthy"))
+    result = bearcat("diagnose", tmp_path / "a.wav", *WORDS, "--healthy", tmp_path / "dead")
+    assert (result.returncode, "--healthy" in result.stderr) == (2, True)
+
+
+def test_an_unfamiliar_recording_with_clear_lines_is_an_alarm_whatever_is_asked():
+    strange = replace(network_of({"healthy": 0.9, "inner race": 0.1}), familiar=False)
+    rule = AlarmRule.of(("healthy", "inner race"), unfamiliar=False)
+    found = Diagnosis.of("a", Witnesses(physics_of({"outer race": 24.0}), network=strange), rule)
+    assert (found.state, found.decision.action) == ("unknown", "alarm")
+    assert any("outer race" in reason for reason in found.decision.reasons)

@@ -139,7 +139,7 @@ def diagnose(
             else:
                 yield from find_measurements([Path(each)], opened, channel, channels)
 
-    usual = (each.recordings for found in measurements(healthy) for each in found.points)
-    given = replace(given, healthy=healthy_physics(chain.from_iterable(usual), given))
+    named = not isinstance(healthy, tuple | list) or bool(healthy)
+    given = replace(given, healthy=healthy_physics(measurements(healthy), given) if named else {})
     found = (diagnose_measurement(each, opened, given) for each in measurements(files))
     return Diagnoses(chain.from_iterable(found)).beside_each_other()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     Put = Callable[[dict[str, Any]], None]
 
-CLOSED_PIPE = 141  # 128 + SIGPIPE
+CLOSED_PIPE, INTERRUPTED = 141, 130  # 128 + SIGPIPE, + SIGINT
 WINDOW_COLUMNS = ("recording", "start", "seconds", "class", "confidence", "familiar")
 
 Model = Annotated[Path, Argument(metavar="MODEL", help="A model's folder, a file that ends in .onnx, or general.")]
@@ -115,13 +115,15 @@ def _print_all(
     status. A file that cannot be used is named, and the others go on. By window, `diagnosed` prints the windows itself.
     """
     from bearcat.diagnosis.recording import COLUMNS, Diagnoses, Diagnosis
+    from bearcat.trust.decision import UNREADABLE
 
     single, readable, rows = list[Diagnosis](), False, form != "table" and by == "recording"
+    interrupted = False
     with _printer(form, by, COLUMNS if by == "recording" else WINDOW_COLUMNS) as put:
         for measurement in found:
             try:
                 several = diagnosed(measurement, put)
-                readable = True
+                readable = readable or any(each.state != UNREADABLE for each in several)
                 for note in measurement.notes if len(several) > 1 else ():
                     print_note(f"{measurement.name}: {note}")
                 single += several
@@ -130,6 +132,7 @@ def _print_all(
                 single.append(Diagnosis.unreadable(measurement.name, error.for_command_line))
             except KeyboardInterrupt:  # what was computed is not lost
                 print_note(f"interrupted; {len(single)} recordings were diagnosed", "problem")
+                interrupted = True
                 break
         diagnoses = Diagnoses(single).beside_each_other(rule=rule)
         for diagnosis in diagnoses:
@@ -142,6 +145,8 @@ def _print_all(
             print_recordings(diagnoses.worst_first)
     if rows:
         print_note(diagnoses.summary)
+    if interrupted:
+        return INTERRUPTED
     return diagnoses.exit_status if readable or not diagnoses else 2  # 2: nothing could be decided
 
 
@@ -265,7 +270,7 @@ def diagnose(
     Nothing is trained. Exit status: 0 all ok, 1 an alarm, 3 no alarm but something to check, 2 bad input.
     """
     from bearcat.data.bearing import known_orders
-    from bearcat.deploy.find import find_measurements, find_recordings
+    from bearcat.deploy.find import find_measurements
     from bearcat.deploy.predict import Given, diagnose_measurement, healthy_physics
     from bearcat.diagnosis.baseline import KNOWN, Baseline
 
@@ -275,10 +280,11 @@ def diagnose(
     drawn: Counter[str] = Counter()
     given = Given(rate, rpm, orders=orders, threads=2, trust_speed=trust_speed, drawn=png is not None)
     if healthy:
-        usual = healthy_physics(find_recordings([Path(name) for name in healthy], channel=channel), given)
-        given = replace(given, healthy=usual)
-        for note in Baseline.of(usual, KNOWN).notes:
-            print_note(note)
+        places = [Path(name) for name in healthy]
+        given = replace(given, healthy=healthy_physics(find_measurements(places, None, channel, channels), given))
+        for usual in given.healthy.values():
+            for note in Baseline.of(usual, KNOWN).notes:
+                print_note(note)
 
     def diagnosed(found: FoundMeasurement, _: Put) -> list[Diagnosis]:
         diagnoses = diagnose_measurement(found, None, given)

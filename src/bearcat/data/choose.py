@@ -270,7 +270,7 @@ class _Chooser:
             return ranked[0], f"it is the only one that looks like a vibration{left_out}"
         if not ranked or impulsive[ranked[0]] < STANDS_OUT * impulsive[ranked[1]]:
             listed = f"no channel of ({', '.join(common)}) stands out (kurtosis: {values}{left_out})"
-            raise InputError(f"{listed}; say which with --channel")
+            raise InputError(f"{listed}; say which with --channel, or take all with --channels together or apart")
         faults = "bearing faults are trains of impacts (kurtosis above an eighth of the rate"
         return ranked[0], f"it is the most impulsive, and {faults}: {values}){left_out}"
 

@@ -18,7 +18,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
-from bearcat.data.catalogue import grouped
+from bearcat.data.catalogue import Catalogue, grouped
 from bearcat.data.channels import described, points_of
 from bearcat.data.datasets.folder import MANIFEST, Folder, FolderEntry, folder_entries, speed_in_name
 from bearcat.data.isolated import open_channels, open_stream
@@ -36,7 +36,7 @@ def find_files(paths: Sequence[Path]) -> Iterator[Path]:
         if not path.is_dir():
             yield path
             continue
-        known = (file for file in sorted(path.rglob("*")) if file.suffix.lower() in FORMATS)
+        known = (file for file in sorted(path.rglob("*")) if file.suffix.lower() in FORMATS and file.name != MANIFEST)
         inside = (file for file in known if file.is_file() or not file.exists())  # reading names a link to nothing
         shown = [file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)]
         yield from shown or [path]  # reading names an empty folder
@@ -91,24 +91,29 @@ def find_measurements(
     which. A file is decoded once, if its channels are read before the next measurement is asked for.
     """
     points_of((), channels)  # which refuses other words
-    usual = None if model is None else model.channel
+    # A channel that is called by its number alone is none that a model could mean in another file.
+    named = model is not None and model.channel is not None and not model.channel.isdigit() and channels is None
+    usual = model.channel if model is not None and named else None
 
     @cache
-    def listed(root: Path, only: frozenset[Path] | None = None) -> list[FolderEntry]:
-        return folder_entries(Folder(root).catalogue(only)) if (root / MANIFEST).is_file() else []
+    def listed(root: Path, only: frozenset[Path] | None = None) -> Catalogue | None:
+        return Folder(root).catalogue(only) if (root / MANIFEST).is_file() else None
 
     def as_listed(entries: Sequence[FolderEntry]) -> Iterator[FoundMeasurement]:
         for same in grouped(entries, lambda entry: (entry.row.path, entry.row.start, entry.row.stop)).values():
             yield _listed_measurement(same, channel, usual, channels)
 
     for path in paths:
-        if entries := listed(path.parent if path.name == MANIFEST else path):
-            yield from as_listed(entries)
+        if (whole := listed(path.parent if path.name == MANIFEST else path)) is not None:
+            yield from as_listed(folder_entries(whole))
+            for problem in whole.problems:  # every recording that is asked for is accounted for
+                yield alone(FoundRecording(partial(_refuse, InputError(problem.sentence)), problem.origin))
             continue
         places = {file: file.resolve() for file in find_files([path])}
         for file, place in places.items():
             only = frozenset(places.values())
-            above = [entry for folder in place.parents[:MANIFEST_ABOVE] for entry in listed(folder, only)]
+            manifests = [found for folder in place.parents[:MANIFEST_ABOVE] if (found := listed(folder, only))]
+            above = [entry for found in manifests for entry in folder_entries(found)]
             if entries := [entry for entry in above if entry.row.path.resolve() == place]:
                 yield from as_listed(entries)
             else:  # a domain may be called after its speed

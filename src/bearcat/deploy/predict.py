@@ -10,8 +10,9 @@ needs no more memory than a minute.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from itertools import chain, starmap
 from math import ceil
@@ -36,7 +37,14 @@ from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
 from bearcat.diagnosis.physics import PhysicsEvidence
 from bearcat.diagnosis.points import SHOWN, cross_talk
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis, network_evidence
-from bearcat.diagnosis.signal import FOLLOWED, SignalAnalysis, SignalEvidence, speed_course
+from bearcat.diagnosis.signal import (
+    FOLLOWED,
+    SignalAnalysis,
+    SignalEvidence,
+    SpeedCourse,
+    speed_course,
+    speed_of_channel,
+)
 from bearcat.errors import InputError
 from bearcat.trust.accuracy import Booleans
 from bearcat.trust.decision import REFUSE
@@ -185,7 +193,7 @@ class Given:
     rpm: float | None = None
     bearing: Bearing | None = None
     orders: Mapping[str, float] | None = None  # in place of a bearing
-    healthy: Sequence[PhysicsEvidence] = ()  # of known good recordings of the same point
+    healthy: Mapping[str | None, Sequence[PhysicsEvidence]] = field(default_factory=dict)  # known good ones, by point
     rule: AlarmRule | None = None
     batch: int = BATCH  # windows handed to the model at once
     threads: int = 1
@@ -223,23 +231,29 @@ def diagnose_measurement(
         if point.name in problems:
             diagnoses.append(Diagnosis.unreadable(point.name, problems[point.name]))
             continue
-        physics, general = signal.physics, signal.general
-        quality = signal.doubts(alone=network is None or network.action == REFUSE)
-        for fault, louder in lines.items():
+        physics, general, quality = signal.physics, signal.general, list[str]()
+        first = point.recordings[0]
+        place = first.point or point.name.partition("#")[2] or None
+        levels = {} if physics is None else {fault: physics.faults[fault].level for fault in lines}
+        for fault in sorted(levels, key=lambda name: -levels[name]):
             if physics is not None and physics.faults[fault].level - physics.reference_level >= SHOWN:
-                owner = found.points[louder.owner].name.rpartition("#")[2]
-                quality.append(f"{fault} lines are cross-talk: {louder.decibels:.0f} dB louder at {owner}")
+                owner = found.points[lines[fault].owner].name.rpartition("#")[2]
+                quality.append(f"{fault} lines are cross-talk: {lines[fault].decibels:.0f} dB louder at {owner}")
                 physics, general = physics.without_lines(fault), None
-        baseline = None if physics is None else known_baseline(given.healthy, physics)
+        masked = bool(quality)
+        doubts = signal.doubts(alone=network is None or network.action == REFUSE)
+        (notes if given.trust_speed else quality).extend(doubts)
+        history = given.healthy.get(place) or given.healthy.get(None) or ()
+        baseline = None if physics is None else known_baseline(history, physics)
+        if given.healthy and baseline is None and physics is not None:
+            notes.append("no healthy recording of this point at this speed was named, so there is no baseline")
         if physics is not None and not given.drawn:
             physics = replace(physics, evidence=None, levels=None)
-        first = point.recordings[0]
         machine = first.machine or str(Path(first.name.partition("#")[0]).parent)
-        place = first.point or point.name.partition("#")[2] or None
         diagnoses.append(
             Diagnosis.of(
                 point.name, Witnesses(physics, general, network, baseline), given.rule, machine, quality, notes,
-                point=place, checked=signal.quality, speed=signal.speed,
+                point=place, checked=signal.quality, speed=signal.speed, masked=masked,
             )
         )  # fmt: skip
     return diagnoses
@@ -262,26 +276,38 @@ def _listen(
 ) -> Heard:  # fmt: skip
     """What the signals of a point say by themselves, what the model says of them, and notes."""
     analyses, tallies, notes = list[SignalAnalysis](), list[Tally](), list[str]()
+    axes, courses = list[tuple[FoundRecording, Stream, float | None, Floats, Iterator[Floats]]](), list[SpeedCourse]()
+    orders: Mapping[str, float] | None = None
     for found in point.recordings:
         stream = found.open()
-        rpm, bearing, own_rate = given.rpm or found.rpm, given.bearing or found.bearing, stream.rate or given.rate
-        stated, geometry = rpm, bearing  # for the signal's own witnesses: a model knows what it was adapted to
-        if model is not None:
-            own_rate, stated, geometry = own_rate or model.preparation.rate, rpm or model.rpm, bearing or model.bearing
-        orders = given.orders or (None if geometry is None else geometry.orders())
+        bearing, own_rate, stated = given.bearing or found.bearing, stream.rate or given.rate, given.rpm or found.rpm
+        if model is not None:  # which knows what it was adapted to
+            bearing, own_rate, stated = (
+                bearing or model.bearing,
+                own_rate or model.preparation.rate,
+                stated or model.rpm,
+            )
+        orders = orders or given.orders or (None if bearing is None else bearing.orders())
         beginning, blocks = _beginning(portrayed(stream, portraits), own_rate)
-        course = speed_course(beginning, own_rate, orders, stated, given.trust_speed, _tacho(tacho))
-        rpm = course.evidence.rpm if course.evidence.corrected else rpm
-        unit = unit_of(found.channel or "")
-        analyses.append(SignalAnalysis(stream.origin, own_rate, None, orders, given.threads, unit=unit, course=course))
-        blocks = analyses[-1].observe(blocks)
+        axes.append((found, stream, own_rate, beginning, blocks))
+        speed = _tacho(tacho, given.rate, stated)
+        courses.append(speed_course(beginning, own_rate, orders, stated, given.trust_speed, speed))
+    course = max(courses, key=lambda each: each.clarity)  # axes of one bearing have one speed
+    for found, stream, own_rate, beginning, blocks in axes:
+        analysis = SignalAnalysis(
+            stream.origin, own_rate, None, orders, given.threads, unit=unit_of(found.channel or ""), course=course,
+            beginning=beginning,
+        )  # fmt: skip
+        analyses.append(analysis)
+        seen = analysis.observe(blocks)
         if model is None:
-            for _ in blocks:
+            for _ in seen:
                 pass
             continue
-        stream, note = at_rate_of(model, replace(stream, blocks=blocks), given.rate)
+        rpm = course.evidence.rpm if course.evidence.corrected else given.rpm or found.rpm
+        stream, note = at_rate_of(model, replace(stream, blocks=seen), given.rate)
         shown = None if show is None else partial(show, stream)
-        tallies.append(tally_stream(model, stream, given.batch, shown, rpm, bearing))
+        tallies.append(tally_stream(model, stream, given.batch, shown, rpm, given.bearing or found.bearing))
         notes += [note] if note else []
     first, *others = analyses
     signal, network = first.finish(others), None
@@ -308,19 +334,30 @@ def _beginning(blocks: Iterable[Floats], rate: float | None) -> tuple[Floats, It
     return signal, chain(held, rest)
 
 
-def _tacho(found: FoundRecording | None) -> tuple[Floats, float] | None:
-    """The samples and the rate of a channel that holds the speed, or pulses of it."""
+def _tacho(found: FoundRecording | None, rate: float | None, stated: float | None) -> NDArray[np.float64] | None:
+    """rpm over time from a channel that holds the speed, or pulses of it."""
     if found is None:
         return None
     stream = found.open()
-    samples, _ = _beginning(stream.blocks, stream.rate)
-    return None if stream.rate is None else (samples, stream.rate)
+    own = stream.rate or rate
+    samples, _ = _beginning(stream.blocks, own)
+    return (
+        None
+        if own is None or not samples.size
+        else speed_of_channel(samples, own, stated, unit_of(found.channel or ""))
+    )
 
 
-def healthy_physics(recordings: Iterable[FoundRecording], given: Given) -> list[PhysicsEvidence]:
-    """What physics reads in recordings that are known to be healthy; a file that cannot be used is an error."""
-    found = (diagnose_found(each, None, given).physics for each in recordings)
-    return [each for each in found if each is not None]
+def healthy_physics(measurements: Iterable[FoundMeasurement], given: Given) -> dict[str | None, list[PhysicsEvidence]]:
+    """What physics reads in recordings that are known to be healthy, by point; InputError where it can read none."""
+    usual = defaultdict[str | None, list[PhysicsEvidence]](list)
+    for found in measurements:
+        for each in diagnose_measurement(found, None, given):
+            if each.physics is not None:
+                usual[each.point].append(each.physics)
+    if not usual:
+        raise InputError("--healthy: no line can be read in these recordings; name others, with speed and bearing")
+    return dict(usual)
 
 
 def cut_stream(blocks: Iterable[Floats], length: int, step: int, batch: int) -> Iterator[tuple[int, Floats]]:

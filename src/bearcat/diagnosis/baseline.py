@@ -70,9 +70,9 @@ class Baseline:
 
 
 def known_baseline(healthy: Sequence[PhysicsEvidence], physics: PhysicsEvidence) -> BaselineEvidence | None:
-    """A recording against known good ones, those at its own speed where there are any."""
+    """A recording against known good ones at its own speed; None where there are none."""
     same = [each for each in healthy if abs(each.rpm / physics.rpm - 1) <= SAME_SPEED]
-    return Baseline.of(same or healthy, KNOWN).compare(physics) if healthy else None
+    return Baseline.of(same, KNOWN).compare(physics) if same else None
 
 
 def quiet_baselines(

@@ -283,12 +283,13 @@ class PhysicsEvidence:
         lines = replace(self.faults[fault], level=0.0, lines=silent.lines, sidebands=0.0)
         return replace(
             self, state=classifier.state(evidence), confidence=max(found.values()), probabilities=found,
+            reason=f"{fault} lines belong to another point", fitted_rpm=self.rpm,
             faults={**self.faults, fault: lines}, evidence=evidence,
         )  # fmt: skip
 
     def severity(self, fault: str) -> str:
         """How clear the strongest line of a fault is, in words."""
-        strongest = max(self.faults[fault].lines)
+        strongest = round(max(self.faults[fault].lines))  # as it is printed
         return "faint" if strongest < CLEAR else "clear" if strongest < VERY_CLEAR else "strong"
 
     @property

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from bearcat.data.recording import HEALTHY_NAMES
-from bearcat.diagnosis.baseline import BaselineEvidence, quiet_baselines
+from bearcat.diagnosis.baseline import KNOWN, BaselineEvidence, quiet_baselines
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses, fuse, state_of_class
 from bearcat.diagnosis.general import GeneralEvidence
-from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence, state_of
+from bearcat.diagnosis.physics import FAULTS, IMPULSIVE, PhysicsEvidence, state_of
 from bearcat.diagnosis.quality import Quality, stopped
 from bearcat.diagnosis.speed import SpeedEvidence
 from bearcat.errors import InputError, suggest
@@ -52,6 +52,7 @@ COLUMNS = (
     "unfamiliar", "familiar", "line", "physics", "physics_confidence", "general", "general_confidence", "network",
     "network_confidence", "baseline_change", "fitted_rpm", "speed", "notes",
 )  # fmt: skip
+FINDS = "physics finds"  # the beginning of a reason: a fault that the others do not see
 GROWN = 6.0  # dB above the baseline, from which on lines are said to grow
 CLAIMLESS = (CANNOT_TELL, UNKNOWN_STATE, UNREADABLE, NO_SIGNAL)  # states that claim nothing of the bearing
 
@@ -94,6 +95,7 @@ class Diagnosis:
     machine: str | None = None  # recordings of one point of a machine are compared with each other
     point: str | None = None
     quality: tuple[str, ...] = ()  # what is wrong with the recording, or missing
+    masked: bool = False  # a louder neighbour may hide a fault
     rms: float | None = None  # in units of the signal
     speed: SpeedEvidence | None = None  # as measured, or as stated and checked
     notes: tuple[str, ...] = ()
@@ -109,8 +111,11 @@ class Diagnosis:
         point: str | None = None,
         checked: Quality | None = None,
         speed: SpeedEvidence | None = None,
+        masked: bool = False,
     ) -> Diagnosis:
-        """By all witnesses; `quality` is what is wrong with the recording, `checked` what was found of its signal."""
+        """By all witnesses; `quality` is what is wrong with the recording, `checked` what was found of its signal,
+        `masked` says that a louder neighbour may hide a fault.
+        """
         if checked is not None and checked.no_signal is not None:
             return Diagnosis.silent(recording, checked, machine, point)
         quality = tuple(dict.fromkeys((*quality, *(() if checked is None else checked.notes))))
@@ -128,9 +133,11 @@ class Diagnosis:
             if fault >= SURE
             else CANNOT_TELL
         )
-        contradiction = _contradiction(state, witnesses)
-        if state == HEALTHY and contradiction:
+        contradiction, strikes = _contradiction(state, witnesses), _strikes(witnesses) and not masked
+        if state == HEALTHY and (contradiction or masked):
             state = CANNOT_TELL  # a witness who sees a fault is heard, if not believed
+        if state in FAULTS and found[state] < SURE and physics is not None and physics.kurtosis > IMPULSIVE:
+            state, strikes = CANNOT_TELL, True  # strikes of which no line says where
         confidence = found[state] if state in found else max(found.values(), default=0.0)
         label = None
         if network is not None:
@@ -138,9 +145,10 @@ class Diagnosis:
             label = max(own, key=lambda name: network.probabilities[name], default=state)
             if network.familiar is False:
                 state = label = UNKNOWN_STATE
+                contradiction = _contradiction(state, witnesses)
         rule = rule or AlarmRule.of([] if network is None else list(network.probabilities))
         known = network is not None and label in network.probabilities
-        faulty = state not in (HEALTHY, CANNOT_TELL)
+        faulty = state not in (HEALTHY, CANNOT_TELL, UNKNOWN_STATE) or contradiction.startswith(FINDS)
         alone = network is None or network.action == REFUSE  # what physics never met matters where it decides
         unlike = physics.notes if physics is not None and alone else ()
         evidence = RecordingEvidence(
@@ -150,12 +158,13 @@ class Diagnosis:
             familiar=None if network is None else network.familiar,
             unfamiliar_alarm=rule.unfamiliar, model=None if network is None else network.action,
             supported=physics is not None or network is None, shown=_shown(state, witnesses),
-            contradiction=contradiction, strikes=_strikes(witnesses),
+            contradiction=contradiction, strikes=strikes,
             quality=(*quality, *unlike),
         )  # fmt: skip
         return Diagnosis(
             recording, decide(evidence), state, confidence, found, witnesses, label, machine, point, tuple(quality),
-            None if checked is None else checked.rms, speed, tuple(notes) + (() if physics is None else physics.notes),
+            masked, None if checked is None else checked.rms, speed,
+            tuple(notes) + (() if physics is None else physics.notes),
         )  # fmt: skip
 
     @staticmethod
@@ -182,7 +191,9 @@ class Diagnosis:
         own = () if physics is None else physics.notes
         notes = [note for note in self.notes if note not in own]
         witnesses = replace(self.witnesses, network=network)
-        again = Diagnosis.of(self.recording, witnesses, rule, self.machine, self.quality, notes, self.point)
+        again = Diagnosis.of(
+            self.recording, witnesses, rule, self.machine, self.quality, notes, self.point, masked=self.masked
+        )
         return replace(again, rms=self.rms, speed=self.speed)
 
     def tempered(self, factor: float) -> Diagnosis:
@@ -240,7 +251,7 @@ class Diagnosis:
             "familiar": network and network.familiar, "line": self.line, "probabilities": dict(self.probabilities),
             "physics": physics and physics.to_dict(), "general": to_plain(seen.general), "network": to_plain(network),
             "baseline": to_plain(seen.baseline), "without": seen.without, "quality": list(self.quality),
-            "rms": self.rms, "speed": to_plain(self.speed), "notes": list(self.notes),
+            "masked": self.masked, "rms": self.rms, "speed": to_plain(self.speed), "notes": list(self.notes),
         }  # fmt: skip
 
     @staticmethod
@@ -256,7 +267,7 @@ class Diagnosis:
             str(values["recording"]),
             Decision(values["decision"], values["confidence"], None, tuple(values["reasons"])),
             values["state"], float(values["confidence"]), dict(values["probabilities"]), witnesses, values["class"],
-            values["machine"], values["point"], tuple(values["quality"]), values["rms"],
+            values["machine"], values["point"], tuple(values["quality"]), values.get("masked", False), values["rms"],
             from_plain(SpeedEvidence | None, values["speed"]), tuple(values["notes"]),
         )  # fmt: skip
 
@@ -281,7 +292,7 @@ class Diagnosis:
         return {
             "recording": self.recording, "decision": self.decision.action,
             "diagnosis": f"{self.label or self.state}{nearest}",
-            "confidence": percent(self.confidence) if self.probabilities and self.state != UNKNOWN_STATE else "",
+            "confidence": "" if self.state in CLAIMLESS else percent(self.confidence),
             "fault line": self.line or "", "reason": "; ".join(self.decision.reasons),
             "agreement": "" if network is None else percent(network.agreement),
             "unfamiliar": "" if network is None else percent(network.unfamiliar),
@@ -312,16 +323,16 @@ def _shown(state: str, witnesses: Witnesses) -> str:
 def _contradiction(state: str, witnesses: Witnesses) -> str:
     """A witness that says otherwise, in words; nothing where they agree."""
     network, physics = witnesses.network, witnesses.physics
-    if network is None or physics is None or network.action == REFUSE:
+    if network is None or physics is None or (network.action == REFUSE and state != UNKNOWN_STATE):
         return ""
     signal, model = fuse(witnesses.of_signal), network.states
     heard = max(signal, key=lambda name: signal[name])
     said = max(model, key=lambda name: model[name])
     if heard != state and heard != HEALTHY and signal[heard] >= SURE:
-        return f"physics finds {heard} ({physics.line(heard)})"
-    if state != HEALTHY and heard == HEALTHY and signal[heard] >= SURE:
+        return f"{FINDS} {heard} ({physics.line(heard)})"
+    if state not in (HEALTHY, UNKNOWN_STATE) and heard == HEALTHY and signal[heard] >= SURE:
         return "physics finds no fault"
-    if said != state and model[said] >= SURE:
+    if state != UNKNOWN_STATE and said != state and model[said] >= SURE:
         return f"the model says {said}"
     return ""
 
@@ -329,7 +340,20 @@ def _contradiction(state: str, witnesses: Witnesses) -> str:
 def _strikes(witnesses: Witnesses) -> bool:
     """Whether something strikes at no line of the bearing, which it did not always do."""
     physics, baseline = witnesses.physics, witnesses.baseline
-    return physics is not None and physics.strikes and (baseline is None or baseline.impulsive > math.log(1.2))
+    usual = baseline is not None and baseline.by == KNOWN and baseline.impulsive <= math.log(1.2)
+    return physics is not None and physics.strikes and not usual
+
+
+def _standing(diagnoses: Sequence[Diagnosis], quiet: Sequence[bool]) -> list[Diagnosis]:
+    """With the state `no signal` for recordings that are far quieter than the healthy ones of their point."""
+    found, usual = list(diagnoses), defaultdict[tuple[str | None, str | None], list[float]](list)
+    for each, calm in zip(diagnoses, quiet, strict=True):
+        if each.rms is not None and calm:
+            usual[each.where].append(each.rms)
+    for number, each in enumerate(diagnoses):
+        if each.rms is not None and each.state != NO_SIGNAL and (reason := stopped(each.rms, usual[each.where])):
+            found[number] = Diagnosis.silent(each.recording, Quality(reason, (), each.rms), *each.where)
+    return found
 
 
 def percent(share: float | None) -> str:
@@ -393,8 +417,9 @@ class Diagnoses(Sequence[Diagnosis]):
         """Diagnosed again, each beside the others of its point: whether the machine stands still, and against the quiet
         majority at its speed where there is one.
         """
-        first = [each.decided(action, expected, rule) for each in self._standing()]
-        quiet = [each.probabilities.get(HEALTHY, 0.0) > 0.5 for each in first]
+        alone = [each.decided(action, expected, rule) for each in self]
+        quiet = [each.state == HEALTHY and not _strikes(each.witnesses) and not each.quality for each in alone]
+        first = _standing(alone, quiet)
         usual = quiet_baselines([each.physics for each in first], quiet, [each.where for each in first])
         found = []
         for each, baseline in zip(first, usual, strict=True):
@@ -403,20 +428,6 @@ class Diagnoses(Sequence[Diagnosis]):
                 each = each.decided(action, expected, rule)
             found.append(each)
         return Diagnoses(found)
-
-    def _standing(self) -> list[Diagnosis]:
-        """With the state `no signal` for recordings that are far quieter than the others of their point."""
-        found, by_point = list(self._found), dict[tuple[str | None, str | None], list[tuple[int, float]]]()
-        for number, each in enumerate(found):
-            if each.rms is not None:
-                by_point.setdefault(each.where, []).append((number, each.rms))
-        for where, members in by_point.items():
-            levels = [rms for _, rms in members]
-            for place, (number, rms) in enumerate(members):
-                reason = stopped(rms, levels[:place] + levels[place + 1 :])
-                if reason and found[number].state != NO_SIGNAL:
-                    found[number] = Diagnosis.silent(found[number].recording, Quality(reason, (), rms), *where)
-        return found
 
     def table(self) -> list[dict[str, str]]:
         """The rows of a table for people, without columns that are empty in all of them."""

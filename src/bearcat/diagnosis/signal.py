@@ -26,51 +26,66 @@ from bearcat.errors import InputError
 
 FOLLOWED = 60.0  # seconds of a recording in which a varying speed is followed
 PULSE_SHARE = 0.5  # of the range of a tacho at which its pulses are counted
+SAME = 0.03  # by which a speed channel may differ from what is stated or measured
+PLAUSIBLE = (30.0, 60_000.0)  # rpm of a shaft
 VARIES = 0.02  # relative half-range of a speed, from which on the signal is resampled in angle
 
 
 @dataclass(frozen=True, eq=False)
 class SpeedCourse:
-    """The speed of a recording, and its course where that varies: the beginning is then resampled in angle."""
+    """The speed of a recording, and its course (time,) over the beginning where that varies."""
 
     evidence: SpeedEvidence
-    beginning: Floats | None = None  # resampled so that the shaft turns uniformly, at `rate`
-    rate: float = 0.0
+    track: NDArray[np.float64] | None = None
+
+    @property
+    def clarity(self) -> tuple[bool, bool, float]:
+        """By which the course of one axis is preferred to that of another."""
+        return self.evidence.rpm is not None, self.evidence.by == "tacho", self.evidence.level
 
 
 def speed_course(
     signal: Floats, rate: float | None, orders: Mapping[str, float] | None, stated: float | None,
-    trust: bool = False, tacho: tuple[Floats, float] | None = None,
+    trust: bool = False, tacho: NDArray[np.float64] | None = None,
 ) -> SpeedCourse:  # fmt: skip
-    """From a channel that holds the speed where there is one, else from the signal; what is stated is checked."""
+    """From a channel that holds the speed (rpm over time) where that is plausible, else from the signal; what is stated
+    is checked.
+    """
     if rate is None or not signal.size:
         return SpeedCourse(SpeedEvidence(stated, stated=stated, by=None if stated is None else "stated"))
-    track = None if tacho is None else speed_of_channel(*tacho, stated)
-    if track is not None:
-        place = np.linspace(0, len(track) - 1, len(signal))
-        track = np.interp(place, np.arange(len(track)), track)
-        middle = float(track.mean())
-        half = float(np.ptp(np.quantile(track, (0.02, 0.98)))) / 2 / middle
-        found = SpeedEvidence(middle, stated=stated, by="tacho", varies=half if half > VARIES else 0.0)
-    else:
-        found = measure_speed(signal, rate, orders, stated, trust)
-        varies = found.rpm is not None and found.varies > 0
-        track = follow_speed(signal, rate, found.rpm, orders) if varies and found.rpm is not None else None
+    found = measure_speed(signal, rate, orders, stated, trust)
+    track = None
+    if tacho is not None and not (trust and stated is not None):
+        middle = float(np.median(tacho))
+        if found.rpm is None or abs(middle / found.rpm - 1) <= SAME:
+            place = np.linspace(0, len(tacho) - 1, len(signal))
+            track = np.interp(place, np.arange(len(tacho)), tacho)
+            half = float(np.ptp(np.quantile(track, (0.02, 0.98)))) / 2 / middle
+            found = SpeedEvidence(
+                float(track.mean()), stated=stated, by="tacho", level=found.level, varies=half if half > VARIES else 0.0
+            )
+        else:
+            note = f"the speed channel says {middle:.0f} rpm, and {found.rpm:.0f} rpm is used; check both"
+            found = replace(found, note="; ".join(filter(None, (found.note, note))))
+    elif found.varies and found.rpm is not None:
+        track = follow_speed(signal, rate, found.rpm, orders)
     if not found.varies or track is None:
         return SpeedCourse(found)
-    turned, turned_rate = resample_in_angle(signal, rate, np.asarray(track))
-    return SpeedCourse(replace(found, rpm=float(np.mean(track))), turned, turned_rate)
+    return SpeedCourse(replace(found, rpm=float(np.mean(track))), np.asarray(track))
 
 
-def speed_of_channel(samples: Floats, rate: float, stated: float | None = None) -> NDArray[np.float64] | None:
-    """rpm over time from a channel that holds rpm, or one pulse or more a turn; None where it holds neither.
+def speed_of_channel(
+    samples: Floats, rate: float, stated: float | None = None, unit: str | None = None
+) -> NDArray[np.float64] | None:
+    """rpm over time from a channel that holds rpm or hertz, or one pulse or more a turn; None where it holds neither.
 
     Several pulses a turn are counted as one where the stated speed says how many.
     """
-    low, high = float(samples.min()), float(samples.max())
-    if low > 0 and high < 10 * low:  # rpm, as it is
-        return np.asarray(samples, dtype=np.float64)
-    above = samples > low + PULSE_SHARE * (high - low)
+    factor = 60.0 if (unit or "").lower() == "hz" else 1.0
+    low, high = factor * float(samples.min()), factor * float(samples.max())
+    if PLAUSIBLE[0] <= low and high <= min(PLAUSIBLE[1], 10 * low):
+        return np.asarray(factor * samples, dtype=np.float64)
+    above = samples > samples.min() + PULSE_SHARE * (samples.max() - samples.min())
     rising = np.flatnonzero(above[1:] & ~above[:-1]) / rate
     if len(rising) < 4:
         return None
@@ -79,7 +94,8 @@ def speed_of_channel(samples: Floats, rate: float, stated: float | None = None) 
     middle = (rising[1:] + rising[:-1]) / 2
     times = np.arange(0, len(samples), max(1, int(rate / 200))) / rate
     smooth = np.convolve(np.pad(speed, pulses // 2, mode="edge"), np.ones(pulses) / pulses, "same")[: len(speed)]
-    return np.asarray(np.interp(times, middle, smooth / pulses))
+    found = np.asarray(np.interp(times, middle, smooth / pulses))
+    return found if PLAUSIBLE[0] <= np.median(found) <= PLAUSIBLE[1] else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,23 +127,27 @@ class SignalAnalysis:
     def __init__(
         self, recording: str, rate: float | None, rpm: float | None, orders: Mapping[str, float] | None,
         threads: int = 1, without: str | None = None, unit: str | None = None, course: SpeedCourse | None = None,
+        beginning: Floats | None = None,
     ) -> None:  # fmt: skip
-        self.quality = QualityCheck(rate, unit)
-        self.course = course
+        self.recording, self.quality, self.course = recording, QualityCheck(rate, unit), course
         self.physics: PhysicsAnalysis | None = None
         self.general: GeneralWitness | None = None
         self.error: InputError | None = None
-        turned = course is not None and course.beginning is not None
+        turned = None
         if course is not None:
-            rpm, rate = course.evidence.rpm, course.rate if turned else rate
+            rpm = course.evidence.rpm
+            if course.track is not None and beginning is not None and rate is not None:
+                place = np.linspace(0, len(course.track) - 1, len(beginning))
+                track = np.interp(place, np.arange(len(course.track)), course.track)
+                turned, rate = resample_in_angle(beginning, rate, track)
         try:
             self.physics = PhysicsAnalysis(recording, rate, rpm, orders, threads)
             self.general = GeneralWitness(self.physics.rate, self.physics.rpm, self.physics.orders, without)
         except InputError as error:
             self.error = error if self.physics is None else None  # outside the general model's range is no problem
-        self._turned = turned
-        if course is not None and course.beginning is not None:
-            self._add(course.beginning)
+        self._turned = turned is not None
+        if turned is not None:
+            self._add(turned)
 
     def _add(self, block: Floats) -> None:
         if self.physics is not None:
@@ -150,9 +170,16 @@ class SignalAnalysis:
         speed = None if self.course is None else self.course.evidence
         if not alive:
             return SignalEvidence(quality=checked[0], speed=speed)
-        notes = tuple(dict.fromkeys(note for found in checked for note in found.notes))
-        quality = Quality(None, notes, float(np.median([found.rms for found in checked])))
         first, *others = alive
+        notes = [note for found in checked for note in found.notes]
+        dead = [(each, found) for each, found in zip(every, checked, strict=True) if found.no_signal is not None]
+        notes += [f"{each.recording.rpartition('#')[2]}: {found.no_signal}" for each, found in dead]
+        notes += [
+            f"{each.recording.rpartition('#')[2]} cannot be read together with {first.recording.rpartition('#')[2]}"
+            for each in others
+            if first.physics is not None and not first.joins(each)
+        ]
+        quality = Quality(None, tuple(dict.fromkeys(notes)), float(np.median([found.rms for found in checked])))
         try:
             rest = [each.physics for each in others if each.physics is not None and first.joins(each)]
             physics = None if first.physics is None else first.physics.finish(rest)

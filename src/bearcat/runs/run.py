@@ -279,7 +279,8 @@ def _diagnoses(
         pooled = replace(pooled, familiar=False) if origin in unknown else pooled
         network = network_evidence(pooled, classes, *judged)
         machine = infos[origin].machine or infos[origin].domain
-        found.append(Diagnosis.of(origin, Witnesses(network=network), machine=machine))
+        point = infos[origin].channel
+        found.append(Diagnosis.of(origin, Witnesses(network=network), machine=machine, point=point))
     return found
 
 
@@ -289,6 +290,9 @@ def heard(library: Library, spec: RunSpec, diagnoses: Sequence[Diagnosis]) -> li
     for each in diagnoses:
         signal = signals.get(each.recording, SignalEvidence())
         seen = replace(each.witnesses, physics=signal.physics, general=signal.general, without=spec.tested)
+        if signal.quality is not None and signal.quality.no_signal is not None:
+            found.append(Diagnosis.silent(each.recording, signal.quality, *each.where))
+            continue
         notes, rms = ((), None) if signal.quality is None else (signal.quality.notes, signal.quality.rms)
         found.append(replace(each, witnesses=seen, quality=notes, rms=rms))
     return found

@@ -242,7 +242,7 @@ def _decide_recording(evidence: RecordingEvidence) -> Decision:
     if not faulty and evidence.agreement is not None and not evidence.agreement >= UNITED:
         reasons.append(f"windows disagree ({100 * evidence.agreement:.0f} % agree)")
     believed = evidence.alarming and evidence.confidence >= evidence.min_confidence
-    believed = believed and (evidence.supported or not refused) and evidence.state != UNKNOWN_STATE
+    believed = believed and (evidence.supported or not refused)
     if (strange and evidence.unfamiliar_alarm) or believed:
         action = ALARM
     else:
