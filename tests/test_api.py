@@ -59,7 +59,7 @@ def test_adapting_two_folders_returns_what_was_found_and_prints_nothing(adapted)
     for each in found.recordings:
         (line,) = [line for line in text.splitlines() if line.startswith(each.recording)]
         assert each.decision.action in line.split()
-        assert f"{100 * each.confidence:.1f} %" in line
+        assert each.state == "cannot tell" or f"{100 * each.confidence:.1f} %" in line
         assert 0 < each.confidence <= 1
     frame = found.to_frame()
     assert list(frame["recording"]) == [each.recording for each in found.recordings]

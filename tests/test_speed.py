@@ -232,8 +232,10 @@ def pulses_of(speed: np.ndarray, rate: float, each: int = 1) -> np.ndarray:
     return ((turns % 1) < 0.1).astype(np.float32) * 5
 
 
-@pytest.mark.parametrize("tacho", ["rpm", "pulses", "six pulses", None])
-@pytest.mark.parametrize("state", ["inner race", "outer race"])
+@pytest.mark.parametrize(
+    ("tacho", "state"),
+    [("rpm", "inner race"), ("pulses", "outer race"), ("six pulses", "inner race"), (None, "outer race")],
+)
 def test_a_varying_speed_is_followed_before_a_recording_is_diagnosed(state, tacho):
     recording, speed = varying(state)
     rate = float(recording.rate or 0)

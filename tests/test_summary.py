@@ -206,7 +206,8 @@ def test_a_recording_is_the_same_in_its_row_its_record_and_its_table(seed):
         assert row["decision"] == cells["decision"] == plain["decision"] == kept.decision.action
         assert row["confidence"] == plain["confidence"] == kept.confidence == each.decision.expected
         unknown = each.familiar is False
-        assert cells["confidence"] == ("" if unknown else f"{100 * each.confidence:.1f} %")
+        claimless = unknown or each.state == "cannot tell"
+        assert cells["confidence"] == ("" if claimless else f"{100 * each.confidence:.1f} %")
         assert each.confidence in each.probabilities.values()
         assert (each.label == "unknown") == unknown
         assert cells["diagnosis"] == (f"unknown (nearest: {each.nearest})" if unknown else each.label)

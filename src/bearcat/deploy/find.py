@@ -91,9 +91,8 @@ def find_measurements(
     which. A file is decoded once, if its channels are read before the next measurement is asked for.
     """
     points_of((), channels)  # which refuses other words
-    # A channel that is called by its number alone is none that a model could mean in another file.
-    named = model is not None and model.channel is not None and not model.channel.isdigit() and channels is None
-    usual = model.channel if model is not None and named else None
+    # The only channel of a file without names is "1", which says nothing of a file with several.
+    usual = None if model is None or channels is not None or model.channel == "1" else model.channel
 
     @cache
     def listed(root: Path, only: frozenset[Path] | None = None) -> Catalogue | None:
