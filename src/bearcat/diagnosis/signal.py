@@ -25,6 +25,7 @@ from bearcat.diagnosis.speed import SpeedEvidence, follow_speed, measure_speed, 
 from bearcat.errors import InputError
 
 FOLLOWED = 60.0  # seconds of a recording in which a varying speed is followed
+FOLLOWED_FROM = 0.05  # relative half-range of a speed, from which on the signal's own track of it is believed
 PULSE_SHARE = 0.5  # of the range of a tacho at which its pulses are counted
 SAME = 0.03  # by which a speed channel may differ from what is stated or measured
 PLAUSIBLE = (30.0, 60_000.0)  # rpm of a shaft
@@ -67,6 +68,8 @@ def speed_course(
         else:
             note = f"the speed channel says {middle:.0f} rpm, and {found.rpm:.0f} rpm is used; check both"
             found = replace(found, note="; ".join(filter(None, (found.note, note))))
+    elif 0 < found.varies < FOLLOWED_FROM:  # a track may be mistaken by as much, and smear the lines of a steady shaft
+        found = replace(found, rpm=stated or found.rpm, varies=0.0, by="stated" if stated else found.by, note=None)
     elif found.varies and found.rpm is not None:
         track = follow_speed(signal, rate, found.rpm, orders)
     if not found.varies or track is None:
