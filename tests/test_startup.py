@@ -26,13 +26,15 @@ print(f"\\n{time.process_time()} {sorted(loaded)}")
 @pytest.mark.parametrize(
     ("words", "forbidden", "limit"),
     [
-        (("--help",), (*HEAVY, "bearcat.methods", "bearcat.data", "bearcat.runs"), 0.3),
-        (("adapt", "--help"), (*HEAVY, "bearcat.methods", "bearcat.data", "bearcat.runs"), 0.4),
-        (("recipes",), ("torch", "scipy", "sklearn", "matplotlib", "pandas"), 1.0),
+        (("--help",), (*HEAVY, "bearcat.methods", "bearcat.data", "bearcat.runs"), 0.6),
+        (("adapt", "--help"), (*HEAVY, "bearcat.methods", "bearcat.data", "bearcat.runs"), 0.8),
+        (("recipes",), ("torch", "scipy", "sklearn", "matplotlib", "pandas"), 2.0),
     ],
 )
 def test_help_and_recipes_come_at_once_and_load_nothing_heavy(words, forbidden, limit):
-    """Processor time since the interpreter began, the best of three: the goals are wall times of a machine at rest."""
+    """Processor time since the interpreter began, the best of three. The goals are half of these limits: machines differ,
+    and what is loaded is what counts.
+    """
     took = []
     for _ in range(3):
         call = [sys.executable, "-c", ASKED, ",".join(forbidden), *words]
