@@ -1,4 +1,4 @@
-"""Recordings of which nothing can be told, and recordings with something wrong; a good one has neither."""
+"""Recordings of which nothing can be diagnosed, and recordings with something wrong; a good one has neither."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 NEAR = 0.01  # of the range so far: what lies so close below a limit is just short of it
 TIMES, LEAST = 3, 4  # at a limit: so many times as many samples as just short of it, and at least so many
 COARSE = 16  # values; a converter that gives no more repeats them without being clipped
-MOST_VALUES = 256  # that are told apart; a signal with more is not coarse
+MOST_VALUES = 256  # that are counted; a signal with more is not coarse
 PROBED = 4096  # samples that show whether there are more
 
 

@@ -36,7 +36,7 @@ STOPPED, FEWEST = 30.0, 3  # dB below the median of so many other recordings of 
 class Quality:
     """Of one recording of one channel."""
 
-    no_signal: str | None  # why nothing can be told; None where something can
+    no_signal: str | None  # why nothing can be diagnosed; None where something can
     notes: tuple[str, ...]
     rms: float  # about the mean, in units of the signal
 
