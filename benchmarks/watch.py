@@ -19,7 +19,7 @@ import math
 import os
 import time as clock
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,29 +29,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.datasets.simulate.fleet import Fleet, FleetMachine
+from bearcat.data.stream import Stream
 from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording
 from bearcat.deploy.predict import Given
-from bearcat.data.stream import Stream
 from bearcat.trust.accuracy import binomial_interval
-from bearcat.watch.alarms import YEAR, Tail, add_evidence, threshold
+from bearcat.watch.alarms import Tail, add_evidence, threshold
 from bearcat.watch.memory import PointMemory
 from bearcat.watch.snapshot import Snapshot, measure
 from bearcat.watch.usual import WatchRule
 
 EXCEEDS = 6.0  # dB of a defect's lines above reference lines, from which on it can be found
 SMOOTHED = 7  # recordings whose median is taken for that
-HOUR = 3600.0
 
 
 def snapshots_of(machine: FleetMachine, day: int) -> list[Snapshot]:
     """What is measured of a simulated machine on a day."""
     rate, points = machine.fleet.rate, []
     for name, signal in zip(machine.points, machine.signals(day), strict=True):
+
         def stream(signal: NDArray[np.float32] = signal, name: str = name) -> Stream:
             return Stream(f"{machine.name}#{name}", rate, iter([signal]))
 
         bearing = replace(machine.settings(0).bearing, ball_diameter=6.75, pitch_diameter=28.5, contact_angle=0.0)
-        found = FoundRecording(stream, f"{machine.name}#{name}", float(machine.speeds[day]), bearing, machine.name, name)
+        found = FoundRecording(
+            stream, f"{machine.name}#{name}", float(machine.speeds[day]), bearing, machine.name, name
+        )
         points.append(FoundPoint(found.name, (found,)))
     load = round(float(machine.load[day]), 2) if machine.load_known else None
     measurement = FoundMeasurement(machine.name, tuple(points))
@@ -123,8 +125,12 @@ class Verdicts:
 def judge(folder: Path, rule: WatchRule, sisters: bool = True) -> Verdicts:
     """Replays the measurements of a fleet, day by day."""
     machines = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-    memories = {(each["machine"], point): PointMemory(each["machine"], point, rule) for each in machines for point in each["points"]}
-    by_day = [{day: values for day, values in each["rows"]} for each in machines]
+    memories = {
+        (each["machine"], point): PointMemory(each["machine"], point, rule)
+        for each in machines
+        for point in each["points"]
+    }
+    by_day = [dict(each["rows"]) for each in machines]
     alarms: dict[tuple[str, str], list[int]] = defaultdict(list)
     repaired: set[tuple[str, str]] = set()
     for day in range(1 + max(max(rows) for rows in by_day)):
@@ -135,13 +141,19 @@ def judge(folder: Path, rule: WatchRule, sisters: bool = True) -> Verdicts:
                 if failure is not None and day > failure[2] and (name, point) not in repaired:
                     own.relearn(86400.0 * day)
                     repaired.add((name, point))
-                own.observe(Snapshot(name, point, 86400.0 * day, "", "", each["rate"], None, values, None, values["rpm"], turns=100.0))
-            for place, point in enumerate(each["points"]):
+                own.observe(
+                    Snapshot(
+                        name, point, 86400.0 * day, "", "", each["rate"], None, values, None, values["rpm"], turns=100.0
+                    )
+                )
+            for point in each["points"]:
                 own = memories[name, point]
                 if day not in rows:
                     continue
                 beside = [memories[name, other] for other in each["points"] if other != point]
-                alike = [memories[other["machine"], point] for other in machines if other is not each] if sisters else []
+                alike = (
+                    [memories[other["machine"], point] for other in machines if other is not each] if sisters else []
+                )
                 for event in own.assess(beside, alike).events:
                     if event.kind == "alarm":
                         alarms[name, point].append(day)
@@ -181,7 +193,11 @@ def _count(machines: Sequence[dict[str, Any]], alarms: dict[tuple[str, str], lis
 def _exceeds(machine: dict[str, Any], place: int, fault: str, begin: float, end: float) -> float | None:
     """The day from which on the lines of a defect exceed reference lines by EXCEEDS, smoothed; None: never."""
     days = [day for day, _ in machine["rows"] if begin <= day <= end]
-    levels = [values[place][fault] - values[place]["reference"] for day, values in machine["rows"] if begin <= day <= end and fault in values[place]]
+    levels = [
+        values[place][fault] - values[place]["reference"]
+        for day, values in machine["rows"]
+        if begin <= day <= end and fault in values[place]
+    ]
     for number in range(len(levels) - SMOOTHED + 1):
         if np.median(levels[number : number + SMOOTHED]) >= EXCEEDS:
             return float(days[number + SMOOTHED // 2])
@@ -191,11 +207,15 @@ def _exceeds(machine: dict[str, Any], place: int, fault: str, begin: float, end:
 def print_verdicts(found: Verdicts, rule: WatchRule) -> None:
     years = found.days / 365.25
     low, high = poisson_interval(found.false)
-    print(f"false alarms: {found.false} in {years:.0f} point-years: {found.false / years:.3f} a year ({low / years:.3f}–{high / years:.3f}), stated {rule.false_alarms:g}")
+    print(
+        f"false alarms: {found.false} in {years:.0f} point-years: {found.false / years:.3f} a year ({low / years:.3f}–{high / years:.3f}), stated {rule.false_alarms:g}"
+    )
     interval = binomial_interval(found.found, found.failures)
     print(f"failures found: {found.found} of {found.failures} ({100 * interval[0]:.0f}–{100 * interval[1]:.0f} %)")
     if found.leads:
-        print(f"median lead {np.median(found.early):.0f} days; {100 * np.median(found.leads):.0f} % of the time since the lines exceed {EXCEEDS:g} dB (of {len(found.leads)} whose lines do)")
+        print(
+            f"median lead {np.median(found.early):.0f} days; {100 * np.median(found.leads):.0f} % of the time since the lines exceed {EXCEEDS:g} dB (of {len(found.leads)} whose lines do)"
+        )
 
 
 def poisson_interval(count: int) -> tuple[float, float]:
@@ -227,7 +247,9 @@ def rate(repeats: int) -> None:
                         alarms, evidence = alarms + 1, 0.0
             low, high = poisson_interval(alarms)
             years = 2 * repeats
-            print(f"{name:16} baseline {size}: {alarms / years:.3f} a year ({low / years:.3f}–{high / years:.3f}), stated 1")
+            print(
+                f"{name:16} baseline {size}: {alarms / years:.3f} a year ({low / years:.3f}–{high / years:.3f}), stated 1"
+            )
 
 
 def main() -> None:
@@ -252,7 +274,13 @@ def main() -> None:
     random.add_argument("--repeats", type=int, default=200)
     arguments = parser.parse_args()
     if arguments.command == "fleet":
-        made = Fleet(arguments.machines, days=arguments.days, failing=arguments.failing, every=arguments.every, seed=arguments.seed)
+        made = Fleet(
+            arguments.machines,
+            days=arguments.days,
+            failing=arguments.failing,
+            every=arguments.every,
+            seed=arguments.seed,
+        )
         run_fleet(made, arguments.out, arguments.jobs, arguments.limit, arguments.first, arguments.last)
     elif arguments.command == "judge":
         rule = WatchRule(false_alarms=arguments.false_alarms)

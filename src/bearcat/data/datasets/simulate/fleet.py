@@ -55,7 +55,7 @@ class Failure:
         if day < self.begin:
             return 0.0
         share = min((day - self.begin) / (self.end - self.begin), 1.0)
-        return FIRST * (LAST / FIRST) ** share
+        return float(FIRST * (LAST / FIRST) ** share)
 
 
 @dataclass(frozen=True)
