@@ -138,15 +138,24 @@ class PointMemory:
         if self.block_time is not None and snapshot.time > self.block_time:
             self.intervals = [*self.intervals, snapshot.time - self.block_time][-50:]
         self.block_time, self.complete = snapshot.time, True
-        if state.learnt and not healthy:
-            self.recent = [*self.recent, (snapshot.time, state.change(row))][-RECENT:]
-            return
+        if (change := self._compare(row)) is not None and not healthy:
+            self.recent = [*self.recent, (snapshot.time, change)][-RECENT:]
+            if state.learnt or self.evidence > 0:  # what may be a fault is not learnt as usual
+                return
         self.accepted = sorted({*self.accepted, *map(_doubt, snapshot.quality)})
         before = state.learnt
         state.learn(row, snapshot.time, self.rule, bool(healthy))
         self._learnt_now = state.learnt and not before
         if self._learnt_now and self.pool is not None and self.orders is not None:
             self.usual = Baseline.of([self.pool.physics(self.orders)], KNOWN)
+
+    def _compare(self, row: dict[str, float]) -> NDArray[np.float64] | None:
+        """The change against the baseline of the operating state; where that is not learnt yet, the change of lines
+        and kurtosis, which hardly depend on speed and load, against the best known state. None where there is none.
+        """
+        if self.state.learnt:
+            return self.state.change(row)
+        return np.where(LEVELS, np.nan, self.reference.change(row)) if self.reference.learnt else None
 
     def _close_block(self) -> dict[str, float]:
         """The measurements of the block, with fault lines that are read in its spectra; the next one begins."""
@@ -180,6 +189,12 @@ class PointMemory:
     @property
     def state(self) -> OperatingState:
         return self.states[self.current]
+
+    @property
+    def reference(self) -> OperatingState:
+        """The state whose baseline counts: the current one, or the best known while that is learnt."""
+        known = [state for state in self.states if state.learnt]
+        return self.state if self.state.learnt else max(known, key=lambda state: len(state.rows), default=self.state)
 
     @property
     def interval(self) -> float:
@@ -243,21 +258,22 @@ class PointMemory:
             if self.lines[fault].excess >= SHOWN
         }
         common = _common(near, sisters, time, reach)
-        p_value = self._weigh(common, borrowed) if self.compared else None
         fault, confidence, probable = self._name(physics, borrowed)
         owner = None
         if fault is None:  # what its own lines name is its own
             owners = [near[line.owner - 1] for line in borrowed.values()] or self._earlier_alarms(near)
             owner = owners[0].point if owners else None
+        p_value = self._weigh(common, borrowed, owner is not None) if self.compared else None
         return Findings(physics, fault, confidence, probable, common, borrowed, owner, p_value)
 
-    def _weigh(self, common: Mapping[str, float], borrowed: Mapping[str, CrossTalk]) -> float:
-        """The p-value of the last block; the evidence takes it in."""
+    def _weigh(self, common: Mapping[str, float], borrowed: Mapping[str, CrossTalk], owned: bool) -> float:
+        """The p-value of the last block; the evidence takes it in, but does not grow by what a neighbour owns."""
         change = self.own_change(common)
         change[[NAMES.index(fault.replace(" ", "_")) for fault in borrowed]] = np.nan
-        tail = self.state.tail
-        p_value = 1.0 if tail is None else tail.p_value(score(change, np.array(self.state.spreads)))
+        state = self.reference
+        p_value = 1.0 if state.tail is None else state.tail.p_value(score(change, np.array(state.spreads)))
         before, self.evidence = self.evidence, add_evidence(self.evidence, p_value, self.limit)
+        self.evidence = min(self.evidence, before) if owned else self.evidence
         self.onset = None if self.evidence == 0 else self.block_time if before == 0 else self.onset
         return p_value
 
@@ -341,11 +357,11 @@ class PointMemory:
         if not self.compared:
             return None
         change = self.own_change(common)
-        beyond = excesses(change, np.array(self.state.spreads))
+        beyond = excesses(change, np.array(self.reference.spreads))
         place = int(beyond.argmax())
         if beyond[place] <= 0:
             return None
-        return NAMES[place], float(np.nanmedian(change[LEVELS]) if place == 0 else change[place])
+        return NAMES[place], float(np.nanmedian(change[LEVELS]) if NAMES[place] == LEVEL else change[place])
 
     def new_doubts(self, snapshot: Snapshot) -> list[str]:
         """What is wrong with a recording that was not so while the baseline was learnt."""
