@@ -29,7 +29,7 @@ DATA_LAYERS = [
     {"archives", "inputs", "catalogue"},
     {"prepare", "specimens", "stream"},
     {"datasets", "survey", "tasks", "fetch", "isolated"},
-    {"choose"},
+    {"choose", "run_to_failure"},
     {"__init__"},
 ]
 

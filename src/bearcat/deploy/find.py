@@ -98,13 +98,9 @@ def find_measurements(
     def listed(root: Path, only: frozenset[Path] | None = None) -> Catalogue | None:
         return Folder(root).catalogue(only) if (root / MANIFEST).is_file() else None
 
-    def as_listed(entries: Sequence[FolderEntry]) -> Iterator[FoundMeasurement]:
-        for same in grouped(entries, lambda entry: (entry.row.path, entry.row.start, entry.row.stop)).values():
-            yield _listed_measurement(same, channel, usual, channels)
-
     for path in paths:
         if (whole := listed(path.parent if path.name == MANIFEST else path)) is not None:
-            yield from as_listed(folder_entries(whole))
+            yield from listed_measurements(folder_entries(whole), channel, usual, channels)
             for problem in whole.problems:  # every recording that is asked for is accounted for
                 yield alone(FoundRecording(partial(_refuse, InputError(problem.sentence)), problem.origin))
             continue
@@ -114,9 +110,17 @@ def find_measurements(
             manifests = [found for folder in place.parents[:MANIFEST_ABOVE] if (found := listed(folder, only))]
             above = [entry for found in manifests for entry in folder_entries(found)]
             if entries := [entry for entry in above if entry.row.path.resolve() == place]:
-                yield from as_listed(entries)
+                yield from listed_measurements(entries, channel, usual, channels)
             else:  # a domain may be called after its speed
                 yield from _file_measurement(file, channel, usual, channels, speed_in_name(place.parent.name))
+
+
+def listed_measurements(
+    entries: Sequence[FolderEntry], channel: str | None = None, usual: str | None = None, channels: str | None = None
+) -> Iterator[FoundMeasurement]:
+    """The recordings of a manifest's rows: those of one file, or of one part of it, were recorded at once."""
+    for same in grouped(entries, lambda entry: (entry.row.path, entry.row.start, entry.row.stop)).values():
+        yield _listed_measurement(same, channel, usual, channels)
 
 
 def _file_measurement(

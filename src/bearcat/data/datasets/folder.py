@@ -133,7 +133,7 @@ class FolderEntry(Entry):
 
     def with_channel(self, channel: str | None) -> FolderEntry:
         """The same recording, of this channel unless it has one already."""
-        return _entry(replace(self.row, channel=self.row.channel or channel), self.reader)
+        return entry_of(replace(self.row, channel=self.row.channel or channel), self.reader)
 
     def by_channel(self) -> list[FolderEntry]:
         """A recording of each channel that may be a vibration; the recording itself, where it is of one channel."""
@@ -142,10 +142,12 @@ class FolderEntry(Entry):
             return [self.with_channel(names[0])]
         rows = [self.row.of_channel(name) for name in names]
         self.reader.divide(self.row, rows)
-        return [_entry(row, self.reader) for row in rows]
+        return [entry_of(row, self.reader) for row in rows]
 
 
-def _entry(row: ManifestRow, reader: FileReader) -> FolderEntry:
+def entry_of(row: ManifestRow, reader: FileReader) -> FolderEntry:
+    """The recording of a row, which is read when it is wanted."""
+
     def signals() -> Signals:
         found = reader.signals(row)
         channels = dict(found.channels)
@@ -230,7 +232,7 @@ class Folder(Dataset):
         reader = FileReader(usable)
         domains = tuple(sorted({row.domain for row in rows}, key=_natural))
         classes = tuple(sorted({row.label for row in rows if row.label is not None}, key=_natural))
-        entries = [each for row in usable for each in self._divided(_entry(row, reader), problems)]
+        entries = [each for row in usable for each in self._divided(entry_of(row, reader), problems)]
         return Catalogue(domains, classes, tuple(entries), tuple(problems), tuple(notes))
 
     def _divided(self, entry: FolderEntry, problems: list[Problem]) -> list[FolderEntry]:
@@ -246,7 +248,7 @@ class Folder(Dataset):
             return divided
         names = [f"{entry.row.specimen}#{each.row.channel}" for each in divided]
         return [
-            _entry(replace(each.row, specimen=name), each.reader) for each, name in zip(divided, names, strict=True)
+            entry_of(replace(each.row, specimen=name), each.reader) for each, name in zip(divided, names, strict=True)
         ]
 
     def _complete(self, row: ManifestRow) -> ManifestRow:
