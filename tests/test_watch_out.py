@@ -1,0 +1,356 @@
+"""Events of watched machines go out: to a real command, a real web server, a real mail server."""
+
+from __future__ import annotations
+
+import base64
+import email
+import email.policy
+import hashlib
+import hmac
+import json
+import socketserver
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bearcat.errors import InputError
+from bearcat.watch import notify
+from bearcat.watch.notify import CommandSender, MailSender, Notifier, WebhookSender
+from bearcat.watch.snapshot import Event
+from bearcat.watch.store import RecordingFile, Store
+
+HOSTILE = "pump\r\nBcc: thief@example.com\x1b[31m<b>$x$"
+
+
+def happen(store: Store, *kinds: str, machine: str = "pump 3") -> list[int]:
+    """Events as the loop adds them: their numbers."""
+    events = [Event(machine, "drive end", 1.7e9 + n, kind, f"{kind} number {n}") for n, kind in enumerate(kinds)]
+    name = f"{time.monotonic_ns()}"
+    return [int(event.number) for event in store.add(RecordingFile(name, "", name, 1, 1), events=events)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "plant.db", create=True) as opened:
+        yield opened
+
+
+class Collecting:
+    """A sender that keeps what it is given, after failing so many times."""
+
+    name, pause = "test", 0.0
+
+    def __init__(self, failures: int = 0) -> None:
+        self.failures, self.bundles = failures, list[list[int]]()
+
+    def send(self, bundle: notify.Bundle) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise notify.SendError("not yet")
+        self.bundles.append([event["number"] for event in bundle.events])
+
+    @property
+    def numbers(self) -> list[int]:
+        return [number for bundle in self.bundles for number in bundle]
+
+
+def deliver(store: Store, *senders: notify.Sender, seconds: float = 20) -> tuple[bool, list[str]]:
+    notes: list[str] = []
+    with Notifier(store.name, senders, notes.append) as notifier:
+        return notifier.drain(seconds), notes
+
+
+def test_events_wait_in_the_store_until_every_sender_has_them(store, monkeypatch):
+    monkeypatch.setattr(notify, "FIRST_WAIT", 0.05)
+    numbers = happen(store, "alarm", "grown")
+    good, broken = Collecting(), Collecting(failures=10**9)
+    done, notes = deliver(store, good, broken, seconds=0.5)
+    assert not done
+    assert any("not yet" in note for note in notes)
+    assert good.numbers == numbers, "what one sender has delivered is not sent again because another fails"
+    assert [event.number for event in store.unsent()] == numbers, "a process that ends here has lost nothing"
+    late, repaired = Collecting(), Collecting(failures=2)
+    assert deliver(store, late, repaired)[0]
+    assert late.numbers == repaired.numbers == numbers
+    assert store.unsent() == []
+    again = Collecting()
+    assert deliver(store, again)[0]
+    assert again.numbers == []
+
+
+def test_a_flood_goes_out_in_bundles_and_what_comes_later_too(store):
+    numbers = happen(store, *["problem"] * (2 * notify.BUNDLE + 1))
+    sender = Collecting()
+    with Notifier(store.name, [sender], print) as notifier:
+        assert notifier.drain(20)
+        assert [len(bundle) for bundle in sender.bundles] == [notify.BUNDLE, notify.BUNDLE, 1]
+        numbers += happen(store, "over")
+        notifier.wake()
+        assert notifier.drain(20)
+    assert sender.numbers == numbers
+
+
+def test_sending_does_not_stop_measuring(store):
+    """While a sender hangs, the store is free."""
+    going = threading.Event()
+
+    class Hanging(Collecting):
+        def send(self, bundle):
+            assert going.wait(20)
+            super().send(bundle)
+
+    sender = Hanging()
+    happen(store, "alarm")
+    with Notifier(store.name, [sender], print) as notifier:
+        notifier.wake()
+        happen(store, "over")
+        going.set()
+        assert notifier.drain(20)
+    assert len(sender.numbers) == 2
+
+
+def script(folder: Path, text: str) -> str:
+    file = folder / "receive me.py"
+    file.write_text(text)
+    return f"{sys.executable} '{file}'"
+
+
+RECEIVE = """
+import json, pathlib, sys
+place = pathlib.Path(__file__).parent / "received"
+found = json.load(sys.stdin)
+if not place.exists():
+    place.write_text("")
+    sys.exit(3)
+with place.open("a") as file:
+    print(json.dumps(found), file=file)
+"""
+
+
+def test_a_command_gets_one_object_of_json_and_its_failure_is_noted_and_tried_again(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(notify, "FIRST_WAIT", 0.05)
+    numbers = happen(store, "alarm", machine=HOSTILE)
+    done, notes = deliver(store, CommandSender(script(tmp_path, RECEIVE)))
+    assert done
+    assert any("status 3" in note for note in notes)
+    (line,) = (tmp_path / "received").read_text().splitlines()
+    (event,) = json.loads(line)["events"]
+    assert event["number"] == numbers[0]
+    assert (event["machine"], event["kind"], event["time"]) == (HOSTILE, "alarm", "2023-11-14T22:13:20Z")
+
+
+def test_a_command_that_hangs_is_ended_with_its_children(store, tmp_path):
+    slow = script(tmp_path, "import subprocess, sys, time\nsubprocess.Popen(['sleep', '60'])\ntime.sleep(60)\n")
+    began = time.monotonic()
+    with pytest.raises(notify.SendError, match="did not end"):
+        CommandSender(slow, seconds=0.3).send(notify.bundle_of(store, [Event("a", "b", 0.0, "alarm", "c", 1)]))
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize("command", ["", "'", "no-such-program-here --x"])
+def test_a_command_that_cannot_be_run_is_refused_at_once(command):
+    with pytest.raises(InputError, match="--notify"):
+        CommandSender(command)
+
+
+@contextmanager
+def web_server(status: int = 200, location: str = "") -> Iterator[tuple[str, list[tuple[Any, bytes]]]]:
+    received: list[tuple[Any, bytes]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.do_POST()
+
+        def do_POST(self) -> None:
+            received.append((self.headers, self.rfile.read(int(self.headers["Content-Length"] or 0))))
+            self.send_response(status)
+            if location:
+                self.send_header("Location", location)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/hook/secret-token", received
+        server.shutdown()
+        thread.join()
+
+
+def test_a_webhook_gets_the_same_json_signed(store):
+    numbers = happen(store, "alarm", "over")
+    with web_server() as (address, received):
+        assert deliver(store, WebhookSender(address, secret="shared"))[0]
+    ((headers, body),) = received
+    assert [event["number"] for event in json.loads(body)["events"]] == numbers
+    expected = hmac.new(b"shared", body, hashlib.sha256).hexdigest()
+    assert headers["X-Bearcat-Signature"] == f"sha256={expected}"
+
+
+@pytest.mark.parametrize(("status", "location"), [(500, ""), (302, "/elsewhere"), (307, "file:///etc/passwd")])
+def test_a_webhook_that_fails_or_redirects_is_not_delivered_and_keeps_its_secret(store, status, location):
+    happen(store, "alarm")
+    with web_server(status, location) as (address, received):
+        done, notes = deliver(store, WebhookSender(address), seconds=0.5)
+    assert not done
+    assert len(received) == 1, "the redirect was not followed"
+    assert str(status) in notes[0]
+    assert "secret-token" not in "".join(notes)
+    assert len(store.unsent()) == 1
+
+
+@pytest.mark.parametrize(
+    "address", ["ftp://host/x", "http:///x", "https://user:pass@host/", "http://a b/", "x", "http://h:x/"]
+)
+def test_wrong_addresses_of_webhooks_are_refused_without_being_repeated(address):
+    with pytest.raises(InputError, match="--webhook") as refusal:
+        WebhookSender(address)
+    assert "pass@" not in str(refusal.value)
+
+
+class Mailbox(socketserver.StreamRequestHandler):
+    """A mail server of a few words."""
+
+    def handle(self) -> None:
+        server: Any = self.server
+        self.say("220 here")
+        while line := self.rfile.readline().decode().strip():
+            word = line.split()[0].upper()
+            server.lines.append(line)
+            if word == "EHLO":
+                secure = server.context is not None and not hasattr(self.connection, "cipher")
+                self.say(*(["250-here", "250 STARTTLS"] if secure else ["250-here", "250 AUTH PLAIN"]))
+            elif word == "STARTTLS":
+                self.say("220 go on")
+                try:
+                    self.connection = server.context.wrap_socket(self.connection, server_side=True)
+                except OSError:  # the other side does not trust this one
+                    return
+                self.rfile, self.wfile = self.connection.makefile("rb"), self.connection.makefile("wb", 0)
+            elif word == "DATA":
+                self.say("354 go on")
+                content = b""
+                while (part := self.rfile.readline()) != b".\r\n":
+                    content += part.removeprefix(b".")
+                server.mails.append(content)
+                self.say("250 kept")
+            elif word == "QUIT":
+                self.say("221 bye")
+                return
+            else:
+                self.say("235 known" if word == "AUTH" else "250 fine")
+
+    def finish(self) -> None:
+        super().finish()
+        self.connection.close()
+
+    def say(self, *lines: str) -> None:
+        self.wfile.write("".join(f"{line}\r\n" for line in lines).encode())
+
+
+@pytest.fixture
+def mail_server() -> Iterator[Callable[..., Any]]:
+    started = []
+
+    def start(context: Any = None) -> Any:
+        server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Mailbox)
+        server.daemon_threads, server.context, server.lines, server.mails = True, context, [], []  # type: ignore[attr-defined]
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        started.append((server, thread))
+        return server
+
+    yield start
+    for server, thread in started:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def mail_address(server: Any, user: str = "", more: str = "") -> str:
+    port = server.server_address[1]
+    return f"smtp://{user}127.0.0.1:{port}?from=plant@example.com&to=me@example.com&to=you@example.com{more}"
+
+
+def test_a_mail_says_what_happened_and_names_cannot_add_headers(store, mail_server):
+    server = mail_server()
+    happen(store, "over", "alarm", machine=HOSTILE)
+    assert deliver(store, MailSender(mail_address(server)))[0]
+    (content,) = server.mails
+    message = email.message_from_bytes(content, policy=email.policy.default)
+    assert message["To"] == "me@example.com, you@example.com"
+    assert message["Bcc"] is None
+    assert "\x1b" not in message["Subject"]
+    assert "alarm number 1" in message["Subject"], "the most urgent comes first"
+    text = message.get_body().get_content()
+    assert text.count("\n") == 2
+    assert "over number 0" in text
+    assert [line for line in server.lines if line.upper().startswith("RCPT")] == [
+        "rcpt TO:<me@example.com>",
+        "rcpt TO:<you@example.com>",
+    ]
+
+
+def test_a_password_is_sent_encrypted_or_not_at_all(store, mail_server, tmp_path, monkeypatch):
+    import ssl
+
+    happen(store, "alarm")
+    plain = mail_server()
+    done, notes = deliver(store, MailSender(mail_address(plain, "plant@"), "hidden"), seconds=0.5)
+    assert not done
+    assert not any("AUTH" in line for line in plain.lines)
+    assert "hidden" not in "".join(notes)
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-keyout",
+        key,
+    ]
+    try:
+        subprocess.run([*made, "-out", certificate, *subject], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("no openssl on this machine to make a certificate with")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server = mail_server(context)
+    sender = MailSender(mail_address(server, "plant@"), "hidden")
+    done, notes = deliver(store, sender, seconds=0.5)
+    assert not done, "nobody vouches for this certificate"
+    assert "certificate" in notes[0]
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    assert deliver(store, sender)[0]
+    (login,) = (line for line in server.lines if line.startswith("AUTH"))
+    assert base64.b64decode(login.split()[-1]) == b"\0plant\0hidden"
+    assert len(server.mails) == 1
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "smtp://host", "smtp://host?from=a@b", "smtp://host?from=a@b&to=c", "smtp://host?from=a@b%0d%0aX:1&to=c@d",
+        "smtp://user:secret@host?from=a@b&to=c@d", "smtp://user@host?from=a@b&to=c@d", "http://host?from=a@b&to=c@d",
+        "smtp://host?from=a@b&to=c@d&subject=x", "smtp://host?from=a@b&to=c@d,e@f",
+    ],
+)  # fmt: skip
+def test_wrong_addresses_of_mail_are_refused(address):
+    with pytest.raises(InputError, match="--mail") as refusal:
+        MailSender(address)
+    assert "secret" not in str(refusal.value)
