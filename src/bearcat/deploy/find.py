@@ -20,7 +20,16 @@ from numpy.typing import NDArray
 from bearcat.data.bearing import Bearing
 from bearcat.data.catalogue import Catalogue, grouped
 from bearcat.data.channels import described, points_of
-from bearcat.data.datasets.folder import MANIFEST, Folder, FolderEntry, folder_entries, speed_in_name
+from bearcat.data.datasets.folder import (
+    MANIFEST,
+    FileReader,
+    Folder,
+    FolderEntry,
+    ManifestRow,
+    entry_of,
+    folder_entries,
+    speed_in_name,
+)
 from bearcat.data.isolated import open_channels, open_stream
 from bearcat.data.recording import Recording
 from bearcat.data.stream import FORMATS, ChannelStreams, Stream
@@ -98,9 +107,13 @@ def find_measurements(
     def listed(root: Path, only: frozenset[Path] | None = None) -> Catalogue | None:
         return Folder(root).catalogue(only) if (root / MANIFEST).is_file() else None
 
+    def as_listed(entries: Sequence[FolderEntry]) -> Iterator[FoundMeasurement]:
+        for same in grouped(entries, lambda entry: (entry.row.path, entry.row.start, entry.row.stop)).values():
+            yield _listed_measurement(same, channel, usual, channels)
+
     for path in paths:
         if (whole := listed(path.parent if path.name == MANIFEST else path)) is not None:
-            yield from listed_measurements(folder_entries(whole), channel, usual, channels)
+            yield from as_listed(folder_entries(whole))
             for problem in whole.problems:  # every recording that is asked for is accounted for
                 yield alone(FoundRecording(partial(_refuse, InputError(problem.sentence)), problem.origin))
             continue
@@ -110,17 +123,21 @@ def find_measurements(
             manifests = [found for folder in place.parents[:MANIFEST_ABOVE] if (found := listed(folder, only))]
             above = [entry for found in manifests for entry in folder_entries(found)]
             if entries := [entry for entry in above if entry.row.path.resolve() == place]:
-                yield from listed_measurements(entries, channel, usual, channels)
+                yield from as_listed(entries)
             else:  # a domain may be called after its speed
                 yield from _file_measurement(file, channel, usual, channels, speed_in_name(place.parent.name))
 
 
-def listed_measurements(
-    entries: Sequence[FolderEntry], channel: str | None = None, usual: str | None = None, channels: str | None = None
-) -> Iterator[FoundMeasurement]:
-    """The recordings of a manifest's rows: those of one file, or of one part of it, were recorded at once."""
-    for same in grouped(entries, lambda entry: (entry.row.path, entry.row.start, entry.row.stop)).values():
-        yield _listed_measurement(same, channel, usual, channels)
+def measurements_of_file(
+    file: Path, rows: Sequence[ManifestRow] = (), channel: str | None = None, channels: str | None = None,
+    rpm: float | None = None,
+) -> Iterator[FoundMeasurement]:  # fmt: skip
+    """The one measurement of a file, or of a part of it, by those `rows` of a manifest that speak of it."""
+    if rows:
+        reader = FileReader(rows)
+        yield _listed_measurement([entry_of(row, reader) for row in rows], channel, None, channels)
+    else:
+        yield from _file_measurement(file, channel, None, channels, rpm)
 
 
 def _file_measurement(

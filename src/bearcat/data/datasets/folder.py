@@ -49,7 +49,7 @@ MANIFEST = "manifest.csv"
 EMPTY = "a folder without recordings"
 COLUMNS = (
     "path", "domain", "label", "rate", "channel", "start", "stop", "rpm", "bearing", "machine", "specimen", "sensor",
-    "point", "channels", "time",
+    "point", "channels", "time", "load", "temperature",
 )  # fmt: skip
 PLACES = ("domain", "label", "folder", "file")  # where a path may name a specimen or a machine
 LONGEST_PATTERN, LONGEST_PATH = 100, 200  # characters; patterns see the end of longer paths
@@ -65,6 +65,8 @@ class ManifestRow(RecordingInfo):
     point: str | None = None  # the measuring point; rows of one file with the same are axes of one bearing
     channels: str | None = None  # TOGETHER or APART, of a row that names no channel
     time: str | None = None  # when it was recorded, as it is written
+    load: float | None = None  # in any unit
+    temperature: float | None = None  # °C
 
     def of_channel(self, channel: str) -> ManifestRow:
         """The same of one channel of its file."""
@@ -146,7 +148,7 @@ class FolderEntry(Entry):
 
 
 def entry_of(row: ManifestRow, reader: FileReader) -> FolderEntry:
-    """The recording of a row, which is read when it is wanted."""
+    """A recording of a folder that can be read."""
 
     def signals() -> Signals:
         found = reader.signals(row)
@@ -218,7 +220,7 @@ class Folder(Dataset):
         """What the folder holds; `only`: of a manifest, the recordings in these files (resolved paths) alone."""
         root, notes, problems = checked_root(self.root), list[str](), list[Problem]()
         if (root / MANIFEST).exists() and not self.folders:
-            rows = _read_manifest(root, problems, only)
+            rows = read_manifest(root, problems, only)
         else:
             rows = _read_tree(root, problems, notes, self.folders, bool(self.specimen or self.machine))
         duplicates = _find_duplicates(rows)
@@ -337,7 +339,7 @@ def _read_tree(
     return rows
 
 
-def _read_manifest(root: Path, problems: list[Problem], only: Collection[Path] | None) -> list[ManifestRow]:
+def read_manifest(root: Path, problems: list[Problem], only: Collection[Path] | None) -> list[ManifestRow]:
     """A row for each row of the manifest; a wrong header is an error, a wrong row becomes a problem."""
     with reading(MANIFEST, "a table"):
         table = list(csv.DictReader((root / MANIFEST).read_text(encoding="utf-8-sig").splitlines()))
@@ -350,10 +352,13 @@ def _read_manifest(root: Path, problems: list[Problem], only: Collection[Path] |
             raise InputError(f"{MANIFEST}: the column '{column}' is missing; the first row must name path and domain")
     rows = []
     for number, cells in enumerate(table, start=2):
+        beyond = cells.pop(None, None)
         texts = {column: (text or "").strip() or None for column, text in cells.items()}
         if only is not None and (root / (texts["path"] or "")).resolve() not in only:
             continue
         try:
+            if beyond is not None:
+                raise InputError("has more cells than the first row has columns; quote a cell that holds a comma")
             rows.append(_read_row(root, texts))
         except InputError as error:
             problems.append(Problem(f"{MANIFEST} row {number}", f"{MANIFEST} row {number}: {error}"))
@@ -386,6 +391,7 @@ def _read_row(root: Path, texts: dict[str, str | None]) -> ManifestRow:
     return ManifestRow(
         path=path, origin=origin, domain=domain, start=int(start), stop=None if stop is None else int(stop), rpm=rpm,
         point=texts.get("point"), channels=channels, time=texts.get("time"),
+        load=_number(texts, "load", least=-math.inf), temperature=_number(texts, "temperature", least=-math.inf),
         rate=_number(texts, "rate"), rpm_channel=speed if rpm is None else None,
         bearing=None if bearing is None else find_bearing(bearing), **said,
     )  # fmt: skip
@@ -401,13 +407,14 @@ def _float(text: str | float | None) -> float | None:
     return None
 
 
-def _number(texts: dict[str, str | None], column: str, whole: bool = False) -> float | None:
+def _number(texts: dict[str, str | None], column: str, whole: bool = False, least: float = 0) -> float | None:
     text = texts.get(column)
     if text is None:
         return None
     value = _float(text)
-    if value is None or not 0 <= value < math.inf or (whole and not value.is_integer()):
-        raise InputError(f"'{column}' must be a {'whole' if whole else 'finite'} number, not negative, but is '{text}'")
+    if value is None or not least <= value < math.inf or math.isinf(value) or (whole and not value.is_integer()):
+        kind = "whole" if whole else "finite"
+        raise InputError(f"'{column}' must be a {kind} number{', not negative' * (least == 0)}, but is '{text}'")
     return value
 
 
