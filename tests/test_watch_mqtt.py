@@ -19,8 +19,8 @@ from scipy.io import wavfile
 
 from bearcat.data.isolated import open_channels
 from bearcat.errors import InputError
-from bearcat.storage import digest
 from bearcat.watch import incoming, notify
+from bearcat.watch.folder import time_in
 from bearcat.watch.incoming import receive, stated_snapshot
 from bearcat.watch.mqtt import MQTT_PASSWORD, MqttLink, topic_part
 from bearcat.watch.notify import Notifier
@@ -142,8 +142,8 @@ def test_recordings_and_measurements_become_files_that_say_what_the_message_said
     assert (name, opened.rates[name], opened.speed) == ("signal [m/s^2]", 1000, "rpm")
     assert [*next(iter(opened.stream(name).blocks))] == SIGNAL["signal"]
     opened.close()
-    snapshot = stated_snapshot(stated, "fan", "1", "")
-    assert snapshot.time == 1714559559
+    snapshot = stated_snapshot(stated, "fan", "1", 0.0, "")
+    assert time_in(stated.stem) == 1714559559
     assert snapshot.values == {"rms": 0.31, "temperature": 61.0}
 
 
@@ -297,4 +297,4 @@ def test_messages_are_bounded(tmp_path, monkeypatch):
     large = tmp_path / f"large{incoming.MEASUREMENT}"
     large.write_bytes(b" " * (incoming.MOST_STATED + 1))
     with pytest.raises(InputError, match="large"):
-        stated_snapshot(large, "pump", "1", digest(b""))
+        stated_snapshot(large, "pump", "1", 0.0, "")

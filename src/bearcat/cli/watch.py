@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import ExitStack
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 EXECUTORS = ("processes", "ray")
 INTERRUPTED = 130
+DRAIN_SECONDS, LEAVING_SECONDS = 30.0, 5.0  # for events that are not sent yet: with --once, and when it is stopped
 A_YEAR = {"year": 1.0, "month": 12.0, "week": 365.25 / 7, "day": 365.25}
 SECONDS = {"h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
 FOLDER = "FOLDER"
@@ -80,12 +82,27 @@ def watch(
     ] = None,
     jobs: Annotated[int, Option(min=1, help="Processes that measure.")] = 1,
     executor: Annotated[str, Option(help="processes, or ray (a cluster).")] = "processes",
+    notify: Annotated[
+        str | None, Option(metavar="COMMAND", help="Run this with each event as JSON on its standard input.")
+    ] = None,
+    webhook: Annotated[str | None, Option(metavar="URL", help="Post the same JSON to this address.")] = None,
+    mail: Annotated[
+        str | None, Option(metavar="smtp://host?from=…&to=…", help="Mail events, with a picture of the trend.")
+    ] = None,
+    mqtt: Annotated[
+        str | None,
+        Option(metavar="mqtt://host/prefix", help="Publish statuses and events; take recordings and measurements in."),
+    ] = None,
+    metrics: Annotated[
+        str | None, Option(metavar="PORT", help="Numbers for Prometheus, on this machine or at HOST:PORT.")
+    ] = None,
 ) -> None:
     """Watch the recordings below a folder and print its machines, worst first; go on as files arrive.
 
     Exit status: 0 all ok or learning, 1 an alarm, 3 something to check or without signal, 2 bad input.
     Other commands: bearcat watch acknowledge, baseline, forget, export.
     """
+    from bearcat.watch.out import Out
     from bearcat.watch.store import Store
     from bearcat.watch.watching import choose_rule, ending_cleanly, open_watching
 
@@ -94,7 +111,7 @@ def watch(
     if rpm is not None and not 0 < rpm < inf:
         raise InputError(f"--rpm: must be a positive number, not {rpm:g}")
     rule = parsed_rule(false_alarms, baseline)
-    with Store.open(store, create=True) as opened:
+    with Store.open(store, create=True) as opened, ExitStack() as stack:
         if sentence := choose_rule(opened, rule):
             print_note(sentence)
         watching = open_watching(
@@ -102,6 +119,8 @@ def watch(
             trust_speed=trust_speed, healthy=healthy, timezone=timezone, jobs=jobs, executor=executor,
         )  # fmt: skip
         watching.say = print_note
+        given = {"notify": notify, "webhook": webhook, "mail": mail, "mqtt": mqtt, "metrics": metrics}
+        watching.out = stack.enter_context(Out(store, folder, **given, note=print_note))
         if sys.stderr.isatty():
             watching.progress = options.reading_bar()
         with ending_cleanly(watching.stop):
@@ -111,6 +130,8 @@ def watch(
                 watching.show, watching.progress = partial(print_change, form=form), iter
                 watching.on()
                 fleet = opened.fleet()
+        if not watching.out.drain(DRAIN_SECONDS if once else LEAVING_SECONDS):
+            print_note("some events are not sent yet; the next bearcat watch with the same options sends them")
         raise typer.Exit(exit_status(fleet, watching.problems, once and watching.stop.is_set()))
 
 

@@ -182,13 +182,14 @@ def _stated_content(content: bytes, arrived: float) -> tuple[float, bytes]:
     return when, json.dumps({"time": when, "unit": unit, **values}).encode()
 
 
-def stated_snapshot(path: Path, machine: str, point: str, digest: str) -> Snapshot:
+def stated_snapshot(path: Path, machine: str, point: str, when: float, digest: str) -> Snapshot:
     """What a sensor measured by itself, from its file."""
     content = read_regular(path) if path.stat().st_size <= MOST_STATED else bytes(MOST_STATED + 1)
     try:
-        when, made = _stated_content(content, time.time())
+        _, made = _stated_content(content, time.time())
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     found = json.loads(made)
     values = {name: found[name] for name in MEASUREMENTS if name in found}
-    return Snapshot(machine, point, when, str(path), digest, None, found["unit"], values, None)
+    rpm = values.get("rpm")
+    return Snapshot(machine, point, when, str(path), digest, None, found["unit"], values, orders=None, rpm=rpm)

@@ -87,14 +87,17 @@ class MqttLink(AbstractContextManager["MqttLink"]):
 
     def publish_statuses(self, statuses: Iterable[PointStatus]) -> None:
         """What is known of points; the broker keeps the last of each, also if it is away now."""
-        for status, row in zip(statuses := list(statuses), Fleet(statuses).rows(), strict=True):
-            topic, content = self._topic(status.machine, status.point, "status"), json.dumps(row).encode()
-            with self._lock:
-                if self._latest.get(topic) == content:
-                    continue
-                self._latest[topic] = content
-            if self._client.is_connected():
-                self._client.publish(topic, content, qos=1, retain=True)
+        for row in Fleet(statuses).rows():
+            self._keep(self._topic(row["machine"], row["point"], "status"), row)
+
+    def _keep(self, topic: str, row: dict[str, Any]) -> None:
+        content = json.dumps(row).encode()
+        with self._lock:
+            if self._latest.get(topic) == content:
+                return
+            self._latest[topic] = content
+        if self._client.is_connected():
+            self._client.publish(topic, content, qos=1, retain=True)
 
     def send(self, bundle: Bundle) -> None:
         """Publishes events and waits until the broker has them."""
@@ -104,6 +107,8 @@ class MqttLink(AbstractContextManager["MqttLink"]):
         for event in bundle.events:
             topic = self._topic(event["machine"], event["point"], "event")
             published.append(self._client.publish(topic, json.dumps(event).encode(), qos=1))
+            if event["status"] is not None:
+                self._keep(self._topic(event["machine"], event["point"], "status"), event["status"])
         for each in published:
             try:
                 each.wait_for_publish(max(until - time.monotonic(), 0.01))

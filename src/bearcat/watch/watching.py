@@ -40,7 +40,9 @@ from bearcat.deploy.predict import Given
 from bearcat.errors import InputError
 from bearcat.storage import digest_file, digest_json
 from bearcat.watch.folder import SETTLED, Arrival, WatchedFolder, printable, time_in, zone_called
+from bearcat.watch.incoming import MEASUREMENT, stated_snapshot
 from bearcat.watch.memory import PointMemory, WatchRule
+from bearcat.watch.out import Out
 from bearcat.watch.snapshot import Assessment, Event, PointStatus, Snapshot, measure
 from bearcat.watch.store import RecordingFile, Store
 
@@ -51,7 +53,6 @@ ATTEMPTS = 3  # workers of a cluster that may be lost over one file
 SHIPPED = 2**26  # bytes of a file that are sent to a cluster; longer ones must be at the same place there
 SAID = ("sensor", "problem")  # events that are no change of a status, and are said at once
 
-Notifier = Callable[[Event, Store], None]
 Measured = list[Snapshot] | InputError
 
 
@@ -82,6 +83,9 @@ def measure_file(arrival: Arrival, digest: str, reading: Reading, content: bytes
             rows = tuple(replace(row, path=path) for row in rows)
         first = rows[0] if rows else None
         try:
+            if path.name.endswith(MEASUREMENT):
+                snapshot = stated_snapshot(path, arrival.machine, arrival.point or "1", arrival.time, digest)
+                return [replace(snapshot, recording=arrival.path)]
             found = measurements_of_file(path, rows, reading.channel, reading.channels, arrival.rpm)
             return [
                 replace(snapshot, recording=snapshot.recording.replace(str(path), arrival.path))
@@ -201,6 +205,7 @@ class Judged:
     events: tuple[Event, ...] = ()
     changed: tuple[PointStatus, ...] = ()  # points whose status is another
     late: tuple[str, ...] = ()  # points with recordings that are not later than those before
+    assessments: tuple[Assessment, ...] = ()
 
 
 def judge(
@@ -233,7 +238,7 @@ def judge(
             rows = [(snapshot, said.get(id(snapshot))) for snapshot in snapshots]
             own = [observed[id(snapshot)] for snapshot in snapshots if id(snapshot) in observed]
             events += store.add(file, rows, own, sent=sent)
-    return Judged(tuple(events), tuple(changed), tuple(late))
+    return Judged(tuple(events), tuple(changed), tuple(late), tuple(said.values()))
 
 
 def _silent(*_: object) -> None:
@@ -250,7 +255,7 @@ class Watching:
     healthy: Callable[[Arrival], bool] = lambda _: False  # whether a person says so
     jobs: int = 1
     executor: str = "processes"
-    notifiers: Sequence[Notifier] = ()
+    out: Out | None = None  # where what happens is sent
     say: Callable[[str, str], None] = _silent  # a sentence, and its kind: "note" or "problem"
     show: Callable[[PointStatus], None] = _silent  # a point whose status has changed
     progress: Callable[[Sequence[Any]], Iterable[Any]] = lambda groups: groups
@@ -285,12 +290,16 @@ class Watching:
                     arrivals = list(self._arrivals(paths))
                 done, fresh = self.folder.complete(self._new(arrivals))
                 waiting |= {each.path for each in fresh} | self._take(done, submit, patient=True)
-                self._notify()
 
     def _begin(self) -> None:
-        if not self.notifiers:  # nobody waits for what happened before
+        if not self._sends:  # nobody waits for what happened before
             self.store.mark_sent([event.number for event in self.store.unsent() if event.number is not None])
-        self._notify()
+        if self.out is not None:
+            self.out.begin(self.store.fleet())
+
+    @property
+    def _sends(self) -> bool:
+        return self.out is not None and self.out.sends
 
     def _arrivals(self, paths: set[str]) -> Iterator[Arrival]:
         """The recordings of paths that have changed."""
@@ -358,7 +367,6 @@ class Watching:
             while sum(map(len, ahead)) < 2 * self.jobs + 1 and (group := next(rest, None)) is not None:
                 ahead.append(list(self._submitted(group, submit)))
             again |= self._keep(ahead.popleft(), patient)
-            self._notify()
         return again
 
     def _submitted(
@@ -384,6 +392,7 @@ class Watching:
         """Takes the results of a group into the store; the paths of files to try again."""
         measured, again, healthy = list[tuple[RecordingFile, list[Snapshot]]](), set[str](), True
         places = set[tuple[str, str]]()
+        began, problems, judged = time.monotonic(), self.problems, Judged()
         for arrival, digest, result in group:
             found, path = result(), Path(arrival.path)
             if _state(path) != (arrival.size, arrival.changed):
@@ -404,7 +413,7 @@ class Watching:
                 for note in dict.fromkeys(note for snapshot in found for note in snapshot.notes):
                     self._say_once(note if note.startswith(arrival.path) else f"{arrival.path}: {note}", "note")
         if measured:
-            judged = judge(self.store, measured, healthy or None, sent=not self.notifiers)
+            judged = judge(self.store, measured, healthy or None, sent=not self._sends)
             for place in judged.late:
                 late = "recordings that are not later than those before are kept, but not judged"
                 self._say_once(f"{place}: {late} ({measured[0][0].path} is the first)", "note", place)
@@ -413,6 +422,9 @@ class Watching:
             for event in judged.events:
                 if event.kind in SAID:
                     self.say(f"{event.machine}/{event.point}: {event.sentence}", "note")
+        if self.out is not None:
+            seconds = time.monotonic() - began
+            self.out.observe(judged.assessments, len(measured), self.problems - problems, seconds)
         return again
 
     def _twin(self, arrival: Arrival, digest: str) -> RecordingFile | None:
@@ -433,19 +445,7 @@ class Watching:
                 arrival.path, arrival.place, digest, arrival.size, arrival.changed, arrival.time, sentence,
                 self.reading.identity,
             )  # fmt: skip
-            self.store.add(file, events=[event], sent=not self.notifiers)
-
-    def _notify(self) -> None:
-        """Hands events to the notifiers, oldest first; one that cannot be handed over now is kept for later."""
-        for event in self.store.unsent() if self.notifiers else ():
-            try:
-                for notify in self.notifiers:
-                    notify(event, self.store)
-            except (InputError, OSError) as error:
-                self._say_once(f"a notification failed and is tried again later: {error}", "problem")
-                return
-            if event.number is not None:
-                self.store.mark_sent([event.number])
+            self.store.add(file, events=[event], sent=not self._sends)
 
     def _say_once(self, sentence: str, kind: str, key: str | None = None) -> None:
         if (key or sentence) not in self._said:
