@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+import configparser
 import email
 import email.policy
 import hashlib
 import hmac
 import json
+import shlex
+import shutil
 import socketserver
 import subprocess
 import sys
@@ -20,13 +23,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
+from bearcat.diagnosis.recording import STATUS
 from bearcat.errors import InputError
+from bearcat.trust.decision import ALARM, CHECK
 from bearcat.watch import notify
-from bearcat.watch.notify import CommandSender, MailSender, Notifier, WebhookSender
+from bearcat.watch.notify import CommandSender, MailSender, Notifier, WebhookSender, address_of
 from bearcat.watch.snapshot import Event
 from bearcat.watch.store import RecordingFile, Store
 
+EXAMPLES = Path(__file__).parents[1] / "examples" / "watch"
 HOSTILE = "pump\r\nBcc: thief@example.com\x1b[31m<b>$x$"
 
 
@@ -354,3 +361,52 @@ def test_wrong_addresses_of_mail_are_refused(address):
     with pytest.raises(InputError, match="--mail") as refusal:
         MailSender(address)
     assert "secret" not in str(refusal.value)
+
+
+def folder_command() -> Any:
+    from bearcat.cli.watch import FOLDER, commands
+
+    return typer.main.get_command(commands).commands[FOLDER]
+
+
+def test_the_unit_of_systemd_is_closed_and_its_command_is_accepted(tmp_path):
+    text = (EXAMPLES / "bearcat-watch.service").read_text()
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]
+    unit.read_string(text)
+    service = unit["Service"]
+    program, command, *words = shlex.split(service["ExecStart"])
+    assert (Path(program).name, command) == ("bearcat", "watch")
+    folder_command().make_context("watch", words)
+    assert service["DynamicUser"] == service["NoNewPrivileges"] == service["ProtectHome"] == "yes"
+    assert service["ProtectSystem"] == "strict"
+    assert set(service["SuccessExitStatus"].split()) == {str(STATUS[ALARM]), str(STATUS[CHECK])}
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("no systemd-analyze on this machine; the rest of the unit was checked")
+    (tmp_path / "bearcat-watch.service").write_text(text.replace(program, "/bin/true"))
+    checked = subprocess.run(
+        ["systemd-analyze", "verify", tmp_path / "bearcat-watch.service"], capture_output=True, text=True, timeout=60
+    )
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_the_composed_services_fit_together_and_hold_no_secret():
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    text = (EXAMPLES / "compose.yaml").read_text()
+    services = yaml.safe_load(text)["services"]
+    assert set(services) == {"watch", "broker", "db"}
+    command, *words = services["watch"]["command"]
+    given = folder_command().make_context("watch", words).params
+    assert command == "watch"
+    assert address_of("--mqtt", given["mqtt"], ["mqtt"]).hostname in services
+    assert address_of("--store", given["store"], ["postgresql"]).hostname in services
+    assert given["folder"].as_posix() in {place.split(":")[1] for place in services["watch"]["volumes"]}
+    for service in services.values():
+        for name, value in service.get("environment", {}).items():
+            assert "PASSWORD" not in name or value.startswith("${"), "passwords come from outside"
+        for port in service.get("ports", ()):
+            assert port.startswith("127.0.0.1:"), "nothing is open to a network unless somebody opens it"
+    mounted = [place.split(":")[0] for service in services.values() for place in service["volumes"]]
+    own = {name.removeprefix("./") for name in mounted if name.startswith("./")} - {"passwords"}
+    assert all((EXAMPLES / name).is_file() for name in own)
+    assert (EXAMPLES.parents[1] / services["watch"]["build"]["dockerfile"]).is_file()
