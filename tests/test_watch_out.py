@@ -9,6 +9,7 @@ import email.policy
 import hashlib
 import hmac
 import json
+import os
 import shlex
 import shutil
 import socketserver
@@ -16,12 +17,15 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 
@@ -29,8 +33,11 @@ from bearcat.diagnosis.recording import STATUS
 from bearcat.errors import InputError
 from bearcat.trust.decision import ALARM, CHECK
 from bearcat.watch import notify
+from bearcat.watch.incoming import receive
+from bearcat.watch.memory import PointMemory, WatchRule
 from bearcat.watch.notify import CommandSender, MailSender, Notifier, WebhookSender, address_of
-from bearcat.watch.snapshot import Event
+from bearcat.watch.out import Metrics
+from bearcat.watch.snapshot import Assessment, Event
 from bearcat.watch.store import RecordingFile, Store
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "watch"
@@ -39,7 +46,10 @@ HOSTILE = "pump\r\nBcc: thief@example.com\x1b[31m<b>$x$"
 
 def happen(store: Store, *kinds: str, machine: str = "pump 3") -> list[int]:
     """Events as the loop adds them: their numbers."""
-    events = [Event(machine, "drive end", 1.7e9 + n, kind, f"{kind} number {n}") for n, kind in enumerate(kinds)]
+    events = [
+        Event(machine, "drive end", 1.7e9 + n, kind, f"{machine}, drive end: {kind} number {n}")
+        for n, kind in enumerate(kinds)
+    ]
     name = f"{time.monotonic_ns()}"
     return [int(event.number) for event in store.add(RecordingFile(name, "", name, 1, 1), events=events)]
 
@@ -361,6 +371,75 @@ def test_wrong_addresses_of_mail_are_refused(address):
     with pytest.raises(InputError, match="--mail") as refusal:
         MailSender(address)
     assert "secret" not in str(refusal.value)
+
+
+def write_measurements(folder: Path, usual: int, raised: int) -> None:
+    """What a sensor that computes by itself sends: hourly, and four times as much in the end."""
+    noise = np.random.default_rng(0).standard_normal((usual + raised, 2))
+    for number, (first, second) in enumerate(noise):
+        level = 0.3 * (4 if number >= usual else 1) * (1 + 0.03 * first)
+        said = {"time": 1.7e9 + 3600 * number, "unit": "g", "rms": level, "kurtosis": 3 + 0.1 * second}
+        path = receive(folder, "fan $x$", "1", json.dumps(said).encode(), stated=True)
+        os.utime(path, (1.7e9, 1.7e9))
+
+
+def test_a_change_reaches_people_by_command_and_by_mail_with_a_picture(tmp_path, command, mail_server):
+    """The whole way, of a sensor that measures by itself."""
+    write_measurements(tmp_path / "plant", usual=40, raised=6)
+    (tmp_path / "received").touch()
+    server = mail_server()
+    words = ("watch", tmp_path / "plant", "--store", tmp_path / "plant.db", "--once", "--format", "json")
+    status, out, _ = command(*words, "--notify", script(tmp_path, RECEIVE), "--mail", mail_address(server))
+    assert status == 1
+    assert [point["status"] for point in json.loads(out)["points"]] == ["alarm"]
+    alarms = [
+        event for line in (tmp_path / "received").read_text().splitlines() for event in json.loads(line)["events"]
+    ]
+    assert [event["kind"] for event in alarms] == ["alarm"]
+    assert alarms[0]["status"]["status"] == "alarm"
+    (content,) = server.mails
+    (picture,) = email.message_from_bytes(content, policy=email.policy.default).iter_attachments()
+    assert picture.get_content_type() == "image/png"
+    assert picture.get_content().startswith(b"\x89PNG")
+    again = command(*words, "--mail", mail_address(server))
+    assert again[0] == 1
+    assert len(server.mails) == 1, "the same alarm is sent once"
+
+
+def scraped(port: int) -> dict[str, float]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        lines = [line for line in answer.read().decode().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+def test_prometheus_reads_counts_statuses_and_a_bounded_number_of_points(monkeypatch):
+    monkeypatch.setattr("bearcat.watch.out.MOST_LABELS", 2)
+    with Metrics("0") as metrics:
+        statuses = [PointMemory(name, "1", WatchRule()).status for name in ("a", "b", 'c"\n{x}')]
+        metrics.set_statuses(statuses)
+        metrics.observe(
+            [
+                Assessment(replace(status, status=ALARM, time=1.7e9), "", {}, None, evidence, 5.0, "", 0.0)
+                for status, evidence in zip(statuses, (1.0, 7.0, 3.0), strict=True)
+            ],
+            recordings=3, problems=1, seconds=0.3,
+        )  # fmt: skip
+        found = scraped(metrics.port)
+        with pytest.raises(InputError, match="--metrics"):
+            Metrics(str(metrics.port))
+    assert found["bearcat_watch_recordings_total"] == 3
+    assert found["bearcat_watch_problems_total"] == 1
+    assert found["bearcat_watch_recording_seconds_sum"] == pytest.approx(0.3)
+    assert found["bearcat_watch_last_recording_seconds"] == 1.7e9
+    assert found['bearcat_watch_points{status="alarm"}'] == 3
+    evidence = {name: value for name, value in found.items() if name.startswith("bearcat_watch_evidence")}
+    assert sorted(evidence.values()) == [3, 7], "those with most evidence"
+
+
+@pytest.mark.parametrize("place", ["x", "", "70000", "9108:", "-1"])
+def test_a_wrong_port_for_metrics_is_refused(place):
+    with pytest.raises(InputError, match="--metrics"):
+        Metrics(place)
 
 
 def folder_command() -> Any:

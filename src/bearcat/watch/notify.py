@@ -68,7 +68,7 @@ class Bundle:
     def sentence(self) -> str:
         """What happened, in a line."""
         first = next((event for event in self.events if event["kind"] in URGENT), self.events[0])
-        text = f"{first['machine']}, {first['point']}: {first['sentence']}"
+        text = str(first["sentence"])
         return printable(text if len(self.events) == 1 else f"{count(len(self.events), 'event')}; {text}")
 
     @property
@@ -339,10 +339,7 @@ class MailSender:
         return server
 
     def _message(self, bundle: Bundle) -> EmailMessage:
-        lines = [
-            f"{event['time']}  {event['machine']}, {event['point']}: {event['kind']}: {event['sentence']}"
-            for event in bundle.events
-        ]
+        lines = [f"{event['time']}  {event['sentence']}" for event in bundle.events]
         message = EmailMessage(policy=SMTP)
         message["From"], message["To"] = self._sender[0], ", ".join(self._receivers)
         message["Subject"] = printable(f"bearcat: {bundle.sentence}", SUBJECT)
