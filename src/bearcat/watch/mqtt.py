@@ -64,6 +64,8 @@ class MqttLink(AbstractContextManager["MqttLink"]):
         self.name = f"MQTT broker {parts.hostname}"
         self._folder, self._note = folder, note
         self._latest: dict[str, bytes] = {}  # by topic, what the broker is to keep
+        self._published: set[str] = set()  # topics of those that were handed over
+        self._last: Any = None  # the last of them
         self._lock, self._ending = threading.Lock(), threading.Event()
         self._minute, self._refused, self._trouble = 0.0, 0, ""
         # The same name at every start: the broker keeps what comes while nobody is here.
@@ -90,14 +92,30 @@ class MqttLink(AbstractContextManager["MqttLink"]):
         for row in Fleet(statuses).rows():
             self._keep(self._topic(row["machine"], row["point"], "status"), row)
 
+    def flush(self, seconds: float) -> None:
+        """Waits until the broker has the statuses, for so long at most."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not self._ending.is_set():
+            with self._lock:
+                waiting = set(self._latest) - self._published
+            if not waiting and (self._last is None or self._last.is_published()):
+                return
+            self._ending.wait(0.05)
+
     def _keep(self, topic: str, row: dict[str, Any]) -> None:
         content = json.dumps(row).encode()
         with self._lock:
             if self._latest.get(topic) == content:
                 return
             self._latest[topic] = content
+            self._published.discard(topic)
         if self._client.is_connected():
-            self._client.publish(topic, content, qos=1, retain=True)
+            self._publish(topic, content)
+
+    def _publish(self, topic: str, content: bytes) -> None:
+        self._last = self._client.publish(topic, content, qos=1, retain=True)
+        with self._lock:
+            self._published.add(topic)
 
     def send(self, bundle: Bundle) -> None:
         """Publishes events and waits until the broker has them."""
@@ -129,7 +147,7 @@ class MqttLink(AbstractContextManager["MqttLink"]):
         with self._lock:
             latest = dict(self._latest)
         for topic, content in latest.items():
-            client.publish(topic, content, qos=1, retain=True)
+            self._publish(topic, content)
 
     def _failed(self, *_: Any) -> None:
         self._say_trouble("cannot be reached")

@@ -388,21 +388,21 @@ def _outside(row: TrendRow, name: str) -> float:
 
 @house_style()
 def _draw_trend(rows: Sequence[TrendRow], event: Event) -> ReportFigure:
-    last = rows[-1]
-    banded = [name for name in last.band if name in last.values]
-    name = max(banded, key=lambda each: _outside(last, each)) if banded else "rms"
+    then = max((row for row in rows if row.time <= event.time), key=lambda row: row.time, default=rows[-1])
+    banded = [name for name in then.band if name in then.values]
+    name = max(banded, key=lambda each: _outside(then, each)) if banded else "rms"
     title, unit = MEASUREMENTS.get(name, (name, ""))
     drawing = empty_figure(WIDE, 2.9)
     axis = drawing.subplots()
     measured = [row for row in rows if name in row.values]
-    axis.plot(
-        [_day(row.time) for row in measured], [row.values[name] for row in measured], color=PALETTE[0], linewidth=0.9
-    )
-    usual = [row for row in measured if name in row.band]
-    if usual:
+    days, values = [_day(row.time) for row in measured], [row.values[name] for row in measured]
+    axis.plot(days, values, color=PALETTE[0], linewidth=0.9, label="measured")
+    if usual := [row for row in measured if name in row.band]:
         low, high = zip(*(row.band[name] for row in usual), strict=True)
-        axis.fill_between([_day(row.time) for row in usual], low, high, color=PALETTE[2], alpha=0.2, linewidth=0)
-    axis.axvline(_day(event.time), color=PALETTE[1], linewidth=0.9)
+        days = [_day(row.time) for row in usual]
+        axis.fill_between(days, low, high, color=PALETTE[2], alpha=0.25, linewidth=0, label="usual")
+    axis.axvline(_day(event.time), color=PALETTE[1], linewidth=0.9, label=event.kind)
+    axis.legend(loc="upper left")
     axis.set_ylabel(f"{title}, {unit}" if unit else title)
     axis.set_title(printable(f"{event.machine}, {event.point}", 80))
     axis.tick_params(axis="x", rotation=20)

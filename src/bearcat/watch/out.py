@@ -32,6 +32,7 @@ from bearcat.watch.snapshot import STATUSES, Assessment, PointStatus
 MOST_LABELS = 500  # points with numbers of their own: those with the most evidence
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)  # seconds
 LOOPBACK = "127.0.0.1"
+FLUSH_SECONDS = 5.0  # that statuses may take to reach a broker at the end; the next run publishes them again
 
 
 class Out(AbstractContextManager["Out"]):
@@ -81,6 +82,8 @@ class Out(AbstractContextManager["Out"]):
 
     def drain(self, seconds: float) -> bool:
         """Waits until all events are delivered, for so long at most; whether they are."""
+        if self._mqtt is not None:
+            self._mqtt.flush(min(seconds, FLUSH_SECONDS))
         return self._notifier is None or self._notifier.drain(seconds)
 
 
