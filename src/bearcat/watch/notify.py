@@ -25,7 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -49,6 +49,7 @@ COMMAND_SECONDS, NETWORK_SECONDS = 60.0, 30.0
 SUBJECT = 150  # characters of a mail's subject
 WEBHOOK_SECRET, MAIL_PASSWORD = "BEARCAT_WEBHOOK_SECRET", "BEARCAT_MAIL_PASSWORD"  # variables of the environment
 URGENT = ("alarm", "grown", "sensor", "problem")  # the first of these is the one that a mail shows
+MAILED = (*URGENT, "over")  # nobody wants a mail of a baseline that was learnt
 
 Note = Callable[[str], None]
 
@@ -306,7 +307,10 @@ class MailSender:
         self.name = f"mail server {self._host}"
 
     def send(self, bundle: Bundle) -> None:
-        message = self._message(bundle)
+        events = tuple(event for event in bundle.events if event["kind"] in MAILED)
+        if not events:
+            return
+        message = self._message(replace(bundle, events=events))
         try:
             with self._connected() as server:
                 server.send_message(message)
