@@ -26,6 +26,7 @@ from bearcat.watch.mqtt import MQTT_PASSWORD, MqttLink, topic_part
 from bearcat.watch.notify import Notifier
 from bearcat.watch.snapshot import Event, PointStatus
 from bearcat.watch.store import RecordingFile, Store
+from tests.commands import start
 
 NOISE = np.random.default_rng(0).standard_normal(500)
 SIGNAL = {"time": "2024-05-01T10:32:39Z", "rate": 1000, "rpm": 1480.5, "unit": "m/s^2", "signal": [0.5, -1.25, 3.0]}
@@ -228,6 +229,39 @@ def test_a_password_opens_the_broker_and_is_never_printed(tmp_path, monkeypatch)
         broker.stop()
 
 
+@pytest.mark.slow
+def test_a_watch_that_is_killed_loses_and_repeats_nothing(broker, tmp_path):
+    """Messages come in, statuses go out, the process is killed, messages come in meanwhile, and it starts again."""
+    folder, topic = tmp_path / "machines", f"{PREFIX}/fan/1/status"
+    folder.mkdir()
+    words = ("watch", folder, "--store", tmp_path / "plant.db", "--mqtt", broker.address())
+    messages = [
+        ("fan/1/measurement", json.dumps({"time": 1.7e9 + 3600 * number, "rms": 0.3 + number / 100}).encode())
+        for number in range(4)
+    ]
+    with client(broker) as (other, received):
+        other.subscribe(f"{PREFIX}/#", 1)
+
+        def arrived(number: int) -> bool:
+            return topic in received and json.loads(received[topic][-1])["recordings"] == number
+
+        def sent_and_arrived() -> bool:  # until it listens, messages are for nobody; twice they are one
+            publish(broker, *messages[:2])
+            time.sleep(0.2)
+            return arrived(2)
+
+        for true in (sent_and_arrived, lambda: arrived(4)):
+            process = start(*words)
+            try:
+                eventually(true, 60)
+            finally:
+                process.kill()
+                process.join()
+            publish(broker, *messages[2:])
+    with Store.open(tmp_path / "plant.db") as store:
+        assert [round(row.values["rms"], 2) for row in store.trend("fan", "1")] == [0.3, 0.31, 0.32, 0.33]
+
+
 @pytest.mark.parametrize(
     "address",
     ["http://host/x", "mqtt:///x", "mqtt://host/a/+/b", "mqtt://host/%23", "mqtt://host/$SYS", "mqtt://host:99999/x",
@@ -287,13 +321,13 @@ def test_a_signal_in_json_is_checked_field_by_field(tmp_path, change, field):
 
 
 def test_messages_are_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(incoming, "MOST_BYTES", 100)
-    with pytest.raises(InputError, match="bytes"):
-        receive(tmp_path, "pump", "1", wav())
     with pytest.raises(InputError, match="bytes"):
         receive(tmp_path, "pump", "1", b'{"rms": 1' + b" " * incoming.MOST_STATED + b"}", stated=True)
     with pytest.raises(InputError, match="JSON"):
         receive(tmp_path, "pump", "1", b'{"signal": ' + b"[" * 100_000)
+    monkeypatch.setattr(incoming, "MOST_BYTES", 100)
+    with pytest.raises(InputError, match="bytes"):
+        receive(tmp_path, "pump", "1", wav())
     large = tmp_path / f"large{incoming.MEASUREMENT}"
     large.write_bytes(b" " * (incoming.MOST_STATED + 1))
     with pytest.raises(InputError, match="large"):

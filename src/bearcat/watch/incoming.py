@@ -55,14 +55,14 @@ def receive(folder: Path, machine: str, point: str, content: bytes, stated: bool
     """
     for name, text in (("machine", machine), ("point", point)):
         _check_name(name, text)
+    if len(content) > MOST_BYTES:
+        raise InputError(f"the message has more than {MOST_BYTES} bytes; send shorter recordings")
     arrived = time.time()
     if stated:
         when, made, suffix = *_stated_content(content, arrived), MEASUREMENT
     elif content.lstrip()[:1] == b"{":
         when, made, suffix = *_signal_content(content, arrived), ".npz"
     else:
-        if len(content) > MOST_BYTES:
-            raise InputError(f"the message has more than {MOST_BYTES} bytes; send shorter recordings")
         suffixes = [suffix for start, suffix in FORMATS.items() if content.startswith(start)]
         if not suffixes:
             known = ", ".join(sorted({suffix[1:] for suffix in FORMATS.values()}))
