@@ -34,11 +34,12 @@ from bearcat.errors import InputError
 from bearcat.trust.decision import ALARM, CHECK
 from bearcat.watch import notify
 from bearcat.watch.incoming import receive
-from bearcat.watch.memory import PointMemory, WatchRule
+from bearcat.watch.memory import PointMemory
 from bearcat.watch.notify import CommandSender, MailSender, Notifier, WebhookSender, address_of
-from bearcat.watch.out import Metrics
+from bearcat.watch.out import WatchMetrics
 from bearcat.watch.snapshot import Assessment, Event
 from bearcat.watch.store import RecordingFile, Store
+from bearcat.watch.usual import WatchRule
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "watch"
 HOSTILE = "pump\r\nBcc: thief@example.com\x1b[31m<b>$x$"
@@ -412,7 +413,7 @@ def scraped(port: int) -> dict[str, float]:
 
 def test_prometheus_reads_counts_statuses_and_a_bounded_number_of_points(monkeypatch):
     monkeypatch.setattr("bearcat.watch.out.MOST_LABELS", 2)
-    with Metrics("0") as metrics:
+    with WatchMetrics("0") as metrics:
         statuses = [PointMemory(name, "1", WatchRule()).status for name in ("a", "b", 'c"\n{x}')]
         metrics.set_statuses(statuses)
         metrics.observe(
@@ -424,7 +425,7 @@ def test_prometheus_reads_counts_statuses_and_a_bounded_number_of_points(monkeyp
         )  # fmt: skip
         found = scraped(metrics.port)
         with pytest.raises(InputError, match="--metrics"):
-            Metrics(str(metrics.port))
+            WatchMetrics(str(metrics.port))
     assert found["bearcat_watch_recordings_total"] == 3
     assert found["bearcat_watch_problems_total"] == 1
     assert found["bearcat_watch_recording_seconds_sum"] == pytest.approx(0.3)
@@ -437,7 +438,7 @@ def test_prometheus_reads_counts_statuses_and_a_bounded_number_of_points(monkeyp
 @pytest.mark.parametrize("place", ["x", "", "70000", "9108:", "-1"])
 def test_a_wrong_port_for_metrics_is_refused(place):
     with pytest.raises(InputError, match="--metrics"):
-        Metrics(place)
+        WatchMetrics(place)
 
 
 def folder_command() -> Any:

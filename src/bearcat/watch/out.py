@@ -46,7 +46,7 @@ class Out(AbstractContextManager["Out"]):
         senders += [WebhookSender(webhook, os.environ.get(WEBHOOK_SECRET))] if webhook else []
         senders += [MailSender(mail, os.environ.get(MAIL_PASSWORD))] if mail else []
         with ExitStack() as stack:
-            self._metrics = None if metrics is None else stack.enter_context(Metrics(metrics))
+            self._metrics = None if metrics is None else stack.enter_context(WatchMetrics(metrics))
             self._mqtt = None if mqtt is None else stack.enter_context(MqttLink(mqtt, folder, note))
             senders += [] if self._mqtt is None else [self._mqtt]
             self._notifier = stack.enter_context(Notifier(store, senders, note)) if senders else None
@@ -87,7 +87,7 @@ class Out(AbstractContextManager["Out"]):
         return self._notifier is None or self._notifier.drain(seconds)
 
 
-class Metrics(AbstractContextManager["Metrics"]):
+class WatchMetrics(AbstractContextManager["WatchMetrics"]):
     """Numbers for Prometheus at http://HOST:PORT/metrics; on this machine only, unless a host is given."""
 
     def __init__(self, place: str) -> None:
