@@ -185,10 +185,11 @@ class Notifier(AbstractContextManager["Notifier"]):
     def _send(self, route: _Route, store: Store, events: Sequence[Event]) -> None:
         try:
             route.sender.send(bundle_of(store, events))
-        except SendError as error:
+        except Exception as error:  # whatever it is: this thread goes on, and the others' events do
             route.failures += 1
             wait = _back_off(route.failures)
-            sentence = f"{route.sender.name}: {count(len(events), 'event')} could not be sent ({error})"
+            reason = str(error) if isinstance(error, SendError) else repr(error)
+            sentence = f"{route.sender.name}: {count(len(events), 'event')} could not be sent ({reason})"
             self._note(printable(f"{sentence}; the next attempt is in {wait:.0f} s"))
         else:
             route.failures, wait = 0, route.sender.pause
@@ -380,7 +381,7 @@ def trend_picture(store: Store, event: Event) -> bytes | None:
     try:
         rows = store.trend(event.machine, event.point, most=500)
         return _draw_trend(rows, event).render("png") if rows else None
-    except InputError:  # a point that is forgotten, or no matplotlib
+    except Exception:  # a point that is forgotten, no matplotlib, …: the sentence matters more than its picture
         return None
 
 
