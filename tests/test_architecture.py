@@ -14,12 +14,12 @@ ROOT = Path(bearcat.__file__).parent
 # Each layer may import from itself and from those above it. docs/design.md shows the same list.
 LAYERS = [
     {"errors"},
-    {"settings", "storage"},
+    {"settings", "storage", "cluster"},
     {"data", "calibration", "models", "trust"},
     {"diagnosis"},
     {"record"},
     {"methods", "training", "report"},  # ingredients act on the state of a training
-    {"deploy"},
+    {"deploy", "watch"},
     {"runs", "estimator"},
     {"cli", "api"},
 ]
@@ -29,7 +29,7 @@ DATA_LAYERS = [
     {"archives", "inputs", "catalogue"},
     {"prepare", "specimens", "stream"},
     {"datasets", "survey", "tasks", "fetch", "isolated"},
-    {"choose"},
+    {"choose", "run_to_failure"},
     {"__init__"},
 ]
 
