@@ -19,7 +19,7 @@ LAYERS = [
     {"diagnosis"},
     {"record"},
     {"methods", "training", "report"},  # ingredients act on the state of a training
-    {"deploy"},
+    {"deploy", "watch"},
     {"runs", "estimator"},
     {"cli", "api"},
 ]

@@ -28,7 +28,7 @@ from bearcat.runs import execute as executing
 from bearcat.runs.execute import Cluster, Execution, Listener, Stack, bytes_of_run, execute, stack_size
 from bearcat.runs.grid import plan, read_grid
 from bearcat.runs.spec import Library, RunSpec
-from bearcat.runs.store import CHECKPOINT, Store, identify, open_store, results
+from bearcat.runs.store import CHECKPOINT, RunStore, identify, open_store, results
 from tests import commands
 from tests.commands import bearcat
 from tests.test_adapt import rows_of
@@ -71,7 +71,7 @@ class Site:
 
     grid: Path
     root: Path
-    store: Store
+    store: RunStore
     specs: list[RunSpec]
     messages: list[str] = field(default_factory=list)
     epochs: list[tuple[int, int]] = field(default_factory=list)  # (runs in the stack, epoch)

@@ -37,7 +37,7 @@ from bearcat.record import CURVES, PREDICTIONS, RECORD, SPEC
 from bearcat.report.typeset import count
 from bearcat.runs.run import run_stack
 from bearcat.runs.spec import Library, RunSpec
-from bearcat.runs.store import CHECKPOINT, FAILURE, Store, open_store, outdated
+from bearcat.runs.store import CHECKPOINT, FAILURE, RunStore, open_store, outdated
 from bearcat.settings import find_name
 from bearcat.storage import write_atomically
 from bearcat.training.evaluate import EpochEnd
@@ -69,7 +69,7 @@ class Listener:
 class Execution:
     """What is to be run, where results go, who listens, and when to stop."""
 
-    store: Store
+    store: RunStore
     specs: Sequence[RunSpec]
     listener: Listener = field(default_factory=Listener)
     limit_seconds: float | None = None  # after which it stops at the next checkpoint
@@ -169,7 +169,7 @@ def _make_ready(execution: Execution, retry_failed: bool) -> None:
             listener.settled(run, False)
 
 
-def disk_sentence(error: BaseException, store: Store) -> str | None:
+def disk_sentence(error: BaseException, store: RunStore) -> str | None:
     """The sentence for a store that cannot be written; None where the error is about something else."""
     cause = error if isinstance(error, OSError) else error.__cause__
     number = cause.errno if isinstance(cause, OSError) else None
@@ -429,7 +429,7 @@ def train_remotely(
     for table, (name, row) in rows.items():
         TABLES[table].setdefault(name, row)
     with tempfile.TemporaryDirectory(prefix="bearcat-") as folder:
-        store = Store(Path(place[0]))  # the driver's, where it is at the same place here
+        store = RunStore(Path(place[0]))  # the driver's, where it is at the same place here
         if not place[1] or store.identity() != place[1]:
             store = open_store(Path(folder) / "store", create=True)
         execution = Execution(store, [spec], Listener(), seconds_left, checkpoint_seconds)
