@@ -1,5 +1,8 @@
-// The table of points: a filter by words and by status, an order where there are no headings, and newer rows where a
-// server has them.
+// The table of points: links open what they lead to; a filter by words and by status, an order where there are no
+// headings, and newer rows where a server has them.
+const reveal = () => document.getElementById(location.hash.slice(1))?.closest("details")?.setAttribute("open", "");
+addEventListener("hashchange", reveal);
+reveal();
 const controls = document.getElementById("controls");
 if (controls) {
   controls.hidden = false;

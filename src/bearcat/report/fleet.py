@@ -12,9 +12,11 @@ import shlex
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from bearcat.errors import InputError, suggest
 from bearcat.report.trends import (
@@ -38,8 +40,8 @@ from bearcat.watch.snapshot import LEARNING, MEASUREMENTS, Event, PointStatus
 from bearcat.watch.store import Fleet, Store, TrendRow
 
 ROWS, NAMED = 500, 10_000  # points in the table, and named in a list below it
-DETAILED, SMALL = 60, 24  # points drawn at most; a fleet that is drawn completely
-POINTS, SPARK_POINTS, SPARKS = 400, 60, 100  # rows read of a trend and of a small one; rows of the table that have one
+DETAILED, SMALL, OPENED = 60, 24, 6  # points drawn at most; a fleet drawn completely; points not behind a click
+POINTS, SPARK_POINTS, SPARKS = 400, 60, 60  # rows read of a trend and of a small one; rows of the table that have one
 SPECTRA, EVENTS = 200, 12  # spectra in a waterfall; events listed
 MARKS = 40  # alarms and other events marked in a trend
 FRESH = 5.0  # seconds for which a served page is not made anew
@@ -71,7 +73,7 @@ def write_fleet_page(store: Store, path: Path, machine: str | None = None) -> Fl
 
 def fleet_page(store: Store, machine: str | None = None, served: bool = False) -> str:
     """The page as HTML. A served page of the fleet links to pages of machines; one in a file holds details as well."""
-    environment = templates()
+    template = _template()
     points = store.fleet(machine)
     if machine is not None and not points:
         known = dict.fromkeys(point.machine for point in store.fleet())
@@ -82,20 +84,28 @@ def fleet_page(store: Store, machine: str | None = None, served: bool = False) -
     sparks = [
         draw_spark(store.trend(each.machine, each.point, most=SPARK_POINTS), each.fault) for each in points[:SPARKS]
     ]
-    environment.globals |= {"signs": SIGNS, "count": count, "left": LEFT, "top": TOP, "below": BOTTOM, "silent": SILENT}
-    environment.filters |= {"time": time_text, "visible": visible}
-    files = resources.files("bearcat.report")
-    names = ("fleet.html", "page.css", "fleet.css", "page.js", "fleet.js")
-    html, *texts = ((files / name).read_text(encoding="utf-8") for name in names)
-    text = environment.from_string(html).render(
+    text = template.render(
         points=points, shown=points[:ROWS], others=points[ROWS : ROWS + NAMED], sparks=sparks,
         left_out=max(len(points) - ROWS - NAMED, 0), not_drawn=detailed - len(drawn),
         details=[point_details(store, point) for point in drawn], counts=points.counts,
         machines=len({point.machine for point in points}), machine=machine, served=served, made=time.time(),
         newest=max((point.time for point in points if point.time is not None), default=None),
-        style="\n".join(texts[:2]), script="\n".join(texts[2:]),
     )  # fmt: skip
     return str(text)
+
+
+@cache
+def _template() -> Any:
+    """The page with its style and script, compiled once."""
+    environment = templates()
+    environment.globals |= {"signs": SIGNS, "count": count, "left": LEFT, "top": TOP, "below": BOTTOM, "silent": SILENT}
+    environment.globals["opened"] = OPENED
+    environment.filters |= {"time": time_text, "visible": visible}
+    files = resources.files("bearcat.report")
+    names = ("fleet.html", "page.css", "fleet.css", "page.js", "fleet.js")
+    html, *texts = ((files / name).read_text(encoding="utf-8") for name in names)
+    environment.globals |= {"style": "\n".join(texts[:2]), "script": "\n".join(texts[2:])}
+    return environment.from_string(html)
 
 
 class FleetPages:

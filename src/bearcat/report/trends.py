@@ -334,4 +334,6 @@ def time_text(moment: float | None) -> str:
 
 def visible(text: str) -> str:
     """A name with a sign in place of each character that would not show, or would change how others show."""
+    if text.isprintable():
+        return text
     return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)

@@ -371,7 +371,7 @@ def make_app(
     metrics = Metrics()
     service = None if served is None else PredictionService(served, limits, metrics)
     app = FastAPI(
-        title="bearcat serve", version=__version__, description=ABOUT, lifespan=service and service.running,
+        title="bearcat serve", version=__version__, description=ABOUT, lifespan=None if service is None else service.running,
         docs_url=None, redoc_url=None,
     )  # fmt: skip
     if service is not None:
