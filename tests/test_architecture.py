@@ -14,7 +14,7 @@ ROOT = Path(bearcat.__file__).parent
 # Each layer may import from itself and from those above it. docs/design.md shows the same list.
 LAYERS = [
     {"errors"},
-    {"settings", "storage"},
+    {"settings", "storage", "cluster"},
     {"data", "calibration", "models", "trust"},
     {"diagnosis"},
     {"record"},

@@ -2,7 +2,8 @@
 
 Exit status: 0 all ok; 1 at least one alarm; 3 no alarm, but something to check; 2 bad input, nothing decided, in one
 sentence on standard error; 70 a bug, with a traceback to report; 130 interrupted.
-`predict` and `diagnose` decide on recordings; other commands end with 0 when they are done.
+`predict` and `diagnose` decide on recordings, `watch` on points of machines; other commands end with 0 when
+they are done.
 
 Commands are functions, a module for each group of them. Nothing heavy is imported until a command needs it.
 """
@@ -16,7 +17,7 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from bearcat.cli import bench, data
+from bearcat.cli import bench, data, watch
 from bearcat.cli.model import diagnose, export, predict, serve
 from bearcat.cli.report import report
 from bearcat.cli.train import adapt, check, recipes
@@ -31,6 +32,7 @@ app = typer.Typer(
 )  # fmt: skip
 for command in (diagnose, adapt, check, predict, report, export, serve, recipes):  # in the order of the help
     app.command()(command)
+app.add_typer(watch.commands, name="watch")
 app.add_typer(data.commands, name="data")
 app.add_typer(bench.commands, name="bench")
 

@@ -20,7 +20,16 @@ from numpy.typing import NDArray
 from bearcat.data.bearing import Bearing
 from bearcat.data.catalogue import Catalogue, grouped
 from bearcat.data.channels import described, points_of
-from bearcat.data.datasets.folder import MANIFEST, Folder, FolderEntry, folder_entries, speed_in_name
+from bearcat.data.datasets.folder import (
+    MANIFEST,
+    FileReader,
+    Folder,
+    FolderEntry,
+    ManifestRow,
+    entry_of,
+    folder_entries,
+    speed_in_name,
+)
 from bearcat.data.isolated import open_channels, open_stream
 from bearcat.data.recording import Recording
 from bearcat.data.stream import FORMATS, ChannelStreams, Stream
@@ -117,6 +126,18 @@ def find_measurements(
                 yield from as_listed(entries)
             else:  # a domain may be called after its speed
                 yield from _file_measurement(file, channel, usual, channels, speed_in_name(place.parent.name))
+
+
+def measurements_of_file(
+    file: Path, rows: Sequence[ManifestRow] = (), channel: str | None = None, channels: str | None = None,
+    rpm: float | None = None,
+) -> Iterator[FoundMeasurement]:  # fmt: skip
+    """The one measurement of a file, or of a part of it, by those `rows` of a manifest that speak of it."""
+    if rows:
+        reader = FileReader(rows)
+        yield _listed_measurement([entry_of(row, reader) for row in rows], channel, None, channels)
+    else:
+        yield from _file_measurement(file, channel, None, channels, rpm)
 
 
 def _file_measurement(

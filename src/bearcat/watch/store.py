@@ -91,10 +91,9 @@ RECORDINGS = sql.Table(
     sql.Column("path", sql.Text, nullable=False),
     sql.Column("time", sql.Double),
     sql.Column("size", sql.BigInteger, nullable=False),
-    sql.Column(
-        "changed", sql.BigInteger, nullable=False
-    ),  # in ns since 1970: an unchanged file is not read again
+    sql.Column("changed", sql.BigInteger, nullable=False),  # in ns since 1970: an unchanged file is not read again
     sql.Column("problem", sql.Text),  # why it could not be used
+    sql.Column("tried", sql.Text),  # with which settings it could not
     sql.UniqueConstraint("digest", "place"),
     sql.Index("recordings_by_path", "path"),
 )
@@ -159,6 +158,7 @@ class RecordingFile:
     changed: int  # nanoseconds since 1970
     time: float | None = None
     problem: str | None = None
+    tried: str | None = None  # of a problem: a digest of the settings; others may read the file
 
 
 @dataclass(frozen=True)
@@ -181,6 +181,8 @@ class TrendRow:
 
 class Fleet(list[PointStatus]):
     """Points, worst first."""
+
+    columns = tuple(field.name for field in fields(PointStatus))
 
     @property
     def counts(self) -> dict[str, int]:
@@ -229,7 +231,7 @@ class Fleet(list[PointStatus]):
             import pandas
         except ImportError as error:
             raise InputError("a data frame needs pandas; pip install pandas, or use rows()") from error
-        return pandas.DataFrame(self.rows(), columns=[field.name for field in fields(PointStatus)])
+        return pandas.DataFrame(self.rows(), columns=list(self.columns))
 
 
 def written_time(seconds: float | None) -> str:
@@ -481,32 +483,27 @@ class Store:
             each.rule = rule or each.rule
         return found
 
-    def known(self, paths: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """Size and time of change of those of these files that were read, by path."""
-        query = sql.select(RECORDINGS.c.path, RECORDINGS.c.size, RECORDINGS.c.changed).order_by(RECORDINGS.c.id)
-        found: dict[str, tuple[int, int]] = {}
-        with self._reading() as connection:
-            for start in range(0, len(paths), PART):
-                part = query.where(RECORDINGS.c.path.in_(paths[start : start + PART]))
-                found |= {row.path: (row.size, row.changed) for row in connection.execute(part)}
-        return found
+    def known(self, paths: Sequence[str]) -> dict[tuple[str, str], RecordingFile]:
+        """Those of these files that were read, by path and place."""
+        found = list[RecordingFile]()
+        for start in range(0, len(paths), PART):
+            found += self._files(RECORDINGS.c.path.in_(paths[start : start + PART]))
+        return {(file.path, file.place): file for file in found}
 
     def recording(self, digest: str, place: str) -> RecordingFile | None:
         """The recording with this content, if it was read for this place."""
-        names = [field.name for field in fields(RecordingFile)]
-        query = sql.select(*(RECORDINGS.c[name] for name in names))
-        with self._reading() as connection:
-            where = RECORDINGS.c.digest == digest, RECORDINGS.c.place == place
-            row = connection.execute(query.where(*where)).first()
-        return None if row is None else RecordingFile(**row._mapping)
+        found = self._files(RECORDINGS.c.digest == digest, RECORDINGS.c.place == place)
+        return found[0] if found else None
 
     def problems(self, most: int = 1000) -> list[RecordingFile]:
         """Files that could not be used."""
-        names = [field.name for field in fields(RecordingFile)]
-        query = sql.select(*(RECORDINGS.c[name] for name in names)).where(RECORDINGS.c.problem.is_not(None))
+        return self._files(RECORDINGS.c.problem.is_not(None), most=most)
+
+    def _files(self, *where: Any, most: int | None = None) -> list[RecordingFile]:
+        columns = [RECORDINGS.c[field.name] for field in fields(RecordingFile)]
+        query = sql.select(*columns).where(*where).order_by(RECORDINGS.c.id).limit(most)
         with self._reading() as connection:
-            found = connection.execute(query.order_by(RECORDINGS.c.id).limit(most))
-            return [RecordingFile(**row._mapping) for row in found]
+            return [RecordingFile(**row._mapping) for row in connection.execute(query)]
 
     # What is written.
 

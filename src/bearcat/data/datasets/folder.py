@@ -49,7 +49,7 @@ MANIFEST = "manifest.csv"
 EMPTY = "a folder without recordings"
 COLUMNS = (
     "path", "domain", "label", "rate", "channel", "start", "stop", "rpm", "bearing", "machine", "specimen", "sensor",
-    "point", "channels", "time",
+    "point", "channels", "time", "load", "temperature",
 )  # fmt: skip
 PLACES = ("domain", "label", "folder", "file")  # where a path may name a specimen or a machine
 LONGEST_PATTERN, LONGEST_PATH = 100, 200  # characters; patterns see the end of longer paths
@@ -65,6 +65,8 @@ class ManifestRow(RecordingInfo):
     point: str | None = None  # the measuring point; rows of one file with the same are axes of one bearing
     channels: str | None = None  # TOGETHER or APART, of a row that names no channel
     time: str | None = None  # when it was recorded, as it is written
+    load: float | None = None  # in any unit
+    temperature: float | None = None  # °C
 
     def of_channel(self, channel: str) -> ManifestRow:
         """The same of one channel of its file."""
@@ -133,7 +135,7 @@ class FolderEntry(Entry):
 
     def with_channel(self, channel: str | None) -> FolderEntry:
         """The same recording, of this channel unless it has one already."""
-        return _entry(replace(self.row, channel=self.row.channel or channel), self.reader)
+        return entry_of(replace(self.row, channel=self.row.channel or channel), self.reader)
 
     def by_channel(self) -> list[FolderEntry]:
         """A recording of each channel that may be a vibration; the recording itself, where it is of one channel."""
@@ -142,10 +144,12 @@ class FolderEntry(Entry):
             return [self.with_channel(names[0])]
         rows = [self.row.of_channel(name) for name in names]
         self.reader.divide(self.row, rows)
-        return [_entry(row, self.reader) for row in rows]
+        return [entry_of(row, self.reader) for row in rows]
 
 
-def _entry(row: ManifestRow, reader: FileReader) -> FolderEntry:
+def entry_of(row: ManifestRow, reader: FileReader) -> FolderEntry:
+    """A recording of a folder that can be read."""
+
     def signals() -> Signals:
         found = reader.signals(row)
         channels = dict(found.channels)
@@ -216,7 +220,7 @@ class Folder(Dataset):
         """What the folder holds; `only`: of a manifest, the recordings in these files (resolved paths) alone."""
         root, notes, problems = checked_root(self.root), list[str](), list[Problem]()
         if (root / MANIFEST).exists() and not self.folders:
-            rows = _read_manifest(root, problems, only)
+            rows = read_manifest(root, problems, only)
         else:
             rows = _read_tree(root, problems, notes, self.folders, bool(self.specimen or self.machine))
         duplicates = _find_duplicates(rows)
@@ -230,7 +234,7 @@ class Folder(Dataset):
         reader = FileReader(usable)
         domains = tuple(sorted({row.domain for row in rows}, key=_natural))
         classes = tuple(sorted({row.label for row in rows if row.label is not None}, key=_natural))
-        entries = [each for row in usable for each in self._divided(_entry(row, reader), problems)]
+        entries = [each for row in usable for each in self._divided(entry_of(row, reader), problems)]
         return Catalogue(domains, classes, tuple(entries), tuple(problems), tuple(notes))
 
     def _divided(self, entry: FolderEntry, problems: list[Problem]) -> list[FolderEntry]:
@@ -246,7 +250,7 @@ class Folder(Dataset):
             return divided
         names = [f"{entry.row.specimen}#{each.row.channel}" for each in divided]
         return [
-            _entry(replace(each.row, specimen=name), each.reader) for each, name in zip(divided, names, strict=True)
+            entry_of(replace(each.row, specimen=name), each.reader) for each, name in zip(divided, names, strict=True)
         ]
 
     def _complete(self, row: ManifestRow) -> ManifestRow:
@@ -335,7 +339,7 @@ def _read_tree(
     return rows
 
 
-def _read_manifest(root: Path, problems: list[Problem], only: Collection[Path] | None) -> list[ManifestRow]:
+def read_manifest(root: Path, problems: list[Problem], only: Collection[Path] | None) -> list[ManifestRow]:
     """A row for each row of the manifest; a wrong header is an error, a wrong row becomes a problem."""
     with reading(MANIFEST, "a table"):
         table = list(csv.DictReader((root / MANIFEST).read_text(encoding="utf-8-sig").splitlines()))
@@ -348,10 +352,13 @@ def _read_manifest(root: Path, problems: list[Problem], only: Collection[Path] |
             raise InputError(f"{MANIFEST}: the column '{column}' is missing; the first row must name path and domain")
     rows = []
     for number, cells in enumerate(table, start=2):
+        beyond = cells.pop(None, None)
         texts = {column: (text or "").strip() or None for column, text in cells.items()}
         if only is not None and (root / (texts["path"] or "")).resolve() not in only:
             continue
         try:
+            if beyond is not None:
+                raise InputError("has more cells than the first row has columns; quote a cell that holds a comma")
             rows.append(_read_row(root, texts))
         except InputError as error:
             problems.append(Problem(f"{MANIFEST} row {number}", f"{MANIFEST} row {number}: {error}"))
@@ -384,6 +391,7 @@ def _read_row(root: Path, texts: dict[str, str | None]) -> ManifestRow:
     return ManifestRow(
         path=path, origin=origin, domain=domain, start=int(start), stop=None if stop is None else int(stop), rpm=rpm,
         point=texts.get("point"), channels=channels, time=texts.get("time"),
+        load=_number(texts, "load", least=-math.inf), temperature=_number(texts, "temperature", least=-math.inf),
         rate=_number(texts, "rate"), rpm_channel=speed if rpm is None else None,
         bearing=None if bearing is None else find_bearing(bearing), **said,
     )  # fmt: skip
@@ -399,13 +407,14 @@ def _float(text: str | float | None) -> float | None:
     return None
 
 
-def _number(texts: dict[str, str | None], column: str, whole: bool = False) -> float | None:
+def _number(texts: dict[str, str | None], column: str, whole: bool = False, least: float = 0) -> float | None:
     text = texts.get(column)
     if text is None:
         return None
     value = _float(text)
-    if value is None or not 0 <= value < math.inf or (whole and not value.is_integer()):
-        raise InputError(f"'{column}' must be a {'whole' if whole else 'finite'} number, not negative, but is '{text}'")
+    if value is None or not least <= value < math.inf or math.isinf(value) or (whole and not value.is_integer()):
+        kind = "whole" if whole else "finite"
+        raise InputError(f"'{column}' must be a {kind} number{', not negative' * (least == 0)}, but is '{text}'")
     return value
 
 
