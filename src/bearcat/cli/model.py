@@ -214,10 +214,11 @@ def export(
 
 def serve(
     model: Annotated[
-        Path | None, Argument(metavar="MODEL", help="A model's folder, or a file that ends in .onnx; not with --store.")
+        Path | None,
+        Argument(metavar="MODEL", help="A model's folder, a file that ends in .onnx, or general; or --store."),
     ] = None,
     store: Annotated[
-        str | None, Option(help="Show the machines of this store of `bearcat watch` at /fleet; MODEL may be left out.")
+        str | None, Option(help="Show the machines of this store of bearcat watch at /fleet; MODEL may be left out.")
     ] = None,
     host: Annotated[str, Option(help="The address to listen on; 0.0.0.0 for all of this machine's.")] = "127.0.0.1",
     port: Annotated[int, Option(help="0 takes one that is free, and prints it.")] = 8000,

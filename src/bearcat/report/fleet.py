@@ -140,10 +140,10 @@ def point_details(store: Store, point: PointStatus) -> PointDetails:
 
 def next_steps(point: PointStatus, path: Path | None) -> tuple[tuple[str, str], ...]:
     """What a person does next, in sentences, each with its command where there is one; `path`: of the store."""
-    place = " ".join(shlex.quote(visible(text)) for text in (point.machine, point.point))
-    store = "STORE" if path is None else shlex.quote(visible(str(path)))
+    name = f"{point.machine}/{point.point}"
+    words = shlex.join([str(path or "STORE"), *(["--"] if name.startswith("-") else []), name])  # no option by mistake
     anew = "After a repair, or with another sensor, let it learn again what is usual."
-    after = anew, f"bearcat watch baseline {place} --store {store}"
+    after = anew, f"bearcat watch baseline {visible(words)}"
     if point.status == NO_SIGNAL:
         return ("See whether the machine runs; if it does, check the sensor, its cable and its supply.", ""), after
     if point.status == LEARNING:
@@ -160,7 +160,7 @@ def next_steps(point: PointStatus, path: Path | None) -> tuple[tuple[str, str], 
     if point.acknowledged is not None:
         steps.append((f"Acknowledged {time_text(point.acknowledged)}; it is reported again if it grows.", ""))
     elif point.status == ALARM:
-        command = f"bearcat watch acknowledge {place} --store {store}"
+        command = f"bearcat watch acknowledge {visible(words)}"
         steps.append(("Acknowledge the alarm once someone deals with it.", command))
     return (*steps, after)
 

@@ -371,8 +371,8 @@ def make_app(
     metrics = Metrics()
     service = None if served is None else PredictionService(served, limits, metrics)
     app = FastAPI(
-        title="bearcat serve", version=__version__, description=ABOUT, lifespan=None if service is None else service.running,
-        docs_url=None, redoc_url=None,
+        title="bearcat serve", version=__version__, description=ABOUT, docs_url=None, redoc_url=None,
+        lifespan=None if service is None else service.running,
     )  # fmt: skip
     if service is not None:
         _add_model(app, service)
