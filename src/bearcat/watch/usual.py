@@ -1,0 +1,192 @@
+"""What is usual for a point in one operating state, by its first recordings, and how unusual another recording is.
+
+Levels of bands, kurtosis and fault lines are compared in dB. A change counts from a margin on, since machines drift and
+their load, temperature and mounting vary without harm; margins and floors were chosen on simulated fleets
+(benchmarks/watch.py). The score of a recording is its largest change beyond the margin, in spreads of the baseline.
+
+>>> state = OperatingState(rpm=1480.0)
+>>> for row in rows: state.learn(row, time, WatchRule())
+>>> state.score(state.change(new_row))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bearcat.diagnosis.levels import BANDS
+from bearcat.watch.alarms import Tail
+
+BAND_NAMES = tuple(f"band_{number}" for number in range(1, BANDS + 1))
+LINES = ("inner_race", "outer_race", "ball")
+LEVEL = "level"  # what all bands changed by
+# dB that may change without harm, and the least spread, of what is compared.
+MARGINS = {LEVEL: 3.0, **dict.fromkeys(BAND_NAMES, 1.5), "kurtosis": 1.0, "envelope_kurtosis": 1.0} | dict.fromkeys(
+    LINES, 2.0
+)
+FLOORS = {LEVEL: 0.3, **dict.fromkeys(BAND_NAMES, 0.3), "kurtosis": 0.3, "envelope_kurtosis": 0.3} | dict.fromkeys(
+    LINES, 1.0
+)
+NAMES = tuple(MARGINS)
+HIGH, HIGH_DEVIATION = 0.95, 1.645  # a quantile, and where a normal distribution has it
+FEWEST = 8  # recordings of a baseline that covers a period
+LONGEST = 3  # times the recordings of a baseline, after which one that does not settle is taken as it is
+KEPT = 200  # recordings of a baseline at most
+
+
+@dataclass(frozen=True)
+class WatchRule:
+    """When a change is an alarm. One rule is kept with a store."""
+
+    false_alarms: float = 1.0  # a year, of each point
+    baseline: int = 30  # recordings of an operating state from which its baseline is learnt
+    period: float | None = None  # seconds from the first recording on, in place of a number
+    speed_bin: float = 0.05  # by which speeds of one operating state differ at most, relative
+    load_bin: float = 0.2  # by which loads do, relative to the highest
+    speeds: tuple[float, ...] = ()  # rpm of operating states, where they are given
+    loads: tuple[float, ...] = ()  # their loads
+
+
+def compared_values(values: Mapping[str, float]) -> dict[str, float]:
+    """What is compared of a recording's measurements, in dB."""
+    found = {}
+    for name in ("rms", *BAND_NAMES):
+        if values.get(name, 0.0) > 0:
+            found[name] = 20 * math.log10(values[name])
+    for name in ("kurtosis", "envelope_kurtosis"):
+        if values.get(name, 0.0) > 0:
+            found[name] = 10 * math.log10(values[name])
+    for name in LINES:
+        if name in values and "reference" in values:
+            found[name] = values[name] - values["reference"]
+    return found
+
+
+@dataclass(eq=False)
+class OperatingState:
+    """Speed, load and rate that belong together, and the recordings that its baseline is made of."""
+
+    rpm: float | None = None
+    load: float | None = None
+    rate: float | None = None
+    rows: list[dict[str, float]] = field(default_factory=list)  # measurements of the baseline's recordings
+    times: list[float] = field(default_factory=list)
+    passed: int = 0  # recordings that were left out because levels had not settled
+    learnt: bool = False
+
+    @property
+    def label(self) -> str:
+        """In words."""
+        speed = "" if self.rpm is None else f"{self.rpm:.0f} rpm"
+        load = "" if self.load is None else f"load {self.load:g}"
+        return ", ".join(filter(None, (speed, load))) or "any"
+
+    def admits(self, rpm: float | None, load: float | None, rate: float | None, most: float, rule: WatchRule) -> bool:
+        """Whether a recording is of this state; `most` is the highest load so far."""
+        if (rpm is None) != (self.rpm is None) or (load is None) != (self.load is None):
+            return False
+        if rate is not None and self.rate is not None and abs(rate / self.rate - 1) > 0.01:
+            return False
+        near = rpm is None or self.rpm is None or abs(rpm / self.rpm - 1) <= rule.speed_bin
+        alike = load is None or self.load is None or abs(load - self.load) <= rule.load_bin * max(most, 1e-9)
+        return near and alike
+
+    def learn(self, row: dict[str, float], time: float, rule: WatchRule, healthy: bool = False) -> None:
+        """Takes a recording into the baseline, which is learnt once it has enough and its levels have settled.
+
+        Where `healthy` is said by a person, whether they settle does not matter.
+        """
+        self.rows.append(row)
+        self.times.append(time)
+        self.__dict__.pop("medians", None)
+        del self.rows[:-KEPT], self.times[:-KEPT]
+        enough = len(self.rows) >= rule.baseline
+        if rule.period is not None:
+            enough = len(self.rows) >= FEWEST and time - self.times[0] >= rule.period
+        if not enough or self.learnt:
+            return
+        if healthy or rule.period is not None or self.settled or self.passed >= (LONGEST - 1) * rule.baseline:
+            self.learnt = True
+        else:
+            self.passed += 1
+            del self.rows[0], self.times[0]
+
+    @property
+    def settled(self) -> bool:
+        """Whether the second half of the baseline is as the first: a new bearing runs in."""
+        matrix = self._matrix
+        half = len(matrix) // 2
+        with np.errstate(all="ignore"):
+            moved = np.abs(_median(matrix[half:]) - _median(matrix[:half]))
+        allowed = np.array([MARGINS[name] for name in NAMES]) + 2 * 1.25 * math.sqrt(2 / max(half, 1)) * self.spreads
+        return not bool(np.any(moved > allowed))
+
+    @property
+    def _matrix(self) -> NDArray[np.float64]:
+        """(recording, name) of NAMES; nan where something was not measured."""
+        return np.array([_vector(compared_values(row)) for row in self.rows], dtype=np.float64)
+
+    @cached_property
+    def medians(self) -> NDArray[np.float64]:
+        return _median(self._matrix)
+
+    @property
+    def spreads(self) -> NDArray[np.float64]:
+        """Robust standard deviations (name,), no less than FLOORS."""
+        return _spread(self._matrix)
+
+    def change(self, row: Mapping[str, float]) -> dict[str, float]:
+        """dB above what is usual, by name of NAMES, of what both have."""
+        moved = _vector(compared_values(row)) - self.medians
+        return {name: float(value) for name, value in zip(NAMES, moved, strict=True) if math.isfinite(value)}
+
+    def tail(self) -> tuple[Tail, NDArray[np.float64]]:
+        """The scores of the baseline's own recordings, each against the others, and the spreads."""
+        matrix, scores = self._matrix, []
+        for place in range(len(matrix)):
+            others = np.delete(matrix, place, axis=0)
+            scores.append(float(excesses(matrix[place] - _median(others), _spread(others)).max()))
+        return Tail.of(scores), _spread(matrix)
+
+
+def excesses(change: NDArray[np.float64], spreads: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Changes (name,) of NAMES beyond their margins, in spreads; what was not measured is far below."""
+    own = change.copy()
+    bands = slice(1, 1 + BANDS)
+    if np.isfinite(own[bands]).any():
+        own[0] = np.nanmedian(own[bands])
+        own[bands] -= max(own[0], 0.0)
+    margins = np.array([MARGINS[name] for name in NAMES])
+    return np.asarray(np.where(np.isfinite(own), (own - margins) / spreads, -1e3))
+
+
+def vector_of(change: Mapping[str, float]) -> NDArray[np.float64]:
+    """(name,) of NAMES."""
+    return np.array([change.get(name, math.nan) for name in NAMES])
+
+
+def _vector(compared: Mapping[str, float]) -> NDArray[np.float64]:
+    level = [compared[name] for name in BAND_NAMES if name in compared] or [compared.get("rms", math.nan)]
+    return vector_of({**compared, LEVEL: float(np.median(level))})
+
+
+def _median(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Over recordings; nan where less than half of them have a value."""
+    missing = np.isfinite(matrix).sum(axis=0) < max(1, len(matrix) // 2)
+    filled = np.where(missing, 0.0, matrix)
+    return np.where(missing, np.nan, np.nanmedian(filled, axis=0))
+
+
+def _spread(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Standard deviations (name,) by the median deviation, or by the high values where these are further away."""
+    usual = _median(matrix)
+    middle = 1.4826 * np.nan_to_num(_median(np.abs(matrix - usual)))
+    known = np.isfinite(usual)
+    high = np.zeros(len(NAMES))
+    high[known] = (np.nanquantile(matrix[:, known], HIGH, axis=0) - usual[known]) / HIGH_DEVIATION
+    return np.maximum(np.maximum(middle, high), [FLOORS[name] for name in NAMES])
