@@ -59,7 +59,7 @@ def add_point(store: Store, status: PointStatus, times: int) -> None:
         values |= {"rpm": 980.0 if slow else 1480.0, "velocity": 2.0, "kurtosis": 3.1, "envelope_kurtosis": 2.2}
         path = f"{status.machine}/{status.point}/{number}.wav"
         snapshot = Snapshot(
-            status.machine, status.point, moment, path, path, 25_600.0, "g", values, ORDERS,
+            status.machine, status.point, moment, path, path, 25_600.0, "g", values, ORDERS, values["rpm"],
             envelope=envelope(level, generator),
         )  # fmt: skip
         early = number < 2 * times // 3 and status.status == "alarm"
@@ -275,7 +275,7 @@ def test_a_point_without_recordings_speed_or_bearing_is_shown(tmp_path: Path):
     with Store.open(tmp_path / "bare.db", create=True) as store:
         assert "No recordings yet" in fleet_page(store)
         status = made_point("pump", "drive end", "no signal", since=None, time=END, operating_state="")
-        snapshot = Snapshot("pump", "drive end", END, "a.wav", "a", None, None, {}, None, no_signal="silence")
+        snapshot = Snapshot("pump", "drive end", END, "a.wav", "a", None, None, {}, None, None, no_signal="silence")
         judged = Assessment(status, "", {}, None, 0.0, 5.0, "no signal", 1.0)
         store.add(RecordingFile("a.wav", "a", "a", 1, 1, END), [(snapshot, judged)], [MadeMemory(status, snapshot)])
         text = fleet_page(store)

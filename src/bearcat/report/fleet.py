@@ -100,7 +100,7 @@ def _template() -> Any:
     environment = templates()
     environment.globals |= {"signs": SIGNS, "count": count, "left": LEFT, "top": TOP, "below": BOTTOM, "silent": SILENT}
     environment.globals["opened"] = OPENED
-    environment.filters |= {"time": time_text, "visible": visible}
+    environment.filters |= {"time": time_text, "visible": visible, "sentence": _sentence}
     files = resources.files("bearcat.report")
     names = ("fleet.html", "page.css", "fleet.css", "page.js", "fleet.js")
     html, *texts = ((files / name).read_text(encoding="utf-8") for name in names)
@@ -131,15 +131,19 @@ def point_details(store: Store, point: PointStatus) -> PointDetails:
     name = point.machine, point.point
     rows, events, memory = store.trend(*name, most=POINTS), store.events(*name, most=MARKS), store.memory(*name)
     orders = None if memory is None else memory.orders
+    waiting = any(event.kind == "alarm" and event.acknowledged is None for event in events)
     return PointDetails(
-        point, next_steps(point, store.path), tuple(draw_trends(rows, events, point.fault)),
+        point, next_steps(point, store.path, waiting), tuple(draw_trends(rows, events, point.fault)),
         tuple(draw_spectra(store.envelopes(*name, most=SPECTRA), rows, orders, point.fault)), tuple(_numbers(rows)),
         tuple(events[: -EVENTS - 1 : -1]),
     )  # fmt: skip
 
 
-def next_steps(point: PointStatus, path: Path | None) -> tuple[tuple[str, str], ...]:
-    """What a person does next, in sentences, each with its command where there is one; `path`: of the store."""
+def next_steps(point: PointStatus, path: Path | None, waiting: bool = False) -> tuple[tuple[str, str], ...]:
+    """What a person does next, in sentences, each with its command where there is one.
+
+    `path` is the store's; `waiting`: there is an alarm that nobody has acknowledged, whatever the status is now.
+    """
     name = f"{point.machine}/{point.point}"
     words = shlex.join([str(path or "STORE"), *(["--"] if name.startswith("-") else []), name])  # no option by mistake
     anew = "After a repair, or with another sensor, let it learn again what is usual."
@@ -150,19 +154,24 @@ def next_steps(point: PointStatus, path: Path | None) -> tuple[tuple[str, str], 
         return ((f"Nothing yet: {point.learnt} of {point.wanted} recordings of the baseline are there.", ""),)
     if point.status == OK:
         return (("Nothing: the point is as usual.", ""),)
-    if point.fault is None:
-        first = "No bearing fault explains the change: check load, mounting, fastening, alignment and lubrication."
-    elif point.status == ALARM:
-        first = f"Inspect the bearing ({point.fault}) at the next stop, and check its lubrication before that."
-    else:
-        first = f"Check lubrication and fastening; inspect the bearing ({point.fault}) at the next planned stop."
+    first = {
+        (ALARM, True): f"Inspect the bearing ({point.fault}) at the next stop, and check its lubrication before that.",
+        (ALARM, False): "No bearing fault explains the change: check load, fastening, alignment and lubrication.",
+        (CHECK, True): f"Check the lubrication; inspect the bearing ({point.fault}) at the next planned stop.",
+        (CHECK, False): "Follow the reason: it names the sensor, the recording or the neighbour to check.",
+    }[point.status, point.fault is not None]
     steps = [(first, ""), ("Take a longer recording at steady speed and usual load, and compare.", "")]
     if point.acknowledged is not None:
         steps.append((f"Acknowledged {time_text(point.acknowledged)}; it is reported again if it grows.", ""))
-    elif point.status == ALARM:
+    elif point.status == ALARM or waiting:
         command = f"bearcat watch acknowledge {visible(words)}"
         steps.append(("Acknowledge the alarm once someone deals with it.", command))
     return (*steps, after)
+
+
+def _sentence(reason: str) -> str:
+    """A reason as a line of its own."""
+    return visible(reason[:1].upper() + reason[1:])
 
 
 def _numbers(rows: Sequence[TrendRow]) -> Iterator[tuple[str, str, str, str]]:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.diagnosis.physics import FAULTS, MULTIPLES
+from bearcat.diagnosis.spectra import TURNS
 from bearcat.report.typeset import NOTHING, count
 from bearcat.trust.decision import OK
 from bearcat.watch.snapshot import LEARNING, MEASUREMENTS, Event
@@ -32,7 +33,7 @@ WIDTH, HEIGHT = 340.0, 116.0  # of a trend
 WIDE, TALL = 420.0, 190.0  # of a spectrum
 LEFT, RIGHT, TOP, BOTTOM = 38.0, 8.0, 8.0, 20.0  # margins around the axes
 ROW = 13.0  # height of a line of words in a drawing
-BINS, QUARTERS = 20, 4  # of a kept envelope spectrum: bins in an order, units of a byte in one dB
+QUARTERS = 4  # units of a byte of a kept envelope spectrum in one dB
 HIGHEST = 3.0  # times the threshold, at which the drawn evidence is cut off
 GAP = 8.0  # times the usual time between recordings, from which on a curve is interrupted
 LETTERS = "ABCDEFG+"  # of operating states; the last stands for all others
@@ -161,15 +162,15 @@ def draw_spectra(
     if not spectra:
         return []
     lines = _fault_lines(orders or {}, fault)
-    reach = max(len(content) for _, _, content in spectra) / BINS
+    reach = max(len(content) for _, _, content in spectra) / TURNS
     last = min(reach, 1.08 * max((order for _, order, _ in lines), default=reach))
-    levels = [np.frombuffer(content[: int(last * BINS) + 1], np.uint8) / QUARTERS for _, _, content in spectra]
+    levels = [np.frombuffer(content[: int(last * TURNS) + 1], np.uint8) / QUARTERS for _, _, content in spectra]
     healthy = _healthy_day(spectra, rows)
     highest = max(12.0, *(float(levels[place].max()) for place in (healthy, -1)))
     across = _scale((0.0, last), LEFT, WIDE - RIGHT)
     up = _scale((0.0, highest), TALL - BOTTOM, TOP + 3 * ROW)
     before, latest = (
-        _path(np.arange(levels[place].size) / BINS, levels[place], across, up, base)
+        _path(np.arange(levels[place].size) / TURNS, levels[place], across, up, base)
         for place, base in ((healthy, up(0.0)), (-1, None))
     )
     dates = [time_text(spectra[place][0]) for place in (healthy, -1)]
