@@ -13,7 +13,8 @@ if (controls) {
     const statuses = new Set([...controls.querySelectorAll("input:checked")].map((box) => box.value));
     let shown = 0;
     for (const row of rows()) {
-      const text = row.textContent.toLowerCase();
+      const cells = row.cells ? [0, 1, 3].map((place) => row.cells[place]) : [row]; // no dates, no numbers
+      const text = cells.map((cell) => cell.textContent).join(" ").toLowerCase();
       row.hidden = !statuses.has(row.dataset.status) || !words.every((word) => text.includes(word));
       shown += !row.hidden;
     }

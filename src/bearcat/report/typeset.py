@@ -321,12 +321,12 @@ def find_browser() -> str:
 
 
 def print_page(page: Path, pdf: Path, browser: str) -> None:
-    """Prints a page of ours as its style sheet says, with a browser of its own that neither runs nor loads anything."""
+    """Prints a page of ours as its style sheet says, by a browser with a profile of its own."""
     with tempfile.TemporaryDirectory(prefix="bearcat-") as folder:
         draft = Path(folder) / "page.pdf"
         flags = [
             "--headless", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync",
-            "--blink-settings=scriptEnabled=false", "--no-pdf-header-footer", f"--user-data-dir={folder}/profile",
+            "--no-pdf-header-footer", f"--user-data-dir={folder}/profile",
         ]  # fmt: skip
         if hasattr(os, "geteuid") and os.geteuid() == 0:
             flags.append("--no-sandbox")  # without which Chromium refuses to run for root
