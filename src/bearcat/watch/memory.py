@@ -14,10 +14,9 @@ is. A line that a neighbour shows louder, or a change while a neighbour is in al
 from __future__ import annotations
 
 import json
-import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,13 +25,14 @@ from numpy.typing import NDArray
 from bearcat.diagnosis.baseline import KNOWN, Baseline
 from bearcat.diagnosis.fusion import Witnesses, fuse
 from bearcat.diagnosis.general import GeneralEvidence
-from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence, physics_evidence
+from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence
 from bearcat.diagnosis.points import SHOWN, CrossTalk, Loudness, cross_talk, loudness
 from bearcat.diagnosis.quality import stopped
-from bearcat.diagnosis.spectra import FEWEST_TURNS, TURNS, Spectra
+from bearcat.diagnosis.spectra import FEWEST_TURNS, TURNS
 from bearcat.settings import from_plain, to_plain
-from bearcat.trust.decision import ALARM, CANNOT_TELL, CHECK, HEALTHY, MOST_REASONS, NO_SIGNAL, OK, SAFE_FAULT, SURE
+from bearcat.trust.decision import ALARM, CANNOT_TELL, CHECK, HEALTHY, NO_SIGNAL, SAFE_FAULT, SURE
 from bearcat.watch.alarms import PERSISTENCE, Tail, add_evidence, threshold
+from bearcat.watch.pool import FORGET, Block, Pool
 from bearcat.watch.snapshot import LEARNING, MEASUREMENTS, Assessment, Event, PointStatus, Snapshot, line_values
 from bearcat.watch.usual import (
     BAND_NAMES,
@@ -42,16 +42,15 @@ from bearcat.watch.usual import (
     OperatingState,
     WatchRule,
     excesses,
-    vector_of,
+    score,
 )
 
-FORGET = 0.8  # of the pooled spectra that each block leaves
-CERTAIN = 0.9  # probability of a fault that is an alarm while the baseline is still learnt
-GROWN = 6.0  # dB beyond the change at an alarm that are worth a second one
+GROWN = 6.0  # dB beyond the change at an alarm that are worth a second one, and of all points that are worth a check
 STEP, STEP_BANDS, STEP_GROWTH = 1.0, 4, 2.0  # dB, bands and growth in dB of a change that a sensor makes at once
 RECENT = 60  # blocks whose changes are kept
 NEIGHBOURS, SISTERS = 2, 3  # that must show a change before it is taken for load, speed or weather
 FRESH = 1.5  # intervals of a point's recordings that one of another point may be away, to be compared
+NAMED = 0.5  # probability of a fault that is named where some fault is probable
 DAY = 86400.0
 MARGIN_VECTOR = np.array([MARGINS[name] for name in NAMES])
 LEVELS = np.array([name in (LEVEL, *BAND_NAMES) for name in NAMES])
@@ -59,7 +58,7 @@ LEVELS = np.array([name in (LEVEL, *BAND_NAMES) for name in NAMES])
 
 @dataclass
 class OpenAlarm:
-    """An alarm that is neither acknowledged and gone, nor forgotten."""
+    """An alarm that is not forgotten: it is open until it is acknowledged, and remembered until it is over as well."""
 
     time: float  # when it was raised
     since: float  # when the change began
@@ -68,38 +67,18 @@ class OpenAlarm:
     over: bool = False  # the change has gone
 
 
-@dataclass
-class Pool:
-    """Spectra of the last blocks, weighted: older ones less."""
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """What a complete block says: by its pooled spectra, and beside other points."""
 
-    spectra: Spectra
-    weight: float
-    rate: float
-    rpm: float
-
-    def add(self, spectra: Spectra, rate: float, rpm: float) -> Pool:
-        """Another block; it begins anew where the bands are other ones."""
-        if spectra.power.shape != self.spectra.power.shape or abs(rate / self.rate - 1) > 1e-6:
-            return Pool(spectra, 1.0, rate, rpm)
-        old, weight = FORGET * self.weight, FORGET * self.weight + 1
-
-        def mean(before: NDArray[np.float64], now: NDArray[np.float64]) -> NDArray[np.float64]:
-            return (old * before + now) / weight
-
-        pooled = Spectra(
-            mean(self.spectra.power, spectra.power), spectra.turns, self.spectra.windows + spectra.windows,
-            mean(self.spectra.kurtosis, spectra.kurtosis), mean(self.spectra.loudness, spectra.loudness), spectra.axes,
-        )  # fmt: skip
-        return Pool(pooled, weight, rate, rpm)
-
-
-@dataclass
-class Block:
-    """Recordings that are read together."""
-
-    rows: list[dict[str, float]] = field(default_factory=list)
-    pool: Pool | None = None
-    turns: float = 0.0
+    physics: PhysicsEvidence | None = None
+    fault: str | None = None  # that is named
+    confidence: float = 0.0  # in the fault, or that there is any
+    probable: float = 0.0  # probability of any fault
+    common: Mapping[str, float] | None = None  # dB by which levels rose at most points at once
+    borrowed: Mapping[str, CrossTalk] | None = None  # lines that a neighbour shows louder
+    owner: str | None = None  # the neighbour
+    p_value: float | None = None
 
 
 class PointMemory:
@@ -108,118 +87,100 @@ class PointMemory:
     def __init__(self, machine: str, point: str, rule: WatchRule) -> None:
         self.machine, self.point, self.rule = machine, point, rule
         self.states: list[OperatingState] = []
-        self.current: int | None = None  # of the states
+        self.current = 0  # of the states
         self.orders: dict[str, float] | None = None
-        self.block, self.pool = Block(), None  # type: Block, Pool | None
+        self.block = Block()
+        self.pool: Pool | None = None
         self.usual: Baseline | None = None  # fault lines of the baseline
-        self.general: dict[str, float] | None = None  # the general model's word, pooled like the spectra
+        self.general: dict[str, float] | None = None  # the general model's probabilities, pooled like the spectra
         self.lines: dict[str, Loudness] = {}
-        self.recent: list[tuple[float, dict[str, float]]] = []  # (time, change) of the last blocks
-        self.evidence, self.onset = 0.0, None  # type: float, float | None
+        self.recent: list[tuple[float, NDArray[np.float64]]] = []  # (time, change (name,)) of the last blocks
+        self.evidence = 0.0
+        self.onset: float | None = None  # when the evidence began to grow
         self.alarm: OpenAlarm | None = None
         self.sensor: float | None = None  # since when a sensor seems to be another, or mounted otherwise
         self.claims = 0  # blocks in a row in which the pooled evidence names a fault
-        self.intervals: list[float] = []
+        self.intervals: list[float] = []  # seconds between the last blocks
         self.block_time: float | None = None
-        self.highest_load = 0.0
+        self.accepted: list[str] = []  # doubts about recordings that were there while the baseline was learnt
         self.status = PointStatus(
             machine, point, LEARNING, None, None, None, (), None, None, 0, "any", 0, rule.baseline
-        )  # fmt: skip
+        )
+        self.silent: str | None = None  # why the last recording has no signal
+        self.complete = False  # whether the last recording completed a block
+        self.notes: list[str] = []  # on the last recording
         self._snapshot: Snapshot | None = None
-        self._complete = False
-        self._silent: str | None = None
-        self._notes: list[str] = []
-        self._change: dict[str, float] = {}
-        self._tail: tuple[int, int, Tail, NDArray[np.float64]] | None = None
+        self._learnt_now = False
+        self._tails: dict[tuple[int, int], tuple[Tail, NDArray[np.float64]]] = {}
 
     # What comes in.
 
     def observe(self, snapshot: Snapshot, healthy: bool | None = None) -> None:
         """Takes one recording in, which must be later than all before; `healthy`: a person says so."""
-        self._snapshot, self._complete, self._notes, self._change = snapshot, False, [], {}
+        self._snapshot, self.complete, self.notes, self._learnt_now = snapshot, False, [], False
         state = self._state_of(snapshot)
-        self._silent = snapshot.no_signal
         usual = [row["rms"] for row in state.rows if "rms" in row]
-        if self._silent is None and "rms" in snapshot.values:
-            self._silent = stopped(snapshot.values["rms"], usual)
-        if self._silent is not None:
+        self.silent = snapshot.no_signal
+        if self.silent is None and "rms" in snapshot.values:
+            self.silent = stopped(snapshot.values["rms"], usual)
+        if self.silent is not None:
             return
         if snapshot.orders is not None:
             self.orders = dict(snapshot.orders)
-        self._add(snapshot)
-        few = snapshot.turns is not None and snapshot.turns < FEWEST_TURNS and self.block.turns < TURNS
-        if few:
+        self.block.add(snapshot)
+        if snapshot.general is not None:
+            old = self.general or snapshot.general
+            self.general = {
+                name: FORGET * old.get(name, 0.0) + (1 - FORGET) * share for name, share in snapshot.general.items()
+            }
+        if snapshot.turns is not None and snapshot.turns < FEWEST_TURNS and self.block.turns < TURNS:
             return
-        row = self._row()
+        row = self._close_block()
         if self.block_time is not None and snapshot.time > self.block_time:
             self.intervals = [*self.intervals, snapshot.time - self.block_time][-50:]
-        self.block, self.block_time, self._complete = Block(), snapshot.time, True
+        self.block_time, self.complete = snapshot.time, True
         if state.learnt and not healthy:
-            self._change = state.change(row)
-            self.recent = [*self.recent, (snapshot.time, self._change)][-RECENT:]
+            self.recent = [*self.recent, (snapshot.time, state.change(row))][-RECENT:]
             return
+        self.accepted = sorted({*self.accepted, *map(_doubt, snapshot.quality)})
         before = state.learnt
         state.learn(row, snapshot.time, self.rule, bool(healthy))
-        if state.learnt and not before and self.pool is not None and self.orders is not None:
-            self.usual = Baseline.of([self._physics(self.pool)], KNOWN)
+        self._learnt_now = state.learnt and not before
+        if self._learnt_now and self.pool is not None and self.orders is not None:
+            self.usual = Baseline.of([self.pool.physics(self.orders)], KNOWN)
 
-    def _state_of(self, snapshot: Snapshot) -> OperatingState:
-        """The operating state of a recording; a new one where it fits none."""
-        rpm, load, rule = snapshot.rpm, snapshot.values.get("load"), self.rule
-        if rpm is not None and rule.speeds:
-            rpm = min(rule.speeds, key=lambda speed: abs(speed - float(rpm or 0)))
-        if load is not None and rule.loads:
-            load = min(rule.loads, key=lambda given: abs(given - float(load or 0)))
-        self.highest_load = max(self.highest_load, abs(load or 0.0))
-        rates = {state.rate for state in self.states if state.rate is not None}
-        if snapshot.rate is not None and rates and all(abs(snapshot.rate / rate - 1) > 0.01 for rate in rates):
-            self._notes.append(f"the sampling rate is {snapshot.rate:g} Hz now; what is usual is learnt anew")
-        for number, state in enumerate(self.states):
-            if state.admits(rpm, load, snapshot.rate, self.highest_load, rule):
-                self.current = number
-                return state
-        silent = snapshot.no_signal is not None
-        if silent and self.states:
-            return self.states[self.current or 0]
-        self.states.append(OperatingState(rpm, load, snapshot.rate))
-        self.current = len(self.states) - 1
-        return self.states[-1]
-
-    def _add(self, snapshot: Snapshot) -> None:
-        """Adds a recording to the block and to the pooled spectra."""
-        self.block.rows.append(dict(snapshot.values))
-        self.block.turns += snapshot.turns or 0.0
-        if snapshot.spectra is None or snapshot.rate is None or snapshot.rpm is None:
-            return
-        more = (snapshot.spectra, snapshot.rate, snapshot.rpm)
-        own = self.block.pool
-        self.block.pool = Pool(snapshot.spectra, 1.0, snapshot.rate, snapshot.rpm) if own is None else own.add(*more)
-        if snapshot.general is not None:
-            old = self.general or dict(snapshot.general)
-            self.general = {name: FORGET * old.get(name, 0.0) + (1 - FORGET) * share
-                            for name, share in snapshot.general.items()}  # fmt: skip
-
-    def _row(self) -> dict[str, float]:
-        """The measurements of a complete block; fault lines are read in its spectra."""
-        block = self.block
-        names = set().union(*block.rows)
-        row = {name: float(np.median([each[name] for each in block.rows if name in each])) for name in names}
+    def _close_block(self) -> dict[str, float]:
+        """The measurements of the block, with fault lines that are read in its spectra; the next one begins."""
+        block, self.block = self.block, Block()
+        row = block.values()
         if block.pool is not None:
-            own = block.pool
-            self.pool = own if self.pool is None else self.pool.add(own.spectra, own.rate, own.rpm)
+            self.pool = block.pool if self.pool is None else self.pool.add(block.pool)
             if self.orders is not None and len(block.rows) > 1:
-                found = self._physics(own)
+                found = block.pool.physics(self.orders)
                 row |= line_values({name: lines.level for name, lines in found.faults.items()}, found.reference_level)
         return row
 
-    def _physics(self, pool: Pool) -> PhysicsEvidence:
-        return physics_evidence(pool.spectra, pool.rate, pool.rpm, self.orders or {})
+    def _state_of(self, snapshot: Snapshot) -> OperatingState:
+        """The operating state of a recording; a new one where it fits none."""
+        rpm, load, rate = snapshot.rpm, snapshot.values.get("load"), snapshot.rate
+        rpm, load = _nearest(rpm, self.rule.speeds), _nearest(load, self.rule.loads)
+        highest = max([abs(state.load or 0.0) for state in self.states] + [abs(load or 0.0)])
+        if rate is not None and self.states and not any(state.same_rate(rate) for state in self.states):
+            self.notes.append(f"the sampling rate is {rate:g} Hz now; what is usual is learnt anew")
+        for number, state in enumerate(self.states):
+            if state.admits(rpm, load, rate, highest, self.rule):
+                self.current = number
+                return state
+        if snapshot.no_signal is None or not self.states:
+            self.states.append(OperatingState(rpm, load, rate))
+            self.current = len(self.states) - 1
+        return self.states[self.current]
 
     # What is said.
 
     @property
     def state(self) -> OperatingState:
-        return self.states[self.current or 0]
+        return self.states[self.current]
 
     @property
     def interval(self) -> float:
@@ -231,127 +192,130 @@ class PointMemory:
         """Of the evidence, from which on a change is an alarm."""
         return threshold(self.interval, self.rule.false_alarms)
 
-    def fresh_change(self, time: float, reach: float) -> dict[str, float]:
-        """The last change against the baseline, if it is of about this time."""
-        if not self.recent or abs(self.recent[-1][0] - time) > reach:
-            return {}
-        return self.recent[-1][1]
+    @property
+    def compared(self) -> bool:
+        """Whether the last recording could be compared with a baseline."""
+        return self.complete and bool(self.recent) and self.recent[-1][0] == self.block_time
+
+    @property
+    def change(self) -> NDArray[np.float64]:
+        """(name,) of NAMES: dB above what is usual, of the last block that was compared."""
+        return self.recent[-1][1] if self.recent else np.full(len(NAMES), np.nan)
+
+    @property
+    def open_alarm(self) -> OpenAlarm | None:
+        """The alarm that nobody acknowledged, while its cause is there."""
+        own = self.alarm
+        return None if own is None or own.over or own.acknowledged is not None else own
 
     def assess(self, beside: Sequence[PointMemory] = (), sisters: Sequence[PointMemory] = ()) -> Assessment:
         """What the last recording means, beside the other points of its machine and the same point of others."""
-        snapshot, events = self._snapshot, list[Event]()
+        from bearcat.watch.status import describe, status_of
+
+        snapshot = self._snapshot
         if snapshot is None:
             raise ValueError("observe a recording first")
-        state, p_value, common = self.state, None, dict[str, float]()
-        physics, borrowed, owner = None, dict[str, CrossTalk](), None
-        reach = FRESH * max(self.interval, 60.0)
-        near = [
-            each for each in beside if each.block_time is not None and abs(each.block_time - snapshot.time) <= reach
-        ]
-        if self._silent is None and self._complete:
-            if self.pool is not None and self.orders is not None:
-                physics = self._physics(self.pool)
-                self.lines = loudness(physics)
-                borrowed = cross_talk([self.lines, *(each.lines for each in near)])[0]
-                borrowed = {fault: line for fault, line in borrowed.items() if self.lines[fault].excess >= SHOWN}
-            if self._change:
-                common = self._common(near, sisters, snapshot.time, reach)
-                p_value = self._weigh(common, borrowed)
-        found = self._named(physics, borrowed)
-        fault, confidence, probable = found
-        owner = next((near[line.owner - 1] for line in borrowed.values()), None) or self._louder_alarm(near)
-        if self._silent is None and self._complete:
-            events += self._update_alarm(snapshot.time, owner, common)
-        self.status = self._judge(snapshot, fault, confidence, probable, physics, borrowed, owner, common)
-        assessed = Assessment(
-            self.status, state.label, dict(self._change), p_value, self.evidence, self.limit,
-            fault or (NO_SIGNAL if self._silent else HEALTHY if probable <= SAFE_FAULT else CANNOT_TELL),
-            confidence, self.band(), tuple(self._described(event) for event in events),
+        complete = self.silent is None and self.complete
+        found = self._find(snapshot.time, beside, sisters) if complete else Findings()
+        events = self._update_alarm(snapshot.time, found) if complete else []
+        if self._learnt_now:
+            notes = "; ".join(self.usual.notes if self.usual is not None else ())
+            sentence = f"what is usual was learnt from {len(self.state.rows)} recordings at {self.state.label}"
+            events.append(self._event(snapshot.time, "baseline", f"{sentence}{'; ' * bool(notes)}{notes}"))
+        self.status = status_of(self, snapshot, found)
+        said = NO_SIGNAL if self.silent is not None else HEALTHY if found.probable <= SAFE_FAULT else CANNOT_TELL
+        named = {name: float(value) for name, value in zip(NAMES, self.change, strict=True) if np.isfinite(value)}
+        return Assessment(
+            self.status, self.state.label, named if self.compared else {}, found.p_value, self.evidence, self.limit,
+            found.fault or said, found.confidence, self.band(),
+            tuple(replace(event, sentence=describe(event, self.status)) for event in events),
         )  # fmt: skip
-        return assessed
 
-    def _common(
-        self, near: Sequence[PointMemory], sisters: Sequence[PointMemory], time: float, reach: float
-    ) -> dict[str, float]:
-        """What neighbours and sisters show too: dB by which levels rose at most points at once."""
-        found: dict[str, float] = {}
-        for others, fewest in ((near, NEIGHBOURS), (sisters, SISTERS)):
-            changes = [change for each in others if (change := each.fresh_change(time, reach))]
-            for name in BAND_NAMES if len(changes) >= fewest else ():
-                shared = [change[name] for change in changes if name in change]
-                if len(shared) >= fewest:
-                    found[name] = max(found.get(name, 0.0), float(np.median(shared)))
-        return {name: value for name, value in found.items() if value > 0}
+    def _find(self, time: float, beside: Sequence[PointMemory], sisters: Sequence[PointMemory]) -> Findings:
+        """What the last block says."""
+        reach = FRESH * max(self.interval, 60.0)
+        near = [other for other in beside if other.block_time is not None and abs(other.block_time - time) <= reach]
+        physics = None if self.pool is None or self.orders is None else self.pool.physics(self.orders)
+        self.lines = loudness(physics)
+        borrowed = {
+            fault: line
+            for fault, line in cross_talk([self.lines, *(other.lines for other in near)])[0].items()
+            if self.lines[fault].excess >= SHOWN
+        }
+        common = _common(near, sisters, time, reach)
+        p_value = self._weigh(common, borrowed) if self.compared else None
+        fault, confidence, probable = self._name(physics, borrowed)
+        owner = None
+        if fault is None:  # what its own lines name is its own
+            owners = [near[line.owner - 1] for line in borrowed.values()] or self._earlier_alarms(near)
+            owner = owners[0].point if owners else None
+        return Findings(physics, fault, confidence, probable, common, borrowed, owner, p_value)
 
     def _weigh(self, common: Mapping[str, float], borrowed: Mapping[str, CrossTalk]) -> float:
         """The p-value of the last block; the evidence takes it in."""
-        change = self._change | {name: self._change[name] - common.get(name, 0.0)
-                                 for name in BAND_NAMES if name in self._change}  # fmt: skip
-        for fault in borrowed:
-            change.pop(fault.replace(" ", "_"), None)
-        tail, spreads = self._baseline_tail()
-        p_value = tail.p_value(float(excesses(vector_of(change), spreads).max()))
-        before = self.evidence
-        self.evidence = add_evidence(before, p_value, self.limit)
-        if before == 0 and self.evidence > 0:
-            self.onset = self.block_time
-        elif self.evidence == 0:
-            self.onset = None
+        change = self.own_change(common)
+        change[[NAMES.index(fault.replace(" ", "_")) for fault in borrowed]] = np.nan
+        tail, spreads = self.tail()
+        p_value = tail.p_value(score(change, spreads))
+        before, self.evidence = self.evidence, add_evidence(self.evidence, p_value, self.limit)
+        self.onset = None if self.evidence == 0 else self.block_time if before == 0 else self.onset
         return p_value
 
-    def _baseline_tail(self) -> tuple[Tail, NDArray[np.float64]]:
-        key = (self.current or 0, len(self.state.rows))
-        if self._tail is None or self._tail[:2] != key:
-            self._tail = (*key, *self.state.tail())
-        return self._tail[2], self._tail[3]
+    def own_change(self, common: Mapping[str, float]) -> NDArray[np.float64]:
+        """The last change less what other points show too."""
+        return np.asarray(self.change - np.array([common.get(name, 0.0) for name in NAMES]))
 
-    def _named(
+    def tail(self) -> tuple[Tail, NDArray[np.float64]]:
+        """Scores and spreads of the current baseline."""
+        key = (self.current, len(self.state.rows))
+        if key not in self._tails:
+            self._tails = {key: self.state.tail()}
+        return self._tails[key]
+
+    def _name(
         self, physics: PhysicsEvidence | None, borrowed: Mapping[str, CrossTalk]
     ) -> tuple[str | None, float, float]:
         """The fault that the pooled evidence names, how sure that is, and how probable any fault is."""
         if physics is None:
-            return self.status.fault, self.status.confidence or 0.0, 0.0
+            return None, 0.0, 0.0
         general = None if self.general is None or borrowed else GeneralEvidence(self.general, 1.0, 1)
         for fault in borrowed:
             physics = physics.without_lines(fault)
         baseline = None if self.usual is None else self.usual.compare(physics)
         found = fuse(Witnesses(physics, general, baseline=baseline))
-        likeliest = max(FAULTS, key=lambda fault: found[fault])
-        probable = 1 - found[HEALTHY]
-        named = probable >= SURE and found[likeliest] >= 0.5
+        likeliest, probable = max(FAULTS, key=lambda fault: found[fault]), 1 - found[HEALTHY]
+        named = probable >= SURE and found[likeliest] >= NAMED
         self.claims = self.claims + 1 if named else 0
         return (likeliest, found[likeliest], probable) if named else (None, probable, probable)
 
-    def _louder_alarm(self, near: Sequence[PointMemory]) -> PointMemory | None:
-        """A neighbour in alarm that began before, which may be what this point hears."""
-        first = self.alarm.since if self.alarm is not None else self.onset
-        open_ones = [each for each in near if each.alarm is not None and not each.alarm.over]
-        earlier = [each for each in open_ones if each.alarm and (first is None or each.alarm.since <= first)]
-        return min(earlier, key=lambda each: each.alarm.since if each.alarm else math.inf, default=None)
+    def _earlier_alarms(self, near: Sequence[PointMemory]) -> list[PointMemory]:
+        """Neighbours in alarm whose change began before, the first one first: this point may hear them."""
+        own = self.alarm.since if self.alarm is not None else self.onset
+        dated = [(other.alarm.since, other) for other in near if other.alarm is not None and not other.alarm.over]
+        return [other for since, other in sorted(dated, key=lambda pair: pair[0]) if own is None or since <= own]
 
-    def _update_alarm(self, time: float, owner: PointMemory | None, common: Mapping[str, float]) -> list[Event]:
+    def _update_alarm(self, time: float, found: Findings) -> list[Event]:
         """Raises an alarm, a second where it has grown, and says when it is over."""
-        largest = max((self._change.get(name, 0.0) - common.get(name, 0.0) for name in NAMES), default=0.0)
+        largest = float(np.nanmax(np.append(self.own_change(found.common or {}), 0.0)))
         alarm = self.alarm
         if alarm is not None and alarm.over and alarm.acknowledged is not None:
             self.alarm = alarm = None
         if self.evidence >= self.limit and (alarm is None or alarm.over):
-            if owner is not None:
-                return []  # a neighbour's: to be checked
-            if alarm is None and self._swapped() and self.sensor is None:
+            if found.owner is not None:
+                return []
+            if self.sensor is None and alarm is None and self._swapped():
                 self.sensor = self.onset
                 return [self._event(time, "sensor", "levels changed at once, and no fault shows")]
-            if self.sensor is not None and not self._grows_beyond(self.sensor):
+            if self.sensor is not None and not self._grows_since(self.sensor):
                 return []
-            self.sensor = None
-            self.alarm = OpenAlarm(time, self.onset or time, largest)
+            self.sensor, self.alarm = None, OpenAlarm(time, self.onset or time, largest)
             return [self._event(time, "alarm", "alarm")]
-        if alarm is None or alarm.over:
+        if alarm is None or alarm.over or not self.compared:
             return []
         if largest >= alarm.change + GROWN:
             alarm.change, alarm.acknowledged = largest, None
             return [self._event(time, "grown", "the change has grown")]
-        if self.evidence < self.limit / 2 and self._change:
+        if self.evidence < self.limit / 2:
             alarm.over = True
             return [self._event(time, "over", "the change has gone")]
         return []
@@ -360,139 +324,48 @@ class PointMemory:
         """Whether levels of several bands jumped between two blocks and stayed, while nothing strikes and no line
         rose: another sensor or mounting.
         """
-        since = [change for time, change in self.recent if time >= (self.onset or 0.0)]
-        before = [change for time, change in self.recent if time < (self.onset or 0.0)][-5:]
+        onset = self.onset or 0.0
+        since = np.nan_to_num([change for time, change in self.recent if time >= onset])
+        before = np.nan_to_num([change for time, change in self.recent if time < onset][-5:])
         if len(since) < PERSISTENCE:
             return False
-        vectors = np.nan_to_num([vector_of(change) for change in since])
-        usual = np.median(np.nan_to_num([vector_of(change) for change in before]), axis=0) if before else 0.0
-        jump, moved = vectors[0] - usual, np.median(vectors[-PERSISTENCE:], axis=0) - vectors[0]
-        quiet = not np.any((np.median(vectors, axis=0) > MARGIN_VECTOR) & ~LEVELS)
+        jump = since[0] - (np.median(before, axis=0) if len(before) else 0.0)
+        moved = np.median(since[-PERSISTENCE:], axis=0) - since[0]
+        quiet = not np.any((np.median(since, axis=0) > MARGIN_VECTOR) & ~LEVELS)
         many = int(np.sum(np.abs(jump[LEVELS]) > STEP)) >= STEP_BANDS
         return bool(quiet and many and np.abs(moved[LEVELS]).max() <= STEP_GROWTH)
 
-    def _grows_beyond(self, since: float) -> bool:
-        """Whether the change goes on since a sensor was swapped, or lines or strikes have come."""
-        vectors = np.nan_to_num([vector_of(change) for time, change in self.recent if time >= since])
-        if len(vectors) < 2 * PERSISTENCE:
+    def _grows_since(self, time: float) -> bool:
+        """Whether a change goes on since a sensor was swapped, or lines or strikes have come."""
+        rows = np.nan_to_num([change for when, change in self.recent if when >= time])
+        if len(rows) < 2 * PERSISTENCE:
             return False
-        last, first = np.median(vectors[-PERSISTENCE:], axis=0), np.median(vectors[:PERSISTENCE], axis=0)
+        last, first = np.median(rows[-PERSISTENCE:], axis=0), np.median(rows[:PERSISTENCE], axis=0)
         return bool((last - first).max() > GROWN or np.any((last > 2 * MARGIN_VECTOR) & ~LEVELS))
 
-    def _judge(
-        self, snapshot: Snapshot, fault: str | None, confidence: float, probable: float,
-        physics: PhysicsEvidence | None, borrowed: Mapping[str, CrossTalk], owner: PointMemory | None,
-        common: Mapping[str, float],
-    ) -> PointStatus:  # fmt: skip
-        """The status of the point, and why."""
-        before, state, alarm, reasons = self.status, self.state, self.alarm, list[str]()
-        evidence = before.evidence
-        if physics is not None:
-            likeliest = fault or max(FAULTS, key=lambda name: physics.faults[name].level)
-            evidence = physics.line(likeliest)
-        learning = not state.learnt
-        certain = fault is not None and self.claims >= PERSISTENCE
-        open_alarm = alarm is not None and not alarm.over and alarm.acknowledged is None
-        changed = self._what_changed(common)
-        if self._silent is not None:
-            status = NO_SIGNAL
-            reasons.append(self._silent)
-            if open_alarm and alarm is not None:
-                reasons.append(f"the alarm of {day(alarm.time)} is open")
-        elif not self._complete and before.time is not None:
-            status, reasons = before.status, list(before.reasons)
-            if status == NO_SIGNAL:
-                status, reasons = (ALARM if open_alarm else LEARNING if learning else CHECK), []
-        elif open_alarm and alarm is not None:
-            status = ALARM
-            reasons += [f"{changed} since {day(alarm.since)}{self._growth(alarm.since)}"] if changed else []
-            reasons += [f"{evidence}: {fault}"] if fault else []
-            reasons = reasons or [f"changed since {day(alarm.since)}"]
-        elif owner is not None and (borrowed or self.evidence >= self.limit):
-            status = CHECK
-            where = f"cross-talk from {owner.point}"
-            lines = next((f"{name} lines are {line.decibels:.0f} dB louder there" for name, line in borrowed.items()),
-                         "which is in alarm")  # fmt: skip
-            reasons.append(f"{where}: {lines}")
-        elif learning and certain and probable >= CERTAIN:
-            status = ALARM
-            reasons.append(f"its first recordings already show {fault}: {evidence}")
-        elif certain:
-            status = CHECK
-            reasons.append(f"{'its first recordings' if learning else 'pooled recordings'} show {fault}: {evidence}")
-        elif alarm is not None:
-            status = CHECK
-            seen = f"acknowledged on {day(alarm.acknowledged)}" if alarm.acknowledged is not None else "over"
-            reasons.append(
-                f"the alarm of {day(alarm.time)} is {seen}" + ("" if alarm.acknowledged else "; acknowledge it")
-            )
-        elif self.sensor is not None:
-            status = CHECK
-            reasons.append(
-                f"levels changed at once on {day(self.sensor)} and no fault shows: check sensor and mounting, then set a"
-                " new baseline"
-            )
-        elif learning:
-            status = LEARNING
-            reasons.append(f"{len(state.rows)} of {self.rule.baseline} recordings at {state.label}")
-            if state.passed:
-                reasons.append("its levels have not settled yet")
-        else:
-            status = OK
-        if status in (OK, LEARNING) and snapshot.quality:
-            status, reasons = CHECK, list(snapshot.quality)
-        reasons += self._notes
-        if self.usual is not None and status == OK:
-            reasons += list(self.usual.notes)
-        since = before.since if status == before.status and before.since is not None else snapshot.time
-        if status == ALARM and alarm is not None:
-            since = alarm.since
-        return PointStatus(
-            self.machine, self.point, status, since, fault, confidence if physics is not None or fault else None,
-            tuple(dict.fromkeys(reasons))[:MOST_REASONS], evidence, snapshot.time, before.recordings + 1, state.label,
-            len(state.rows), self.rule.baseline, alarm.time if open_alarm and alarm is not None else None,
-            None if alarm is None else alarm.acknowledged,
-        )  # fmt: skip
-
-    def _what_changed(self, common: Mapping[str, float]) -> str | None:
-        """The largest change beyond its margin, in words; of the last block that was compared."""
-        if not self._change:
+    def largest_change(self, common: Mapping[str, float]) -> tuple[str, float] | None:
+        """The measurement that exceeds its margin most, and by how many dB it is above what is usual."""
+        if not self.compared:
             return None
-        change = {name: value - common.get(name, 0.0) for name, value in self._change.items()}
-        _, spreads = self._baseline_tail()
-        beyond = excesses(vector_of(change), spreads)
-        largest = NAMES[int(beyond.argmax())]
-        return f"{self.title(largest)} {change[largest]:.0f} dB above what is usual" if beyond.max() > 0 else None
-
-    def title(self, name: str) -> str:
-        """A measurement in words; bands by their frequencies."""
-        if name in BAND_NAMES and self.state.rate is not None:
-            width = self.state.rate / 2 / len(BAND_NAMES) / 1000
-            number = BAND_NAMES.index(name)
-            return f"RMS in {number * width:.3g}–{(number + 1) * width:.3g} kHz"
-        return "RMS" if name == LEVEL else MEASUREMENTS[name][0]
-
-    def _growth(self, since: float) -> str:
-        """How fast the largest change grows, in words; nothing where it does not, or not clearly."""
-        rows = [(time, max(change.values())) for time, change in self.recent if time >= since and change]
-        if len(rows) < 2 * PERSISTENCE:
-            return ""
-        times, values = np.array(rows).T
-        days = (times - times[0]) / DAY
-        slope = float(np.polyfit(days, values, 1)[0]) if days[-1] > 0 else 0.0
-        unit, per = (slope, "day") if days[-1] >= 1 else (slope / 24, "hour")
-        return f", growing {unit:.1g} dB a {per}" if slope * days[-1] >= 1 else ""
+        change = self.own_change(common)
+        beyond = excesses(change, self.tail()[1])
+        place = int(beyond.argmax())
+        if beyond[place] <= 0:
+            return None
+        return NAMES[place], float(np.nanmedian(change[LEVELS]) if place == 0 else change[place])
 
     def band(self) -> dict[str, tuple[float, float]]:
         """What is usual for each measurement in this operating state: its fifth and 95th percentiles."""
-        rows = self.state.rows
-        found = {}
+        rows, found = self.state.rows, {}
         for name in MEASUREMENTS if len(rows) >= PERSISTENCE else ():
-            values = [row[name] for row in rows if name in row]
-            if values:
+            if values := [row[name] for row in rows if name in row]:
                 low, high = np.quantile(values, (0.05, 0.95))
                 found[name] = float(low), float(high)
         return found
+
+    def new_doubts(self, snapshot: Snapshot) -> list[str]:
+        """What is wrong with a recording that was not so while the baseline was learnt."""
+        return [text for text in snapshot.quality if not self.state.learnt or _doubt(text) not in self.accepted]
 
     # What people do.
 
@@ -500,90 +373,105 @@ class PointMemory:
         """A person has seen the alarm: it does not come again until the change grows, or has gone and comes again."""
         if self.alarm is not None:
             self.alarm.acknowledged = time
-            largest = max((change for _, row in self.recent[-1:] for change in row.values()), default=0.0)
-            self.alarm.change = max(self.alarm.change, largest)
-        self.status = replace(
-            self.status, status=CHECK if self.status.status == ALARM else self.status.status, alarm=None,
-            acknowledged=time, since=time if self.status.status == ALARM else self.status.since,
-        )  # fmt: skip
+            self.alarm.change = max(self.alarm.change, float(np.nanmax(np.append(self.change, 0.0))))
+        was = self.status
+        if was.status == ALARM:
+            was = replace(was, status=CHECK, since=time)
+        self.status = replace(was, alarm=None, acknowledged=time)
         return self._event(time, "acknowledged", note or "acknowledged")
 
     def relearn(self, time: float, note: str = "") -> Event:
         """The baseline is learnt anew from the next recordings on: after a repair, or with another sensor."""
-        kept = self.status
-        self.__init__(self.machine, self.point, self.rule)  # type: ignore[misc]
+        was, new = self.status, PointMemory(self.machine, self.point, self.rule)
+        vars(self).update(vars(new))
         self.status = replace(
-            self.status, time=kept.time, since=time, recordings=kept.recordings, operating_state=kept.operating_state
+            new.status, time=was.time, since=time, recordings=was.recordings, operating_state=was.operating_state
         )
         return self._event(time, "baseline", note or "what is usual is learnt anew")
 
     def _event(self, time: float, kind: str, sentence: str) -> Event:
         return Event(self.machine, self.point, time, kind, sentence)
 
-    def _described(self, event: Event) -> Event:
-        """The event with what the point's status says."""
-        if event.kind not in ("alarm", "grown", "sensor"):
-            return event
-        parts = [f"{self.machine}, {self.point}: {event.sentence}", *self.status.reasons]
-        return replace(event, sentence="; ".join(parts))
-
     # How it is kept.
 
     def to_bytes(self) -> bytes:
-        """For the store."""
+        """For the store: plain values as JSON, arrays as they are."""
         from safetensors.numpy import save
 
-        arrays = dict[str, NDArray[Any]]()
-        plain: dict[str, Any] = {
+        kept = ("orders", "current", "general", "evidence", "onset", "sensor", "claims", "intervals", "block_time",
+                "accepted")  # fmt: skip
+        plain: dict[str, Any] = {name: getattr(self, name) for name in kept}
+        plain |= {
             "version": 1, "machine": self.machine, "point": self.point, "rule": to_plain(self.rule),
-            "states": [asdict(state) for state in self.states], "current": self.current, "orders": self.orders,
-            "usual": None if self.usual is None else to_plain(self.usual), "general": self.general,
-            "lines": {name: to_plain(line) for name, line in self.lines.items()}, "recent": self.recent,
-            "evidence": self.evidence, "onset": self.onset, "sensor": self.sensor, "claims": self.claims,
-            "alarm": None if self.alarm is None else asdict(self.alarm), "intervals": self.intervals,
-            "block_time": self.block_time, "highest_load": self.highest_load, "status": to_plain(self.status),
+            "status": to_plain(self.status), "usual": to_plain(self.usual), "states": [],
+            "lines": to_plain(self.lines), "alarm": None if self.alarm is None else asdict(self.alarm),
             "block": {"rows": self.block.rows, "turns": self.block.turns},
         }  # fmt: skip
+        arrays: dict[str, NDArray[Any]] = {"times": np.array([time for time, _ in self.recent], dtype=np.float64)}
+        arrays["changes"] = np.array([change for _, change in self.recent]).reshape(-1, len(NAMES))
+        for number, state in enumerate(self.states):
+            names = sorted(set().union(*state.rows))
+            plain["states"].append({**asdict(replace(state, rows=[])), "names": names})
+            rows = [[row.get(name, np.nan) for name in names] for row in state.rows]
+            arrays[f"state {number}"] = np.array(rows, dtype=np.float64).reshape(-1, len(names))
         for name, pool in (("pool", self.pool), ("block", self.block.pool)):
-            if pool is not None:
-                own = pool.spectra
-                arrays[f"{name}.power"] = own.power.astype(np.float32)
-                arrays[f"{name}.bands"] = np.stack([own.kurtosis, np.broadcast_to(own.loudness, own.kurtosis.shape)])
-                plain[f"{name}.pool"] = [pool.weight, pool.rate, pool.rpm, own.turns, own.windows, own.axes]
-        arrays = arrays or {"empty": np.zeros(1)}
+            arrays |= {} if pool is None else pool.to_arrays(name)
         return bytes(save(arrays, metadata={"bearcat": json.dumps(plain)}))
 
     @staticmethod
     def from_bytes(content: bytes) -> PointMemory:
         """Back from `to_bytes`; ValueError where it cannot be one."""
+        from safetensors import SafetensorError
         from safetensors.numpy import load
 
-        length = int.from_bytes(content[:8], "little")
-        if not 0 < length <= len(content):
-            raise ValueError("a point's memory is damaged")
-        plain = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["bearcat"])
-        arrays = load(content)
-        memory = PointMemory(plain["machine"], plain["point"], from_plain(WatchRule, plain["rule"]))
-        memory.states = [OperatingState(**state) for state in plain["states"]]
-        memory.usual = from_plain(Baseline | None, plain["usual"])
-        memory.lines = {name: from_plain(Loudness, line) for name, line in plain["lines"].items()}
-        memory.recent = [(time, change) for time, change in plain["recent"]]
-        memory.alarm = None if plain["alarm"] is None else OpenAlarm(**plain["alarm"])
-        memory.status = from_plain(PointStatus, plain["status"])
-        for name in ("current", "orders", "general", "evidence", "onset", "sensor", "claims", "intervals", "block_time",
-                     "highest_load"):  # fmt: skip
-            setattr(memory, name, plain[name])
-        pools = {}
-        for name in ("pool", "block"):
-            if f"{name}.pool" in plain:
-                weight, rate, rpm, turns, windows, axes = plain[f"{name}.pool"]
-                power, bands = arrays[f"{name}.power"].astype(np.float64), arrays[f"{name}.bands"]
-                pools[name] = Pool(Spectra(power, turns, windows, bands[0], bands[1], axes), weight, rate, rpm)
-        memory.pool = pools.get("pool")
-        memory.block = Block(plain["block"]["rows"], pools.get("block"), plain["block"]["turns"])
+        try:
+            header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+            plain, arrays = json.loads(header["__metadata__"]["bearcat"]), load(content)
+            memory = PointMemory(plain["machine"], plain["point"], from_plain(WatchRule, plain["rule"]))
+            memory._restore(plain, arrays)
+        except (SafetensorError, KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
+            raise ValueError("what is kept of a point is damaged") from error
         return memory
 
+    def _restore(self, plain: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        for name in ("orders", "current", "general", "evidence", "onset", "sensor", "claims", "intervals", "block_time",
+                     "accepted"):  # fmt: skip
+            setattr(self, name, plain[name])
+        self.status = from_plain(PointStatus, plain["status"])
+        self.usual = from_plain(Baseline | None, plain["usual"])
+        self.lines = {name: from_plain(Loudness, line) for name, line in plain["lines"].items()}
+        self.alarm = None if plain["alarm"] is None else OpenAlarm(**plain["alarm"])
+        self.recent = list(zip(arrays["times"].tolist(), arrays["changes"], strict=True))
+        for number, values in enumerate(plain["states"]):
+            names = values.pop("names")
+            rows = [
+                {name: value for name, value in zip(names, row, strict=True) if value == value}
+                for row in arrays[f"state {number}"].tolist()
+            ]
+            self.states.append(OperatingState(**{**values, "rows": rows}))
+        self.pool = Pool.from_arrays("pool", arrays)
+        self.block = Block(plain["block"]["rows"], Pool.from_arrays("block", arrays), plain["block"]["turns"])
 
-def day(time: float | None) -> str:
-    """A time for people, in UTC."""
-    return "" if time is None else f"{datetime.fromtimestamp(time, UTC):%-d %b %Y %H:%M}"
+
+def _common(near: Sequence[PointMemory], sisters: Sequence[PointMemory], time: float, reach: float) -> dict[str, float]:
+    """What neighbours and sisters show too: dB by which levels of bands rose at most points at once."""
+    found: dict[str, float] = {}
+    for others, fewest in ((near, NEIGHBOURS), (sisters, SISTERS)):
+        fresh = [other.change for other in others if other.recent and abs(other.recent[-1][0] - time) <= reach]
+        if len(fresh) >= fewest:
+            shared = np.median(np.nan_to_num(fresh), axis=0)
+            for name, value in zip(NAMES, shared.tolist(), strict=True):
+                if name in BAND_NAMES and value > 0:
+                    found[name] = max(found.get(name, 0.0), value)
+    return found
+
+
+def _nearest(value: float | None, given: Sequence[float]) -> float | None:
+    """The nearest of what is given; the value itself where nothing is."""
+    own = value
+    return own if own is None else min(given, key=lambda each: abs(each - own), default=own)
+
+
+def _doubt(text: str) -> str:
+    """A doubt without its numbers, which differ from recording to recording."""
+    return re.sub(r"[\d.,]+", "", text)

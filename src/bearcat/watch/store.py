@@ -30,6 +30,7 @@ import numpy as np
 from bearcat.diagnosis.recording import STATUS, percent
 from bearcat.errors import InputError, suggest
 from bearcat.report.typeset import count
+from bearcat.settings import from_plain, to_plain
 from bearcat.trust.decision import ALARM, CHECK, NO_SIGNAL
 from bearcat.watch.memory import PointMemory, WatchRule
 from bearcat.watch.snapshot import STATUSES, Assessment, Event, PointStatus, Snapshot
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 LOCK = 0x62636174  # the key of PostgreSQL's locks: "bcat"
 BUSY_SECONDS = 30.0  # for which a writer waits until another's transaction has ended
+CACHED = 256  # memories of points that are kept ready
 SISTERS = 12  # machines with a point of the same name that a point is compared with
 OPEN = ("alarm", "grown", "sensor", "problem")  # events that a person is asked to acknowledge
 MOST_NAMES = 1000  # of measurements
@@ -72,6 +74,7 @@ POINTS = sql.Table(
     sql.Column("operating_state", sql.Text, nullable=False),
     sql.Column("learnt", sql.Integer, nullable=False),
     sql.Column("wanted", sql.Integer, nullable=False),
+    sql.Column("alarm", sql.Double),
     sql.Column("acknowledged", sql.Double),
     sql.UniqueConstraint("machine", "point"),
     sql.Index("points_by_point", "point", "machine"),
@@ -193,12 +196,14 @@ class Fleet(list[PointStatus]):
     def summary(self) -> str:
         """How many points are what, in one line."""
         parts = [f"{number} {status}" for status, number in self.counts.items() if number]
-        return f"{count(len(self), 'point')}: {', '.join(parts) or 'none'}."
+        hidden = sum(each.alarm is not None and each.status != ALARM for each in self)
+        more = f" {count(hidden, 'alarm is', 'alarms are')} still open." if hidden else ""
+        return f"{count(len(self), 'point')}: {', '.join(parts) or 'none'}.{more}"
 
     @property
     def exit_status(self) -> int:
-        """0 all are ok or learning, 1 at least one alarm, 3 no alarm but something to check or without signal."""
-        if self.counts[ALARM]:
+        """0 all are ok or learning, 1 an alarm is open, 3 none but something to check or without signal."""
+        if any(each.status == ALARM or each.alarm is not None for each in self):
             return STATUS[ALARM]
         return STATUS[CHECK] if self.counts[CHECK] or self.counts[NO_SIGNAL] else 0
 
@@ -247,6 +252,9 @@ class Store:
     def __init__(self, engine: Engine, name: str, path: Path | None, write: bool) -> None:
         self.engine, self.name, self.path, self.write = engine, name, path, write
         self._connection: Connection | None = None  # of the transaction at work
+        # Memories by point, with their content in the store, since reading them takes longer than to compare that.
+        self._cache: dict[tuple[str, str], tuple[bytes, PointMemory]] = {}
+        self._written: dict[tuple[str, str], tuple[bytes, PointMemory]] = {}  # by the transaction at work
         self._names: dict[str, int] = {}
         self._texts: dict[int, str] = {}
 
@@ -336,11 +344,12 @@ class Store:
         with self._sentences(), self.engine.execution_options(writes=True).begin() as connection:
             if self.path is None:
                 connection.execute(sql.select(sql.func.pg_advisory_xact_lock(LOCK, 1)))
-            self._connection = connection
+            self._connection, self._written = connection, {}
             try:
                 yield connection
             finally:
                 self._connection = None
+        self._remember(self._written)
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
@@ -376,12 +385,11 @@ class Store:
         """When a change is an alarm; None: none was set yet."""
         with self._reading() as connection:
             text = connection.scalar(sql.select(META.c.value).where(META.c.name == "rule"))
-        known = {field.name for field in fields(WatchRule)}
-        return None if text is None else WatchRule(**{k: v for k, v in json.loads(text).items() if k in known})
+        return None if text is None else from_plain(WatchRule, json.loads(text), "the rule")
 
     def set_rule(self, rule: WatchRule) -> None:
         with self.transaction() as connection:
-            _put(connection, META, {"name": "rule", "value": json.dumps(asdict(rule))}, ("name",))
+            _put(connection, META, {"name": "rule", "value": json.dumps(to_plain(rule))}, ("name",))
 
     def fleet(self, machine: str | None = None) -> Fleet:
         """Every point, worst first; an alarm that nobody acknowledged comes before one that somebody did."""
@@ -392,7 +400,7 @@ class Store:
             found = [_status(row) for row in connection.execute(query)]
 
         def order(each: PointStatus) -> tuple[Any, ...]:
-            rank = STATUSES.index(each.status) if each.status in STATUSES else 0
+            rank = STATUSES.index(each.status) if each.status in STATUSES and each.alarm is None else 0
             return rank, each.acknowledged is not None, -(each.confidence or 0), each.machine, each.point
 
         return Fleet(sorted(found, key=order))
@@ -463,25 +471,39 @@ class Store:
             return [_event(row) for row in connection.execute(query)]
 
     def memory(self, machine: str, point: str) -> PointMemory | None:
-        found = self._memories(sql.and_(POINTS.c.machine == machine, POINTS.c.point == point))
-        return found[0] if found else None
+        return next((each for each in self.memories(machine) if each.point == point), None)
 
     def memories(self, machine: str) -> list[PointMemory]:
-        """Of all points of a machine."""
-        return self._memories(POINTS.c.machine == machine)
+        """Of all points of a machine; they are the caller's, who may change them."""
+        found = self._memories(POINTS.c.machine == machine)
+        for each in found:
+            self._cache.pop((each.machine, each.point), None)
+        return found
 
     def sisters(self, point: str, except_machine: str, most: int = SISTERS) -> list[PointMemory]:
-        """Of the points of this name on other machines, those known longest."""
+        """Of the points of this name on other machines, those known longest; they are not to be changed."""
         return self._memories(sql.and_(POINTS.c.point == point, POINTS.c.machine != except_machine), most)
 
     def _memories(self, where: Any, most: int | None = None) -> list[PointMemory]:
-        query = sql.select(MEMORIES.c.content).join(POINTS).where(where).order_by(POINTS.c.id).limit(most)
-        rule = self.rule
+        columns = POINTS.c.machine, POINTS.c.point, MEMORIES.c.content
+        query = sql.select(*columns).select_from(POINTS.join(MEMORIES)).where(where).order_by(POINTS.c.id).limit(most)
         with self._reading() as connection:
-            found = [PointMemory.from_bytes(bytes(content)) for content in connection.scalars(query)]
-        for each in found:
-            each.rule = rule or each.rule
-        return found
+            rows, rule = connection.execute(query).all(), self.rule
+        found: dict[tuple[str, str], tuple[bytes, PointMemory]] = {}
+        for machine, point, content in rows:
+            before, memory = self._cache.get((machine, point), (b"", None))
+            memory = memory if memory is not None and before == content else PointMemory.from_bytes(bytes(content))
+            memory.rule = rule or memory.rule
+            found[machine, point] = bytes(content), memory
+        self._remember(found)
+        return [memory for _, memory in found.values()]
+
+    def _remember(self, memories: dict[tuple[str, str], tuple[bytes, PointMemory]]) -> None:
+        for key, kept in memories.items():
+            self._cache.pop(key, None)
+            self._cache[key] = kept  # at the end
+        for key in list(self._cache)[: max(0, len(self._cache) - CACHED)]:
+            del self._cache[key]
 
     def known(self, paths: Sequence[str]) -> dict[tuple[str, str], RecordingFile]:
         """Those of these files that were read, by path and place."""
@@ -521,8 +543,7 @@ class Store:
         with self.transaction() as connection:
             number = _put(connection, RECORDINGS, asdict(file), ("digest", "place"))
             for memory in memories:
-                point = _put(connection, POINTS, _point_row(memory.status), ("machine", "point"))
-                _put(connection, MEMORIES, {"point": point, "content": memory.to_bytes()}, ("point",))
+                self._write_memory(connection, memory)
             happened = [event for _, each in measured if each is not None for event in each.events]
             for snapshot, assessment in measured:
                 point = self._point(connection, snapshot.machine, snapshot.point)
@@ -634,9 +655,14 @@ class Store:
         return chosen
 
     def _keep(self, connection: Connection, memory: PointMemory, event: Event) -> Event:
-        point = _put(connection, POINTS, _point_row(memory.status), ("machine", "point"))
-        _put(connection, MEMORIES, {"point": point, "content": memory.to_bytes()}, ("point",))
+        self._write_memory(connection, memory)
         return self._add_event(connection, event, sent=False)
+
+    def _write_memory(self, connection: Connection, memory: PointMemory) -> None:
+        content = memory.to_bytes()
+        point = _put(connection, POINTS, _point_row(memory.status), ("machine", "point"))
+        _put(connection, MEMORIES, {"point": point, "content": content}, ("point",))
+        self._written[memory.machine, memory.point] = content, memory
 
     def _point(self, connection: Connection, machine: str, point: str) -> int:
         query = sql.select(POINTS.c.id).where(POINTS.c.machine == machine, POINTS.c.point == point)

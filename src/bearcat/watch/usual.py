@@ -2,11 +2,12 @@
 
 Levels of bands, kurtosis and fault lines are compared in dB. A change counts from a margin on, since machines drift and
 their load, temperature and mounting vary without harm; margins and floors were chosen on simulated fleets
-(benchmarks/watch.py). The score of a recording is its largest change beyond the margin, in spreads of the baseline.
+(benchmarks/watch.py). The score of a recording is the sum of its changes beyond the margins, in spreads of the
+baseline: measurements that change together say more than one of them.
 
 >>> state = OperatingState(rpm=1480.0)
 >>> for row in rows: state.learn(row, time, WatchRule())
->>> state.score(state.change(new_row))
+>>> score(state.change(new_row), state.spreads)
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ NAMES = tuple(MARGINS)
 HIGH, HIGH_DEVIATION = 0.95, 1.645  # a quantile, and where a normal distribution has it
 FEWEST = 8  # recordings of a baseline that covers a period
 LONGEST = 3  # times the recordings of a baseline, after which one that does not settle is taken as it is
+OTHER_RATE = 0.01  # relative, from which on a sampling rate is another
 KEPT = 200  # recordings of a baseline at most
 
 
@@ -86,11 +88,15 @@ class OperatingState:
         load = "" if self.load is None else f"load {self.load:g}"
         return ", ".join(filter(None, (speed, load))) or "any"
 
+    def same_rate(self, rate: float) -> bool:
+        """Whether recordings at this sampling rate can be compared."""
+        return self.rate is None or abs(rate / self.rate - 1) <= OTHER_RATE
+
     def admits(self, rpm: float | None, load: float | None, rate: float | None, most: float, rule: WatchRule) -> bool:
         """Whether a recording is of this state; `most` is the highest load so far."""
         if (rpm is None) != (self.rpm is None) or (load is None) != (self.load is None):
             return False
-        if rate is not None and self.rate is not None and abs(rate / self.rate - 1) > 0.01:
+        if rate is not None and not self.same_rate(rate):
             return False
         near = rpm is None or self.rpm is None or abs(rpm / self.rpm - 1) <= rule.speed_bin
         alike = load is None or self.load is None or abs(load - self.load) <= rule.load_bin * max(most, 1e-9)
@@ -140,29 +146,33 @@ class OperatingState:
         """Robust standard deviations (name,), no less than FLOORS."""
         return _spread(self._matrix)
 
-    def change(self, row: Mapping[str, float]) -> dict[str, float]:
-        """dB above what is usual, by name of NAMES, of what both have."""
-        moved = _vector(compared_values(row)) - self.medians
-        return {name: float(value) for name, value in zip(NAMES, moved, strict=True) if math.isfinite(value)}
+    def change(self, row: Mapping[str, float]) -> NDArray[np.float64]:
+        """(name,) of NAMES: dB above what is usual; nan where something was not measured."""
+        return np.asarray(_vector(compared_values(row)) - self.medians)
 
     def tail(self) -> tuple[Tail, NDArray[np.float64]]:
         """The scores of the baseline's own recordings, each against the others, and the spreads."""
         matrix, scores = self._matrix, []
         for place in range(len(matrix)):
             others = np.delete(matrix, place, axis=0)
-            scores.append(float(excesses(matrix[place] - _median(others), _spread(others)).max()))
+            scores.append(score(matrix[place] - _median(others), _spread(others)))
         return Tail.of(scores), _spread(matrix)
 
 
 def excesses(change: NDArray[np.float64], spreads: NDArray[np.float64]) -> NDArray[np.float64]:
     """Changes (name,) of NAMES beyond their margins, in spreads; what was not measured is far below."""
-    own = change.copy()
+    own = np.array(change, dtype=np.float64)
     bands = slice(1, 1 + BANDS)
     if np.isfinite(own[bands]).any():
         own[0] = np.nanmedian(own[bands])
         own[bands] -= max(own[0], 0.0)
     margins = np.array([MARGINS[name] for name in NAMES])
     return np.asarray(np.where(np.isfinite(own), (own - margins) / spreads, -1e3))
+
+
+def score(change: NDArray[np.float64], spreads: NDArray[np.float64]) -> float:
+    """Of changes (name,) of NAMES: the sum of what exceeds the margins, each rounded off below as log(1 + exp)."""
+    return float(np.logaddexp(0.0, excesses(change, spreads)).sum())
 
 
 def vector_of(change: Mapping[str, float]) -> NDArray[np.float64]:

@@ -29,6 +29,8 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from bearcat import __version__
 from bearcat.cluster import connect_ray, lost_workers
 from bearcat.data.bearing import Bearing, find_bearing
@@ -39,7 +41,7 @@ from bearcat.deploy.find import measurements_of_file
 from bearcat.deploy.predict import Given
 from bearcat.errors import InputError
 from bearcat.storage import digest_file, digest_json
-from bearcat.watch.folder import SETTLED, Arrival, WatchedFolder, printable, time_in, zone_called
+from bearcat.watch.folder import MOST_NAMED, SETTLED, Arrival, WatchedFolder, printable, time_in, zone_called
 from bearcat.watch.memory import PointMemory, WatchRule
 from bearcat.watch.snapshot import Assessment, Event, PointStatus, Snapshot, measure
 from bearcat.watch.store import RecordingFile, Store
@@ -49,6 +51,8 @@ WAITED = 30.0  # seconds that --once waits for files that still change
 TICK, RETRY, RESCAN = 1.0, 5.0, 300.0  # seconds between checks for changes, for files that wait, and of all files
 ATTEMPTS = 3  # workers of a cluster that may be lost over one file
 SHIPPED = 2**26  # bytes of a file that are sent to a cluster; longer ones must be at the same place there
+SAME_RATE = 0.01  # by which rates may differ
+LATE = "a recording is not later than the one before; it and others like it are kept, but not judged"
 SAID = ("sensor", "problem")  # events that are no change of a status, and are said at once
 
 Notifier = Callable[[Event, Store], None]
@@ -156,6 +160,7 @@ def _follow_parent() -> None:
     """In a process that measures: signals reach all processes, but the first one decides; this ends when that does."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    threadpool_limits(1)  # there is a process for each core
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -200,7 +205,7 @@ class Judged:
 
     events: tuple[Event, ...] = ()
     changed: tuple[PointStatus, ...] = ()  # points whose status is another
-    late: tuple[str, ...] = ()  # points with recordings that are not later than those before
+    notes: tuple[str, ...] = ()  # what is odd, a sentence of each point
 
 
 def judge(
@@ -209,19 +214,27 @@ def judge(
 ) -> Judged:  # fmt: skip
     """Takes files of one machine and time in, in one transaction; `sent`: nobody waits for notifications."""
     with store.transaction():
-        rule, late, changed, events = store.rule or WatchRule(), list[str](), list[PointStatus](), list[Event]()
+        rule, changed, events = store.rule or WatchRule(), list[PointStatus](), list[Event]()
+        notes = dict[tuple[str, str], str]()
         machines = {snapshot.machine for _, snapshots in measured for snapshot in snapshots}
         memories = {(each.machine, each.point): each for name in sorted(machines) for each in store.memories(name)}
         before = {key: memory.status for key, memory in memories.items()}
+        latest = {key: status.time for key, status in before.items()}
         observed: dict[int, PointMemory] = {}  # by the id of the snapshot
         for snapshot in (snapshot for _, snapshots in measured for snapshot in snapshots):
             key = snapshot.machine, snapshot.point
+            last = latest.get(key)
+            if last is not None and snapshot.time <= last:
+                notes[key] = LATE
+                continue
+            if key not in memories and any(machine == key[0] for machine, _ in before):
+                notes[key] = "is a new point of the machine, or another channel; its baseline is learnt"
             memory = memories.setdefault(key, PointMemory(*key, rule))
-            if memory.status.time is not None and snapshot.time <= memory.status.time:
-                late.append("/".join(key))
-            else:
-                memory.observe(snapshot, healthy)
-                observed[id(snapshot)] = memory
+            rate = memory.state.rate if memory.states else None
+            if rate and snapshot.rate and abs(snapshot.rate / rate - 1) > SAME_RATE:
+                notes[key] = f"the sampling rate was {rate:g} Hz and is {snapshot.rate:g} Hz now"
+            memory.observe(snapshot, healthy)
+            latest[key], observed[id(snapshot)] = snapshot.time, memory
         said: dict[int, Assessment] = {}
         for number, memory in observed.items():
             beside = [other for other in memories.values() if other is not memory and other.machine == memory.machine]
@@ -233,7 +246,8 @@ def judge(
             rows = [(snapshot, said.get(id(snapshot))) for snapshot in snapshots]
             own = [observed[id(snapshot)] for snapshot in snapshots if id(snapshot) in observed]
             events += store.add(file, rows, own, sent=sent)
-    return Judged(tuple(events), tuple(changed), tuple(late))
+    said_of = tuple(f"{'/'.join(key)}: {sentence}" for key, sentence in notes.items())
+    return Judged(tuple(events), tuple(changed), said_of)
 
 
 def _silent(*_: object) -> None:
@@ -405,9 +419,8 @@ class Watching:
                     self._say_once(note if note.startswith(arrival.path) else f"{arrival.path}: {note}", "note")
         if measured:
             judged = judge(self.store, measured, healthy or None, sent=not self.notifiers)
-            for place in judged.late:
-                late = "recordings that are not later than those before are kept, but not judged"
-                self._say_once(f"{place}: {late} ({measured[0][0].path} is the first)", "note", place)
+            for note in judged.notes:
+                self._say_once(note, "note")
             for status in judged.changed:
                 self.show(status)
             for event in judged.events:
@@ -447,11 +460,11 @@ class Watching:
             if event.number is not None:
                 self.store.mark_sent([event.number])
 
-    def _say_once(self, sentence: str, kind: str, key: str | None = None) -> None:
-        if (key or sentence) not in self._said:
-            if len(self._said) > 10_000:
+    def _say_once(self, sentence: str, kind: str) -> None:
+        if sentence not in self._said:
+            if len(self._said) > MOST_NAMED:
                 self._said.clear()
-            self._said.add(key or sentence)
+            self._said.add(sentence)
             self.say(printable(sentence), kind)
 
 
