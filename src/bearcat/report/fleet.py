@@ -131,42 +131,41 @@ def point_details(store: Store, point: PointStatus) -> PointDetails:
     name = point.machine, point.point
     rows, events, memory = store.trend(*name, most=POINTS), store.events(*name, most=MARKS), store.memory(*name)
     orders = None if memory is None else memory.orders
-    waiting = any(event.kind == "alarm" and event.acknowledged is None for event in events)
     return PointDetails(
-        point, next_steps(point, store.path, waiting), tuple(draw_trends(rows, events, point.fault)),
+        point, next_steps(point, store.path), tuple(draw_trends(rows, events, point.fault)),
         tuple(draw_spectra(store.envelopes(*name, most=SPECTRA), rows, orders, point.fault)), tuple(_numbers(rows)),
         tuple(events[: -EVENTS - 1 : -1]),
     )  # fmt: skip
 
 
-def next_steps(point: PointStatus, path: Path | None, waiting: bool = False) -> tuple[tuple[str, str], ...]:
-    """What a person does next, in sentences, each with its command where there is one.
-
-    `path` is the store's; `waiting`: there is an alarm that nobody has acknowledged, whatever the status is now.
-    """
-    name = f"{point.machine}/{point.point}"
-    words = shlex.join([str(path or "STORE"), *(["--"] if name.startswith("-") else []), name])  # no option by mistake
-    anew = "After a repair, or with another sensor, let it learn again what is usual."
-    after = anew, f"bearcat watch baseline {visible(words)}"
-    if point.status == NO_SIGNAL:
-        return ("See whether the machine runs; if it does, check the sensor, its cable and its supply.", ""), after
+def next_steps(point: PointStatus, path: Path | None) -> tuple[tuple[str, str], ...]:
+    """What a person does next, in sentences, each with its command where there is one; `path` is the store's."""
     if point.status == LEARNING:
         return ((f"Nothing yet: {point.learnt} of {point.wanted} recordings of the baseline are there.", ""),)
-    if point.status == OK:
+    if point.status == OK and point.alarm is None:
         return (("Nothing: the point is as usual.", ""),)
-    first = {
-        (ALARM, True): f"Inspect the bearing ({point.fault}) at the next stop, and check its lubrication before that.",
-        (ALARM, False): "No bearing fault explains the change: check load, fastening, alignment and lubrication.",
-        (CHECK, True): f"Check the lubrication; inspect the bearing ({point.fault}) at the next planned stop.",
-        (CHECK, False): "Follow the reason: it names the sensor, the recording or the neighbour to check.",
-    }[point.status, point.fault is not None]
-    steps = [(first, ""), ("Take a longer recording at steady speed and usual load, and compare.", "")]
+    name = f"{point.machine}/{point.point}"
+    words = visible(shlex.join([str(path or "STORE"), *(["--"] if name.startswith("-") else []), name]))
+    steps = []
+    if point.status == NO_SIGNAL:
+        steps.append(("See whether the machine runs; if it does, check the sensor, its cable and its supply.", ""))
+    if point.status == ALARM or point.alarm is not None:
+        fault = f"Inspect the bearing ({point.fault}) at the next stop, and check its lubrication before that."
+        other = "No bearing fault explains the change: check load, fastening, alignment and lubrication."
+        steps.append((fault if point.fault else other, ""))
+        if point.acknowledged is None:
+            once = "Acknowledge the alarm once someone deals with it."
+            steps.append((once, f"bearcat watch acknowledge {words}"))
+    elif point.status == CHECK:
+        fault = f"Check the lubrication; inspect the bearing ({point.fault}) at the next planned stop."
+        other = "Follow the reason: it names the sensor, the recording or the neighbour to check."
+        steps.append((fault if point.fault else other, ""))
+    if point.status != NO_SIGNAL:
+        steps.insert(1, ("Take a longer recording at steady speed and usual load, and compare.", ""))
     if point.acknowledged is not None:
         steps.append((f"Acknowledged {time_text(point.acknowledged)}; it is reported again if it grows.", ""))
-    elif point.status == ALARM or waiting:
-        command = f"bearcat watch acknowledge {visible(words)}"
-        steps.append(("Acknowledge the alarm once someone deals with it.", command))
-    return (*steps, after)
+    again = "After a repair, or with another sensor, let it learn again what is usual."
+    return (*steps, (again, f"bearcat watch baseline {words}"))
 
 
 def _sentence(reason: str) -> str:

@@ -45,6 +45,8 @@ STEPS = [hours * 3600.0 for hours in (1, 2, 3, 6, 12, 24, 48, 96, 168, 336, 504)
 # White to dark blue; a dark page inverts it.
 COLOURS = np.array([(255, 255, 255), (205, 224, 240), (110, 168, 212), (24, 92, 150), (6, 26, 64)], dtype=float)
 
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
 Doubles = NDArray[np.float64]
 Scale = Callable[[float], float]
 Ticks = tuple[tuple[float, str], ...]
@@ -314,9 +316,11 @@ def _png(image: NDArray[np.uint8]) -> bytes:
 
 
 def number_text(value: float) -> str:
-    """Three digits that count, with a true minus."""
-    text = f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
-    return "0" if float(text) == 0 else text.replace("-", "−")
+    """Three digits that count, with a true minus; 3.1 × 10⁻⁵ where a number is very small."""
+    digits, _, power = (f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}").partition("e")
+    if power:
+        return f"{digits.replace('-', '−')} × 10{str(int(power)).translate(SUPERSCRIPTS)}"
+    return "0" if float(digits) == 0 else digits.replace("-", "−")
 
 
 def measured_text(name: str, value: float) -> str:
