@@ -32,8 +32,9 @@ from bearcat.errors import InputError, suggest
 from bearcat.report.typeset import count
 from bearcat.settings import from_plain, to_plain
 from bearcat.trust.decision import ALARM, CHECK, NO_SIGNAL
-from bearcat.watch.memory import PointMemory, WatchRule
+from bearcat.watch.memory import PointMemory
 from bearcat.watch.snapshot import STATUSES, Assessment, Event, PointStatus, Snapshot
+from bearcat.watch.usual import WatchRule
 
 try:
     import sqlalchemy as sql
@@ -385,7 +386,7 @@ class Store:
         """When a change is an alarm; None: none was set yet."""
         with self._reading() as connection:
             text = connection.scalar(sql.select(META.c.value).where(META.c.name == "rule"))
-        return None if text is None else from_plain(WatchRule, json.loads(text), "the rule")
+        return None if text is None else _rule(json.loads(text))
 
     def set_rule(self, rule: WatchRule) -> None:
         with self.transaction() as connection:
@@ -549,7 +550,7 @@ class Store:
                 point = self._point(connection, snapshot.machine, snapshot.point)
                 row = self._snapshot_row(connection, snapshot, assessment)
                 connection.execute(sql.insert(SNAPSHOTS).values(row | {"point": point, "recording": number}))
-            return [self._add_event(connection, event, sent) for event in (*happened, *events)]
+            return self.add_events([*happened, *events], sent)
 
     def _snapshot_row(self, connection: Connection, snapshot: Snapshot, judged: Assessment | None) -> dict[str, Any]:
         values = [(self._number(connection, name), value) for name, value in snapshot.values.items()]
@@ -574,6 +575,11 @@ class Store:
         inserted = connection.execute(sql.insert(EVENTS).values(row))
         (number,) = inserted.inserted_primary_key or (None,)
         return replace(event, number=number)
+
+    def add_events(self, events: Sequence[Event], sent: bool = False) -> list[Event]:
+        """What happened without a recording; the events with their numbers."""
+        with self.transaction() as connection:
+            return [self._add_event(connection, event, sent) for event in events]
 
     def mark_sent(self, numbers: Sequence[int]) -> None:
         """Says that notifications of these events were made."""
@@ -690,6 +696,11 @@ class Store:
     def _read_names(self, connection: Connection) -> None:
         self._names = {row.name: row.id for row in connection.execute(sql.select(NAMES))}
         self._texts = {number: name for name, number in self._names.items()}
+
+
+def _rule(values: Any) -> WatchRule:
+    found: WatchRule = from_plain(WatchRule, values, "the rule")
+    return found
 
 
 def _put(connection: Connection, table: sql.Table, row: dict[str, Any], key: tuple[str, ...]) -> Any:

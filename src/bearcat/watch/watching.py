@@ -42,9 +42,10 @@ from bearcat.deploy.predict import Given
 from bearcat.errors import InputError
 from bearcat.storage import digest_file, digest_json
 from bearcat.watch.folder import MOST_NAMED, SETTLED, Arrival, WatchedFolder, printable, time_in, zone_called
-from bearcat.watch.memory import PointMemory, WatchRule
+from bearcat.watch.memory import PointMemory
 from bearcat.watch.snapshot import Assessment, Event, PointStatus, Snapshot, measure
 from bearcat.watch.store import RecordingFile, Store
+from bearcat.watch.usual import WatchRule
 
 PATIENCE = 60.0  # seconds since its last change for which a file that cannot be read may still be written
 WAITED = 30.0  # seconds that --once waits for files that still change
@@ -92,7 +93,7 @@ def measure_file(arrival: Arrival, digest: str, reading: Reading, content: bytes
                 for measurement in found
                 for snapshot in measure(
                     measurement, reading.given, arrival.time, arrival.machine, arrival.point, digest,
-                    first and first.load, first and first.temperature,
+                    None if first is None else first.load, None if first is None else first.temperature,
                 )
             ]  # fmt: skip
         except InputError as error:
