@@ -33,7 +33,7 @@ from bearcat.report.trends import (
     time_text,
     visible,
 )
-from bearcat.report.typeset import count, templates
+from bearcat.report.typeset import count, shortened, templates
 from bearcat.storage import write_atomically
 from bearcat.trust.decision import ALARM, CHECK, NO_SIGNAL, OK
 from bearcat.watch.snapshot import LEARNING, MEASUREMENTS, Event, PointStatus
@@ -45,6 +45,7 @@ POINTS, SPARK_POINTS, SPARKS = 400, 60, 60  # rows read of a trend and of a smal
 SPECTRA, EVENTS = 200, 12  # spectra in a waterfall; events listed
 MARKS = 40  # alarms and other events marked in a trend
 FRESH = 5.0  # seconds for which a served page is not made anew
+LONGEST = 400  # characters shown of a name or a sentence
 SILENT = 2 * DAY  # behind the newest recording of the fleet, from which on the page says so
 SIGNS = {ALARM: "▲", CHECK: "◆", NO_SIGNAL: "⊘", LEARNING: "…", OK: "✓"}  # so that colour is not the only sign
 
@@ -100,7 +101,7 @@ def _template() -> Any:
     environment = templates()
     environment.globals |= {"signs": SIGNS, "count": count, "left": LEFT, "top": TOP, "below": BOTTOM, "silent": SILENT}
     environment.globals["opened"] = OPENED
-    environment.filters |= {"time": time_text, "visible": visible, "sentence": _sentence}
+    environment.filters |= {"time": time_text, "visible": _shown, "sentence": _sentence}
     files = resources.files("bearcat.report")
     names = ("fleet.html", "page.css", "fleet.css", "page.js", "fleet.js")
     html, *texts = ((files / name).read_text(encoding="utf-8") for name in names)
@@ -168,9 +169,13 @@ def next_steps(point: PointStatus, path: Path | None) -> tuple[tuple[str, str], 
     return (*steps, (again, f"bearcat watch baseline {words}"))
 
 
+def _shown(text: str) -> str:
+    return shortened(visible(text), LONGEST)
+
+
 def _sentence(reason: str) -> str:
     """A reason as a line of its own."""
-    return visible(reason[:1].upper() + reason[1:])
+    return _shown(reason[:1].upper() + reason[1:])
 
 
 def _numbers(rows: Sequence[TrendRow]) -> Iterator[tuple[str, str, str, str]]:

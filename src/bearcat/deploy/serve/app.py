@@ -293,7 +293,7 @@ class AccessMiddleware:
                 403, "this server answers to localhost and addresses alone; start it with a token to use other names"
             )
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        read = scope["path"] == "/fleet" and scope["method"] in ("GET", "HEAD")
+        read = scope["path"] == "/fleet" and scope["method"] == "GET"
         if read and scheme.lower() == "basic":  # browsers ask for a password where a page has no script of its own
             scheme, given = "bearer", _password(given)
         right = scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self.token)
