@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import re
 import shlex
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -13,12 +15,17 @@ import httpx
 import numpy as np
 import pytest
 
+from bearcat.deploy.serve import Limits
+from bearcat.deploy.serve.answer import Served
+from bearcat.deploy.serve.app import make_app
+from bearcat.diagnosis.recording import AlarmRule
 from bearcat.report import fleet as fleet_module
 from bearcat.report.fleet import FleetPages, fleet_page, next_steps, write_fleet_page
 from bearcat.watch.memory import PointMemory, WatchRule
 from bearcat.watch.snapshot import Assessment, Event, PointStatus, Snapshot
 from bearcat.watch.store import RecordingFile, Store
 from tests import opened
+from tests.test_artefact import made_model
 from tests.test_serve import TOKEN, Server
 
 DAY, END = 86_400.0, 1_780_000_000.0
@@ -291,6 +298,23 @@ def test_a_server_makes_a_page_once_for_many_readers(plant: Path):
     pages = FleetPages(str(plant))
     assert pages() is pages()
     assert pages("pump 2") != pages()
+
+
+def test_a_model_and_watched_machines_are_served_side_by_side(plant: Path):
+    model = made_model("frequency", 256, rate=8000.0)
+    app = make_app(Served(model, AlarmRule.of(model.classes)), Limits(), None, fleet=FleetPages(str(plant)))
+
+    async def answers() -> list[httpx.Response]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+            foreign = await client.get("/fleet", headers={"Host": "plant.example"})
+            return [foreign, *[await client.get(path) for path in ("/model", "/", "/fleet")]]
+
+    with ThreadPoolExecutor(1) as elsewhere:  # playwright has a loop in this thread
+        foreign, described, page, machines = elsewhere.submit(asyncio.run, answers()).result()
+    assert foreign.status_code == 403
+    assert described.json()["classes"] == list(model.classes)
+    assert "Diagnose a recording" in page.text
+    assert "pump 2" in machines.text
 
 
 @pytest.fixture(scope="module")

@@ -178,7 +178,8 @@ def draw_spectra(
     dates = [time_text(spectra[place][0]) for place in (healthy, -1)]
     over = Plot(
         "Envelope spectrum", f"Envelope spectrum by shaft order, of {dates[1]} over that of {dates[0]}, a healthy day",
-        "dB, by multiples of the shaft's speed", size=(WIDE, TALL), right=WIDE - RIGHT,
+        f"dB, by multiples of the shaft's speed{'' if lines else '; the bearing is not known'}",
+        size=(WIDE, TALL), right=WIDE - RIGHT,
         curves=(("healthy", before), ("curve", latest)), across=_ticks((0.0, last), across, 6),
         up=_ticks((0.0, highest), up), legend=(("latest", f"latest, {dates[1]}"), ("healthy", f"healthy, {dates[0]}")),
         rules=tuple((kind, across(order), TOP + ROW * (int(kind[1]) + 0.6), word) for kind, order, word in lines),
