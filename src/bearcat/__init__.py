@@ -18,7 +18,7 @@ _HOMES = {
     "CATClassifier": "bearcat.estimator",
     "adapt": "bearcat.api",
     "diagnose": "bearcat.api",
-    "watch": "bearcat.api",
+    "watch": "bearcat.watch.watching",
 }
 
 

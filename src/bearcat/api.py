@@ -1,11 +1,10 @@
-"""What most people do, in one call each: `bearcat.adapt`, `bearcat.diagnose` and `bearcat.watch`.
+"""The two things most people do, in one call each: `bearcat.adapt` and `bearcat.diagnose`.
 
 >>> import bearcat
 >>> found = bearcat.adapt("recordings/pump-A", "recordings/pump-B", out="out")
 >>> found                                   # decisions and diagnoses as a table, and the recommendation
 >>> found.to_frame()                        # the target's recordings as a pandas data frame
 >>> bearcat.diagnose("monday.wav", model=found)
->>> bearcat.watch("plant", "plant.db")      # machines over time, worst first
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from bearcat.errors import InputError
 
 if TYPE_CHECKING:
     from bearcat.runs.adapt import Adaptation
-    from bearcat.watch.store import Fleet
 
 Recorded = str | Path | NDArray[Any]
 
@@ -145,40 +143,3 @@ def diagnose(
     given = replace(given, healthy=healthy_physics(measurements(healthy), given) if named else {})
     found = (diagnose_measurement(each, opened, given) for each in measurements(files))
     return Diagnoses(chain.from_iterable(found)).beside_each_other()
-
-
-def watch(
-    folder: str | Path,
-    store: str | Path,
-    *,
-    rpm: float | None = None,
-    bearing: str | Bearing | None = None,
-    rate: float | None = None,
-    channel: str | None = None,
-    channels: str | None = None,
-    trust_speed: bool = False,
-    false_alarms: float | None = None,
-    baseline: int | None = None,
-    healthy: str | Path | None = None,
-    timezone: str | None = None,
-    jobs: int = 1,
-) -> Fleet:
-    """Reads what is new below a folder into a store (a file, or a PostgreSQL address): the points, worst first.
-
-    Recordings lie at MACHINE/POINT/TIME.ext, or a manifest.csv lists them. So many `false_alarms` are accepted in a
-    year of each point; a `baseline` is learnt of so many recordings, and of those below the path, or until the time,
-    `healthy`. Times without a zone are UTC unless a `timezone` is given. Problems are Python warnings. A script that
-    asks for several `jobs` must do so under `if __name__ == "__main__":`.
-    """
-    from bearcat.watch.store import Store
-    from bearcat.watch.watching import choose_rule, open_watching
-
-    with Store.open(store, create=True) as opened:
-        choose_rule(opened, {"false_alarms": false_alarms, "baseline": baseline})
-        watching = open_watching(
-            folder, opened, rpm=rpm, bearing=bearing, rate=rate, channel=channel, channels=channels,
-            trust_speed=trust_speed, healthy=healthy, timezone=timezone, jobs=jobs,
-        )  # fmt: skip
-        watching.say = lambda sentence, kind: warnings.warn(sentence, stacklevel=4) if kind == "problem" else None
-        watching.once()
-        return opened.fleet()

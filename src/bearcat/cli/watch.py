@@ -57,7 +57,8 @@ def watch(
     once: Annotated[bool, Option("--once", help="Stop when all files are read, instead of waiting for more.")] = False,
     form: options.Format = "table",
     false_alarms: Annotated[
-        str | None, Option(metavar="1/year", help="How many false alarms of each point are accepted.")
+        str | None,
+        Option(metavar="1/year", help="How many false alarms of each point are accepted.  \\[default: 1/year]"),
     ] = None,
     baseline: Annotated[
         str | None,
@@ -66,6 +67,12 @@ def watch(
     healthy: Annotated[
         str | None,
         Option(metavar="PATH|TIME", help="Recordings below this path, or until this time, are known to be healthy."),
+    ] = None,
+    speeds: Annotated[
+        str | None, Option(metavar="990,1480", help="Operating states by their rpm.  \\[default: found]")
+    ] = None,
+    loads: Annotated[
+        str | None, Option(metavar="0,50,100", help="Operating states by their load.  \\[default: found]")
     ] = None,
     rpm: Annotated[
         float | None, Option(help="Speed of the shaft in rpm; it is checked, and measured where it is not given.")
@@ -86,6 +93,7 @@ def watch(
     Exit status: 0 all ok or learning, 1 an alarm, 3 something to check or without signal, 2 bad input.
     Other commands: bearcat watch acknowledge, baseline, forget, export.
     """
+    from bearcat.data.catalogue import checked_root
     from bearcat.watch.store import Store
     from bearcat.watch.watching import choose_rule, ending_cleanly, open_watching
 
@@ -93,7 +101,8 @@ def watch(
     check_choice("--executor", executor, EXECUTORS)
     if rpm is not None and not 0 < rpm < inf:
         raise InputError(f"--rpm: must be a positive number, not {rpm:g}")
-    rule = parsed_rule(false_alarms, baseline)
+    rule = parsed_rule(false_alarms, baseline, speeds, loads)
+    checked_root(folder)  # before there is a store
     with Store.open(store, create=True) as opened:
         if sentence := choose_rule(opened, rule):
             print_note(sentence)
@@ -124,8 +133,10 @@ def exit_status(fleet: Fleet, problems: int, interrupted: bool) -> int:
     return fleet.exit_status or (3 if problems else 0)
 
 
-def parsed_rule(false_alarms: str | None, baseline: str | None) -> dict[str, Any]:
-    """What is wished of the rule: false alarms such as 1/year, a baseline of 30 recordings or 7d."""
+def parsed_rule(
+    false_alarms: str | None, baseline: str | None, speeds: str | None = None, loads: str | None = None
+) -> dict[str, Any]:
+    """What is wished of the rule: false alarms such as 1/year, a baseline of 30 recordings or 7d, speeds 990,1480."""
     rule = dict[str, Any]()
     if false_alarms is not None:
         found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*/\s*(year|month|week|day)", false_alarms.strip())
@@ -140,6 +151,12 @@ def parsed_rule(false_alarms: str | None, baseline: str | None) -> dict[str, Any
             rule["period"] = float(found[1]) * SECONDS[found[2]]
         else:
             rule["baseline"] = int(found[1])
+    for name, text in (("speeds", speeds), ("loads", loads)):
+        if text is not None:
+            numbers = re.fullmatch(r"\d+(\.\d+)?(,\d+(\.\d+)?)*", text)
+            if numbers is None:
+                raise InputError(f"--{name}: '{text}' is no list of numbers; write it as 990,1480")
+            rule[name] = tuple(map(float, text.split(",")))
     return rule
 
 

@@ -1,6 +1,6 @@
 """Machines over time: recordings as they come, what is usual for each point, and alarms at a stated rate.
 
->>> bearcat.watch("plant", "plant.db")            # the package itself can be called: it is `bearcat.api.watch` then
+>>> bearcat.watch("plant", "plant.db")            # the package itself can be called: it is `watching.watch` then
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class CallableModule(ModuleType):
 
     @property
     def __call__(self) -> Callable[..., Any]:
-        from bearcat.api import watch
+        from bearcat.watch.watching import watch
 
         return watch
 

@@ -3,9 +3,8 @@
 Files are measured in this process, in several, or on a Ray cluster, a few ahead; results are taken in order of time.
 All files of a machine with one time are judged together and added in one transaction. A half-written file waits.
 
->>> with Store.open("plant.db", create=True) as store:
-...     Watching(WatchedFolder(Path("plant")), store).once()
-...     print(store.fleet().summary)
+>>> fleet = bearcat.watch("plant", "plant.db", rpm=1480, bearing="6205")
+>>> fleet.summary
 '12 points: 1 alarm, 2 check, 9 ok.'
 """
 
@@ -16,6 +15,7 @@ import signal
 import tempfile
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -34,6 +34,7 @@ from threadpoolctl import threadpool_limits
 from bearcat import __version__
 from bearcat.cluster import connect_ray, lost_workers
 from bearcat.data.bearing import Bearing, find_bearing
+from bearcat.data.catalogue import checked_root
 from bearcat.data.channels import points_of
 from bearcat.data.datasets.folder import MANIFEST
 from bearcat.data.isolated import RISKY
@@ -44,7 +45,7 @@ from bearcat.storage import digest_file, digest_json
 from bearcat.watch.folder import MOST_NAMED, SETTLED, Arrival, WatchedFolder, printable, time_in, zone_called
 from bearcat.watch.memory import PointMemory
 from bearcat.watch.snapshot import Assessment, Event, PointStatus, Snapshot, measure
-from bearcat.watch.store import RecordingFile, Store
+from bearcat.watch.store import Fleet, RecordingFile, Store
 from bearcat.watch.usual import WatchRule
 
 PATIENCE = 60.0  # seconds since its last change for which a file that cannot be read may still be written
@@ -539,6 +540,41 @@ def choose_rule(store: Store, wished: dict[str, Any]) -> str | None:
     return (
         f"the rate of false alarms was {before.false_alarms:g} a year of each point, and is {rule.false_alarms:g} now"
     )
+
+
+def watch(
+    folder: str | Path,
+    store: str | Path,
+    *,
+    rpm: float | None = None,
+    bearing: str | Bearing | None = None,
+    rate: float | None = None,
+    channel: str | None = None,
+    channels: str | None = None,
+    trust_speed: bool = False,
+    false_alarms: float | None = None,
+    baseline: int | None = None,
+    healthy: str | Path | None = None,
+    timezone: str | None = None,
+    jobs: int = 1,
+) -> Fleet:
+    """Reads what is new below a folder into a store (a file, or a PostgreSQL address): the points, worst first.
+
+    Recordings lie at MACHINE/POINT/TIME.ext, or a manifest.csv lists them. So many `false_alarms` are accepted in a
+    year of each point; a `baseline` is learnt of so many recordings, and of those below the path, or until the time,
+    `healthy`. Times without a zone are UTC unless a `timezone` is given. Problems are Python warnings. A script that
+    asks for several `jobs` must do so under `if __name__ == "__main__":`.
+    """
+    checked_root(Path(folder))  # before there is a store
+    with Store.open(store, create=True) as opened:
+        choose_rule(opened, {"false_alarms": false_alarms, "baseline": baseline})
+        watching = open_watching(
+            folder, opened, rpm=rpm, bearing=bearing, rate=rate, channel=channel, channels=channels,
+            trust_speed=trust_speed, healthy=healthy, timezone=timezone, jobs=jobs,
+        )  # fmt: skip
+        watching.say = lambda sentence, kind: warnings.warn(sentence, stacklevel=4) if kind == "problem" else None
+        watching.once()
+        return opened.fleet()
 
 
 @contextmanager
