@@ -157,7 +157,7 @@ def next_steps(point: PointStatus, path: Path | None) -> tuple[tuple[str, str], 
         if point.acknowledged is None:
             once = "Acknowledge the alarm once someone deals with it."
             steps.append((once, f"bearcat watch acknowledge {words}"))
-    elif point.status == CHECK:
+    elif point.status == CHECK or point.fault:
         fault = f"Check the lubrication; inspect the bearing ({point.fault}) at the next planned stop."
         other = "Follow the reason: it names the sensor, the recording or the neighbour to check."
         steps.append((fault if point.fault else other, ""))
