@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.datasets.simulate.fleet import Fleet, FleetMachine
+from bearcat.data.datasets.simulate.fleet import SimulatedFleet, FleetMachine
 from bearcat.data.stream import Stream
 from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording
 from bearcat.deploy.predict import Given
@@ -60,7 +60,7 @@ def snapshots_of(machine: FleetMachine, day: int) -> list[Snapshot]:
     return measure(measurement, Given(trust_speed=True), machine.time(day), machine.name, load=load)
 
 
-def simulate_machine(task: tuple[Fleet, int, Path]) -> float:
+def simulate_machine(task: tuple[SimulatedFleet, int, Path]) -> float:
     """Measures all recordings of one machine and writes them; seconds."""
     fleet, number, folder = task
     path, start = folder / f"{number:04d}.json", clock.perf_counter()
@@ -91,7 +91,7 @@ def simulate_machine(task: tuple[Fleet, int, Path]) -> float:
     return clock.perf_counter() - start
 
 
-def run_fleet(fleet: Fleet, folder: Path, jobs: int, limit: float, first: int, last: int | None) -> None:
+def run_fleet(fleet: SimulatedFleet, folder: Path, jobs: int, limit: float, first: int, last: int | None) -> None:
     """Measures machines until all are done, or no more can be finished within the limit of seconds."""
     folder.mkdir(parents=True, exist_ok=True)
     start, longest = clock.perf_counter(), 0.0
@@ -274,7 +274,7 @@ def main() -> None:
     random.add_argument("--repeats", type=int, default=200)
     arguments = parser.parse_args()
     if arguments.command == "fleet":
-        made = Fleet(
+        made = SimulatedFleet(
             arguments.machines,
             days=arguments.days,
             failing=arguments.failing,
