@@ -181,6 +181,11 @@ def test_people_acknowledge_relearn_and_forget(address):
         assert [each.machine for each in store.fleet()] == ["pump 4"]
         assert store.recording("pump 32", "pump 3") is None, "a file that is still there is read again"
         assert len(list(store.export())) == 4
+        with store.transaction() as connection:
+            connection.execute(sql.text("UPDATE memories SET content = :nothing"), {"nothing": b"damaged"})
+        with pytest.raises(InputError, match="pump 4/DE"):
+            store.relearn("pump 4", "DE")
+        assert store.forget("pump 4") == 1
 
 
 def test_a_file_is_added_whole_or_not_at_all(address):

@@ -437,14 +437,12 @@ class Store:
             {self._text(connection, number): (low, high) for number, low, high in band.tolist()}, row.status is None,
         )  # fmt: skip
 
-    def envelopes(
-        self, machine: str, point: str, since: float | None = None, most: int = 200
-    ) -> list[tuple[float, float | None, bytes]]:
+    def envelopes(self, machine: str, point: str, most: int = 200) -> list[tuple[float, float | None, bytes]]:
         """Time, rpm and envelope spectrum of a point's recordings, oldest first, thinned as the trend is."""
         columns = (SNAPSHOTS.c.time, SNAPSHOTS.c.rpm, SNAPSHOTS.c.envelope)
         found: list[tuple[float, float | None, bytes]] = []
         with self._reading() as connection:
-            ids = self._thinned(connection, self._point(connection, machine, point), since, most)
+            ids = self._thinned(connection, self._point(connection, machine, point), None, most)
             for start in range(0, len(ids), PART):
                 query = sql.select(*columns).where(SNAPSHOTS.c.id.in_(ids[start : start + PART]))
                 found += [(row.time, row.rpm, row.envelope) for row in connection.execute(query) if row.envelope]
@@ -493,7 +491,12 @@ class Store:
         found: dict[tuple[str, str], tuple[bytes, PointMemory]] = {}
         for machine, point, content in rows:
             before, memory = self._cache.get((machine, point), (b"", None))
-            memory = memory if memory is not None and before == content else PointMemory.from_bytes(bytes(content))
+            if memory is None or before != content:
+                try:
+                    memory = PointMemory.from_bytes(bytes(content))
+                except ValueError as error:
+                    damaged = f"what is kept of '{machine}/{point}' is damaged; restore a backup, or forget the point"
+                    raise InputError(f"{self.name}: {damaged}") from error
             memory.rule = rule or memory.rule
             found[machine, point] = bytes(content), memory
         self._remember(found)
@@ -590,18 +593,23 @@ class Store:
         """A person has taken notice of the alarms of a machine, or of a point of it; how many points had some."""
         when = time.time() if when is None else when
         with self.transaction() as connection:
-            alarmed = [each for each in self._chosen(machine, point) if each.status.status in (ALARM, CHECK)]
-            for memory in alarmed:
-                self._keep(connection, memory, memory.acknowledge(when, note))
+            names = {
+                status.point for status in self._chosen(machine, point)
+                if status.status in (ALARM, CHECK) or status.alarm is not None
+            }  # fmt: skip
+            for memory in self.memories(machine) if names else ():
+                if memory.point in names:
+                    self._keep(connection, memory, memory.acknowledge(when, note))
             where = [EVENTS.c.machine == machine, EVENTS.c.acknowledged.is_(None)]
             where += [] if point is None else [EVENTS.c.point == point]
             connection.execute(sql.update(EVENTS).where(*where).values(acknowledged=when))
-            return len(alarmed)
+            return len(names)
 
     def relearn(self, machine: str, point: str, note: str = "", when: float | None = None) -> Event:
         """The baseline of a point is learnt anew from the next recordings on."""
         with self.transaction() as connection:
-            (memory,) = self._chosen(machine, point)
+            self._chosen(machine, point)
+            (memory,) = [each for each in self.memories(machine) if each.point == point]
             return self._keep(connection, memory, memory.relearn(time.time() if when is None else when, note))
 
     def forget(self, machine: str, point: str | None = None) -> int:
@@ -647,9 +655,9 @@ class Store:
         with self._reading() as connection:
             return list(connection.scalars(sql.select(NAMES.c.name).order_by(NAMES.c.id)))
 
-    def _chosen(self, machine: str, point: str | None) -> list[PointMemory]:
-        """The memories of a machine or of one point; InputError, with the nearest name, where there is none."""
-        found = self.memories(machine)
+    def _chosen(self, machine: str, point: str | None) -> list[PointStatus]:
+        """The points of a machine, or one of them; InputError, with the nearest name, where there is none."""
+        found = self.fleet(machine)
         if not found:
             with self._reading() as connection:
                 known = connection.scalars(sql.select(POINTS.c.machine).distinct().limit(1000)).all()

@@ -48,7 +48,7 @@ from bearcat.watch.snapshot import Assessment, Event, PointStatus, Snapshot, mea
 from bearcat.watch.store import Fleet, RecordingFile, Store
 from bearcat.watch.usual import WatchRule
 
-PATIENCE = 60.0  # seconds since its last change for which a file that cannot be read may still be written
+PATIENCE = 60.0  # seconds for which a new file that cannot be read may be unfinished; and between failed notifications
 WAITED = 30.0  # seconds that --once waits for files that still change
 TICK, RETRY, RESCAN = 1.0, 5.0, 300.0  # seconds between checks for changes, for files that wait, and of all files
 ATTEMPTS = 3  # workers of a cluster that may be lost over one file
@@ -279,6 +279,7 @@ class Watching:
     stop: threading.Event = field(default_factory=threading.Event)
     problems: int = 0  # files that could not be used
     _said: set[str] = field(default_factory=set)
+    _silent_until: float = 0.0  # until then no notification is tried
 
     def once(self) -> None:
         """Takes in what is new, and waits a little for files that are being written."""
@@ -460,12 +461,15 @@ class Watching:
 
     def _notify(self) -> None:
         """Hands events to the notifiers, oldest first; one that cannot be handed over now is kept for later."""
-        for event in self.store.unsent() if self.notifiers else ():
+        if not self.notifiers or time.monotonic() < self._silent_until:
+            return
+        for event in self.store.unsent():
             try:
                 for notify in self.notifiers:
                     notify(event, self.store)
             except (InputError, OSError) as error:
                 self._say_once(f"a notification failed and is tried again later: {error}", "problem")
+                self._silent_until = time.monotonic() + PATIENCE  # recordings do not wait for it
                 return
             if event.number is not None:
                 self.store.mark_sent([event.number])
