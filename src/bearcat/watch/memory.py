@@ -1,6 +1,6 @@
 """What is remembered of a point between recordings: its operating states, what is usual in each, and open alarms.
 
-Short recordings add up to a block of TURNS turns of the shaft before anything is read. A block is compared with the
+Short recordings add up to a block of some turns of the shaft before anything is read. A block is compared with the
 baseline of its operating state, less what the neighbours on the machine and the same point of sister machines show too;
 its p-value adds to the evidence for a change (alarms.py). The spectra of the last blocks, pooled, say what the change
 is. A line that a neighbour shows louder, or a change while a neighbour is in alarm, is cross-talk: to be checked.
@@ -28,12 +28,12 @@ from bearcat.diagnosis.general import GeneralEvidence
 from bearcat.diagnosis.physics import FAULTS, PhysicsEvidence
 from bearcat.diagnosis.points import SHOWN, CrossTalk, Loudness, cross_talk, loudness
 from bearcat.diagnosis.quality import stopped
-from bearcat.diagnosis.spectra import FEWEST_TURNS, TURNS
+from bearcat.diagnosis.spectra import FEWEST_TURNS
 from bearcat.settings import from_plain, to_plain
 from bearcat.trust.decision import ALARM, CANNOT_TELL, CHECK, HEALTHY, NO_SIGNAL, SAFE_FAULT, SURE
 from bearcat.watch.alarms import PERSISTENCE, Tail, add_evidence, threshold
 from bearcat.watch.pool import FORGET, Block, Pool
-from bearcat.watch.snapshot import LEARNING, MEASUREMENTS, Assessment, Event, PointStatus, Snapshot, line_values
+from bearcat.watch.snapshot import LEARNING, Assessment, Event, PointStatus, Snapshot, line_values
 from bearcat.watch.usual import (
     BAND_NAMES,
     LEVEL,
@@ -111,7 +111,6 @@ class PointMemory:
         self.notes: list[str] = []  # on the last recording
         self._snapshot: Snapshot | None = None
         self._learnt_now = False
-        self._tails: dict[tuple[int, int], tuple[Tail, NDArray[np.float64]]] = {}
 
     # What comes in.
 
@@ -133,21 +132,30 @@ class PointMemory:
             self.general = {
                 name: FORGET * old.get(name, 0.0) + (1 - FORGET) * share for name, share in snapshot.general.items()
             }
-        if snapshot.turns is not None and snapshot.turns < FEWEST_TURNS and self.block.turns < TURNS:
+        if snapshot.turns is not None and snapshot.turns < FEWEST_TURNS and self.block.turns < FEWEST_TURNS:
             return
         row = self._close_block()
         if self.block_time is not None and snapshot.time > self.block_time:
             self.intervals = [*self.intervals, snapshot.time - self.block_time][-50:]
         self.block_time, self.complete = snapshot.time, True
-        if state.learnt and not healthy:
-            self.recent = [*self.recent, (snapshot.time, state.change(row))][-RECENT:]
-            return
+        if (change := self._compare(row)) is not None and not healthy:
+            self.recent = [*self.recent, (snapshot.time, change)][-RECENT:]
+            if state.learnt or self.evidence > 0:  # what may be a fault is not learnt as usual
+                return
         self.accepted = sorted({*self.accepted, *map(_doubt, snapshot.quality)})
         before = state.learnt
         state.learn(row, snapshot.time, self.rule, bool(healthy))
         self._learnt_now = state.learnt and not before
         if self._learnt_now and self.pool is not None and self.orders is not None:
             self.usual = Baseline.of([self.pool.physics(self.orders)], KNOWN)
+
+    def _compare(self, row: dict[str, float]) -> NDArray[np.float64] | None:
+        """The change against the baseline of the operating state; where that is not learnt yet, the change of lines
+        and kurtosis, which hardly depend on speed and load, against the best known state. None where there is none.
+        """
+        if self.state.learnt:
+            return self.state.change(row)
+        return np.where(LEVELS, np.nan, self.reference.change(row)) if self.reference.learnt else None
 
     def _close_block(self) -> dict[str, float]:
         """The measurements of the block, with fault lines that are read in its spectra; the next one begins."""
@@ -181,6 +189,12 @@ class PointMemory:
     @property
     def state(self) -> OperatingState:
         return self.states[self.current]
+
+    @property
+    def reference(self) -> OperatingState:
+        """The state whose baseline counts: the current one, or the best known while that is learnt."""
+        known = [state for state in self.states if state.learnt]
+        return self.state if self.state.learnt else max(known, key=lambda state: len(state.rows), default=self.state)
 
     @property
     def interval(self) -> float:
@@ -227,7 +241,8 @@ class PointMemory:
         named = {name: float(value) for name, value in zip(NAMES, self.change, strict=True) if np.isfinite(value)}
         return Assessment(
             self.status, self.state.label, named if self.compared else {}, found.p_value, self.evidence, self.limit,
-            found.fault or said, found.confidence, self.band(),
+            found.fault or said, found.confidence,
+            {name: (low, high) for name, (low, high) in self.state.band.items()},
             tuple(replace(event, sentence=describe(event, self.status)) for event in events),
         )  # fmt: skip
 
@@ -243,34 +258,28 @@ class PointMemory:
             if self.lines[fault].excess >= SHOWN
         }
         common = _common(near, sisters, time, reach)
-        p_value = self._weigh(common, borrowed) if self.compared else None
         fault, confidence, probable = self._name(physics, borrowed)
         owner = None
         if fault is None:  # what its own lines name is its own
             owners = [near[line.owner - 1] for line in borrowed.values()] or self._earlier_alarms(near)
             owner = owners[0].point if owners else None
+        p_value = self._weigh(common, borrowed, owner is not None) if self.compared else None
         return Findings(physics, fault, confidence, probable, common, borrowed, owner, p_value)
 
-    def _weigh(self, common: Mapping[str, float], borrowed: Mapping[str, CrossTalk]) -> float:
-        """The p-value of the last block; the evidence takes it in."""
+    def _weigh(self, common: Mapping[str, float], borrowed: Mapping[str, CrossTalk], owned: bool) -> float:
+        """The p-value of the last block; the evidence takes it in, but does not grow by what a neighbour owns."""
         change = self.own_change(common)
         change[[NAMES.index(fault.replace(" ", "_")) for fault in borrowed]] = np.nan
-        tail, spreads = self.tail()
-        p_value = tail.p_value(score(change, spreads))
+        state = self.reference
+        p_value = 1.0 if state.tail is None else state.tail.p_value(score(change, np.array(state.spreads)))
         before, self.evidence = self.evidence, add_evidence(self.evidence, p_value, self.limit)
+        self.evidence = min(self.evidence, before) if owned else self.evidence
         self.onset = None if self.evidence == 0 else self.block_time if before == 0 else self.onset
         return p_value
 
     def own_change(self, common: Mapping[str, float]) -> NDArray[np.float64]:
         """The last change less what other points show too."""
         return np.asarray(self.change - np.array([common.get(name, 0.0) for name in NAMES]))
-
-    def tail(self) -> tuple[Tail, NDArray[np.float64]]:
-        """Scores and spreads of the current baseline."""
-        key = (self.current, len(self.state.rows))
-        if key not in self._tails:
-            self._tails = {key: self.state.tail()}
-        return self._tails[key]
 
     def _name(
         self, physics: PhysicsEvidence | None, borrowed: Mapping[str, CrossTalk]
@@ -348,20 +357,11 @@ class PointMemory:
         if not self.compared:
             return None
         change = self.own_change(common)
-        beyond = excesses(change, self.tail()[1])
+        beyond = excesses(change, np.array(self.reference.spreads))
         place = int(beyond.argmax())
         if beyond[place] <= 0:
             return None
-        return NAMES[place], float(np.nanmedian(change[LEVELS]) if place == 0 else change[place])
-
-    def band(self) -> dict[str, tuple[float, float]]:
-        """What is usual for each measurement in this operating state: its fifth and 95th percentiles."""
-        rows, found = self.state.rows, {}
-        for name in MEASUREMENTS if len(rows) >= PERSISTENCE else ():
-            if values := [row[name] for row in rows if name in row]:
-                low, high = np.quantile(values, (0.05, 0.95))
-                found[name] = float(low), float(high)
-        return found
+        return NAMES[place], float(np.nanmedian(change[LEVELS]) if NAMES[place] == LEVEL else change[place])
 
     def new_doubts(self, snapshot: Snapshot) -> list[str]:
         """What is wrong with a recording that was not so while the baseline was learnt."""
@@ -411,7 +411,7 @@ class PointMemory:
         arrays["changes"] = np.array([change for _, change in self.recent]).reshape(-1, len(NAMES))
         for number, state in enumerate(self.states):
             names = sorted(set().union(*state.rows))
-            plain["states"].append({**asdict(replace(state, rows=[])), "names": names})
+            plain["states"].append({**to_plain(replace(state, rows=[])), "names": names})
             rows = [[row.get(name, np.nan) for name in names] for row in state.rows]
             arrays[f"state {number}"] = np.array(rows, dtype=np.float64).reshape(-1, len(names))
         for name, pool in (("pool", self.pool), ("block", self.block.pool)):
@@ -448,7 +448,8 @@ class PointMemory:
                 {name: value for name, value in zip(names, row, strict=True) if value == value}
                 for row in arrays[f"state {number}"].tolist()
             ]
-            self.states.append(OperatingState(**{**values, "rows": rows}))
+            state = OperatingState(**{**values, "rows": rows, "tail": from_plain(Tail | None, values["tail"])})
+            self.states.append(replace(state, usual=tuple(state.usual), spreads=tuple(state.spreads)))
         self.pool = Pool.from_arrays("pool", arrays)
         self.block = Block(plain["block"]["rows"], Pool.from_arrays("block", arrays), plain["block"]["turns"])
 

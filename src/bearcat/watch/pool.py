@@ -96,5 +96,7 @@ class Block:
 
     def values(self) -> dict[str, float]:
         """Medians of the measurements."""
+        if len(self.rows) == 1:
+            return self.rows[0]
         names = sorted(set().union(*self.rows))
         return {name: float(np.median([row[name] for row in self.rows if name in row])) for name in names}

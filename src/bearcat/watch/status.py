@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bearcat.watch.memory import Findings, PointMemory
 
 CERTAIN = 0.9  # probability of a fault that is an alarm while the baseline is still learnt
+UNUSUAL = 0.05  # p-value of a recording that is worth a word while a neighbour is in alarm
 ALL_LOUDER = 6.0  # dB by which all points of a machine must rise to be worth a check
 DAY = 86400.0
 
@@ -59,7 +60,7 @@ def _judge(memory: PointMemory, snapshot: Snapshot, found: Findings, evidence: s
     if memory.open_alarm is not None and alarm is not None:
         reasons = list(_why_alarm(memory, common))
         return ALARM, reasons + ([f"{evidence}: {found.fault}"] if found.fault else [])
-    if found.owner is not None and (borrowed or memory.evidence >= memory.limit):
+    if found.owner is not None and (borrowed or (found.p_value is not None and found.p_value < UNUSUAL)):
         louder = [f"{fault} lines are {line.decibels:.0f} dB louder there" for fault, line in borrowed.items()]
         return CHECK, [f"cross-talk from {found.owner}: {louder[0] if louder else 'it is in alarm'}"]
     if named:

@@ -7,7 +7,7 @@ baseline: measurements that change together say more than one of them.
 
 >>> state = OperatingState(rpm=1480.0)
 >>> for row in rows: state.learn(row, time, WatchRule())
->>> score(state.change(new_row), state.spreads)
+>>> state.tail.p_value(score(state.change(new_row), np.array(state.spreads)))
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,7 +78,14 @@ class OperatingState:
     rows: list[dict[str, float]] = field(default_factory=list)  # measurements of the baseline's recordings
     times: list[float] = field(default_factory=list)
     passed: int = 0  # recordings that were left out because levels had not settled
-    learnt: bool = False
+    usual: tuple[float, ...] = ()  # (name,) of NAMES in dB, once it is learnt
+    spreads: tuple[float, ...] = ()  # robust standard deviations (name,), no less than FLOORS
+    band: dict[str, list[float]] = field(default_factory=dict)  # of each measurement, what all but a tenth lie within
+    tail: Tail | None = None  # scores of the baseline's own recordings
+
+    @property
+    def learnt(self) -> bool:
+        return self.tail is not None
 
     @property
     def label(self) -> str:
@@ -109,18 +115,20 @@ class OperatingState:
         """
         self.rows.append(row)
         self.times.append(time)
-        self.__dict__.pop("medians", None)
         del self.rows[:-KEPT], self.times[:-KEPT]
+        if self.learnt:
+            return self._fix()
         enough = len(self.rows) >= rule.baseline
         if rule.period is not None:
             enough = len(self.rows) >= FEWEST and time - self.times[0] >= rule.period
-        if not enough or self.learnt:
-            return
+        if not enough:
+            return None
         if healthy or rule.period is not None or self.settled or self.passed >= (LONGEST - 1) * rule.baseline:
-            self.learnt = True
+            self._fix()
         else:
             self.passed += 1
             del self.rows[0], self.times[0]
+        return None
 
     @property
     def settled(self) -> bool:
@@ -129,7 +137,7 @@ class OperatingState:
         half = len(matrix) // 2
         with np.errstate(all="ignore"):
             moved = np.abs(_median(matrix[half:]) - _median(matrix[:half]))
-        allowed = np.array([MARGINS[name] for name in NAMES]) + 2 * 1.25 * math.sqrt(2 / max(half, 1)) * self.spreads
+        allowed = np.array([MARGINS[name] for name in NAMES]) + 2 * 1.25 * math.sqrt(2 / max(half, 1)) * _spread(matrix)
         return not bool(np.any(moved > allowed))
 
     @property
@@ -137,26 +145,23 @@ class OperatingState:
         """(recording, name) of NAMES; nan where something was not measured."""
         return np.array([_vector(compared_values(row)) for row in self.rows], dtype=np.float64)
 
-    @cached_property
-    def medians(self) -> NDArray[np.float64]:
-        return _median(self._matrix)
-
-    @property
-    def spreads(self) -> NDArray[np.float64]:
-        """Robust standard deviations (name,), no less than FLOORS."""
-        return _spread(self._matrix)
-
-    def change(self, row: Mapping[str, float]) -> NDArray[np.float64]:
-        """(name,) of NAMES: dB above what is usual; nan where something was not measured."""
-        return np.asarray(_vector(compared_values(row)) - self.medians)
-
-    def tail(self) -> tuple[Tail, NDArray[np.float64]]:
-        """The scores of the baseline's own recordings, each against the others, and the spreads."""
-        matrix, scores = self._matrix, []
+    def _fix(self) -> None:
+        """Medians, spreads and tail of the baseline as it is; each recording's score is against the others."""
+        matrix = self._matrix
+        scores = []
         for place in range(len(matrix)):
             others = np.delete(matrix, place, axis=0)
             scores.append(score(matrix[place] - _median(others), _spread(others)))
-        return Tail.of(scores), _spread(matrix)
+        self.usual, self.spreads = tuple(_median(matrix).tolist()), tuple(_spread(matrix).tolist())
+        self.tail = Tail.of(scores)
+        names = sorted(set().union(*self.rows))
+        table = np.array([[row.get(name, math.nan) for name in names] for row in self.rows])
+        low, high = (_quantile(table, share).tolist() for share in (1 - HIGH, HIGH))
+        self.band = {name: ends for name, *ends in zip(names, low, high, strict=True) if ends[0] == ends[0]}
+
+    def change(self, row: Mapping[str, float]) -> NDArray[np.float64]:
+        """(name,) of NAMES: dB above what is usual; nan where something was not measured."""
+        return np.asarray(_vector(compared_values(row)) - np.array(self.usual))
 
 
 def excesses(change: NDArray[np.float64], spreads: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -187,16 +192,24 @@ def _vector(compared: Mapping[str, float]) -> NDArray[np.float64]:
 
 def _median(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     """Over recordings; nan where less than half of them have a value."""
-    missing = np.isfinite(matrix).sum(axis=0) < max(1, len(matrix) // 2)
-    filled = np.where(missing, 0.0, matrix)
-    return np.where(missing, np.nan, np.nanmedian(filled, axis=0))
+    return _quantile(matrix, 0.5)
+
+
+def _quantile(matrix: NDArray[np.float64], share: float) -> NDArray[np.float64]:
+    """Of each column, between its values; nan where less than half of them are known."""
+    count = np.isfinite(matrix).sum(axis=0)
+    ordered = np.sort(matrix, axis=0)  # nan comes last
+    place = share * np.maximum(count - 1, 0)
+    below, columns = np.floor(place).astype(np.int64), np.arange(matrix.shape[1])
+    above = np.minimum(below + 1, np.maximum(count - 1, 0))
+    low, high = ordered[below, columns], ordered[above, columns]
+    return np.asarray(np.where(count < max(1, len(matrix) // 2), np.nan, low + (place - below) * (high - low)))
 
 
 def _spread(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     """Standard deviations (name,) by the median deviation, or by the high values where these are further away."""
     usual = _median(matrix)
-    middle = 1.4826 * np.nan_to_num(_median(np.abs(matrix - usual)))
-    known = np.isfinite(usual)
-    high = np.zeros(len(NAMES))
-    high[known] = (np.nanquantile(matrix[:, known], HIGH, axis=0) - usual[known]) / HIGH_DEVIATION
-    return np.maximum(np.maximum(middle, high), [FLOORS[name] for name in NAMES])
+    middle = 1.4826 * _median(np.abs(matrix - usual))
+    high = (_quantile(matrix, HIGH) - usual) / HIGH_DEVIATION
+    found = np.nan_to_num(np.maximum(middle, high))
+    return np.asarray(np.maximum(found, [FLOORS[name] for name in NAMES]))
