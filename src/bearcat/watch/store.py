@@ -375,9 +375,13 @@ class Store:
                 single = self.engine.execution_options(isolation_level="AUTOCOMMIT")
                 connection = stack.enter_context(single.connect())
                 free = bool(connection.scalar(sql.select(sql.func.pg_try_advisory_lock(LOCK, 0))))
+                stack.callback(connection.invalidate)  # the server frees the lock with the connection
             if not free:
                 raise InputError(f"{self.name}: another bearcat watch writes to this store; stop it, or use another")
             yield
+            if self.path is None:
+                with suppress(DBAPIError):  # it is lost already
+                    connection.execute(sql.select(sql.func.pg_advisory_unlock(LOCK, 0)))
 
     # What is known.
 
