@@ -240,6 +240,9 @@ class Fleet(list[PointStatus]):
         return pandas.DataFrame(self.rows(), columns=list(self.columns))
 
 
+REASONS = Fleet.columns.index("reasons")
+
+
 def written_time(seconds: float | None) -> str:
     """A time as people and programs read it: 2024-05-01T10:32:39Z; nothing where there is none."""
     if seconds is None or not isfinite(seconds):
@@ -398,7 +401,7 @@ class Store:
 
     def fleet(self, machine: str | None = None) -> Fleet:
         """Every point, worst first; an alarm that nobody acknowledged comes before one that somebody did."""
-        query = sql.select(POINTS)
+        query = sql.select(*(POINTS.c[name] for name in Fleet.columns))
         if machine is not None:
             query = query.where(POINTS.c.machine == machine)
         with self._reading() as connection:
@@ -730,9 +733,8 @@ def _point_row(status: PointStatus) -> dict[str, Any]:
 
 
 def _status(row: Row[Any]) -> PointStatus:
-    values = dict(row._mapping)
-    values.pop("id")
-    return PointStatus(**values | {"reasons": tuple(json.loads(values["reasons"]))})
+    """Of a row with the columns of a fleet; there may be tens of thousands."""
+    return PointStatus(*row[:REASONS], tuple(json.loads(row[REASONS])), *row[REASONS + 1 :])
 
 
 def _event(row: Row[Any]) -> Event:
