@@ -7,7 +7,7 @@ alarms on random scores.
 
     python benchmarks/watch.py fleet --out fleet --jobs 2
     python benchmarks/watch.py judge fleet
-    python benchmarks/watch.py real ims
+    python benchmarks/watch.py real data/ims --store ims.db --alone
     python benchmarks/watch.py rate
 """
 
@@ -28,10 +28,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.datasets.simulate.fleet import Fleet, FleetMachine
+from bearcat.data.datasets.simulate.fleet import FleetMachine, SimulatedFleet
 from bearcat.data.stream import Stream
 from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording
 from bearcat.deploy.predict import Given
+from bearcat.diagnosis.physics import FAULTS
 from bearcat.trust.accuracy import binomial_interval
 from bearcat.watch.alarms import Tail, add_evidence, threshold
 from bearcat.watch.memory import PointMemory
@@ -60,7 +61,7 @@ def snapshots_of(machine: FleetMachine, day: int) -> list[Snapshot]:
     return measure(measurement, Given(trust_speed=True), machine.time(day), machine.name, load=load)
 
 
-def simulate_machine(task: tuple[Fleet, int, Path]) -> float:
+def simulate_machine(task: tuple[SimulatedFleet, int, Path]) -> float:
     """Measures all recordings of one machine and writes them; seconds."""
     fleet, number, folder = task
     path, start = folder / f"{number:04d}.json", clock.perf_counter()
@@ -91,7 +92,7 @@ def simulate_machine(task: tuple[Fleet, int, Path]) -> float:
     return clock.perf_counter() - start
 
 
-def run_fleet(fleet: Fleet, folder: Path, jobs: int, limit: float, first: int, last: int | None) -> None:
+def run_fleet(fleet: SimulatedFleet, folder: Path, jobs: int, limit: float, first: int, last: int | None) -> None:
     """Measures machines until all are done, or no more can be finished within the limit of seconds."""
     folder.mkdir(parents=True, exist_ok=True)
     start, longest = clock.perf_counter(), 0.0
@@ -252,6 +253,63 @@ def rate(repeats: int) -> None:
             )
 
 
+def real(folder: Path, store: str, channels: str | None, memoryless: bool) -> None:
+    """Watches a run to failure and prints, for each point, hours before the end at which each rule holds an alarm."""
+    import bearcat
+    from bearcat.watch.store import Store
+
+    bearcat.watch(folder, store, channels=channels, jobs=2)
+    with Store.open(store) as opened:
+        points = sorted(opened.fleet(), key=lambda point: point.point)
+        trends = {each.point: opened.trend(each.machine, each.point, most=10**6) for each in points}
+        events = [event for event in opened.events(most=10**6) if event.kind in ("alarm", "grown", "over")]
+    end = max(rows[-1].time for rows in trends.values())
+    begin = min(rows[0].time for rows in trends.values())
+    print(f"{folder.name}: {(end - begin) / 3600:.1f} h; hours before the end")
+    single = _memoryless(folder, channels) if memoryless else {}
+    for name, rows in trends.items():
+        levels, first = np.array([row.values["rms"] for row in rows]), max(3, round(0.15 * len(rows)))
+        usual = float(np.median(levels[:first]))
+        spread = 1.4826 * float(np.median(np.abs(levels[:first] - usual)))
+        marked = [row.status == "check" for row in rows]
+        rules = {
+            "watch": [row.status == "alarm" for row in rows],
+            "named": [row.status == "alarm" and row.state in FAULTS for row in rows],
+            "RMS z > 6": (levels > usual + 6 * spread).tolist(),
+            "RMS twice": (levels > 2 * usual).tolist(),
+            "ISO-like, 2.5 times": (levels > 2.5 * usual).tolist(),
+            "diagnose alone": [(row.time, name) in single for row in rows],
+        }
+        times = [row.time for row in rows]
+        cells = [f"{label} {_hours(times, flags, end)}" for label, flags in rules.items()]
+        print(f"  {name}: {'; '.join(cells)}; first check {_hours(times, marked, end, 1)}; last {rows[-1].status}")
+    for event in events:
+        print(
+            f"  {(end - event.time) / 3600:.1f} h, {(event.time - begin) / (end - begin):.0%} of life: {event.sentence}"
+        )
+
+
+def _hours(times: Sequence[float], flags: Sequence[bool], end: float, held: int = 3) -> str:
+    """When flags are first set for so many recordings in a row, in hours before the end."""
+    for number in range(len(flags) - held + 1):
+        if all(flags[number : number + held]):
+            return f"{(end - times[number]) / 3600:.1f}"
+    return "never"
+
+
+def _memoryless(folder: Path, channels: str | None) -> set[tuple[float, str]]:
+    """Time and point of recordings that `diagnose` alone calls faulty."""
+    import bearcat
+    from bearcat.watch.folder import WatchedFolder
+
+    found = set()
+    for arrival in WatchedFolder(folder).scan():
+        for each in bearcat.diagnose(arrival.path, channels=channels):
+            if each.state in FAULTS:
+                found.add((arrival.time, each.recording.rpartition("#")[2]))
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -270,11 +328,16 @@ def main() -> None:
     judged.add_argument("folder", type=Path)
     judged.add_argument("--false-alarms", type=float, default=1.0)
     judged.add_argument("--alone", action="store_true", help="without sister machines")
+    run = commands.add_parser("real")
+    run.add_argument("folder", type=Path, help="recordings with a manifest")
+    run.add_argument("--store", required=True)
+    run.add_argument("--channels")
+    run.add_argument("--alone", action="store_true", help="compare with diagnose, which has no memory")
     random = commands.add_parser("rate")
     random.add_argument("--repeats", type=int, default=200)
     arguments = parser.parse_args()
     if arguments.command == "fleet":
-        made = Fleet(
+        made = SimulatedFleet(
             arguments.machines,
             days=arguments.days,
             failing=arguments.failing,
@@ -285,6 +348,8 @@ def main() -> None:
     elif arguments.command == "judge":
         rule = WatchRule(false_alarms=arguments.false_alarms)
         print_verdicts(judge(arguments.folder, rule, not arguments.alone), rule)
+    elif arguments.command == "real":
+        real(arguments.folder, arguments.store, arguments.channels, arguments.alone)
     else:
         rate(arguments.repeats)
 

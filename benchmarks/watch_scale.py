@@ -84,7 +84,10 @@ def measure(files: int) -> None:
         folder = root / f"plant-{share}"
         number = write_recordings(folder, points, days)
         for jobs in (1, 2):
-            seconds, processor, peak = watch(folder, root / f"{share}-{jobs}.db", jobs)
+            store = root / f"{share}-{jobs}.db"
+            seconds, processor, peak = watch(folder, store, jobs)
+            with Store.open(store) as opened:
+                assert sum(each.recordings for each in opened.fleet()) == number
             day = 10_000 * seconds / number / 60
             print(
                 f"{number:5d} files, {jobs} process{'es' if jobs > 1 else '  '}: {number / seconds:5.1f} files a second "

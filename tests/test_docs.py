@@ -53,6 +53,7 @@ NOT_RUN = {
     r"curl ": "a server that runs; tests/test_serve.py sends such requests",
     r"bearcat data fetch ": "a download",
     r"bearcat .*--root (data/|/shared/|PADERBORN)": "recordings that are downloaded",
+    r"bearcat (report|serve --store) ": "a store of watched machines; tests/test_fleet_page.py shows one",
     r"bearcat watch (?!.*--once)plant( |$)": "somebody who stops it",
     r"python benchmarks/": "recordings that are downloaded, or hours",
 }

@@ -19,6 +19,7 @@ from typer import Option
 
 from bearcat.cli import bench, data, watch
 from bearcat.cli.model import diagnose, export, predict, serve
+from bearcat.cli.report import report
 from bearcat.cli.train import adapt, check, recipes
 from bearcat.errors import InputError
 
@@ -29,7 +30,7 @@ app = typer.Typer(
     name="bearcat", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
     help="Bearing fault diagnosis under domain shift, with confidence one can act on.",
 )  # fmt: skip
-for command in (diagnose, adapt, check, predict, export, serve, recipes):  # in the order of the help
+for command in (diagnose, adapt, check, predict, report, export, serve, recipes):  # in the order of the help
     app.command()(command)
 app.add_typer(watch.commands, name="watch")
 app.add_typer(data.commands, name="data")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import ExitStack
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 EXECUTORS = ("processes", "ray")
 INTERRUPTED = 130
+DRAIN_SECONDS, LEAVING_SECONDS = 30.0, 5.0  # for events that are not sent yet: with --once, and when it is stopped
 A_YEAR = {"year": 1.0, "month": 12.0, "week": 365.25 / 7, "day": 365.25}
 SECONDS = {"h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
 FOLDER = "FOLDER"
@@ -90,6 +92,20 @@ def watch(
     ] = None,
     executor: Annotated[str, Option(help="processes, or ray (a cluster).")] = "processes",
     address: Annotated[str | None, Option(help="An existing Ray cluster.  \\[default: a local one]")] = None,
+    notify: Annotated[
+        str | None, Option(metavar="COMMAND", help="Run this with each event as JSON on its standard input.")
+    ] = None,
+    webhook: Annotated[str | None, Option(metavar="URL", help="Post the same JSON to this address.")] = None,
+    mail: Annotated[
+        str | None, Option(metavar="smtp://host?from=…&to=…", help="Mail events, with a picture of the trend.")
+    ] = None,
+    mqtt: Annotated[
+        str | None,
+        Option(metavar="mqtt://host/prefix", help="Publish statuses and events; take recordings and measurements in."),
+    ] = None,
+    metrics: Annotated[
+        str | None, Option(metavar="PORT", help="Numbers for Prometheus, on this machine or at HOST:PORT.")
+    ] = None,
 ) -> None:
     """Watch the recordings below a folder and print its machines, worst first; go on as files arrive.
 
@@ -97,6 +113,7 @@ def watch(
     Other commands: bearcat watch acknowledge, baseline, forget, export.
     """
     from bearcat.data.catalogue import checked_root
+    from bearcat.watch.out import Out
     from bearcat.watch.store import Store
     from bearcat.watch.watching import Measuring, choose_rule, ending_cleanly, open_watching
 
@@ -108,7 +125,7 @@ def watch(
         raise InputError(f"--rpm: must be a positive number, not {rpm:g}")
     rule = parsed_rule(false_alarms, baseline, speeds, loads)
     checked_root(folder)  # before there is a store
-    with Store.open(store, create=True) as opened:
+    with Store.open(store, create=True) as opened, ExitStack() as stack:
         if sentence := choose_rule(opened, rule):
             print_note(sentence)
         watching = open_watching(
@@ -117,6 +134,8 @@ def watch(
             measuring=Measuring(jobs, executor, address),
         )  # fmt: skip
         watching.say = print_note
+        given = {"notify": notify, "webhook": webhook, "mail": mail, "mqtt": mqtt, "metrics": metrics}
+        watching.out = stack.enter_context(Out(store, folder, **given, note=print_note))
         if sys.stderr.isatty():
             watching.progress = options.reading_bar()
         with ending_cleanly(watching.stop):
@@ -126,6 +145,8 @@ def watch(
                 watching.show, watching.progress = partial(print_change, form=form), iter
                 watching.on()
                 fleet = opened.fleet()
+        if not watching.out.drain(DRAIN_SECONDS if once else LEAVING_SECONDS):
+            print_note("some events are not sent yet; the next bearcat watch with the same options sends them")
         raise typer.Exit(exit_status(fleet, watching.problems, once and watching.stop.is_set()))
 
 

@@ -3,6 +3,7 @@
     FOLDER/MACHINE/POINT/TIME.ext   deeper folders belong to the machine's name, or to the time (2024/05/01/)
     FOLDER/MACHINE/TIME.ext         the channels of the file are the points
     FOLDER/TIME.ext                 likewise; the machine is called after the folder
+    FOLDER/…/TIME.measurement.json  what a sensor measured by itself (incoming.py)
     FOLDER/manifest.csv             columns path and machine, and any of point, time, rpm, bearing, load, temperature, …
 
 A manifest, in whichever folder, speaks for all that lies below it. Times without a zone are UTC unless one is given;
@@ -29,6 +30,7 @@ from bearcat.data.datasets.folder import MANIFEST, ManifestRow, read_manifest, s
 from bearcat.data.stream import FORMATS
 from bearcat.errors import InputError
 from bearcat.report.typeset import listed
+from bearcat.watch.incoming import MEASUREMENT
 
 SETTLED = 2.0  # seconds without a change after which a file counts as complete
 MOST_NAMED = 10_000  # sentences that are remembered, so that they are not said again
@@ -150,7 +152,7 @@ class WatchedFolder:
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(path)
-                elif path.suffix.lower() not in FORMATS:
+                elif not self.is_recording(path):
                     if not entry.is_symlink() or not entry.is_dir():
                         unknown.add(path.suffix)
                     elif not inside(self.root, path):
@@ -254,7 +256,7 @@ class WatchedFolder:
         return any(part.startswith(".") for part in path.relative_to(self.root).parts)
 
     def is_recording(self, path: Path) -> bool:
-        return path.suffix.lower() in FORMATS
+        return path.suffix.lower() in FORMATS or path.name.endswith(MEASUREMENT)
 
     def complete(self, arrivals: Sequence[Arrival]) -> tuple[list[Arrival], list[Arrival]]:
         """Those whose files have not changed for some seconds, and the others, which may still be written."""

@@ -413,7 +413,7 @@ class PointMemory:
             names = sorted(set().union(*state.rows))
             plain["states"].append({**to_plain(replace(state, rows=[])), "names": names})
             rows = [[row.get(name, np.nan) for name in names] for row in state.rows]
-            arrays[f"state {number}"] = np.array(rows, dtype=np.float64).reshape(-1, len(names))
+            arrays[f"state {number}"] = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
         for name, pool in (("pool", self.pool), ("block", self.block.pool)):
             arrays |= {} if pool is None else pool.to_arrays(name)
         return bytes(save(arrays, metadata={"bearcat": json.dumps(plain)}))

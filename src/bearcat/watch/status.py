@@ -17,6 +17,7 @@ from bearcat.watch.usual import BAND_NAMES, LEVEL
 if TYPE_CHECKING:
     from bearcat.watch.memory import Findings, PointMemory
 
+CROSS_TALK = "cross-talk"
 CERTAIN = 0.9  # probability of a fault that is an alarm while the baseline is still learnt
 UNUSUAL = 0.05  # p-value of a recording that is worth a word while a neighbour is in alarm
 ALL_LOUDER = 6.0  # dB by which all points of a machine must rise to be worth a check
@@ -32,8 +33,9 @@ def status_of(memory: PointMemory, snapshot: Snapshot, found: Findings) -> Point
     if found.physics is not None:
         faults = found.physics.faults
         evidence = found.physics.line(fault or max(FAULTS, key=lambda name: faults[name].level))
-    elif not memory.complete:
-        fault, confidence = before.fault, before.confidence or 0.0
+    if fault is None and (open_alarm is not None or not memory.complete):
+        fault = before.fault  # a cause that was named is not taken back while its alarm is open
+        confidence = confidence or before.confidence or 0.0
     if memory.silent is not None:
         waiting = [f"the alarm of {day(open_alarm.time)} is open"] if open_alarm is not None else []
         status, reasons = NO_SIGNAL, [memory.silent, *waiting]
@@ -58,11 +60,13 @@ def _judge(memory: PointMemory, snapshot: Snapshot, found: Findings, evidence: s
     learning, common, borrowed = not state.learnt, dict(found.common or {}), found.borrowed or {}
     named = found.fault is not None and memory.claims >= PERSISTENCE
     if memory.open_alarm is not None and alarm is not None:
-        reasons = list(_why_alarm(memory, common))
-        return ALARM, reasons + ([f"{evidence}: {found.fault}"] if found.fault else [])
-    if found.owner is not None and (borrowed or (found.p_value is not None and found.p_value < UNUSUAL)):
+        fault = found.fault or memory.status.fault
+        return ALARM, [*_why_alarm(memory, common), *([f"{evidence}: {fault}"] if fault else [])]
+    unusual = found.p_value is not None and found.p_value < UNUSUAL
+    marked = any(reason.startswith(CROSS_TALK) for reason in memory.status.reasons)  # so that it does not come and go
+    if found.owner is not None and (borrowed or unusual or marked):
         louder = [f"{fault} lines are {line.decibels:.0f} dB louder there" for fault, line in borrowed.items()]
-        return CHECK, [f"cross-talk from {found.owner}: {louder[0] if louder else 'it is in alarm'}"]
+        return CHECK, [f"{CROSS_TALK} from {found.owner}: {louder[0] if louder else 'it is in alarm'}"]
     if named:
         certain = learning and found.probable >= CERTAIN
         which = "its first recordings" if learning else "its recordings together"

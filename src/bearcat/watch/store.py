@@ -734,7 +734,9 @@ def _point_row(status: PointStatus) -> dict[str, Any]:
 
 def _status(row: Row[Any]) -> PointStatus:
     """Of a row with the columns of a fleet; there may be tens of thousands."""
-    return PointStatus(*row[:REASONS], tuple(json.loads(row[REASONS])), *row[REASONS + 1 :])
+    values: list[Any] = list(row)
+    values[REASONS] = tuple(json.loads(values[REASONS]))
+    return PointStatus(*values)
 
 
 def _event(row: Row[Any]) -> Event:

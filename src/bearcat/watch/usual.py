@@ -26,12 +26,9 @@ BAND_NAMES = tuple(f"band_{number}" for number in range(1, BANDS + 1))
 LINES = ("inner_race", "outer_race", "ball")
 LEVEL = "level"  # what all bands changed by
 # dB that may change without harm, and the least spread, of what is compared.
-MARGINS = {LEVEL: 3.0, **dict.fromkeys(BAND_NAMES, 1.5), "kurtosis": 1.0, "envelope_kurtosis": 1.0} | dict.fromkeys(
-    LINES, 2.0
-)
-FLOORS = {LEVEL: 0.3, **dict.fromkeys(BAND_NAMES, 0.3), "kurtosis": 0.3, "envelope_kurtosis": 0.3} | dict.fromkeys(
-    LINES, 1.0
-)
+MARGINS = {LEVEL: 3.0, **dict.fromkeys(BAND_NAMES, 1.5), "kurtosis": 0.5, "envelope_kurtosis": 0.5}
+MARGINS |= dict.fromkeys(LINES, 1.0)
+FLOORS = {**dict.fromkeys(MARGINS, 0.3), **dict.fromkeys(LINES, 1.0)}
 NAMES = tuple(MARGINS)
 HIGH, HIGH_DEVIATION = 0.95, 1.645  # a quantile, and where a normal distribution has it
 FEWEST = 8  # recordings of a baseline that covers a period

@@ -43,12 +43,14 @@ from bearcat.deploy.predict import Given
 from bearcat.errors import InputError
 from bearcat.storage import digest_file, digest_json
 from bearcat.watch.folder import MOST_NAMED, SETTLED, Arrival, WatchedFolder, printable, time_in, zone_called
+from bearcat.watch.incoming import MEASUREMENT, stated_snapshot
 from bearcat.watch.memory import PointMemory
+from bearcat.watch.out import Out
 from bearcat.watch.snapshot import Assessment, Event, PointStatus, Snapshot, measure
 from bearcat.watch.store import Fleet, RecordingFile, Store
 from bearcat.watch.usual import WatchRule
 
-PATIENCE = 60.0  # seconds for which a new file that cannot be read may be unfinished; and between failed notifications
+PATIENCE = 60.0  # seconds since its last change for which a file that cannot be read may still be written
 WAITED = 30.0  # seconds that --once waits for files that still change
 TICK, RETRY, RESCAN = 1.0, 5.0, 300.0  # seconds between checks for changes, for files that wait, and of all files
 ATTEMPTS = 3  # workers of a cluster that may be lost over one file
@@ -57,7 +59,6 @@ SAME_RATE = 0.01  # by which rates may differ
 LATE = "a recording is not later than the one before; it and others like it are kept, but not judged"
 SAID = ("sensor", "problem")  # events that are no change of a status, and are said at once
 
-Notifier = Callable[[Event, Store], None]
 Measured = list[Snapshot] | InputError
 
 
@@ -88,6 +89,9 @@ def measure_file(arrival: Arrival, digest: str, reading: Reading, content: bytes
             rows = tuple(replace(row, path=path) for row in rows)
         first = rows[0] if rows else None
         try:
+            if path.name.endswith(MEASUREMENT):
+                snapshot = stated_snapshot(path, arrival.machine, arrival.point or "1", arrival.time, digest)
+                return [replace(snapshot, recording=arrival.path)]
             found = measurements_of_file(path, rows, reading.channel, reading.channels, arrival.rpm)
             return [
                 replace(snapshot, recording=snapshot.recording.replace(str(path), arrival.path))
@@ -215,6 +219,7 @@ class Judged:
     events: tuple[Event, ...] = ()
     changed: tuple[PointStatus, ...] = ()  # points whose status is another
     notes: tuple[str, ...] = ()  # what is odd, a sentence of each point
+    assessments: tuple[Assessment, ...] = ()
 
 
 def judge(
@@ -256,7 +261,7 @@ def judge(
             own = [observed[id(snapshot)] for snapshot in snapshots if id(snapshot) in observed]
             events += store.add(file, rows, own, sent=sent)
     said_of = tuple(f"{'/'.join(key)}: {sentence}" for key, sentence in notes.items())
-    return Judged(tuple(events), tuple(changed), said_of)
+    return Judged(tuple(events), tuple(changed), said_of, tuple(said.values()))
 
 
 def _silent(*_: object) -> None:
@@ -272,14 +277,13 @@ class Watching:
     reading: Reading = field(default_factory=Reading)
     healthy: Callable[[Arrival], bool] = lambda _: False  # whether a person says so
     measuring: Measuring = field(default_factory=Measuring)
-    notifiers: Sequence[Notifier] = ()
+    out: Out | None = None  # where what happens is sent
     say: Callable[[str, str], None] = _silent  # a sentence, and its kind: "note" or "problem"
     show: Callable[[PointStatus], None] = _silent  # a point whose status has changed
     progress: Callable[[Sequence[Any]], Iterable[Any]] = lambda groups: groups
     stop: threading.Event = field(default_factory=threading.Event)
     problems: int = 0  # files that could not be used
     _said: set[str] = field(default_factory=set)
-    _silent_until: float = 0.0  # until then no notification is tried
 
     def once(self) -> None:
         """Takes in what is new, and waits a little for files that are being written."""
@@ -308,12 +312,16 @@ class Watching:
                     arrivals = list(self._arrivals(paths))
                 done, fresh = self.folder.complete(self._new(arrivals))
                 waiting |= {each.path for each in fresh} | self._take(done, submit, ahead, patient=True)
-                self._notify()
 
     def _begin(self) -> None:
-        if not self.notifiers:  # nobody waits for what happened before
+        if not self._sends:  # nobody waits for what happened before
             self.store.mark_sent([event.number for event in self.store.unsent() if event.number is not None])
-        self._notify()
+        if self.out is not None:
+            self.out.begin(self.store.fleet())
+
+    @property
+    def _sends(self) -> bool:
+        return self.out is not None and self.out.sends
 
     def _arrivals(self, paths: set[str]) -> Iterator[Arrival]:
         """The recordings of paths that have changed."""
@@ -383,7 +391,6 @@ class Watching:
             while sum(map(len, begun)) < ahead and (group := next(rest, None)) is not None:
                 begun.append(list(self._submitted(group, submit)))
             again |= self._keep(begun.popleft(), patient)
-            self._notify()
         return again
 
     def _submitted(
@@ -409,6 +416,7 @@ class Watching:
         """Takes the results of a group into the store; the paths of files to try again."""
         measured, again, healthy = list[tuple[RecordingFile, list[Snapshot]]](), set[str](), True
         places = set[tuple[str, str]]()
+        began, problems, judged = time.monotonic(), self.problems, Judged()
         for arrival, digest, result in group:
             found, path = result(), Path(arrival.path)
             if _state(path) != (arrival.size, arrival.changed):
@@ -429,7 +437,7 @@ class Watching:
                 for note in dict.fromkeys(note for snapshot in found for note in snapshot.notes):
                     self._say_once(note if note.startswith(arrival.path) else f"{arrival.path}: {note}", "note")
         if measured:
-            judged = judge(self.store, measured, healthy or None, sent=not self.notifiers)
+            judged = judge(self.store, measured, healthy or None, sent=not self._sends)
             for note in judged.notes:
                 self._say_once(note, "note")
             for status in judged.changed:
@@ -437,6 +445,9 @@ class Watching:
             for event in judged.events:
                 if event.kind in SAID:
                     self.say(f"{event.machine}/{event.point}: {event.sentence}", "note")
+        if self.out is not None:
+            seconds = time.monotonic() - began
+            self.out.observe(judged.assessments, len(measured), self.problems - problems, seconds)
         return again
 
     def _twin(self, arrival: Arrival, digest: str) -> RecordingFile | None:
@@ -457,22 +468,7 @@ class Watching:
                 arrival.path, arrival.place, digest, arrival.size, arrival.changed, arrival.time, sentence,
                 self.reading.identity,
             )  # fmt: skip
-            self.store.add(file, events=[event], sent=not self.notifiers)
-
-    def _notify(self) -> None:
-        """Hands events to the notifiers, oldest first; one that cannot be handed over now is kept for later."""
-        if not self.notifiers or time.monotonic() < self._silent_until:
-            return
-        for event in self.store.unsent():
-            try:
-                for notify in self.notifiers:
-                    notify(event, self.store)
-            except (InputError, OSError) as error:
-                self._say_once(f"a notification failed and is tried again later: {error}", "problem")
-                self._silent_until = time.monotonic() + PATIENCE  # recordings do not wait for it
-                return
-            if event.number is not None:
-                self.store.mark_sent([event.number])
+            self.store.add(file, events=[event], sent=not self._sends)
 
     def _say_once(self, sentence: str, kind: str) -> None:
         if sentence not in self._said:

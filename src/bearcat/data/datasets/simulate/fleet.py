@@ -5,7 +5,7 @@ temperature (seasons; a warm bearing is quieter), levels and modes that drift, n
 is replaced and mounted a little otherwise, single recordings beside a knock of the process. A failing bearing has a
 spall that grows exponentially, from nothing that can be heard to the end of its life. docs/simulator.md has the ranges.
 
->>> machine = Fleet(machines=3, days=60).machine(0)
+>>> machine = SimulatedFleet(machines=3, days=60).machine(0)
 >>> machine.signals(day=12)[0].shape        # of the first point
 (16000,)
 """
@@ -59,7 +59,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Fleet:
+class SimulatedFleet:
     """`failing` is the share of points that fail within the days."""
 
     machines: int = 50
@@ -78,7 +78,7 @@ class Fleet:
 class FleetMachine:
     """One machine: `recorded` are the days it was recorded on."""
 
-    def __init__(self, fleet: Fleet, number: int) -> None:
+    def __init__(self, fleet: SimulatedFleet, number: int) -> None:
         self.fleet, self.number, self.name = fleet, number, f"machine-{number + 1:03d}"
         random = self._random("machine")
         self.speed = float(random.choice(SPEEDS))
