@@ -22,8 +22,9 @@ from bearcat.errors import InputError
 from bearcat.trust.decision import ALARM, OK
 from bearcat.watch import store as stores
 from bearcat.watch.memory import PointMemory
+from bearcat.watch.schema import POINTS
 from bearcat.watch.snapshot import Assessment, Event, PointStatus, Snapshot
-from bearcat.watch.store import POINTS, RecordingFile, Store
+from bearcat.watch.store import RecordingFile, Store
 from bearcat.watch.usual import WatchRule
 from tests import commands
 

@@ -17,7 +17,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from math import isfinite
@@ -33,14 +33,12 @@ from bearcat.report.typeset import count
 from bearcat.settings import from_plain, to_plain
 from bearcat.trust.decision import ALARM, CHECK, NO_SIGNAL
 from bearcat.watch.memory import PointMemory
+from bearcat.watch.schema import EVENTS, MEMORIES, META, MIGRATIONS, NAMES, POINTS, RECORDINGS, SNAPSHOTS, tables
 from bearcat.watch.snapshot import STATUSES, Assessment, Event, PointStatus, Snapshot
 from bearcat.watch.usual import WatchRule
 
-try:
-    import sqlalchemy as sql
-    from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-except ImportError as missing:
-    raise InputError("watching machines needs an extra; pip install 'bearcat[watch]'") from missing
+import sqlalchemy as sql  # isort: skip (after the module that says how to install it)
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError  # isort: skip
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine, Row
@@ -52,103 +50,8 @@ SISTERS = 12  # machines with a point of the same name that a point is compared 
 OPEN = ("alarm", "grown", "sensor", "problem")  # events that a person is asked to acknowledge
 MOST_NAMES = 1000  # of measurements
 PART = 400  # rows or names in one query
-
-tables = sql.MetaData()
-META = sql.Table("meta", tables, sql.Column("name", sql.Text, primary_key=True), sql.Column("value", sql.Text))
-NAMES = sql.Table(  # of measurements, which snapshots have by number
-    "names", tables, sql.Column("id", sql.Integer, primary_key=True), sql.Column("name", sql.Text, unique=True)
-)
-POINTS = sql.Table(
-    "points",
-    tables,
-    sql.Column("id", sql.Integer, primary_key=True),
-    sql.Column("machine", sql.Text, nullable=False),
-    sql.Column("point", sql.Text, nullable=False),
-    sql.Column("status", sql.Text, nullable=False),
-    sql.Column("since", sql.Double),
-    sql.Column("fault", sql.Text),
-    sql.Column("confidence", sql.Double),
-    sql.Column("reasons", sql.Text, nullable=False),  # a list in JSON
-    sql.Column("evidence", sql.Text),
-    sql.Column("time", sql.Double),
-    sql.Column("recordings", sql.Integer, nullable=False),
-    sql.Column("operating_state", sql.Text, nullable=False),
-    sql.Column("learnt", sql.Integer, nullable=False),
-    sql.Column("wanted", sql.Integer, nullable=False),
-    sql.Column("alarm", sql.Double),
-    sql.Column("acknowledged", sql.Double),
-    sql.UniqueConstraint("machine", "point"),
-    sql.Index("points_by_point", "point", "machine"),
-)
-MEMORIES = sql.Table(  # apart from the points, so that the fleet is read without them
-    "memories",
-    tables,
-    sql.Column("point", sql.ForeignKey("points.id", ondelete="CASCADE"), primary_key=True),
-    sql.Column("content", sql.LargeBinary, nullable=False),
-)
-RECORDINGS = sql.Table(
-    "recordings",
-    tables,
-    sql.Column("id", sql.Integer, primary_key=True),
-    sql.Column("digest", sql.Text, nullable=False),  # SHA-256 of the file's content
-    sql.Column("place", sql.Text, nullable=False),  # machine, point and part of the file
-    sql.Column("path", sql.Text, nullable=False),
-    sql.Column("time", sql.Double),
-    sql.Column("size", sql.BigInteger, nullable=False),
-    sql.Column("changed", sql.BigInteger, nullable=False),  # in ns since 1970: an unchanged file is not read again
-    sql.Column("problem", sql.Text),  # why it could not be used
-    sql.Column("tried", sql.Text),  # with which settings it could not
-    sql.UniqueConstraint("digest", "place"),
-    sql.Index("recordings_by_path", "path"),
-)
-SNAPSHOTS = sql.Table(
-    "snapshots",
-    tables,
-    sql.Column("id", sql.BigInteger().with_variant(sql.Integer, "sqlite"), primary_key=True),
-    sql.Column("point", sql.ForeignKey("points.id", ondelete="CASCADE"), nullable=False),
-    sql.Column("time", sql.Double, nullable=False),
-    sql.Column("recording", sql.ForeignKey("recordings.id"), nullable=False),
-    sql.Column("channel", sql.Text),
-    sql.Column("status", sql.Text),  # of the point then; NULL: the recording came late and was not judged
-    sql.Column("state", sql.Text),
-    sql.Column("confidence", sql.Double),
-    sql.Column("p_value", sql.Double),
-    sql.Column("evidence", sql.Double),
-    sql.Column("threshold", sql.Double),
-    sql.Column("operating_state", sql.Text),
-    sql.Column("marked", sql.Boolean, nullable=False),  # something happened: a trend that is thinned keeps it
-    sql.Column("rpm", sql.Double),
-    sql.Column("measured", sql.LargeBinary, nullable=False),
-    sql.Column("band", sql.LargeBinary, nullable=False),
-    sql.Column("envelope", sql.LargeBinary, nullable=False),
-    sql.Index("snapshots_by_point", "point", "time", "marked"),
-    sql.Index("snapshots_by_recording", "recording"),
-)
-EVENTS = sql.Table(
-    "events",
-    tables,
-    sql.Column("number", sql.Integer, primary_key=True),
-    sql.Column("machine", sql.Text, nullable=False),
-    sql.Column("point", sql.Text, nullable=False),
-    sql.Column("time", sql.Double, nullable=False),
-    sql.Column("kind", sql.Text, nullable=False),
-    sql.Column("sentence", sql.Text, nullable=False),
-    sql.Column("acknowledged", sql.Double),
-    sql.Column("sent", sql.Boolean, nullable=False),  # false: notifications are still to be made
-    sql.Index("events_by_time", "time"),
-    sql.Index("events_by_point", "machine", "point", "time"),
-    sql.Index("events_unsent", "number", sqlite_where=sql.text("NOT sent"), postgresql_where=sql.text("NOT sent")),
-)
 MEASURED = np.dtype([("name", "<u2"), ("value", "<f4")])
 BAND = np.dtype([("name", "<u2"), ("low", "<f4"), ("high", "<f4")])
-
-
-def _first_version(connection: Connection) -> None:
-    tables.create_all(connection)
-
-
-# From each version of the schema to the next; a new store runs all of them.
-MIGRATIONS: list[Callable[[Connection], None]] = [_first_version]
 
 
 @dataclass(frozen=True)
@@ -288,20 +191,23 @@ class Store:
         with self._sentences():
             with self.engine.connect() as connection:
                 version = self._version(connection)
-            if version == len(MIGRATIONS):
+            newest = 1 + len(MIGRATIONS)
+            if version == newest:
                 return
             if version is None and not create:
                 raise InputError(f"{self.name}: is no store of bearcat watch; check the path")
-            if version is not None and version > len(MIGRATIONS):
-                newer = f"is a store of version {version}, and this bearcat knows versions up to {len(MIGRATIONS)}"
+            if version is not None and version > newest:
+                newer = f"is a store of version {version}, and this bearcat knows versions up to {newest}"
                 raise InputError(f"{self.name}: {newer}; install a newer bearcat")
             if not self.write:
                 raise InputError(f"{self.name}: is a store of an older version; bearcat watch brings it up to date")
             with self.transaction() as connection:
-                version = self._version(connection) or 0  # another process may have been faster
-                for number in range(version, len(MIGRATIONS)):
-                    MIGRATIONS[number](connection)
-                _put(connection, META, {"name": "version", "value": str(len(MIGRATIONS))}, ("name",))
+                version = self._version(connection)  # another process may have been faster
+                if version is None:
+                    tables.create_all(connection)
+                for migrate in MIGRATIONS[version - 1 :] if version is not None else ():
+                    migrate(connection)
+                _put(connection, META, {"name": "version", "value": str(newest)}, ("name",))
 
     def _version(self, connection: Connection) -> int | None:
         """Of the schema; None: there is none. InputError where another program's tables are there."""
