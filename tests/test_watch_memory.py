@@ -1,5 +1,6 @@
 """What a point remembers: evidence for a change, what is usual, and statuses that fail safe."""
 
+import itertools
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -27,19 +28,41 @@ RATE = 16_000.0
 
 def values(random, spread=0.3, **changes):
     """Measurements of a healthy recording, scattered; changes in dB by name."""
-    levels = {f"band_{number}": 0.1 * number for number in range(1, 9)} | {"rms": 0.5, "kurtosis": 3.0, "envelope_kurtosis": 2.2}
+    levels = {f"band_{number}": 0.1 * number for number in range(1, 9)} | {
+        "rms": 0.5,
+        "kurtosis": 3.0,
+        "envelope_kurtosis": 2.2,
+    }
     found = {}
     for name, value in levels.items():
         factor = 10 if "kurtosis" in name else 20
         whole = 0.0 if "kurtosis" in name else changes.get("all", 0.0)
         found[name] = value * 10 ** ((spread * random.standard_normal() + changes.get(name, whole)) / factor)
-    lines = {name: 5.0 + random.standard_normal() + changes.get(name, 0.0) for name in ("inner_race", "outer_race", "ball")}
+    lines = {
+        name: 5.0 + random.standard_normal() + changes.get(name, 0.0) for name in ("inner_race", "outer_race", "ball")
+    }
     return found | lines | {"reference": 5.0}
 
 
-def snapshot(random, day, machine="pump", point="1", rpm=1500.0, rate=RATE, no_signal=None, load=None, quality=(), **changes):
+def snapshot(
+    random, day, machine="pump", point="1", rpm=1500.0, rate=RATE, no_signal=None, load=None, quality=(), **changes
+):
     own = values(random, **changes) | ({} if load is None else {"load": load})
-    return Snapshot(machine, point, DAY * day, "x.wav", "", rate, None, own, None, rpm, turns=100.0, no_signal=no_signal, quality=quality)
+    return Snapshot(
+        machine,
+        point,
+        DAY * day,
+        "x.wav",
+        "",
+        rate,
+        None,
+        own,
+        None,
+        rpm,
+        turns=100.0,
+        no_signal=no_signal,
+        quality=quality,
+    )
 
 
 def run(memory, random, days, beside=(), **changes):
@@ -52,11 +75,19 @@ def run(memory, random, days, beside=(), **changes):
 
 
 def events(assessed, *kinds):
-    return [event.kind for each in assessed for event in each.events if event.kind in (kinds or ("alarm", "grown", "over", "sensor"))]
+    return [
+        event.kind
+        for each in assessed
+        for event in each.events
+        if event.kind in (kinds or ("alarm", "grown", "over", "sensor"))
+    ]
 
 
 def learnt(seed=0, rule=RULE, **names):
-    memory, random = PointMemory(names.get("machine", "pump"), names.get("point", "1"), rule), np.random.default_rng(seed)
+    memory, random = (
+        PointMemory(names.get("machine", "pump"), names.get("point", "1"), rule),
+        np.random.default_rng(seed),
+    )
     run(memory, random, range(rule.baseline))
     return memory, random
 
@@ -81,7 +112,7 @@ def test_p_values_within_the_baseline_count_its_recordings_and_fall_beyond_it():
     for each in sorted(scores)[:30]:
         assert tail.p_value(each) == pytest.approx(reference.p_value(each, scores))
     beyond = [tail.p_value(tail.begin + step) for step in np.linspace(0.01, 20, 50)]
-    assert all(second < first for first, second in zip(beyond, beyond[1:], strict=False))
+    assert all(second < first for first, second in itertools.pairwise(beyond))
 
 
 def test_evidence_is_a_cusum_of_bets():
@@ -109,7 +140,11 @@ def test_a_rarer_rate_and_more_recordings_need_more_evidence():
 def test_the_stated_rate_of_false_alarms_holds(draw):
     """A false alarm a month is stated, so that 240 point-months can tell."""
     random = np.random.default_rng(3)
-    make = {"normal": random.standard_normal, "exponential": random.standard_exponential, "heavy": lambda n: random.standard_t(4, n)}[draw]
+    make = {
+        "normal": random.standard_normal,
+        "exponential": random.standard_exponential,
+        "heavy": lambda n: random.standard_t(4, n),
+    }[draw]
     rate, alarms, months = 12.0, 0, 240
     limit = threshold(DAY / 8, rate)
     for _ in range(months // 4):
@@ -132,7 +167,9 @@ def test_an_outlier_in_the_baseline_changes_what_is_usual_by_little():
     assert state.learnt
     change = state.change(values(random))
     assert np.nanmax(np.abs(change)) < 4
-    assert score(change, np.array(state.spreads)) < score(state.change(values(random, band_4=6.0)), np.array(state.spreads))
+    assert score(change, np.array(state.spreads)) < score(
+        state.change(values(random, band_4=6.0)), np.array(state.spreads)
+    )
 
 
 def test_a_bearing_that_runs_in_is_learnt_once_it_has_settled():
@@ -140,7 +177,8 @@ def test_a_bearing_that_runs_in_is_learnt_once_it_has_settled():
     for day in range(40):
         if not state.learnt:
             state.learn(values(random, all=12.0 * math.exp(-day / 6)), DAY * day, RULE)
-    assert state.learnt and 0 < state.passed < 30
+    assert state.learnt
+    assert 0 < state.passed < 30
     assert np.nanmax(np.abs(state.change(values(random))[1:9])) < 3
 
 
@@ -148,7 +186,8 @@ def test_what_a_person_calls_healthy_is_learnt_as_it_is():
     random, state = np.random.default_rng(5), OperatingState(1500.0)
     for day in range(RULE.baseline):
         state.learn(values(random, all=12.0 - day), DAY * day, RULE, healthy=True)
-    assert state.learnt and state.passed == 0
+    assert state.learnt
+    assert state.passed == 0
 
 
 def test_a_period_may_stand_in_for_a_number():
@@ -179,11 +218,13 @@ def test_a_growing_change_is_learnt_against_alarmed_named_acknowledged_and_alarm
     assert memory.status.status == "ok"
     raised = run(memory, random, range(60, 70), band_4=6.0, envelope_kurtosis=4.0)
     assert events(raised) == ["alarm"]  # and no second for the same cause
-    assert memory.status.status == "alarm" and memory.status.alarm is not None
+    assert memory.status.status == "alarm"
+    assert memory.status.alarm is not None
     assert DAY * 58 <= memory.status.since <= DAY * 61
     assert "since" in memory.status.reasons[0]
     memory.acknowledge(DAY * 69.5)
-    assert memory.status.status == "check" and memory.status.alarm is None
+    assert memory.status.status == "check"
+    assert memory.status.alarm is None
     assert not events(run(memory, random, range(70, 80), band_4=6.0, envelope_kurtosis=4.0))
     assert memory.status.status == "check"  # acknowledged, but still there: never ok
     assert events(run(memory, random, range(80, 90), band_4=14.0, envelope_kurtosis=9.0)) == ["grown"]
@@ -213,7 +254,8 @@ def test_another_sensor_is_to_be_checked_and_a_new_baseline_ends_that():
     memory, random = learnt()
     swapped = run(memory, random, range(20, 32), all=5.0)
     assert events(swapped) == ["sensor"]
-    assert memory.status.status == "check" and "baseline" in memory.status.reasons[0]
+    assert memory.status.status == "check"
+    assert "baseline" in memory.status.reasons[0]
     memory.relearn(DAY * 32)
     assert memory.status.status == "learning"
     run(memory, random, range(32, 60), all=5.0)
@@ -247,11 +289,13 @@ def test_a_change_beside_a_neighbour_in_alarm_is_cross_talk_and_does_not_add_up(
         first.assess([second])
         second.assess([first])
     assert first.status.status == "alarm"
-    assert second.status.status == "check" and "cross-talk from 1" in second.status.reasons[0]
+    assert second.status.status == "check"
+    assert "cross-talk from 1" in second.status.reasons[0]
     first.relearn(DAY * 40)  # repaired, and the neighbour is quiet again
     second.observe(snapshot(other, 41, point="2"))
     second.assess([first])
-    assert second.alarm is None and second.status.status == "ok"
+    assert second.alarm is None
+    assert second.status.status == "ok"
 
 
 def test_operating_states_have_baselines_of_their_own():
@@ -272,7 +316,9 @@ def test_operating_states_have_baselines_of_their_own():
 
 def test_a_fault_that_comes_with_a_new_speed_is_found_by_its_lines_and_not_learnt():
     memory, random = learnt()
-    assert "alarm" in events(run(memory, random, range(12, 30), rpm=900.0, outer_race=14.0, envelope_kurtosis=5.0, all=-8.0))
+    assert "alarm" in events(
+        run(memory, random, range(12, 30), rpm=900.0, outer_race=14.0, envelope_kurtosis=5.0, all=-8.0)
+    )
     assert not memory.states[1].learnt
 
 
@@ -287,7 +333,8 @@ def test_given_loads_make_the_states():
 def test_another_sampling_rate_is_said_and_learnt_anew():
     memory, random = learnt()
     [found] = run(memory, random, [13], rate=2 * RATE)
-    assert found.status.status == "learning" and any("rate" in reason for reason in found.status.reasons)
+    assert found.status.status == "learning"
+    assert any("rate" in reason for reason in found.status.reasons)
 
 
 def test_no_signal_does_not_hide_an_open_alarm_and_nothing_is_learnt_from_it():
@@ -295,7 +342,8 @@ def test_no_signal_does_not_hide_an_open_alarm_and_nothing_is_learnt_from_it():
     run(memory, random, range(12, 20), band_3=8.0)
     memory.observe(snapshot(random, 20, no_signal="the sensor gives no signal"))
     found = memory.assess()
-    assert found.status.status == "no signal" and found.status.alarm is not None
+    assert found.status.status == "no signal"
+    assert found.status.alarm is not None
     assert any("alarm" in reason for reason in found.status.reasons)
     run(memory, random, [21], band_3=8.0)
     assert memory.status.status == "alarm"
@@ -325,13 +373,14 @@ def test_a_memory_that_is_kept_and_read_again_after_every_recording_says_the_sam
         changes = {"band_4": 6.0} if day > 25 else {}
         [first] = run(whole, random, [day], **changes)
         [second] = run(parts, again, [day], **changes)
-        assert first.status == second.status and first.evidence == second.evidence
+        assert first.status == second.status
+        assert first.evidence == second.evidence
         content = parts.to_bytes()
         parts = PointMemory.from_bytes(content)
         assert parts.to_bytes() == content
     assert whole.to_bytes() == parts.to_bytes()
     for damaged in (b"", content[:50], content[:-10], b"\xff" * 100, content.replace(b"evidence", b"evidencf")):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="."):
             PointMemory.from_bytes(damaged)
 
 
@@ -361,16 +410,21 @@ def test_simulated_spalls_grow_until_they_are_alarmed_and_named_and_the_neighbou
     said = []
     for day in range(26):
         struck, quiet = simulated(day, 0.0 if day < 12 else 0.1 * 1.3 ** (day - 12)), simulated(1000 + day, seed=1)
-        for each in measure(recorded({"1": struck, "2": quiet + 0.2 * struck}), Given(trust_speed=True), DAY * day, "pump"):
+        for each in measure(
+            recorded({"1": struck, "2": quiet + 0.2 * struck}), Given(trust_speed=True), DAY * day, "pump"
+        ):
             memories[each.point].observe(each)
         for name, memory in memories.items():
             other = memories["2" if name == "1" else "1"]
             said.append((day, name, memory.assess([other])))
     alarmed = [day for day, name, each in said for event in each.events if event.kind == "alarm" and name == "1"]
-    assert alarmed and 12 <= alarmed[0] <= 22
-    assert memories["1"].status.status == "alarm" and memories["1"].status.fault == "outer race"
+    assert alarmed
+    assert 12 <= alarmed[0] <= 22
+    assert memories["1"].status.status == "alarm"
+    assert memories["1"].status.fault == "outer race"
     assert not [event for _, name, each in said for event in each.events if event.kind == "alarm" and name == "2"]
-    assert memories["2"].status.status == "check" and "cross-talk" in memories["2"].status.reasons[0]
+    assert memories["2"].status.status == "check"
+    assert "cross-talk" in memories["2"].status.reasons[0]
 
 
 def test_bursts_of_less_than_three_turns_add_up_until_lines_can_be_read():
@@ -379,10 +433,14 @@ def test_bursts_of_less_than_three_turns_add_up_until_lines_can_be_read():
     for number in range(120):
         signal = simulated(number, 2.0, seconds=0.1)
         [each] = measure(recorded({"1": signal}), Given(trust_speed=True), 10.0 * number, "pump")
-        assert each.turns < 3 and "outer_race" not in each.values
+        assert each.turns < 3
+        assert "outer_race" not in each.values
         memory.observe(each)
         memory.assess()
-    assert memory.status.status in ("check", "alarm")  # a fault that was there from the first recording on is no baseline
+    assert memory.status.status in (
+        "check",
+        "alarm",
+    )  # a fault that was there from the first recording on is no baseline
     assert "outer race" in memory.status.reasons[0]
 
 
@@ -417,7 +475,9 @@ def test_ims_the_failing_bearing_is_alarmed_and_named_and_the_others_are_not():
             if found_now.status.fault:
                 first.setdefault(name, found_now.status.fault)
     assert alarms == [("1", "alarm")]
-    assert first["1"] == "outer race" and memories["1"].alarm is not None and not memories["1"].alarm.over
+    assert first["1"] == "outer race"
+    assert memories["1"].alarm is not None
+    assert not memories["1"].alarm.over
     assert {memory.status.status for memory in memories.values()} == {"no signal"}  # it has stopped at the end
 
 

@@ -22,4 +22,3 @@ def p_value(score, baseline):
 def cusum(logarithms):
     """The largest sum of logarithms over all pasts that end now, the empty one included."""
     return max(sum(logarithms[start:]) for start in range(len(logarithms) + 1))
-
