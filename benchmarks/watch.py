@@ -147,7 +147,7 @@ def judge(folder: Path, rule: WatchRule, sisters: bool = True) -> Verdicts:
                         name, point, 86400.0 * day, "", "", each["rate"], None, values, None, values["rpm"], turns=100.0
                     )
                 )
-            for point in each["points"]:
+            for place, point in enumerate(each["points"]):
                 own = memories[name, point]
                 if day not in rows:
                     continue
@@ -155,12 +155,15 @@ def judge(folder: Path, rule: WatchRule, sisters: bool = True) -> Verdicts:
                 alike = (
                     [memories[other["machine"], point] for other in machines if other is not each] if sisters else []
                 )
+                failure = each["failures"][place]
+                sound = failure is None or not failure[1] <= day <= failure[2]
                 for event in own.assess(beside, alike).events:
-                    if event.kind == "alarm":
+                    if event.kind in ("alarm", "grown"):
                         alarms[name, point].append(day)
+                    if event.kind == "sensor" or (event.kind in ("alarm", "grown") and sound):
+                        own.relearn(event.time)  # a person looks, finds nothing, and sets a new baseline
+                    elif event.kind in ("alarm", "grown"):
                         own.acknowledge(event.time)
-                    elif event.kind == "sensor":
-                        own.relearn(event.time)
     return _count(machines, alarms)
 
 

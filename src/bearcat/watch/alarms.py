@@ -34,14 +34,15 @@ class Tail:
 
     scores: tuple[float, ...]  # in order of size
     begin: float
-    length: float  # mean excess beyond `begin`
+    length: float  # over which it falls to 1/e beyond `begin`
 
     @staticmethod
     def of(scores: Sequence[float]) -> Tail:
         ordered = np.sort(np.asarray(scores, dtype=np.float64))
         upper = max(2, round(UPPER * ordered.size))
         begin = float(ordered[-upper - 1]) if ordered.size > upper else float(ordered[0])
-        excess = float(np.mean(ordered[-upper:] - begin))
+        # The median, since one knock in the baseline must not make every fault look usual; knocks alone are no alarm.
+        excess = float(np.median(ordered[-upper:] - begin)) / math.log(2)
         length = max(SHORTEST, excess * (1 + CAUTION / math.sqrt(upper)))
         return Tail(tuple(ordered.tolist()), begin, length)
 
