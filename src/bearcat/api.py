@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,8 +123,6 @@ def diagnose(
     their own ("apart"); their names say it otherwise. A speed that is not given is measured, and one that is given is
     checked, unless you `trust_speed`.
     """
-    if rpm is not None and not 0 < rpm < inf:
-        raise InputError(f"rpm must be a positive number, not {rpm:g}")
     opened = None if model is None else open_model(Path(model) if isinstance(model, str | Path) else model.model)
     known = known_orders(bearing, orders) if opened is None or orders is not None else None
     geometry = find_bearing(bearing) if isinstance(bearing, str) else bearing

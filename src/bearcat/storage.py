@@ -38,10 +38,20 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
-def read_regular(path: Path) -> bytes:
-    """The content of a file; InputError where it is a pipe or a device, whose reading might never end."""
+def real_path(path: Path) -> Path:
+    """The absolute path with links followed; one that leads to itself stays as it is."""
+    return Path(os.path.realpath(path))
+
+
+def check_regular(path: Path, origin: str | None = None) -> None:
+    """InputError where a file is a pipe or a device, whose reading might never end; `origin` is what it is called."""
     if path.exists() and not path.is_file():
-        raise InputError(f"{path}: is no regular file; copy its content into one")
+        raise InputError(f"{origin or path}: is no regular file; copy its content into one")
+
+
+def read_regular(path: Path) -> bytes:
+    """The content of a file that is no pipe and no device."""
+    check_regular(path)
     return path.read_bytes()
 
 
@@ -60,6 +70,7 @@ def digest(content: bytes) -> str:
 
 def digest_file(path: Path) -> str:
     """SHA-256 of a file's content."""
+    check_regular(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bearcat.data.ranges import check_range
 from bearcat.errors import InputError, suggest
 from bearcat.settings import override, pairs
 
@@ -57,13 +58,13 @@ class Bearing:
     designation: str | None = None
 
     def __post_init__(self) -> None:
-        if not (self.balls > 0 and 0 < self.ball_diameter < math.inf and 0 < self.pitch_diameter < math.inf):
-            raise InputError(f"a bearing has balls and two diameters above zero, unlike {self}")
-        if not abs(self.contact_angle) < 90:
-            raise InputError(f"contact_angle: must lie between -90 and 90 degrees, not at {self.contact_angle:g}")
+        for name in ("balls", "ball_diameter", "pitch_diameter", "contact_angle"):
+            check_range(name, getattr(self, name), name)
         if self.balls * self.ball_diameter >= math.pi * self.pitch_diameter:
             balls = f"{self.balls} balls of {self.ball_diameter:g} mm"
             raise InputError(f"ball_diameter: {balls} do not fit on a pitch of {self.pitch_diameter:g} mm; use fewer")
+        for name, order in self.orders().items():
+            check_range("order", order, name)
 
     def __str__(self) -> str:
         """The designation, or the numbers as `find_bearing` reads them."""
@@ -163,6 +164,5 @@ def known_orders(
     ratio = (inner - outer) / (inner + outer)  # ball over pitch diameter
     made = {"FTF": (1 - ratio) / 2, "BSF": (1 - ratio**2) / (2 * ratio)} | given
     for name, value in made.items():
-        if not 0 < value < 100:
-            raise InputError(f"{name}: must be a multiple of the shaft's speed, not {value:g}", name.lower())
+        check_range("order", value, name, name.lower())
     return made

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from bearcat.data.bearing import FAULT_LINES, KINEMATIC, Bearing, bearing_lines
+from bearcat.data.ranges import check_range
 from bearcat.data.recording import Floats, RecordingInfo, Speed, spectrum, standardise
 from bearcat.errors import InputError
 from bearcat.settings import find_name, from_text
@@ -111,8 +112,9 @@ def check_needs(needs: Sequence[str], known: dict[str, Any]) -> None:
         if known[name] is None:
             raise InputError(f"{WHAT[name]} is not known, but this input needs it; give it", name)
     speed = known["rpm"]
-    if "rpm" in needs and not (np.isfinite(speed).all() and np.min(speed) > 0):
-        raise InputError(f"the speed must be a positive number of rpm, not {np.min(speed):g}", "rpm")
+    if "rpm" in needs:
+        for each in (np.min(speed), np.max(speed)):
+            check_range("rpm", float(each), field="rpm")
 
 
 def metadata_arrays(needs: Sequence[str], rpm: Speed | None, bearing: Bearing | None) -> list[np.ndarray]:

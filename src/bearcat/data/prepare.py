@@ -25,6 +25,7 @@ import numpy as np
 
 from bearcat.data.catalogue import Catalogue, Observer, content_digest, file_state, grouped, load, settled
 from bearcat.data.inputs import INPUTS, find_input
+from bearcat.data.ranges import check_range
 from bearcat.data.recording import (
     Floats,
     Recording,
@@ -61,12 +62,9 @@ class Preparation:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "input", spell_out(self.input, INPUTS, "input"))
-        if self.length < 2 or (self.stride is not None and self.stride < 1):
-            raise InputError(f"length must be at least 2 and stride at least 1, not {self.length} and {self.stride}")
-        if self.rate is not None and not 0 < self.rate < float("inf"):
-            raise InputError(f"rate must be a positive number of hertz, not {self.rate:g}")
-        if self.cut is not None and not 0 < self.cut < float("inf"):
-            raise InputError(f"cut must be a positive number of seconds, not {self.cut:g}")
+        for name, value in {"length": self.length, "stride": self.stride, "rate": self.rate}.items():
+            check_range(name, value)
+        check_range("seconds", self.cut, "cut")
 
     @property
     def step(self) -> int:

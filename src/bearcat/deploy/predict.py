@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from bearcat.data.bearing import Bearing
 from bearcat.data.channels import unit_of
 from bearcat.data.isolated import open_stream as open_stream  # so that all one needs to predict comes from here
+from bearcat.data.ranges import check_range
 from bearcat.data.recording import Floats, Integers, RecordingInfo, rate_ratio, spectral_shape
 from bearcat.data.signals import BLOCK
 from bearcat.data.stream import Stream
@@ -199,6 +200,10 @@ class Given:
     threads: int = 1
     trust_speed: bool = False  # a stated speed is not checked
     drawn: bool = False  # whether the evidence is kept for drawing
+
+    def __post_init__(self) -> None:
+        check_range("rate", self.rate, field="rate")
+        check_range("rpm", self.rpm, field="rpm")
 
 
 Shown = Callable[[Stream, WindowPredictions], None] | None

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import INPUTS, check_needs, find_input, metadata_arrays
 from bearcat.data.prepare import Preparation
+from bearcat.data.ranges import RANGES
 from bearcat.errors import InputError
 from bearcat.settings import from_plain
 from bearcat.trust.decision import CHECK, REFUSE, USE, Decision
@@ -32,7 +33,7 @@ from bearcat.trust.pooling import Familiarity, Outputs
 
 FORMAT = 3  # of model folders and ONNX files: rises when an old reader would misunderstand a new model
 BATCH = 16  # windows at once: what lies between two layers stays in a core's cache (benchmarks/predict_speed.py)
-MOST_CLASSES, MOST_CHANNELS, LONGEST_WINDOW, LONGEST_TEXT = 10_000, 1024, 2**24, 10_000
+MOST_CLASSES, MOST_CHANNELS, LONGEST_TEXT = 10_000, 1024, 10_000
 BEHIND = {"rpm": "rpm", "bearing": "orders"}  # what a recording says → the graph's input behind the windows
 
 Array = NDArray[Any]
@@ -136,8 +137,13 @@ def _texts(value: Any) -> bool:
     return isinstance(value, list) and all(map(_text, value))
 
 
-def _whole(low: int, high: int) -> tuple[Check, str]:
-    return lambda value: type(value) is int and low <= value <= high, f"a whole number from {low} to {high}"
+def _whole(low: float, high: float) -> tuple[Check, str]:
+    return lambda value: type(value) is int and low <= value <= high, f"a whole number from {low:g} to {high:g}"
+
+
+def _within(name: str) -> tuple[Check, str]:
+    """A number in one of RANGES."""
+    return RANGES[name].holds, f"a number {RANGES[name].words}"
 
 
 def _positive(value: Any) -> bool:
@@ -162,11 +168,11 @@ FIELDS: Mapping[str, tuple[Check, str]] = {
     "channels": _whole(1, MOST_CHANNELS),
     "preparation": (_is(dict), "a table"),
     "preparation.input": (_text, "a row of INPUTS"),
-    "preparation.length": _whole(2, LONGEST_WINDOW),
-    "preparation.stride": _whole(1, LONGEST_WINDOW),
-    "preparation.rate": (_positive, "a positive number of hertz"),
-    "rate": (_positive, "a positive number of hertz"),
-    "rpm": (_positive, "a positive number of rpm"),
+    "preparation.length": _whole(RANGES["length"].lowest, RANGES["length"].highest),
+    "preparation.stride": _whole(RANGES["stride"].lowest, RANGES["stride"].highest),
+    "preparation.rate": _within("rate"),
+    "rate": _within("rate"),
+    "rpm": _within("rpm"),
     "channel": (_text, "the name of a channel"),
     "bearing": (lambda value: bool(Bearing(**value)), "the geometry of a bearing"),
     "needs": (lambda value: _texts(value) and set(value) <= {"rate", "rpm", "bearing"}, "a list of rate, rpm, bearing"),

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from bearcat.errors import InputError
+from bearcat.names import csv_cell
 from bearcat.storage import write_atomically
 
 DRAWN_AS_VECTORS = 60_000  # bytes of SVG; a larger figure goes into the page as a PNG, which is smaller
@@ -122,7 +123,7 @@ def csv_text(table: Table) -> str:
     columns: list[list[str]] = []
     for place, (name, numeric) in enumerate(zip(table.header, _numeric(table), strict=True)):
         entries = [row[place] for row in table.rows]
-        texts = [name, *(entry.text for entry in entries)]
+        texts = [csv_cell(text) for text in (name, *(entry.text for entry in entries))]
         columns.append(column(name, (entry.value for entry in entries)) if numeric else texts)
         if any(entry.spread is not None for entry in entries):
             columns.append(column(f"{name} sd", (entry.spread for entry in entries)))
