@@ -8,10 +8,13 @@ A reader finds the old file or the new one, never a half. Nothing is executed on
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
+import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +23,16 @@ from bearcat.errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
+ABANDONED = 86_400  # seconds after which a draft is no longer being written
+
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Writes the whole file or nothing; an earlier file stays in place until then. Missing folders are made."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f".{glob.escape(path.name)}-{'[0-9a-f]' * 32}"):  # by a process that was killed
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > ABANDONED:
+                left.unlink()
     draft = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
     try:
         with draft.open("xb") as file:
@@ -63,6 +72,12 @@ def read_json(path: Path) -> Any:
         raise ValueError(f"{path}: is nested too deeply") from error
 
 
+def write_json(path: Path, value: Any) -> None:
+    """Writes a value for people and programs; what is no text in UTF-8 is escaped, and NaN is a ValueError."""
+    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+    write_atomically(path, text.encode(errors="backslashreplace"))
+
+
 def digest(content: bytes) -> str:
     """SHA-256 of some bytes."""
     return hashlib.sha256(content).hexdigest()
@@ -82,10 +97,15 @@ def digest_json(value: Any) -> str:
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
     """Writes tensors and plain metadata into one file, atomically."""
+    write_atomically(path, tensor_bytes(tensors, metadata))
+
+
+def tensor_bytes(tensors: dict[str, Tensor], metadata: dict[str, Any]) -> bytes:
+    """Tensors and plain metadata as `load_tensors` reads them."""
     from safetensors.torch import save
 
     detached = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    write_atomically(path, save(detached, metadata={"bearcat": json.dumps(metadata)}))
+    return save(detached, metadata={"bearcat": json.dumps(metadata)})
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

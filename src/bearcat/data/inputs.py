@@ -164,8 +164,7 @@ class PhysicalInput(Input):
 
     def __post_init__(self) -> None:
         for name in ("bands", "number"):
-            if getattr(self, name, 1) < 1:
-                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
+            check_range("count", getattr(self, name, 1), name)
 
     def points(self, length: int) -> int:
         return self.axis(length, None)[0].size

@@ -43,6 +43,8 @@ RANGES = {
     "length": Range("the length of a window", 2, 2**24, "samples"),
     "stride": Range("the step between windows", 1, 2**24, "samples"),
     "sample": Range("a place in a recording", 0, 2**48, "samples"),
+    "count": Range("a number of bands, orders or layers", 1, 1000),
+    "width": Range("the width of a layer", 1, 2**14),
     "seconds": Range("a time", 1e-6, 1e9, "s"),
 }
 

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bearcat.data.ranges import check_range
 from bearcat.errors import InputError
 from bearcat.models import native, stacked
 from bearcat.models.stacked import RESERVED, Randomness, StackedConvolution, StackedDense, StackedNorm
@@ -223,9 +224,12 @@ class Dense(Encoder):
 
     widths: tuple[int, ...] = (256, 128)
 
+    def __post_init__(self) -> None:
+        check_range("count", len(self.widths), "widths")
+        for width in self.widths:
+            check_range("width", width, "widths")
+
     def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:
-        if not self.widths or min(self.widths) < 1:
-            raise InputError("setting 'widths' of the encoder 'dense' needs whole numbers above 0, such as 256,128")
         return DenseEncoder(runs, (channels * points, *self.widths), dropout)
 
     def activations(self, channels: int, points: int) -> int:

@@ -317,7 +317,7 @@ def write_page(
     shown = {"title": title, "subtitle": subtitle, "numbers": numbers, "sections": sections}
     text = environment.from_string(html).render(**shown, style=style, script=script)
     try:
-        write_atomically(path, text.encode())
+        write_atomically(path, text.encode(errors="backslashreplace"))
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error}); choose another folder") from error
     return path
