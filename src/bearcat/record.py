@@ -215,19 +215,10 @@ class RunSettings:
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> RunSettings:
         found = cls(given)
-        for name in [
-            "dataset",
-            "task",
-            "input",
-            "length",
-            "split",
-            "test_share",
-            "recipe_name",
-            "adapts",
-            "phases",
-            "epochs",
-        ]:
-            getattr(found, name)  # a setting that is missing is noticed here
+        for entry in (value for value in vars(cls).values() if isinstance(value, SettingsEntry)):
+            entry.__get__(found)  # a setting that is missing is noticed here
+        for name in ("task", "phases"):
+            getattr(found, name)
         return found
 
     @property
