@@ -112,7 +112,7 @@ def test_hostile_files_are_one_sentence_each_and_the_next_file_is_read(readers, 
         assert len(str(raised.value)) < 500
         if name.startswith("zeros") or name == "line.csv":
             assert isinstance(raised.value, TooLargeError), name
-        pids.add(readers._idle[True].queue[0].process.pid)
+        pids.add(readers._idle[True].queue[0].child.process.pid)
     assert len(pids) == 1, "no file ends the reader itself"
     assert np.array_equal(samples_of(readers, honest, "a"), np.arange(400_000, dtype=np.float32))
 
@@ -159,7 +159,7 @@ def test_a_stream_can_be_left_and_a_late_one_ends(readers, honest):
 
 def test_a_reader_that_was_killed_is_started_again(readers, honest):
     with readers.open_stream(honest, None, honest.name, time.monotonic() + 60) as stream:
-        os.killpg(stream.blocks.gi_frame.f_locals["self"].process.pid, signal.SIGKILL)
+        os.killpg(stream.blocks.gi_frame.f_locals["self"].child.process.pid, signal.SIGKILL)
         with pytest.raises(InputError, match=r"honest\.mat"):
             list(stream.blocks)
     assert samples_of(readers, honest).size == 400_000
@@ -167,7 +167,7 @@ def test_a_reader_that_was_killed_is_started_again(readers, honest):
 
 def test_a_reader_writes_nothing_and_has_limits(readers, honest):
     with readers.open_stream(honest, None, honest.name, time.monotonic() + 60) as stream:
-        reader = stream.blocks.gi_frame.f_locals["self"].process.pid
+        reader = stream.blocks.gi_frame.f_locals["self"].child.process.pid
         (child,) = Path(f"/proc/{reader}/task/{reader}/children").read_text().split()
         limits = Path(f"/proc/{child}/limits").read_text()
         size = 1024 * int(Path(f"/proc/{child}/status").read_text().split("VmSize:")[1].split()[0])
@@ -179,7 +179,7 @@ def test_a_reader_writes_nothing_and_has_limits(readers, honest):
 def test_a_file_of_ones_own_has_limits_by_its_size_and_its_reader_no_secrets(honest, monkeypatch):
     monkeypatch.setenv("BEARCAT_TOKEN", "secret-of-the-server")
     with Readers(None) as own, own.open_stream(honest, None, honest.name, time.monotonic() + 60) as stream:
-        reader = stream.blocks.gi_frame.f_locals["self"].process.pid
+        reader = stream.blocks.gi_frame.f_locals["self"].child.process.pid
         (child,) = Path(f"/proc/{reader}/task/{reader}/children").read_text().split()
         limits = Path(f"/proc/{child}/limits").read_text()
         size = 1024 * int(Path(f"/proc/{child}/status").read_text().split("VmSize:")[1].split()[0])

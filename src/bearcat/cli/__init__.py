@@ -107,6 +107,7 @@ def _guard_streams() -> None:
         if stream is None:  # closed by whoever started this
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (until the end)
         elif stream is getattr(sys, f"__{name}__"):
+            stream.flush()
             setattr(sys, name, _Guarded(stream, name == "stdout"))
 
 

@@ -24,7 +24,6 @@ import select
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -37,6 +36,7 @@ from typing import Any
 import numpy as np
 
 import bearcat.data.stream as streams
+from bearcat.child import Child, limit_process
 from bearcat.data.recording import Floats
 from bearcat.data.signals import BLOCK, Rates, Samples, Signals, TooLargeError, reading
 from bearcat.data.stream import ChannelStreams, Stream
@@ -57,16 +57,6 @@ DAY = 86_400.0  # seconds; the time for a file of the user's own, whose blocks m
 # mebibyte. Honest files need a tenth of it; packed zeros end here.
 OWN_MEMORY, OWN_SAMPLES, OWN_SECONDS = (2**30, 8), (2**30, 1000), (60.0, 1.0)
 CPU_SECONDS = 600.0  # of computing for one file, whoever asks
-# What a reader gets of our environment: no token of a server, nor any other secret.
-INHERITED = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
-START = (
-    "import sys; sys.path[:] = sys.argv[4:]; from bearcat.data.isolated import work;"
-    " work(*map(int, sys.argv[1:3]), sys.argv[3])"
-)
-# One thread and one pool of memory: each further one reserves address space, which is what is limited.
-ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system",
-}  # fmt: skip
 # What a message begins with: four bytes, so that the samples after them are aligned.
 HEAD, DATA, DONE, FAIL, GONE, STOP = b"head", b"data", b"done", b"fail", b"gone", b"stop"
 
@@ -269,7 +259,7 @@ class _Reader:
     def __init__(self, limits: Limits | None, forks: bool, folder: Path | None) -> None:
         self.fixed, self.forks, self.folder = limits, forks, folder
         self.limits = limits or Limits(0, 0)  # of the file being read
-        self.process: subprocess.Popen[bytes] | None = None
+        self.child: Child | None = None
         self.origin, self.until = "", 0.0  # of the file being read
         self.reading = self.ending = False  # a file; and its last message has come, but not yet that it is gone
 
@@ -277,30 +267,21 @@ class _Reader:
         if sys.platform == "win32":  # neither fork nor limits of memory
             raise InputError(f"{self.origin}: cannot be read safely on Windows; convert it to wav, or use WSL")
         self.end()
-        self.socket, theirs = socket.socketpair()
-        self.stream = self.socket.makefile("rwb")
         memory = 0 if self.forks else self.limits.memory  # a process that is forked has that of its file
-        words = [str(theirs.fileno()), str(memory), str(self.folder or ""), *sys.path]
-        inherited = {name: value for name, value in os.environ.items() if name in INHERITED}
-        with theirs:
-            self.process = subprocess.Popen(  # noqa: S603 (our own interpreter, code and path)
-                [sys.executable, "-I", "-c", START, *words], pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                start_new_session=True, env=inherited | ENVIRONMENT,
-            )  # fmt: skip
+        self.child = Child(__name__, {"memory": memory, "folder": str(self.folder or "")})
 
     def open(self, path: Path, order: dict[str, Any], origin: str, until: float) -> Any:
         """The head of what is read: rate and size of a file's channel, or kinds and shapes of arrays."""
         self.origin, self.until, self.limits = origin, until, self.fixed or Limits.of_own(path)
         self._finish()
-        if self.process is None or self.process.poll() is not None:
+        if self.child is None or self.child.process.poll() is not None:
             self.start()
         self.reading, left = True, until - time.monotonic()
-        self.socket.settimeout(min(max(left + GRACE, 1), DAY))  # it covers a process that ends inside a message
-        with suppress(OSError):  # `reply` will say what happened
+        with suppress(OSError, EOFError):  # `reply` will say what happened
             order |= {"path": str(path.absolute()), "origin": origin, "seconds": max(left, 0.001)}
             order |= {"memory": self.limits.memory, "computing": self.limits.seconds}
-            _send(self.stream, json.dumps(order).encode(), True)
+            stream = self._stream(min(max(left + GRACE, 1), DAY))  # this covers a process that ends inside a message
+            _send(stream, json.dumps(order).encode(), True)
         return json.loads(self.reply()[4:])
 
     def blocks(self) -> Iterator[Floats]:
@@ -318,7 +299,7 @@ class _Reader:
     def reply(self) -> bytes:
         """The next one; InputError where the file is refused or its process died of it."""
         try:
-            reply = _receive(self.stream)
+            reply = _receive(self._stream())
         except (EOFError, OSError):
             self.end()
             reply = GONE
@@ -336,30 +317,33 @@ class _Reader:
     def leave(self) -> None:
         """Stops reading; whoever opens the next file waits until this one's process has ended."""
         if self.reading and not self.ending:
-            with suppress(OSError):
-                _send(self.stream, STOP, True)
+            with suppress(OSError, EOFError):
+                _send(self._stream(), STOP, True)
             self._finish()
 
     def _finish(self) -> None:
         if self.reading:
             try:
-                self.socket.settimeout(GRACE)
-                while _receive(self.stream) != GONE:
+                stream = self._stream(GRACE)
+                while _receive(stream) != GONE:
                     pass
                 self.reading = False
             except (EOFError, OSError):
                 self.end()
 
+    def _stream(self, seconds: float | None = None) -> io.BufferedRWPair:
+        """The connection, on which nothing lasts longer than these seconds, or than those of before."""
+        if self.child is None:
+            raise EOFError("it has ended")
+        if seconds is not None:
+            self.child.socket.settimeout(seconds)
+        return self.child.stream
+
     def end(self) -> None:
         self.reading = False
-        if self.process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)  # with the process of a file
-            self.process.wait()
-            with suppress(OSError):  # what was not sent
-                self.stream.close()
-            self.socket.close()
-            self.process = None
+        if self.child is not None:
+            self.child.end()
+            self.child = None
 
 
 def _broken(origin: str) -> InputError:
@@ -389,7 +373,7 @@ def work(descriptor: int, memory: int, folder: str) -> None:
     if not memory:
         gc.disable()  # a process ends with its file; searching for cycles would copy the memory that it shares
     else:
-        _limit(memory)
+        limit_process(memory)
     with suppress(EOFError, OSError):
         while True:
             message = _receive(stream)
@@ -412,7 +396,7 @@ def _fork(connection: socket.socket, stream: io.BufferedRWPair, order: dict[str,
     child = os.fork()
     if child == 0:
         with suppress(BaseException):
-            _limit(order["memory"])
+            limit_process(order["memory"])
             _read(connection, stream, order)
         os._exit(0)
     os.waitpid(child, 0)
@@ -466,17 +450,3 @@ def _machine_memory() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return 2**33
-
-
-def _limit(memory: int) -> None:
-    """No more than so many bytes beyond what is in use, no file written, no core dumped."""
-    import resource
-
-    for kind in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
-        resource.setrlimit(kind, (0, 0))
-    usage = Path("/proc/self/statm")
-    if usage.exists():  # other systems than Linux do not limit address space
-        size = int(usage.read_text().split()[0]) * resource.getpagesize() + memory
-        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-        size = size if hard == resource.RLIM_INFINITY else min(size, hard)
-        resource.setrlimit(resource.RLIMIT_AS, (size, size))

@@ -31,7 +31,8 @@ from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import WHAT, find_input
 from bearcat.data.prepare import Preparation
 from bearcat.data.recording import Speed
-from bearcat.deploy.predictor import BATCH, BEHIND, FOLDER, FORMAT, Predictor, check_format, check_metadata, naming
+from bearcat.deploy.graph import BATCH
+from bearcat.deploy.predictor import BEHIND, FOLDER, FORMAT, Predictor, check_format, check_metadata, naming
 from bearcat.errors import InputError
 from bearcat.models.networks import Network, restore
 from bearcat.settings import from_plain

@@ -67,7 +67,7 @@ def serve(
     """
     if token is not None and (not token or not token.isascii() or not token.isprintable() or token != token.strip()):
         raise InputError("--token: must be printable ASCII letters and signs, without blanks at its ends")
-    model = open_served(path)
+    model = open_served(path, limits.timeout)
     warn(model)
     app = make_app(Served(model, AlarmRule.of(model.classes, alarms)), limits, token, address.loopback)
     protocol = bounded_protocol(most_connections(limits.concurrency), min(HEAD_SECONDS, limits.timeout))
@@ -105,14 +105,14 @@ def serve(
                 signal.signal(number, handler)
 
 
-def open_served(path: Path) -> OnnxModel:
+def open_served(path: Path, seconds: float) -> OnnxModel:
     """The model in onnxruntime, one core a call, for several calls run at once; a folder is exported first."""
     if path.suffix.lower() == ".onnx":
-        return load_onnx(path, threads=1)
+        return load_onnx(path, 1, seconds)
     from bearcat.deploy.model import export_onnx, load_model
 
     with tempfile.TemporaryDirectory(prefix="bearcat-") as folder:
-        return load_onnx(export_onnx(load_model(path), Path(folder) / "model.onnx"), threads=1)
+        return load_onnx(export_onnx(load_model(path), Path(folder) / "model.onnx"), 1, seconds)
 
 
 def listening(address: Address) -> socket.socket:
