@@ -142,7 +142,10 @@ def find_bearing(text: str) -> Bearing:
         if name not in fields or name not in given:
             what = "is missing" if name in fields else "is no number of a bearing"
             raise InputError(f"bearing '{text}': {name} {what}; give balls, ball and pitch (in mm), and angle if not 0")
-    return override(Bearing(1, 1.0, 2.0), {fields[name]: number for name, number in given.items()})
+    try:
+        return override(Bearing(1, 1.0, 2.0), {fields[name]: number for name, number in given.items()})
+    except InputError as error:
+        raise InputError(f"bearing '{text}': {error}") from error
 
 
 def known_orders(

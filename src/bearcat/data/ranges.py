@@ -35,11 +35,11 @@ class Range:
 RANGES = {
     "rate": Range("the sampling rate", 1e-3, 1e9, "Hz"),
     "rpm": Range("the speed of the shaft", 1e-2, 1e6, "rpm"),
-    "balls": Range("the number of balls", 1, 1000),
+    "balls": Range("the number of balls", 1, 500),
     "ball_diameter": Range("the diameter of a ball", 1e-3, 1e5, "mm"),
     "pitch_diameter": Range("the pitch diameter", 1e-3, 1e5, "mm"),
     "contact_angle": Range("the contact angle", -89.9, 89.9, "degrees"),
-    "order": Range("an order", 1e-3, 1e3, "turns of the shaft"),
+    "order": Range("an order", 1e-3, 500, "times the speed of the shaft"),
     "length": Range("the length of a window", 2, 2**24, "samples"),
     "stride": Range("the step between windows", 1, 2**24, "samples"),
     "sample": Range("a place in a recording", 0, 2**48, "samples"),
