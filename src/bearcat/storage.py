@@ -29,10 +29,8 @@ ABANDONED = 86_400  # seconds after which a draft is no longer being written
 def write_atomically(path: Path, content: bytes) -> None:
     """Writes the whole file or nothing; an earlier file stays in place until then. Missing folders are made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob(f".{glob.escape(path.name)}-{'[0-9a-f]' * 32}"):  # by a process that was killed
-        with suppress(OSError):
-            if time.time() - left.stat().st_mtime > ABANDONED:
-                left.unlink()
+    for left in abandoned(path.parent, f".{glob.escape(path.name)}-{'[0-9a-f]' * 32}"):
+        left.unlink(missing_ok=True)
     draft = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
     try:
         with draft.open("xb") as file:
@@ -45,6 +43,15 @@ def write_atomically(path: Path, content: bytes) -> None:
         if isinstance(error, OSError):
             error.filename = str(path)  # a full disk does not say whose
         raise
+
+
+def abandoned(folder: Path, pattern: str) -> list[Path]:
+    """Drafts that a process left behind which was killed."""
+    found = []
+    for draft in folder.glob(pattern):
+        with suppress(OSError):  # someone else has just removed it
+            found += [draft] if time.time() - draft.stat().st_mtime > ABANDONED else []
+    return found
 
 
 def real_path(path: Path) -> Path:

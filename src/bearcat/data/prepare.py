@@ -40,7 +40,7 @@ from bearcat.data.recording import (
 from bearcat.data.signals import reading
 from bearcat.errors import InputError
 from bearcat.settings import spell_out
-from bearcat.storage import digest, digest_json, write_atomically
+from bearcat.storage import abandoned, digest, digest_json, write_atomically
 
 # Windows worked on at once: about a recording of the paper; smaller chunks make the threads wait for each other. And
 # samples, which bound the memory where windows are long.
@@ -238,7 +238,7 @@ def _store(place: Path, windows: Windows, preparation: Preparation) -> None:
         with suppress(OSError):  # another process was first
             draft.rename(place)
     finally:
-        for leftover in (draft, *place.parent.glob(".aside-*")):
+        for leftover in (draft, *place.parent.glob(".aside-*"), *abandoned(place.parent, ".draft-*")):
             shutil.rmtree(leftover, ignore_errors=True)
 
 

@@ -11,6 +11,7 @@ which one a device can take. `Accelerated` modules have kernels of their own; ot
 from __future__ import annotations
 
 import copy
+import errno
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -343,7 +344,9 @@ def _runs(path: str, device: torch.device) -> bool:
         draws.next()
         values = torch.ones(1, 1, 64, device=device)
         return torch.equal(rectified_dropout(values, 0.5, draws, 0, path), stacked.dropped(values, 0.5, draws, 0))
-    except Exception:  # whatever it is, there is the plain path
+    except Exception as error:  # whatever it is, there is the plain path; but a full disk is to be said
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise
         return False
 
 
