@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bearcat.api import diagnose
 from bearcat.data.datasets.folder import Folder
 from bearcat.data.ranges import RANGES, check_range
 from bearcat.data.stream import open_signals, open_stream
@@ -194,3 +195,11 @@ def test_streams_that_are_closed_or_full_are_no_alarm(tmp_path, words, redirect)
     status = f"{quoted} {redirect}; exit ${{PIPESTATUS[0]}}"
     found = subprocess.run(["bash", "-c", status], cwd=tmp_path, stdout=subprocess.DEVNULL, timeout=60)
     assert found.returncode in (0, 141)
+
+
+def test_a_list_of_files_in_python_is_accounted_for_too(odd_folder):
+    files = [odd_folder / "pump" / name for name in ("rate0.npz", "good.wav", "missing.wav")]
+    found = diagnose(files, rpm=1500, bearing="6205")
+    assert [each.state == "unreadable" for each in found] == [True, False, True]
+    with pytest.raises(InputError, match=r"rate0\.npz"):
+        diagnose(files[:1])
