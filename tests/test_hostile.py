@@ -192,6 +192,15 @@ def test_mutations_of_every_format_are_samples_or_a_sentence(tmp_path):
         assert len(sentence) < 1000, (seed, number)
 
 
+def test_files_that_once_broke_something_are_named(command):
+    """Those that `make fuzz` keeps."""
+    status, printed, said = command("diagnose", fuzz.FOUND, "--rpm", 1500, "--bearing", "6205", "--format", "csv")
+    names = [path.name for path in fuzz.FOUND.iterdir()]
+    assert len(names) >= 4
+    assert [name for name in names if name not in printed] == []
+    assert (status in (1, 2, 3), "Traceback" in said) == (True, False)
+
+
 def test_resampling_has_bounds_before_anything_is_allocated():
     model = made_model()
     for rate in (1e-3, 100, 2e7):
