@@ -13,12 +13,12 @@ import pytest
 
 from bearcat.api import diagnose
 from bearcat.data.datasets.folder import Folder
-from bearcat.data.ranges import RANGES, check_range
 from bearcat.data.stream import open_signals, open_stream
 from bearcat.deploy.find import find_measurements
 from bearcat.deploy.predict import Given
 from bearcat.errors import InputError
 from bearcat.names import csv_cell, from_csv_cell, shown, to_json
+from bearcat.ranges import RANGES, check_range
 from bearcat.report.typeset import Table, TableEntry, csv_text
 from tests.commands import PYTHON, bearcat
 from tests.conftest import make_recording

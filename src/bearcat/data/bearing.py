@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bearcat.data.ranges import check_range
 from bearcat.errors import InputError, suggest
+from bearcat.ranges import check_range
 from bearcat.settings import override, pairs
 
 KINEMATIC = ("FTF", "BPFO", "BPFI", "BSF")

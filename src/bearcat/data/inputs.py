@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from bearcat.data.bearing import FAULT_LINES, KINEMATIC, Bearing, bearing_lines
-from bearcat.data.ranges import check_range
 from bearcat.data.recording import Floats, RecordingInfo, Speed, spectrum, standardise
 from bearcat.errors import InputError
+from bearcat.ranges import check_range
 from bearcat.settings import find_name, from_text
 
 if TYPE_CHECKING:

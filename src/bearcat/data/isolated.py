@@ -130,7 +130,7 @@ def _signals(path: str, origin: str) -> Arrays:
 
 
 @dataclass(frozen=True)
-class Limits:
+class FileLimits:
     """Of one file: bytes of memory, bytes of samples, seconds of computing."""
 
     memory: int
@@ -138,7 +138,7 @@ class Limits:
     seconds: float = CPU_SECONDS
 
     @classmethod
-    def of_own(cls, path: Path) -> Limits:
+    def of_own(cls, path: Path) -> FileLimits:
         """Of a file of the user's own, by its size."""
         with suppress(OSError):
             size = path.stat().st_size
@@ -151,13 +151,13 @@ class Limits:
 class Readers(AbstractContextManager["Readers"]):
     """Processes that read files: `count` for risky formats (None: as many as are used at once), `plain` for others.
 
-    `plain` 0: those are read in this process. `most`: bytes of samples of a file (None: by its size, `Limits.of_own`).
+    `plain` 0: those are read in this process. `most`: bytes of samples of a file (None: by its size).
     `folder` is removed by the readers should this process be killed.
     """
 
     def __init__(self, count: int | None, most: int | None = None, plain: int = 0, folder: Path | None = None) -> None:
         self.plain, self.grows, self.folder = plain, count is None, folder
-        self.limits = None if most is None else Limits(2 * most + MARGIN, most)
+        self.limits = None if most is None else FileLimits(2 * most + MARGIN, most)
         self._idle: dict[bool, queue.LifoQueue[_Reader]] = {True: queue.LifoQueue(), False: queue.LifoQueue()}
         for risky, number in ((True, count or 0), (False, plain)):
             for _ in range(number):
@@ -256,9 +256,9 @@ class Readers(AbstractContextManager["Readers"]):
 class _Reader:
     """A process that runs `work`, and the connection to it; started when it is needed, and again when it has died."""
 
-    def __init__(self, limits: Limits | None, forks: bool, folder: Path | None) -> None:
+    def __init__(self, limits: FileLimits | None, forks: bool, folder: Path | None) -> None:
         self.fixed, self.forks, self.folder = limits, forks, folder
-        self.limits = limits or Limits(0, 0)  # of the file being read
+        self.limits = limits or FileLimits(0, 0)  # of the file being read
         self.child: Child | None = None
         self.origin, self.until = "", 0.0  # of the file being read
         self.reading = self.ending = False  # a file; and its last message has come, but not yet that it is gone
@@ -272,7 +272,7 @@ class _Reader:
 
     def open(self, path: Path, order: dict[str, Any], origin: str, until: float) -> Any:
         """The head of what is read: rate and size of a file's channel, or kinds and shapes of arrays."""
-        self.origin, self.until, self.limits = origin, until, self.fixed or Limits.of_own(path)
+        self.origin, self.until, self.limits = origin, until, self.fixed or FileLimits.of_own(path)
         self._finish()
         if self.child is None or self.child.process.poll() is not None:
             self.start()

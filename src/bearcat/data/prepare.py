@@ -25,7 +25,6 @@ import numpy as np
 
 from bearcat.data.catalogue import Catalogue, Observer, content_digest, file_state, grouped, load, settled
 from bearcat.data.inputs import INPUTS, find_input
-from bearcat.data.ranges import check_range
 from bearcat.data.recording import (
     Floats,
     Recording,
@@ -39,6 +38,7 @@ from bearcat.data.recording import (
 )
 from bearcat.data.signals import reading
 from bearcat.errors import InputError
+from bearcat.ranges import check_range
 from bearcat.settings import spell_out
 from bearcat.storage import abandoned, digest, digest_json, write_atomically
 

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
-from bearcat.data.ranges import RANGES, check_range
 from bearcat.errors import InputError
+from bearcat.ranges import RANGES, check_range
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]

@@ -21,8 +21,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.ranges import check_range
 from bearcat.errors import InputError, suggest
+from bearcat.ranges import check_range
 
 Samples = NDArray[Any]
 Part = dict[str, Samples]  # the next samples of some channels, by name

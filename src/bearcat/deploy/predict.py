@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from bearcat.data.bearing import Bearing
 from bearcat.data.channels import unit_of
 from bearcat.data.isolated import open_stream as open_stream  # so that all one needs to predict comes from here
-from bearcat.data.ranges import check_range
 from bearcat.data.recording import Floats, Integers, RecordingInfo, rate_ratio, spectral_shape
 from bearcat.data.signals import BLOCK
 from bearcat.data.stream import Stream
@@ -47,6 +46,7 @@ from bearcat.diagnosis.signal import (
     speed_of_channel,
 )
 from bearcat.errors import InputError
+from bearcat.ranges import check_range
 from bearcat.trust.accuracy import Booleans
 from bearcat.trust.decision import REFUSE
 from bearcat.trust.pooling import Pooled, Tally, pool, tally

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import INPUTS, check_needs, find_input, metadata_arrays
 from bearcat.data.prepare import Preparation
-from bearcat.data.ranges import RANGES
 from bearcat.deploy.graph import SECONDS, Graph
 from bearcat.errors import InputError
+from bearcat.ranges import RANGES
 from bearcat.settings import from_plain
 from bearcat.storage import read_regular
 from bearcat.trust.decision import CHECK, REFUSE, USE, Decision

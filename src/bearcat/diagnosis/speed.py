@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from bearcat.data.ranges import check_range
 from bearcat.data.recording import Floats
 from bearcat.diagnosis.combs import (
     FAINT,
@@ -36,6 +35,7 @@ from bearcat.diagnosis.following import half_range
 from bearcat.diagnosis.following import resample_in_angle as resample_in_angle
 from bearcat.diagnosis.physics import FAULTS
 from bearcat.diagnosis.spectra import Doubles
+from bearcat.ranges import check_range
 from bearcat.settings import to_plain
 
 FIRST = 14.0  # dB that the shaft's first line must have

@@ -27,10 +27,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bearcat.data.ranges import check_range
 from bearcat.errors import InputError
 from bearcat.models import native, stacked
 from bearcat.models.stacked import RESERVED, Randomness, StackedConvolution, StackedDense, StackedNorm
+from bearcat.ranges import check_range
 from bearcat.settings import from_text
 
 FEATURES = 256

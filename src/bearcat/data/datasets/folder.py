@@ -39,13 +39,13 @@ from bearcat.data.catalogue import (
 )
 from bearcat.data.channels import CHANNELS, TOGETHER, points_of, vibrations
 from bearcat.data.isolated import read_signals
-from bearcat.data.ranges import RANGES, check_range
 from bearcat.data.recording import Floats, Recording, RecordingInfo, stretch
 from bearcat.data.signals import KEPT_BYTES, Samples, Signals, reading
 from bearcat.data.specimens import GROUPS, half_known, two_classes
 from bearcat.data.stream import FORMATS
 from bearcat.errors import InputError, suggest
 from bearcat.names import shown
+from bearcat.ranges import RANGES, check_range
 from bearcat.storage import read_regular, real_path
 
 MANIFEST = "manifest.csv"

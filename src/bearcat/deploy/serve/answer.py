@@ -21,7 +21,6 @@ from pydantic_core import from_json
 from bearcat import __version__
 from bearcat.data.bearing import BEARINGS, Bearing, find_bearing
 from bearcat.data.isolated import Readers
-from bearcat.data.ranges import RANGES
 from bearcat.data.recording import Floats
 from bearcat.data.stream import UPLOADS
 from bearcat.deploy.find import FoundRecording
@@ -31,6 +30,7 @@ from bearcat.deploy.serve.picture import Folded, Mark, RecordingPicture, marks_o
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis, network_evidence
 from bearcat.errors import InputError
+from bearcat.ranges import RANGES
 
 FEW_WINDOWS = 1000  # of JSON, whose first mistake is named, however short they are
 MOST_WINDOWS = 20_000  # listed one by one
