@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check bench browser fuzz docs clean
+.PHONY: demo test check bench browser postgresql broker fuzz docs clean
 
 # Simulated bearings: diagnoses recordings from physics, then adapts to another operating condition, with the paper's
 # method on the same input beside it. Status 1 of diagnose says that there are alarms.
@@ -13,7 +13,7 @@ demo: .venv/demo
 	$(BIN)/bearcat adapt --beside 'dense-CAT*-Temperature' --out demo/adapt
 	@echo "Open demo/adapt/report.html in a browser."
 
-test: check browser
+test: check browser postgresql broker
 	$(BIN)/python -m pytest --durations=5
 
 check: .venv/dev
@@ -27,6 +27,20 @@ browser:
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get; then \
 		apt-get update -qq && apt-get install -y -qq chromium || echo "Chromium could not be installed; tests in a browser are skipped"; \
 	else echo "No Chromium here and no right to install it; tests in a browser are skipped"; fi >&2
+
+# The tests of MQTT want a mosquitto, likewise.
+broker:
+	@if command -v mosquitto || [ -x /usr/sbin/mosquitto ]; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get; then \
+		apt-get update -qq && apt-get install -y -qq mosquitto || echo "mosquitto could not be installed; tests of MQTT are skipped"; \
+	else echo "No mosquitto here and no right to install it; tests of MQTT are skipped"; fi >&2
+
+# The tests of a store in PostgreSQL start a server of their own from these programs; without them they are skipped.
+postgresql:
+	@if ls /usr/lib/postgresql/*/bin/initdb 2>/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get; then \
+		apt-get update -qq && apt-get install -y -qq postgresql || echo "PostgreSQL could not be installed; its tests are skipped"; \
+	else echo "No PostgreSQL here and no right to install it; its tests are skipped"; fi >&2
 
 # The documents as a site in site/, with every link checked. Nothing is loaded from elsewhere; the search wants a server.
 docs: .venv/dev

@@ -39,6 +39,7 @@ import bearcat.methods.formulas
 import bearcat.report.pages
 import bearcat.runs.adapt
 import bearcat.runs.execute
+import bearcat.watch.watching
 from bearcat.deploy.model import OPSET
 
 # The table of operators that torch.onnx makes anew for every graph, in a second: made once.

@@ -23,12 +23,13 @@ import pytest
 import torch
 
 from bearcat.cli.bench import bench_status
+from bearcat.cluster import connect_ray
 from bearcat.errors import InputError
 from bearcat.runs import execute as executing
 from bearcat.runs.execute import Cluster, Execution, Listener, Stack, bytes_of_run, execute, stack_size
 from bearcat.runs.grid import plan, read_grid
 from bearcat.runs.spec import Library, RunSpec
-from bearcat.runs.store import CHECKPOINT, Store, identify, open_store, results
+from bearcat.runs.store import CHECKPOINT, RunStore, identify, open_store, results
 from tests import commands
 from tests.commands import bearcat
 from tests.test_adapt import rows_of
@@ -71,7 +72,7 @@ class Site:
 
     grid: Path
     root: Path
-    store: Store
+    store: RunStore
     specs: list[RunSpec]
     messages: list[str] = field(default_factory=list)
     epochs: list[tuple[int, int]] = field(default_factory=list)  # (runs in the stack, epoch)
@@ -311,7 +312,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, _kernels: list[Path]) -> I
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         patch.setenv("RAY_OVERRIDE_RESOURCES", '{"GPU": 1}')
         patch.setenv("RAY_worker_niceness", "0")  # Ray's 15 would let all other tests go first
-        ray = executing._connected(Cluster("cpu", jobs=1))
+        ray = connect_ray(jobs=1)
         patch.delenv("RAY_OVERRIDE_RESOURCES")
         yield ray
         ray.shutdown()

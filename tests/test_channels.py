@@ -19,7 +19,7 @@ from bearcat.data.signals import BLOCK, TooLargeError
 from bearcat.deploy.find import find_measurements, find_recordings, measurement_of
 from bearcat.deploy.predict import Given, diagnose_found
 from bearcat.diagnosis.physics import PhysicsAnalysis, line_amplitude
-from bearcat.diagnosis.points import cross_talk
+from bearcat.diagnosis.points import cross_talk, loudness
 from bearcat.diagnosis.spectra import Spectra, bands, stacked
 from bearcat.errors import InputError
 from tests.reference import quality as slow
@@ -267,11 +267,11 @@ def test_loudness_follows_the_gain_and_the_level_does_not():
 def test_a_line_that_leaks_to_a_neighbour_is_the_loudest_ones():
     fault, healthy = simulated("outer-1"), simulated("healthy")
     evidence = [analysis(signal).finish() for signal in (0.1 * fault + 0.002 * healthy[::-1], fault, healthy)]
-    found = cross_talk(evidence)
+    found = cross_talk([loudness(each) for each in evidence])
     assert found[0]["outer race"].owner == 1
     assert found[0]["outer race"].decibels == pytest.approx(20, abs=3)
     assert "outer race" not in found[1]
-    assert cross_talk([*evidence[:1], None]) == [{}, {}]  # nobody is louder
+    assert cross_talk([loudness(evidence[0]), loudness(None)]) == [{}, {}]  # nobody is louder
 
 
 def test_axes_are_further_bands_and_an_axis_twice_is_no_second_witness():
@@ -314,6 +314,6 @@ def test_the_failing_bearing_of_ims_owns_the_lines_that_its_neighbours_show(real
         recordings = [point.recordings[0] for point in found.points]
         given = Given(rpm=2000, orders=orders, drawn=True)
         evidence = [diagnose_found(each, None, given).physics for each in recordings]
-        owners = cross_talk(evidence)
+        owners = cross_talk([loudness(each) for each in evidence])
         assert "outer race" not in owners[0]
         assert [each["outer race"].owner for each in owners[1:]] == [0, 0, 0]

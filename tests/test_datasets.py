@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from scipy import io as scipy_io
 
-from bearcat.data import BEARINGS, CWRU, DATASETS, HITSM, Paderborn, load, open_dataset
+from bearcat.data import BEARINGS, CWRU, DATASETS, FEMTO, HITSM, IMS, Paderborn, load, open_dataset
 from bearcat.data.datasets.benches import ARTIFICIAL, CONDITIONS, FILES, HEALTHY, PAPER, SETS
 from bearcat.data.datasets.simulate import Simulated
+from bearcat.deploy.find import find_measurements
 from bearcat.errors import InputError
 
 NOISE = np.random.default_rng(0).standard_normal(2000)
@@ -248,6 +249,102 @@ def test_hit_sm_accepts_the_published_folder_names_and_names_what_is_wrong(tmp_p
         HITSM(root=tmp_path / "self").catalogue()
 
 
+def test_ims_real_run_is_complete_with_times_points_and_labels(real_data):
+    catalogue = IMS(root=real_data("ims")).catalogue()
+    assert catalogue.domains == tuple(f"test2-bearing{number}" for number in (1, 2, 3, 4))
+    assert len(catalogue.entries) == 4 * 252
+    rows = [entry.row for entry in catalogue.entries]
+    assert {row.machine for row in rows} == {"ims-test-2"}
+    assert rows[0].time == "2004-02-12T10:32:39"
+    labels = {(row.point, row.label) for row in rows}
+    assert {label for _, label in labels} == {"healthy", "outer", None}
+    assert [point for point, label in labels if label == "outer"] == ["bearing 1"]
+    assert {row.label for row in rows[-8:]} == {None}, "the machine has stopped"
+    failing = next(entry for entry in catalogue.entries if entry.label == "outer").read()
+    healthy = catalogue.entries[0].read()
+    assert (healthy.rate, healthy.rpm, healthy.bearing) == (20_480, 2000, BEARINGS["ZA2115"])
+    assert np.std(failing.signal) > 3 * np.std(healthy.signal)
+
+
+def test_femto_real_run_is_complete(real_data):
+    catalogue = FEMTO(root=real_data("femto")).catalogue()
+    assert catalogue.domains == ("bearing2_1",)
+    assert len(catalogue.entries) == 2 * 911
+    first, second = (entry.read() for entry in catalogue.entries[:2])
+    assert [first.sensor, second.sensor] == ["horizontal", "vertical"]
+    assert (first.rate, first.rpm, first.signal.size) == (25_600, 1650, 2560)
+    assert not np.array_equal(first.signal, second.signal)
+
+
+def published_ims(root: Path) -> Path:
+    """Files as they are published: text without a suffix, of eight channels in the first test and four in others."""
+    places = [
+        ("1st_test", "2003.10.22.12.06.24", 8), ("1st_test", "2003.11.25.23.39.56", 8),
+        ("2nd_test", "2004.02.12.10.32.39", 4), ("4th_test/txt", "2004.03.04.09.27.46", 4),
+    ]  # fmt: skip
+    for number, (folder, name, channels) in enumerate(places):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+        table = NOISE[200 * number : 200 * number + 200, None] + np.arange(1, channels + 1)
+        np.savetxt(root / folder / name, table, fmt="%.3f", delimiter="\t")
+    return root
+
+
+def published_femto(root: Path) -> Path:
+    """Files as they are published: hour, minute, second, microseconds, two axes; one run is also there cut short."""
+    for folder, count, sign in (
+        ("Learning_set/Bearing1_1", 3, ","), ("Test_set/Bearing1_4", 1, ";"), ("Full_Test_Set/Bearing1_4", 2, ";"),
+    ):  # fmt: skip
+        (root / folder).mkdir(parents=True)
+        for number in range(1, count + 1):
+            clock = [np.full(200, 9), np.full(200, 39), np.full(200, 39), 39.0625 * np.arange(200)]
+            table = np.column_stack([*clock, NOISE[:200] + number, NOISE[200:400] - number])
+            np.savetxt(root / folder / f"acc_{number:05}.csv", table, fmt="%.5g", delimiter=sign)
+    return root
+
+
+def test_ims_published_files_are_read_by_channel_and_named_by_time(tmp_path):
+    catalogue = IMS(root=published_ims(tmp_path)).catalogue()
+    assert len(catalogue.domains) == 12
+    assert len(catalogue.entries) == 8 + 8 + 4 + 4
+    for entry in catalogue.entries:
+        level = float(np.median(entry.read().signal))
+        assert round(level) == int(entry.row.channel), "each recording is of its own channel"
+    inner = [entry.row for entry in catalogue.entries if entry.label == "inner"]
+    assert [(row.machine, row.point, row.sensor) for row in inner] == [
+        ("ims-test-1", "bearing 3", "x"), ("ims-test-1", "bearing 3", "y"),
+    ]  # fmt: skip
+    assert catalogue.entries[-1].row.machine == "ims-test-3"
+
+
+def test_femto_published_files_are_read_with_either_separator_and_the_whole_run_counts(tmp_path):
+    catalogue = FEMTO(root=published_femto(tmp_path)).catalogue()
+    assert catalogue.domains == ("bearing1_1", "bearing1_4")
+    origins = [entry.origin for entry in catalogue.only(["bearing1_4"]).entries]
+    assert len(origins) == 4
+    assert all(origin.startswith("Full_Test_Set/") for origin in origins)
+    for entry in catalogue.entries:
+        number, axis = int(entry.row.path.stem[-1]), 1 if entry.row.sensor == "horizontal" else -1
+        part = NOISE[:200] if axis == 1 else NOISE[200:400]
+        np.testing.assert_allclose(entry.read().signal, part + axis * number, atol=1e-3)
+    assert [entry.row.time for entry in catalogue.entries[:4:2]] == ["2010-01-01T00:00:00", "2010-01-01T00:00:10"]
+
+
+@pytest.mark.parametrize(("name", "publish"), [("ims", published_ims), ("femto", published_femto)])
+def test_fetch_writes_the_manifest_of_unpacked_runs_and_other_commands_read_it(tmp_path, command, name, publish):
+    status, _, wrong = command("data", "fetch", name, "--root", tmp_path / "nothing")
+    assert status == 2
+    assert "unpack" in wrong
+    root = publish(tmp_path / name)
+    before = open_dataset(name, root).catalogue()
+    assert command("data", "fetch", name, "--root", root)[0] == 0
+    after = open_dataset(name, root).catalogue()
+    assert [entry.row.info() for entry in after.entries] == [entry.row.info() for entry in before.entries]
+    measurements = list(find_measurements([root]))
+    assert len(measurements) == len({entry.row.path for entry in before.entries})
+    points = {recording.point for found in measurements for point in found.points for recording in point.recordings}
+    assert points == {entry.row.point for entry in before.entries}
+
+
 def test_domains_go_by_name_or_index_and_the_nearest_is_suggested():
     catalogue = Simulated(seconds=0.1).catalogue()
     assert catalogue.only(["3", "N15_M07_F10"]).domains == ("N15_M07_F04", "N15_M07_F10")
@@ -258,7 +355,8 @@ def test_domains_go_by_name_or_index_and_the_nearest_is_suggested():
 
 
 def test_every_dataset_of_the_table_says_what_it_is():
-    assert list(DATASETS) == ["simulated", "paderborn", "cwru", "hit-sm", "across-machines", "collection", "folder"]
+    known = ["simulated", "paderborn", "cwru", "hit-sm", "ims", "femto", "across-machines", "collection", "folder"]
+    assert list(DATASETS) == known
     for name, kind in DATASETS.items():
         assert kind.about.title
         assert kind.about.licence

@@ -34,10 +34,13 @@ def commands(command: Any = None, before: tuple[str, ...] = ()) -> Iterator[tupl
     """Each command of the command line, by its words."""
     command = command or typer.main.get_command(app)
     for name, inner in getattr(command, "commands", {}).items():
+        if inner.hidden:  # what its group does without a name of a command
+            continue
         if hasattr(inner, "commands"):
             yield from commands(inner, (*before, name))
         else:
             yield (*before, name), inner
+    yield from ((before, inner) for inner in getattr(command, "commands", {}).values() if inner.hidden)
 
 
 KNOWN = dict(commands())
@@ -50,6 +53,8 @@ NOT_RUN = {
     r"curl ": "a server that runs; tests/test_serve.py sends such requests",
     r"bearcat data fetch ": "a download",
     r"bearcat .*--root (data/|/shared/|PADERBORN)": "recordings that are downloaded",
+    r"bearcat (report|serve --store) ": "a store of watched machines; tests/test_fleet_page.py shows one",
+    r"bearcat watch (?!.*--once)plant( |$)": "somebody who stops it",
     r"python benchmarks/": "recordings that are downloaded, or hours",
 }
 FOLLOWED = ("tutorial.md", "add-a-dataset.md", "add-a-method.md")  # tests/test_examples.py runs their bash blocks
@@ -140,6 +145,9 @@ def world(tmp_path_factory) -> Path:
     for folder in ("", "new-recordings", "archive", "plant"):
         (root / folder).mkdir(exist_ok=True)
         wavfile.write(root / folder / "monday.wav", 16_000, signal)
+    for machine in ("pump-3", "pump-4"):
+        (root / "plant" / machine / "drive-end").mkdir(parents=True)
+        wavfile.write(root / "plant" / machine / "drive-end" / "2024-05-01T10-30-00.wav", 16_000, signal)
     np.savetxt(root / "tuesday.csv", np.column_stack([np.arange(16_000) / 16_000, signal[:16_000]]), delimiter=",",
                header="time,acceleration", comments="")  # fmt: skip
     savemat(root / "monday.mat", {"DE": np.tile(signal, 4), "FE": np.tile(signal, 4)})
@@ -186,7 +194,7 @@ def test_commands_of_pages_run(world, monkeypatch, capsys):
         with pytest.raises(SystemExit) as ended:
             main()
         printed = capsys.readouterr()
-        assert ended.value.code in ((0, 1, 3) if words[0] in ("predict", "diagnose") else (0, None)), (
+        assert ended.value.code in ((0, 1, 3) if words[0] in ("predict", "diagnose", "watch") else (0, None)), (
             words,
             printed.err,
         )

@@ -35,6 +35,8 @@ class Range:
 RANGES = {
     "rate": Range("the sampling rate", 1e-3, 1e9, "Hz"),
     "rpm": Range("the speed of the shaft", 1e-2, 1e6, "rpm"),
+    "load": Range("the load", -1e12, 1e12),
+    "temperature": Range("the temperature", -1e4, 1e4),
     "balls": Range("the number of balls", 1, 500),
     "ball_diameter": Range("the diameter of a ball", 1e-3, 1e5, "mm"),
     "pitch_diameter": Range("the pitch diameter", 1e-3, 1e5, "mm"),

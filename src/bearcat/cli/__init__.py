@@ -2,7 +2,8 @@
 
 Exit status: 0 all ok; 1 at least one alarm; 3 no alarm, but something to check; 2 bad input, nothing decided, in one
 sentence on standard error; 70 a bug, with a traceback to report; 130 interrupted.
-`predict` and `diagnose` decide on recordings; other commands end with 0 when they are done.
+`predict` and `diagnose` decide on recordings, `watch` on points of machines; other commands end with 0 when
+they are done.
 
 Commands are functions, a module for each group of them. Nothing heavy is imported until a command needs it.
 """
@@ -20,8 +21,9 @@ from typing import Annotated, TextIO
 import typer
 from typer import Option
 
-from bearcat.cli import bench, data
+from bearcat.cli import bench, data, watch
 from bearcat.cli.model import diagnose, export, predict, serve
+from bearcat.cli.report import report
 from bearcat.cli.train import adapt, check, recipes
 from bearcat.errors import InputError
 from bearcat.names import shown
@@ -33,8 +35,9 @@ app = typer.Typer(
     name="bearcat", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
     help="Bearing fault diagnosis under domain shift, with confidence one can act on.",
 )  # fmt: skip
-for command in (diagnose, adapt, check, predict, export, serve, recipes):  # in the order of the help
+for command in (diagnose, adapt, check, predict, report, export, serve, recipes):  # in the order of the help
     app.command()(command)
+app.add_typer(watch.commands, name="watch")
 app.add_typer(data.commands, name="data")
 app.add_typer(bench.commands, name="bench")
 

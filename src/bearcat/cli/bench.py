@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from bearcat.runs.execute import Cluster, Listener, Stack
     from bearcat.runs.spec import Library, RunSpec
-    from bearcat.runs.store import Store
+    from bearcat.runs.store import RunStore
 
 commands = typer.Typer(no_args_is_help=True, help="Run, resume and report grids of runs (docs/benchmark.md).")
 
@@ -119,7 +119,7 @@ def _only_tasks(specs: Sequence[RunSpec], wanted: Sequence[str]) -> list[RunSpec
 
 def _opened(
     path: Path, folder: Path, root: Path | None, methods: Sequence[str] | None, create: bool
-) -> tuple[Store, list[RunSpec], Library]:
+) -> tuple[RunStore, list[RunSpec], Library]:
     """The store, the grid's runs with their identities, and their data."""
     from bearcat.runs.grid import naming, only_methods, plan, read_grid
     from bearcat.runs.spec import Library
@@ -182,7 +182,7 @@ def _bench_bar(specs: Sequence[RunSpec], trained: set[str]) -> Iterator[Listener
         yield Listener(finish, epoch, message=print_note)
 
 
-def _print_states(specs: Sequence[RunSpec], store: Store) -> Counter[str]:
+def _print_states(specs: Sequence[RunSpec], store: RunStore) -> Counter[str]:
     """A row for each method, an estimate of the time left, failed runs; returns how many cells are in which state."""
     from datetime import timedelta
     from statistics import mean

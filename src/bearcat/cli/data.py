@@ -61,13 +61,15 @@ def fetch(
 ) -> None:
     """Download a dataset from its official address; an interrupted download goes on where it stopped.
 
-    Simulated recordings are computed and written as wav files with a manifest.
+    Simulated recordings are computed and written as wav files with a manifest. Of ims and femto, unpacked by hand, the
+    manifest is written.
     """
     from rich.progress import BarColumn, DownloadColumn, TaskID, TransferSpeedColumn
 
-    from bearcat.data import default_root
+    from bearcat.data import FEMTO, IMS, default_root
     from bearcat.data.fetch import fetch as fetch_files
     from bearcat.data.fetch import require_licence
+    from bearcat.data.run_to_failure import write_manifest
 
     dataset = dataset_named(name, root, settings, None, None, None)
     if name == "simulated":
@@ -78,10 +80,14 @@ def fetch(
         found = write_folder(dataset.catalogue().only(domains or None), root)
         print(f"{found} recordings are in {root}; diagnose them with: bearcat diagnose {root}")
         return
+    folder = root or default_root(name)
+    if isinstance(dataset, IMS | FEMTO):  # archives inside archives, of kinds that are not unpacked here
+        found = write_manifest(dataset.catalogue(), folder)
+        print(f"{found} recordings are in {folder}; follow them with: bearcat watch {folder} --store {name}.sqlite")
+        return
     downloads = dataset.downloads()
     if not downloads:
         raise InputError(f"there is nothing to fetch for '{name}'")
-    folder = root or default_root(name)
     require_licence(dataset.about, accept_licence, folder)
     with bars(BarColumn(), DownloadColumn(), TransferSpeedColumn()) as shown:
         tasks: dict[str, TaskID] = {}

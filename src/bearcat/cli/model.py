@@ -207,7 +207,13 @@ def export(
 
 
 def serve(
-    model: Model,
+    model: Annotated[
+        Path | None,
+        Argument(metavar="MODEL", help="A model's folder, a file that ends in .onnx, or general; or --store."),
+    ] = None,
+    store: Annotated[
+        str | None, Option(help="Show the machines of this store of bearcat watch at /fleet; MODEL may be left out.")
+    ] = None,
     host: Annotated[str, Option(help="The address to listen on; 0.0.0.0 for all of this machine's.")] = "127.0.0.1",
     port: Annotated[int, Option(help="0 takes one that is free, and prints it.")] = 8000,
     token: Annotated[
@@ -228,10 +234,20 @@ def serve(
     if token is None and not address.loopback:
         print_note(f"everyone who can reach {host} may send requests; set BEARCAT_TOKEN to restrict that")
 
-    def started(place: str) -> None:
-        print(f"{model} is served on {place} (open it in a browser; Ctrl-C stops it)", flush=True)
+    if model is None and store is None:
+        raise InputError("give a MODEL to serve, a --store of watched machines to show, or both")
+    fleet = None
+    if store is not None:
+        from bearcat.report.fleet import FleetPages
 
-    run(model, address, Limits(max_bytes, timeout, concurrency), token, alarm, started, _print_decision)
+        fleet = FleetPages(store)
+
+    def started(place: str) -> None:
+        served = [] if model is None else [f"{model} is served on {place}"]
+        served += [] if store is None else [f"Watched machines are shown on {place}/fleet"]
+        print(f"{'; '.join(served)} (open it in a browser; Ctrl-C stops it)", flush=True)
+
+    run(model, address, Limits(max_bytes, timeout, concurrency), token, alarm, started, _print_decision, fleet)
 
 
 def diagnose(

@@ -22,15 +22,17 @@ from bearcat.data.datasets.folder import MANIFEST, Folder
 from bearcat.data.datasets.simulate import Simulated
 from bearcat.data.prepare import Preparation, cached_windows, prepare
 from bearcat.data.recording import Recording, RecordingInfo, Windows, join, resample
+from bearcat.data.run_to_failure import FEMTO, IMS
 from bearcat.data.tasks import Split, SplitTask, Task, split_task
 from bearcat.errors import InputError, suggest
 from bearcat.settings import cache_folder, override
 
 __all__ = [
-    "BEARINGS", "CWRU", "DATASETS", "HITSM", "About", "AcrossMachines", "Bearing", "Catalogue", "Collection", "Dataset",
-    "Download", "Entry", "Folder", "Paderborn", "Preparation", "Problem", "Recording", "RecordingInfo", "Simulated",
-    "Split", "SplitTask", "Task", "Windows", "cache_folder", "cached_windows", "dataset_label", "default_root",
-    "find_bearing", "join", "load", "open_dataset", "prepare", "resample", "split_task",
+    "BEARINGS", "CWRU", "DATASETS", "FEMTO", "HITSM", "IMS", "About", "AcrossMachines", "Bearing", "Catalogue",
+    "Collection", "Dataset", "Download", "Entry", "Folder", "Paderborn", "Preparation", "Problem", "Recording",
+    "RecordingInfo", "Simulated", "Split", "SplitTask", "Task", "Windows", "cache_folder", "cached_windows",
+    "dataset_label", "default_root", "find_bearing", "join", "load", "open_dataset", "prepare", "resample",
+    "split_task",
 ]  # fmt: skip
 
 DATASETS: dict[str, type[Dataset]] = {
@@ -38,6 +40,8 @@ DATASETS: dict[str, type[Dataset]] = {
     "paderborn": Paderborn,
     "cwru": CWRU,
     "hit-sm": HITSM,
+    "ims": IMS,
+    "femto": FEMTO,
     "across-machines": AcrossMachines,
     "collection": Collection,
     "folder": Folder,

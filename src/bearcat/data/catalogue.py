@@ -43,6 +43,7 @@ class About:
     title: str
     licence: str
     licence_address: str = ""
+    by_hand: str = ""  # how to get it, where `downloads` cannot
 
 
 @dataclass(frozen=True)

@@ -360,6 +360,8 @@ UPLOADS = tuple(suffix for suffix in FORMATS if suffix not in (".mf4", ".mdf")) 
 def open_signals(path: Path, origin: str) -> Iterator[SignalFile]:
     """A file of any format, by its suffix; `origin` is the name used in error messages."""
     suffix = path.suffix.lower()
+    if not suffix.lstrip(".") or suffix[1:].isdigit():  # a name without one, or that ends with a time: plain text
+        suffix = ".txt"
     if suffix not in OPENERS:
         raise InputError(f"{origin}: unknown format '{path.suffix}'; use one of {', '.join(FORMATS)}")
     with reading(origin, f"a {suffix} file"), ExitStack() as stack:

@@ -20,7 +20,16 @@ from numpy.typing import NDArray
 from bearcat.data.bearing import Bearing
 from bearcat.data.catalogue import Catalogue, grouped
 from bearcat.data.channels import described, points_of
-from bearcat.data.datasets.folder import MANIFEST, Folder, FolderEntry, folder_entries, speed_in_name
+from bearcat.data.datasets.folder import (
+    MANIFEST,
+    FileReader,
+    Folder,
+    FolderEntry,
+    ManifestRow,
+    entry_of,
+    folder_entries,
+    speed_in_name,
+)
 from bearcat.data.isolated import open_channels, open_stream
 from bearcat.data.recording import Recording
 from bearcat.data.stream import FORMATS, ChannelStreams, Stream
@@ -130,6 +139,18 @@ def find_measurements(
         except (InputError, OSError) as error:  # such as a manifest that cannot be read; other paths go on
             problem = error if isinstance(error, InputError) else InputError(f"{shown(str(path))}: {error}")
             yield alone(FoundRecording(partial(_refuse, problem), shown(str(path))))
+
+
+def measurements_of_file(
+    file: Path, rows: Sequence[ManifestRow] = (), channel: str | None = None, channels: str | None = None,
+    rpm: float | None = None,
+) -> Iterator[FoundMeasurement]:  # fmt: skip
+    """The one measurement of a file, or of a part of it, by those `rows` of a manifest that speak of it."""
+    if rows:
+        reader = FileReader(rows)
+        yield _listed_measurement([entry_of(row, reader) for row in rows], channel, None, channels)
+    else:
+        yield from _file_measurement(file, channel, None, channels, rpm)
 
 
 def _file_measurement(

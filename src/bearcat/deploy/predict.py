@@ -35,7 +35,7 @@ from bearcat.deploy.predictor import Predictor, load_onnx
 from bearcat.diagnosis.baseline import known_baseline
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
 from bearcat.diagnosis.physics import PhysicsEvidence
-from bearcat.diagnosis.points import SHOWN, cross_talk
+from bearcat.diagnosis.points import SHOWN, cross_talk, loudness
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis, network_evidence
 from bearcat.diagnosis.signal import (
     FOLLOWED,
@@ -200,6 +200,7 @@ class Given:
     threads: int = 1
     trust_speed: bool = False  # a stated speed is not checked
     drawn: bool = False  # whether the evidence is kept for drawing
+    measured: bool = False  # whether levels and spectra are kept, of recordings too that are too short to be diagnosed
 
     def __post_init__(self) -> None:
         check_range("rate", self.rate, field="rate")
@@ -221,20 +222,14 @@ def diagnose_measurement(
 
     A line that several points show belongs to the loudest: on the others it is cross-talk, which is to be checked.
     """
-    given, portraits = given or Given(), [] if portraits is None else portraits
-    seen, problems, diagnoses = list[Heard](), dict[str, str](), list[Diagnosis]()
-    for point in found.points:
-        try:
-            seen.append(_listen(point, model, given, portraits, show, found.speed))
-        except InputError as error:
-            if len(found.points) == 1:
-                raise
-            problems[point.name] = error.for_command_line  # the other points go on
-            seen.append((SignalEvidence(), None, []))
-    borrowed = cross_talk([signal.physics for signal, _, _ in seen])
-    for point, (signal, network, notes), lines in zip(found.points, seen, borrowed, strict=True):
+    given, diagnoses = given or Given(), list[Diagnosis]()
+    heard, problems = listen(found, model, given, portraits, show)
+    if problems and len(found.points) == 1:
+        raise problems[found.points[0].name]
+    borrowed = cross_talk([loudness(signal.physics) for signal, _, _ in heard])
+    for point, (signal, network, notes), lines in zip(found.points, heard, borrowed, strict=True):
         if point.name in problems:
-            diagnoses.append(Diagnosis.unreadable(point.name, problems[point.name]))
+            diagnoses.append(Diagnosis.unreadable(point.name, problems[point.name].for_command_line))
             continue
         physics, general, quality = signal.physics, signal.general, list[str]()
         first = point.recordings[0]
@@ -262,6 +257,21 @@ def diagnose_measurement(
             )
         )  # fmt: skip
     return diagnoses
+
+
+def listen(
+    found: FoundMeasurement, model: Predictor | None, given: Given, portraits: list[Portrait] | None = None,
+    show: Shown = None,
+) -> tuple[list[Heard], dict[str, InputError]]:  # fmt: skip
+    """What each point's signals and the model say, and what is wrong with points that cannot be used, by name."""
+    heard, problems = list[Heard](), dict[str, InputError]()
+    for point in found.points:
+        try:
+            heard.append(_listen(point, model, given, [] if portraits is None else portraits, show, found.speed))
+        except InputError as error:
+            problems[point.name] = error  # the other points go on
+            heard.append((SignalEvidence(), None, []))
+    return heard, problems
 
 
 def diagnose_found(
@@ -301,7 +311,7 @@ def _listen(
     for found, stream, own_rate, beginning, blocks in axes:
         analysis = SignalAnalysis(
             stream.origin, own_rate, None, orders, given.threads, unit=unit_of(found.channel or ""), course=course,
-            beginning=beginning,
+            beginning=beginning, measured=given.measured,
         )  # fmt: skip
         analyses.append(analysis)
         seen = analysis.observe(blocks)
@@ -323,7 +333,8 @@ def _listen(
             signal = replace(signal, general=None)  # it would be heard twice
     silent = signal.quality is not None and signal.quality.no_signal is not None
     unknown = signal.speed is not None and signal.speed.rpm is None
-    if model is None and signal.physics is None and not silent and not (unknown and signal.field == "rpm"):
+    needed = model is None and not given.measured
+    if needed and signal.physics is None and not silent and not (unknown and signal.field == "rpm"):
         raise InputError(str(signal.problem), signal.field)
     if signal.problem is not None and signal.field is None:
         notes.append(f"no physics check: {signal.problem}")

@@ -4,13 +4,13 @@ Impacts of one bearing reach the sensors of its neighbours on the same shaft. Th
 signals' own units, is the one next to the bearing that strikes; on the others the line is cross-talk. Levels above
 background do not tell this: they are bounded, and a quiet neighbour shows a leaked line well.
 
->>> cross_talk([bearing_1, bearing_2])[1]["outer race"]
+>>> cross_talk([loudness(bearing_1), loudness(bearing_2)])[1]["outer race"]
 CrossTalk(owner=0, fault='outer race', decibels=15.3)
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,15 @@ SHOWN = 3.0  # dB above what reference lines reach, from which on a neighbour sh
 
 
 @dataclass(frozen=True)
+class Loudness:
+    """Of one fault's lines."""
+
+    hertz: float
+    excess: float  # dB above what reference lines reach
+    amplitude: float  # in units of the signal
+
+
+@dataclass(frozen=True)
 class CrossTalk:
     """A fault's line that is louder elsewhere."""
 
@@ -30,29 +39,32 @@ class CrossTalk:
     decibels: float  # by which it is louder there
 
 
-def cross_talk(channels: Sequence[PhysicsEvidence | None]) -> list[dict[str, CrossTalk]]:
-    """For each channel of one measurement the faults whose lines a neighbour owns; None: physics could not look."""
+def loudness(physics: PhysicsEvidence | None) -> dict[str, Loudness]:
+    """Of each fault's lines; nothing where physics could not look."""
+    if physics is None or physics.evidence is None:
+        return {}
+    own = physics.evidence.faults
+    return {
+        fault: Loudness(lines.hertz, lines.level - physics.reference_level, own[fault].amplitude)
+        for fault, lines in physics.faults.items()
+    }
+
+
+def cross_talk(channels: Sequence[Mapping[str, Loudness]]) -> list[dict[str, CrossTalk]]:
+    """For each channel of one measurement the faults whose lines a neighbour owns."""
     return [
-        {fault: louder for fault in evidence.faults if (louder := _loudest(channels, place, evidence, fault))}
-        if evidence is not None and evidence.evidence is not None else {}
-        for place, evidence in enumerate(channels)
-    ]  # fmt: skip
+        {fault: louder for fault, own in lines.items() if (louder := _loudest(channels, place, own))}
+        for place, lines in enumerate(channels)
+    ]
 
 
-def _loudest(
-    channels: Sequence[PhysicsEvidence | None], place: int, own: PhysicsEvidence, fault: str
-) -> CrossTalk | None:
+def _loudest(channels: Sequence[Mapping[str, Loudness]], place: int, own: Loudness) -> CrossTalk | None:
     """The neighbour that shows a line at the same frequency loudest, if it is louder by MARGIN."""
-    if own.evidence is None:
-        return None
     found = []
-    for number, other in enumerate(channels):
-        if number == place or other is None or other.evidence is None:
-            continue
-        for name, lines in other.faults.items():
-            same = abs(lines.hertz / own.faults[fault].hertz - 1) <= SLIP
-            if same and lines.level - other.reference_level >= SHOWN:
-                ratio = other.evidence.faults[name].amplitude / max(own.evidence.faults[fault].amplitude, 1e-30)
+    for number, others in enumerate(channels):
+        for name, lines in others.items() if number != place else ():
+            if abs(lines.hertz / own.hertz - 1) <= SLIP and lines.excess >= SHOWN:
+                ratio = lines.amplitude / max(own.amplitude, 1e-30)
                 found.append(CrossTalk(number, name, 20 * float(np.log10(max(ratio, 1e-30)))))
     loudest = max(found, key=lambda line: line.decibels, default=None)
     return loudest if loudest is not None and loudest.decibels >= MARGIN else None

@@ -71,6 +71,11 @@ class QualityCheck:
             runs = np.diff(np.r_[-1, np.flatnonzero(np.diff(block)), block.size - 1])
             self._still += int(runs[runs >= STILL].sum())
 
+    @property
+    def beginning(self) -> NDArray[np.float64]:
+        """(time,) of MEASURED samples at most."""
+        return np.concatenate(self._beginning).astype(np.float64) if self._beginning else np.empty(0)
+
     def finish(self) -> Quality:
         """What all blocks so far say."""
         count, limits = self.limits.samples, self.limits
@@ -86,7 +91,7 @@ class QualityCheck:
         ]  # fmt: skip
         if self._still > STUCK * count:
             notes.append(f"{100 * self._still / count:.2g} % of the samples stand still: dropouts; check the cable")
-        beginning = np.concatenate(self._beginning).astype(np.float64)
+        beginning = self.beginning
         if unlike := unlike_vibration(beginning):
             notes.append(f"the signal {unlike}; choose another channel if this is no vibration")
         return Quality(None, (*notes, *self._spectrum_notes(beginning)), rms)

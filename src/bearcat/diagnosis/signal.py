@@ -12,6 +12,7 @@ never an exception: the other witnesses go on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,8 +20,10 @@ from numpy.typing import NDArray
 
 from bearcat.data.recording import Floats
 from bearcat.diagnosis.general import GeneralEvidence, GeneralWitness
+from bearcat.diagnosis.levels import level_values
 from bearcat.diagnosis.physics import PhysicsAnalysis, PhysicsEvidence
 from bearcat.diagnosis.quality import Quality, QualityCheck
+from bearcat.diagnosis.spectra import FEWEST_TURNS, EnvelopeSpectra, Spectra
 from bearcat.diagnosis.speed import SpeedEvidence, follow_speed, measure_speed, resample_in_angle
 from bearcat.errors import InputError
 
@@ -29,6 +32,7 @@ FOLLOWED_FROM = 0.05  # relative half-range of a speed, from which on the signal
 PULSE_SHARE = 0.5  # of the range of a tacho at which its pulses are counted
 SAME = 0.03  # by which a speed channel may differ from what is stated or measured
 PLAUSIBLE = (30.0, 60_000.0)  # rpm of a shaft
+UNKNOWN_RPM, UNKNOWN_LAST = 1500.0, 20.0  # by which spectra are cut where the speed, and the bearing, are not known
 VARIES = 0.02  # relative half-range of a speed, from which on the signal is resampled in angle
 
 
@@ -102,6 +106,19 @@ def speed_of_channel(
 
 
 @dataclass(frozen=True, eq=False)
+class Measured:
+    """What a trend is made of: levels by name (levels.py), and envelope spectra, of recordings too short to be read
+    alone too.
+    """
+
+    levels: Mapping[str, float]
+    spectra: Spectra | None  # None: the rate is not known; turns are 0 where the speed is not
+    rate: float | None
+    orders: Mapping[str, float] | None
+    turns: float | None  # of the shaft
+
+
+@dataclass(frozen=True, eq=False)
 class SignalEvidence:
     """Of one recording; a witness is None where it could not look, and `problem` says why."""
 
@@ -111,6 +128,7 @@ class SignalEvidence:
     speed: SpeedEvidence | None = None
     problem: str | None = None
     field: str | None = None  # what is missing: rate, rpm or bearing
+    measured: Measured | None = None
 
     def doubts(self, alone: bool) -> list[str]:
         """What of the speed a person should know before anything is called ok; `alone`: no model can be used."""
@@ -130,9 +148,10 @@ class SignalAnalysis:
     def __init__(
         self, recording: str, rate: float | None, rpm: float | None, orders: Mapping[str, float] | None,
         threads: int = 1, without: str | None = None, unit: str | None = None, course: SpeedCourse | None = None,
-        beginning: Floats | None = None,
+        beginning: Floats | None = None, measured: bool = False,
     ) -> None:  # fmt: skip
         self.recording, self.quality, self.course = recording, QualityCheck(rate, unit), course
+        self.measured, self.rate, self.orders = measured, rate, orders
         self.physics: PhysicsAnalysis | None = None
         self.general: GeneralWitness | None = None
         self.error: InputError | None = None
@@ -144,10 +163,16 @@ class SignalAnalysis:
                 track = np.interp(place, np.arange(len(course.track)), course.track)
                 turned, rate = resample_in_angle(beginning, rate, track)
         try:
-            self.physics = PhysicsAnalysis(recording, rate, rpm, orders, threads)
+            self.physics = PhysicsAnalysis(
+                recording, rate, rpm, orders, threads, fewest=0.0 if measured else FEWEST_TURNS
+            )
             self.general = GeneralWitness(self.physics.rate, self.physics.rpm, self.physics.orders, without)
         except InputError as error:
             self.error = error if self.physics is None else None  # outside the general model's range is no problem
+        self._unread: EnvelopeSpectra | None = None  # of a bearing or a speed that is not known
+        if measured and self.physics is None and rate is not None:
+            self._unread = EnvelopeSpectra(rate, rpm or UNKNOWN_RPM, UNKNOWN_LAST, fewest=0.0)
+        self._turns = rpm is not None
         self._turned = turned is not None
         if turned is not None:
             self._add(turned)
@@ -157,6 +182,8 @@ class SignalAnalysis:
             self.physics.spectra.add(block)
         if self.general is not None:
             self.general.add(block)
+        if self._unread is not None:
+            self._unread.add(block)
 
     def observe(self, blocks: Iterable[Floats]) -> Iterator[Floats]:
         """The blocks unchanged; the witnesses see what passes."""
@@ -183,16 +210,37 @@ class SignalAnalysis:
             if first.physics is not None and not first.joins(each)
         ]
         quality = Quality(None, tuple(dict.fromkeys(notes)), float(np.median([found.rms for found in checked])))
+        rest = [each.physics for each in others if each.physics is not None and first.joins(each)]
+        measured = first.measure(others, rest) if self.measured else None
         try:
-            rest = [each.physics for each in others if each.physics is not None and first.joins(each)]
+            if first.physics is not None and first.physics.spectra.turns < FEWEST_TURNS:
+                few = f"holds {first.physics.spectra.turns:.1f} turns of the shaft, and {FEWEST_TURNS} are needed"
+                raise InputError(f"{first.recording}: {few}; record longer")
             physics = None if first.physics is None else first.physics.finish(rest)
             general = None if physics is None else _mean([each.general.finish() for each in alive if each.general])
             error = first.error
         except InputError as problem:
             physics, general, error = None, None, problem
         if error is None:
-            return SignalEvidence(physics, general, quality, speed)
-        return SignalEvidence(physics, general, quality, speed, str(error), error.field)
+            return SignalEvidence(physics, general, quality, speed, measured=measured)
+        return SignalEvidence(physics, general, quality, speed, str(error), error.field, measured)
+
+    def measure(self, others: Sequence[SignalAnalysis], rest: Sequence[PhysicsAnalysis]) -> Measured:
+        """Levels, of several axes the median, and spectra."""
+        every = [level_values(each.quality.beginning, each.rate, each.quality.unit) for each in (self, *others)]
+        levels = {name: float(np.median([each[name] for each in every if name in each])) for name in every[0]}
+        spectra = None
+        with suppress(InputError):  # no vibration, which the quality says
+            if self.physics is not None:
+                spectra = self.physics.average(rest)
+            elif self._unread is not None:
+                spectra = self._unread.average()
+        if spectra is not None:
+            levels["envelope_kurtosis"] = float(spectra.kurtosis.max())
+            spectra = spectra if self.physics is not None or self._turns else replace(spectra, turns=0.0)
+        cut = self._unread if self.physics is None else self.physics.spectra
+        turns = None if cut is None or (self.physics is None and not self._turns) else cut.turns
+        return Measured(levels, spectra, self.rate, self.orders, turns)
 
     def joins(self, other: SignalAnalysis) -> bool:
         """Whether the spectra of both are on one axis: they are of the same speed and rate."""

@@ -65,10 +65,14 @@ class Spectra:
 
 
 class EnvelopeSpectra:
-    """Collects the spectra of one recording. `last` is the highest order that is wanted."""
+    """Collects the spectra of one recording. `last` is the highest order that is wanted, `fewest` the turns of the
+    shaft that a recording must have.
+    """
 
-    def __init__(self, rate: float, rpm: float, last: float, threads: int = 1) -> None:
-        self.rate, self.rpm, self.last = rate, rpm, last
+    def __init__(
+        self, rate: float, rpm: float, last: float, threads: int = 1, fewest: float = FEWEST_TURNS
+    ) -> None:  # fmt: skip
+        self.rate, self.rpm, self.last, self.fewest = rate, rpm, last, fewest
         self.length = window_length(TURNS, rate, rpm)
         if self.length > LONGEST:
             least = f"{60 * TURNS * rate / LONGEST:.3g} rpm is the least"
@@ -99,14 +103,19 @@ class EnvelopeSpectra:
         while self._pending:
             self._keep(self._pending.popleft().result())
         if self._sum is None and self.samples < self.length:
-            turns = self._held.size / self.rate * self.rpm / 60
-            if turns < FEWEST_TURNS:
-                raise InputError(f"holds {turns:.1f} turns of the shaft, and {FEWEST_TURNS} are needed; record longer")
+            if self.turns < self.fewest:
+                needed = f"{self.fewest:g} are needed; record longer"
+                raise InputError(f"holds {self.turns:.1f} turns of the shaft, and {needed}")
             length = int(fft.prev_fast_len(self._held.size, real=True))
             self._keep(Plan(length, self.rate, self.rpm, self.last).measure(self._held[:length]))
         if self._sum is None:
             raise InputError("holds no vibration: all samples are the same; check the sensor and the channel")
         return self._sum.mean()
+
+    @property
+    def turns(self) -> float:
+        """Of the shaft, so far."""
+        return self.samples / self.rate * self.rpm / 60
 
     @property
     def clipped(self) -> float:

@@ -14,7 +14,11 @@ import base64
 import csv
 import io
 import math
+import os
 import re
+import shutil
+import subprocess
+import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +35,8 @@ from bearcat.storage import write_atomically
 DRAWN_AS_VECTORS = 60_000  # bytes of SVG; a larger figure goes into the page as a PNG, which is smaller
 WIDE, NARROW = 7.0, 3.5  # inches: a page and a column in print
 RESOLUTION = 200  # dots an inch of the PNG
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
+PRINTING = 120  # seconds for the printing of a page
 
 # Okabe and Ito's colours; black as a grey on which hatches show, yellow darkened for white paper.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666", "#B8A800")
@@ -305,6 +311,32 @@ def templates() -> Any:
     environment = jinja2.Environment(autoescape=True, undefined=strict, trim_blocks=True, lstrip_blocks=True)
     environment.filters["tied"] = lambda text: text.replace(" %", "\N{NO-BREAK SPACE}%")  # no line begins with a sign
     return environment
+
+
+def find_browser() -> str:
+    """The program that prints pages; an error that says what to do where there is none."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        raise InputError("--pdf: needs Chromium or Chrome; install it, or open the page in a browser and print it")
+    return found
+
+
+def print_page(page: Path, pdf: Path, browser: str) -> None:
+    """Prints a page of ours as its style sheet says, by a browser with a profile of its own."""
+    with tempfile.TemporaryDirectory(prefix="bearcat-") as folder:
+        draft = Path(folder) / "page.pdf"
+        flags = [
+            "--headless", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync",
+            "--no-pdf-header-footer", f"--user-data-dir={folder}/profile",
+        ]  # fmt: skip
+        if hasattr(os, "geteuid") and os.geteuid() == 0:
+            flags.append("--no-sandbox")  # without which Chromium refuses to run for root
+        call = [browser, *flags, f"--print-to-pdf={draft}", page.resolve().as_uri()]
+        try:
+            subprocess.run(call, check=True, capture_output=True, timeout=PRINTING)  # noqa: S603 (a list, no shell)
+            write_atomically(pdf, draft.read_bytes())
+        except (subprocess.SubprocessError, OSError) as error:
+            raise InputError(f"{pdf}: cannot be printed by {browser}; open {page} in a browser and print it") from error
 
 
 def write_page(

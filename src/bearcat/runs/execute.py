@@ -13,7 +13,6 @@ from __future__ import annotations
 import errno
 import math
 import os
-import socket
 import tempfile
 import time
 from collections import Counter, deque
@@ -28,6 +27,7 @@ from typing import Any
 import torch
 
 from bearcat.calibration import CALIBRATORS
+from bearcat.cluster import connect_ray, lost_workers
 from bearcat.data.inputs import INPUTS
 from bearcat.data.tasks import TrainingData
 from bearcat.errors import InputError
@@ -37,7 +37,7 @@ from bearcat.record import CURVES, PREDICTIONS, RECORD, SPEC
 from bearcat.report.typeset import count
 from bearcat.runs.run import run_stack
 from bearcat.runs.spec import Library, RunSpec
-from bearcat.runs.store import CHECKPOINT, FAILURE, Store, open_store, outdated
+from bearcat.runs.store import CHECKPOINT, FAILURE, RunStore, open_store, outdated
 from bearcat.settings import find_name
 from bearcat.storage import write_atomically
 from bearcat.training.evaluate import EpochEnd
@@ -69,7 +69,7 @@ class Listener:
 class Execution:
     """What is to be run, where results go, who listens, and when to stop."""
 
-    store: Store
+    store: RunStore
     specs: Sequence[RunSpec]
     listener: Listener = field(default_factory=Listener)
     limit_seconds: float | None = None  # after which it stops at the next checkpoint
@@ -169,7 +169,7 @@ def _make_ready(execution: Execution, retry_failed: bool) -> None:
             listener.settled(run, False)
 
 
-def disk_sentence(error: BaseException, store: Store) -> str | None:
+def disk_sentence(error: BaseException, store: RunStore) -> str | None:
     """The sentence for a store that cannot be written; None where the error is about something else."""
     cause = error if isinstance(error, OSError) else error.__cause__
     number = cause.errno if isinstance(cause, OSError) else None
@@ -335,7 +335,7 @@ class Cluster:
     address: str | None = None  # of an existing cluster
 
     def run(self, specs: Sequence[RunSpec], execution: Execution) -> None:
-        ray = _connected(self)
+        ray = connect_ray(self.address, self.jobs)
         try:
             self.drive(ray, specs, execution)
         finally:
@@ -350,8 +350,7 @@ class Cluster:
         device = "cuda" if gpus and self.device != "cpu" else "cpu"
         # Retrying is ours to do and not Ray's, so that it is reported, counted, and starts from the checkpoint.
         remote = ray.remote(num_cpus=1, num_gpus=int(device == "cuda"), max_retries=0)(train_remotely)
-        lost = (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError, errors.LocalRayletDiedError,
-                errors.ObjectLostError)  # fmt: skip
+        lost = lost_workers(ray)
         place = (str(store.path.resolve()), store.identity())
         waiting, losses = deque(specs), Counter[str]()
         tasks: dict[Any, RunSpec] = {}
@@ -429,7 +428,7 @@ def train_remotely(
     for table, (name, row) in rows.items():
         TABLES[table].setdefault(name, row)
     with tempfile.TemporaryDirectory(prefix="bearcat-") as folder:
-        store = Store(Path(place[0]))  # the driver's, where it is at the same place here
+        store = RunStore(Path(place[0]))  # the driver's, where it is at the same place here
         if not place[1] or store.identity() != place[1]:
             store = open_store(Path(folder) / "store", create=True)
         execution = Execution(store, [spec], Listener(), seconds_left, checkpoint_seconds)
@@ -439,28 +438,3 @@ def train_remotely(
         if state.record is not None:
             return {name: (store.folder(spec.identity) / name).read_bytes() for name in FILES}
         return state.detail or None
-
-
-def _connected(cluster: Cluster) -> Any:
-    """Ray, connected to the cluster; a sentence where it is not installed or cannot be reached."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what will be Ray's default; silences a warning
-    try:
-        import ray
-        import ray.exceptions
-    except ImportError as error:
-        raise InputError("the executor 'ray' needs an extra; pip install 'bearcat[ray]'") from error
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    if cluster.address is None:
-        options |= {"num_cpus": cluster.jobs or os.cpu_count(), "include_dashboard": False}
-    elif cluster.jobs is not None:
-        raise InputError("--jobs is for a local Ray cluster; the one at --address decides itself, leave it out")
-    try:
-        host, _, port = (cluster.address or "").removeprefix("ray://").rpartition(":")
-        if host and port.isdecimal():  # Ray itself tries for minutes
-            socket.create_connection((host, int(port)), timeout=10).close()
-        ray.init(address=cluster.address or "local", **options)
-    except (OSError, ValueError, RuntimeError) as error:
-        where = f"at '{cluster.address}'" if cluster.address else "on this machine"
-        raise InputError(f"no Ray cluster {where} could be reached ({error_sentence(error)})") from error
-    return ray

@@ -47,7 +47,7 @@ class RunState:
 
 
 @dataclass(frozen=True)
-class Store:
+class RunStore:
     """A folder of runs, each named by its identity."""
 
     path: Path
@@ -157,7 +157,7 @@ class Store:
                 write_json(self.path / DATA, merged)
 
 
-def open_store(path: Path, create: bool = False) -> Store:
+def open_store(path: Path, create: bool = False) -> RunStore:
     """The store in this folder. Without `create`, a folder that does not exist reads as an empty store."""
     about = path / ABOUT
     try:
@@ -179,17 +179,17 @@ def open_store(path: Path, create: bool = False) -> Store:
         raise InputError(f"{path}: cannot be used as a store ({error.strerror}); choose another --store") from error
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f'{about}: is damaged; write {{"version": {VERSION}}} into it') from error
-    return Store(path)
+    return RunStore(path)
 
 
-def identify(specs: Sequence[RunSpec], store: Store, library: Library) -> list[RunSpec]:
+def identify(specs: Sequence[RunSpec], store: RunStore, library: Library) -> list[RunSpec]:
     """The runs with their identities; the store remembers the fingerprints of their data."""
     identified = [library.identified(spec) for spec in specs]
     store.remember(library.fingerprints)
     return identified
 
 
-def outdated(specs: Sequence[RunSpec], store: Store) -> list[str]:
+def outdated(specs: Sequence[RunSpec], store: RunStore) -> list[str]:
     """Finished runs that may be taken for these and do not count: a sentence for each reason."""
     wanted, names = {digest_json([spec.to_dict(), spec.seed]) for spec in specs}, {spec.identity for spec in specs}
     reasons = Counter[str]()
@@ -206,7 +206,7 @@ def outdated(specs: Sequence[RunSpec], store: Store) -> list[str]:
     return [f"{count(number, 'finished run')} of this grid: {reason}" for reason, number in reasons.items()]
 
 
-def results(specs: Sequence[RunSpec], store: Store) -> tuple[list[Result], list[Missing]]:
+def results(specs: Sequence[RunSpec], store: RunStore) -> tuple[list[Result], list[Missing]]:
     """What a report is made of: the finished runs under the grid's names for them, and the cells without one."""
     found, missing = [], []
     for spec in specs:

@@ -1,20 +1,29 @@
 """What is measured of one point at one time, and what is said of the point then.
 
->>> snapshots = measure(found, Given(measured=True), time)
->>> snapshots[0].values["rms"]
+>>> [found] = find_measurements([Path("2024-05-01T10-32-39.wav")])
+>>> measure(found, Given(bearing=find_bearing("6205")), time=1714559559.0, machine="pump 3")[0].values["rms"]
+0.31
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from bearcat.diagnosis.spectra import Spectra
+import numpy as np
+
+from bearcat.data.channels import unit_of
+from bearcat.deploy.find import FoundMeasurement
+from bearcat.deploy.predict import Given, listen
+from bearcat.diagnosis.levels import BANDS
+from bearcat.diagnosis.physics import DECIBELS, FAULTS, levels_over_background
+from bearcat.diagnosis.signal import SignalEvidence
+from bearcat.diagnosis.spectra import TURNS, Spectra
+from bearcat.errors import InputError
 from bearcat.trust.decision import ALARM, CHECK, NO_SIGNAL, OK
 
 LEARNING = "learning"
 STATUSES = (ALARM, CHECK, NO_SIGNAL, LEARNING, OK)  # of a point, worst first
-BANDS = 8
 # Of each measurement: its title and its unit; None: the unit of the signal.
 MEASUREMENTS: dict[str, tuple[str, str | None]] = {
     "rms": ("RMS", None),
@@ -45,11 +54,90 @@ class Snapshot:
     unit: str | None
     values: Mapping[str, float]  # by name of MEASUREMENTS; what is not known is not there
     orders: Mapping[str, float] | None  # of the bearing; None: it is not known
+    rpm: float | None  # as measured, or as stated and checked
+    turns: float | None = None  # of the shaft; None: the speed is not known
     no_signal: str | None = None  # why nothing could be measured
     quality: tuple[str, ...] = ()  # what is wrong with the recording
-    spectra: Spectra | None = None  # envelope spectra, for pooling; turns 0: the speed is not known
-    envelope: bytes = b""  # the envelope spectrum as it is kept: a byte of quarter dB for each 1/20 order from 0 on
+    general: Mapping[str, float] | None = None  # what the general model says: probabilities of states
+    spectra: Spectra | None = None  # envelope spectra with TURNS bins an order, for pooling; None without a speed
+    envelope: bytes = b""  # the envelope spectrum as it is kept: a byte of quarter dB for each 1/TURNS order from 0 on
     notes: tuple[str, ...] = ()
+
+
+def measure(
+    found: FoundMeasurement, given: Given, time: float, machine: str, point: str | None = None, digest: str = "",
+    load: float | None = None, temperature: float | None = None,
+) -> list[Snapshot]:  # fmt: skip
+    """A snapshot of each point of one file; InputError where none of them can be measured.
+
+    `point` is where all channels of the file were recorded; a file of several points without one has a channel each.
+    """
+    heard, problems = listen(found, None, replace(given, measured=True))
+    if problems and len(problems) == len(found.points):
+        raise next(iter(problems.values()))
+    snapshots = []
+    for place, (signal, _, notes) in zip(found.points, heard, strict=True):
+        first = place.recordings[0]
+        channel = first.point or place.name.rpartition("#")[2] if "#" in place.name or first.point else None
+        name = point or channel or "1"
+        if point is not None and channel is not None and len(found.points) > 1:
+            name = f"{point} {channel}"
+        problem = problems.get(place.name)
+        more = {"load": load, "temperature": temperature}
+        own = Snapshot(
+            first.machine or machine, name, time, place.name, digest, None, unit_of(first.channel or ""), {},
+            None, None, notes=tuple(notes),
+        )  # fmt: skip
+        snapshots.append(
+            _measured(own, signal, more) if problem is None else replace(own, no_signal=_sentence(problem, place.name))
+        )
+    return snapshots
+
+
+def _sentence(problem: InputError, name: str) -> str:
+    return problem.for_command_line.removeprefix(f"{name}: ")
+
+
+def _measured(own: Snapshot, signal: SignalEvidence, more: Mapping[str, float | None]) -> Snapshot:
+    """The snapshot with what was heard."""
+    measured, quality, rpm = signal.measured, signal.quality, None if signal.speed is None else signal.speed.rpm
+    values = {name: value for name, value in {"rpm": rpm, **more}.items() if value is not None}
+    if quality is not None and quality.no_signal is not None:
+        return replace(own, no_signal=quality.no_signal, values=values | {"rms": quality.rms}, rpm=rpm)
+    if measured is None:
+        return replace(own, no_signal=signal.problem or "nothing could be measured", values=values, rpm=rpm)
+    values |= measured.levels
+    if quality is not None:
+        values["rms"] = quality.rms
+    physics, spectra, envelope = signal.physics, None, b""
+    if physics is not None:
+        values |= line_values({fault: lines.level for fault, lines in physics.faults.items()}, physics.reference_level)
+    if measured.spectra is not None and measured.spectra.turns:
+        spectra = on_order_grid(measured.spectra)
+        levels = DECIBELS * levels_over_background(spectra).max(axis=0)
+        envelope = np.clip(np.round(4 * levels), 0, 255).astype(np.uint8).tobytes()
+    return replace(
+        own, rate=measured.rate, values=values, orders=measured.orders, rpm=rpm, turns=measured.turns,
+        quality=() if quality is None else (*quality.notes, *signal.doubts(alone=True)),
+        general=None if signal.general is None else dict(signal.general.probabilities), spectra=spectra,
+        envelope=envelope,
+    )  # fmt: skip
+
+
+def line_values(levels: Mapping[str, float], reference: float) -> dict[str, float]:
+    """Levels of fault lines as measurements."""
+    return {fault.replace(" ", "_"): levels[fault] for fault in FAULTS} | {"reference": reference}
+
+
+def on_order_grid(spectra: Spectra) -> Spectra:
+    """The same with TURNS bins an order, whatever the length of the windows was."""
+    if spectra.turns == TURNS:
+        return spectra
+    bins = spectra.power.shape[1]
+    last = (bins - 1) / spectra.turns
+    orders, own = np.arange(int(last * TURNS) + 1) / TURNS, np.arange(bins) / spectra.turns
+    power = np.array([np.interp(orders, own, row) for row in spectra.power])
+    return replace(spectra, power=power, turns=float(TURNS))
 
 
 @dataclass(frozen=True)
@@ -82,7 +170,8 @@ class PointStatus:
     operating_state: str  # in words: 1480 rpm, load 40
     learnt: int  # recordings in the baseline of this operating state
     wanted: int  # that it needs
-    acknowledged: float | None = None  # when the last alarm was
+    alarm: float | None = None  # when the open alarm was raised, whatever the status is now
+    acknowledged: float | None = None  # when a person saw it
 
 
 @dataclass(frozen=True, eq=False)

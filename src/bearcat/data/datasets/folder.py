@@ -52,7 +52,7 @@ MANIFEST = "manifest.csv"
 EMPTY = "a folder without recordings"
 COLUMNS = (
     "path", "domain", "label", "rate", "channel", "start", "stop", "rpm", "bearing", "machine", "specimen", "sensor",
-    "point", "channels", "time",
+    "point", "channels", "time", "load", "temperature",
 )  # fmt: skip
 PLACES = ("domain", "label", "folder", "file")  # where a path may name a specimen or a machine
 LONGEST_PATTERN, LONGEST_PATH = 100, 200  # characters; patterns see the end of longer paths
@@ -68,6 +68,8 @@ class ManifestRow(RecordingInfo):
     point: str | None = None  # the measuring point; rows of one file with the same are axes of one bearing
     channels: str | None = None  # TOGETHER or APART, of a row that names no channel
     time: str | None = None  # when it was recorded, as it is written
+    load: float | None = None  # in any unit
+    temperature: float | None = None  # °C
 
     def of_channel(self, channel: str) -> ManifestRow:
         """The same of one channel of its file."""
@@ -136,7 +138,7 @@ class FolderEntry(Entry):
 
     def with_channel(self, channel: str | None) -> FolderEntry:
         """The same recording, of this channel unless it has one already."""
-        return _entry(replace(self.row, channel=self.row.channel or channel), self.reader)
+        return entry_of(replace(self.row, channel=self.row.channel or channel), self.reader)
 
     def by_channel(self) -> list[FolderEntry]:
         """A recording of each channel that may be a vibration; the recording itself, where it is of one channel."""
@@ -145,10 +147,12 @@ class FolderEntry(Entry):
             return [self.with_channel(names[0])]
         rows = [self.row.of_channel(name) for name in names]
         self.reader.divide(self.row, rows)
-        return [_entry(row, self.reader) for row in rows]
+        return [entry_of(row, self.reader) for row in rows]
 
 
-def _entry(row: ManifestRow, reader: FileReader) -> FolderEntry:
+def entry_of(row: ManifestRow, reader: FileReader) -> FolderEntry:
+    """A recording of a folder that can be read."""
+
     def signals() -> Signals:
         found = reader.signals(row)
         channels = dict(found.channels)
@@ -220,7 +224,7 @@ class Folder(Dataset):
         """What the folder holds; `only`: of a manifest, the recordings in these files (resolved paths) alone."""
         root, notes, problems = checked_root(self.root), list[str](), list[Problem]()
         if (root / MANIFEST).exists() and not self.folders:
-            rows = _read_manifest(root, problems, only)
+            rows = read_manifest(root, problems, only)
         else:
             rows = _read_tree(root, problems, notes, self.folders, bool(self.specimen or self.machine))
         duplicates = _find_duplicates(rows)
@@ -234,7 +238,7 @@ class Folder(Dataset):
         reader = FileReader(usable)
         domains = tuple(sorted({row.domain for row in rows}, key=_natural))
         classes = tuple(sorted({row.label for row in rows if row.label is not None}, key=_natural))
-        entries = [each for row in usable for each in self._divided(_entry(row, reader), problems)]
+        entries = [each for row in usable for each in self._divided(entry_of(row, reader), problems)]
         return Catalogue(domains, classes, tuple(entries), tuple(problems), tuple(notes))
 
     def _divided(self, entry: FolderEntry, problems: list[Problem]) -> list[FolderEntry]:
@@ -250,7 +254,7 @@ class Folder(Dataset):
             return divided
         names = [f"{entry.row.specimen}#{each.row.channel}" for each in divided]
         return [
-            _entry(replace(each.row, specimen=name), each.reader) for each, name in zip(divided, names, strict=True)
+            entry_of(replace(each.row, specimen=name), each.reader) for each, name in zip(divided, names, strict=True)
         ]
 
     def _complete(self, row: ManifestRow) -> ManifestRow:
@@ -340,7 +344,7 @@ def _read_tree(
     return rows
 
 
-def _read_manifest(root: Path, problems: list[Problem], only: Collection[Path] | None) -> list[ManifestRow]:
+def read_manifest(root: Path, problems: list[Problem], only: Collection[Path] | None) -> list[ManifestRow]:
     """A row for each row of the manifest; a wrong header is an error, a wrong row becomes a problem."""
     with reading(MANIFEST, "a table"):
         text = read_regular(root / MANIFEST).decode("utf-8-sig")
@@ -380,11 +384,7 @@ def _read_row(root: Path, path: Path, texts: dict[str, str | None]) -> ManifestR
     start, stop = _sample(texts, "start") or 0, _sample(texts, "stop")
     if stop is not None and stop <= start:
         raise InputError(f"'stop' ({stop:g}) must be greater than 'start' ({start:g})")
-    rpm, rate = _float(speed), texts.get("rate")
-    if rate is not None and _float(rate) is None:
-        raise InputError(f"'rate' must be a number of hertz, but is '{rate}'")
-    for column, value in (("rate", _float(rate)), ("rpm", rpm)):
-        check_range(column, value, f"'{column}'")
+    rpm = None if _float(speed) is None else _number(texts, "rpm")  # else it is the name of a channel
     said = {column: texts.get(column) for column in ("channel", "label", "machine", "specimen", "sensor")}
     origin = f"{name}#{said['channel']}" if said["channel"] else name
     origin += _part_name(start, stop)
@@ -394,7 +394,8 @@ def _read_row(root: Path, path: Path, texts: dict[str, str | None]) -> ManifestR
     return ManifestRow(
         path=path, origin=origin, domain=domain, start=start, stop=stop, rpm=rpm,
         point=texts.get("point"), channels=channels, time=texts.get("time"),
-        rate=_float(rate), rpm_channel=speed if rpm is None else None,
+        load=_number(texts, "load"), temperature=_number(texts, "temperature"), rate=_number(texts, "rate"),
+        rpm_channel=speed if rpm is None else None,
         bearing=None if bearing is None else find_bearing(bearing), **said,
     )  # fmt: skip
 
@@ -409,12 +410,21 @@ def _float(text: str | float | None) -> float | None:
     return None
 
 
-def _sample(texts: dict[str, str | None], column: str) -> int | None:
-    """The whole number in a column of samples."""
+def _number(texts: dict[str, str | None], column: str, kind: str | None = None) -> float | None:
+    """The number in a column, in the range of its kind, which may be called as the column is."""
     text = texts.get(column)
     value = _float(text)
-    if text is not None and (value is None or not RANGES["sample"].holds(value) or not value.is_integer()):
-        raise InputError(f"'{column}' must be a whole number {RANGES['sample'].words}, but is '{text}'")
+    if text is not None and value is None:
+        raise InputError(f"'{column}' must be a number, but is '{text}'")
+    check_range(kind or column, value, f"'{column}'")
+    return value
+
+
+def _sample(texts: dict[str, str | None], column: str) -> int | None:
+    """The whole number in a column of samples."""
+    value = _number(texts, column, "sample")
+    if value is not None and not value.is_integer():
+        raise InputError(f"'{column}' must be a whole number, but is '{texts[column]}'")
     return None if value is None else int(value)
 
 

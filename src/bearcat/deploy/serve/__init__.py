@@ -32,7 +32,7 @@ try:
 
     from bearcat.deploy.serve.answer import Served
     from bearcat.deploy.serve.app import Limits as Limits  # so that all one needs to serve comes from here
-    from bearcat.deploy.serve.app import make_app
+    from bearcat.deploy.serve.app import Pages, make_app
 except ImportError as error:
     raise InputError("serving needs an extra; pip install 'bearcat[serve]'") from error
 
@@ -58,18 +58,21 @@ class Address:
 
 
 def serve(
-    path: Path, address: Address, limits: Limits, token: str | None = None, alarms: Sequence[str] | None = None,
-    say: Callable[[str], None] = print, warn: Callable[[Predictor], None] = lambda _: None,
+    path: Path | None, address: Address, limits: Limits, token: str | None = None, alarms: Sequence[str] | None = None,
+    say: Callable[[str], None] = print, warn: Callable[[Predictor], None] = lambda _: None, fleet: Pages | None = None,
 ) -> None:  # fmt: skip
-    """Serves the model until SIGTERM or SIGINT; then finishes what was accepted, and returns.
+    """Serves the model, pages of watched machines, or both, until SIGTERM or SIGINT; then finishes what was accepted.
 
     `say` is called with the address once the server listens, `warn` with the model before that.
     """
     if token is not None and (not token or not token.isascii() or not token.isprintable() or token != token.strip()):
         raise InputError("--token: must be printable ASCII letters and signs, without blanks at its ends")
-    model = open_served(path, limits.timeout)
-    warn(model)
-    app = make_app(Served(model, AlarmRule.of(model.classes, alarms)), limits, token, address.loopback)
+    served = None
+    if path is not None:
+        model = open_served(path, limits.timeout)
+        warn(model)
+        served = Served(model, AlarmRule.of(model.classes, alarms))
+    app = make_app(served, limits, token, address.loopback, fleet)
     protocol = bounded_protocol(most_connections(limits.concurrency), min(HEAD_SECONDS, limits.timeout))
     config = uvicorn.Config(
         app, http=protocol, ws="none", loop="asyncio", lifespan="on", log_level="warning", access_log=False,

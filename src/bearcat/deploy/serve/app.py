@@ -31,7 +31,7 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from pydantic import BaseModel, Field
 from starlette.datastructures import Headers, MutableHeaders
@@ -52,7 +52,7 @@ READERS = 2  # child processes that read risky formats; each may take twice what
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)  # seconds
 NOT_A_NAME = "must be a plain file name, without / or \\"  # pydantic would show the regular expression
 OPEN_PATHS = {"/health", "/"}  # without a token: the page holds nothing, and what it asks for carries the token
-PATHS = {"/", "/predict", "/model", "/health", "/metrics", "/openapi.json"}
+PATHS = {"/", "/predict", "/model", "/fleet", "/health", "/metrics", "/openapi.json"}
 CLOSED = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 HEADERS = {
     "Content-Security-Policy": CLOSED,
@@ -63,6 +63,8 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 ABOUT = "Diagnoses recordings of bearings: send one, or windows of it, and read the decision and what it rests on."
+
+Pages = Callable[[str | None], str]  # a machine's name → its page; None: the page of all machines
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second line for each counter, which is not needed
 
@@ -291,11 +293,23 @@ class AccessMiddleware:
                 403, "this server answers to localhost and addresses alone; start it with a token to use other names"
             )
         scheme, _, given = headers.get("authorization", "").partition(" ")
+        read = scope["path"] == "/fleet" and scope["method"] == "GET"
+        if read and scheme.lower() == "basic":  # browsers ask for a password where a page has no script of its own
+            scheme, given = "bearer", _password(given)
         right = scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self.token)
         if right or scope["path"] in OPEN_PATHS:
             return None
         reason = "this server wants its token, as the header Authorization: Bearer TOKEN"
-        return _refuse(401, reason, "authorization", {"WWW-Authenticate": "Bearer"})
+        schemes = 'Basic realm="bearcat: any name, the token as password", charset="UTF-8"' if read else "Bearer"
+        return _refuse(401, reason, "authorization", {"WWW-Authenticate": schemes})
+
+
+def _password(credentials: str) -> str:
+    """Of HTTP's basic scheme; empty where there is none."""
+    try:
+        return base64.b64decode(credentials.strip(), validate=True).decode().partition(":")[2]
+    except ValueError:
+        return ""
 
 
 def _is_local(host: str) -> bool:
@@ -339,37 +353,31 @@ PREDICT_BODY = {
 }
 
 
-def page_and_policy() -> tuple[str, str]:
-    """page.html, which loads nothing, and its policy: style and script are allowed by their hashes and nothing else."""
-    text = files("bearcat.deploy.serve").joinpath("page.html").read_text(encoding="utf-8")
+def page_policy(text: str) -> str:
+    """The policy of a page that loads nothing: style and script are allowed by their hashes and nothing else."""
 
     def digest(tag: str) -> str:
         (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
         return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
     sources = f"style-src {digest('style')}; script-src {digest('script')}"
-    return text, f"{CLOSED}; connect-src 'self'; img-src data:; {sources}"
+    return f"{CLOSED}; connect-src 'self'; img-src data:; {sources}"
 
 
-def make_app(served: Served, limits: Limits, token: str | None, loopback: bool = True) -> ASGIApp:
-    """The whole application, with its middleware."""
+def make_app(
+    served: Served | None, limits: Limits, token: str | None, loopback: bool = True, fleet: Pages | None = None
+) -> ASGIApp:
+    """The whole application, with its middleware: for a model, for pages of watched machines, or for both."""
     metrics = Metrics()
-    service = PredictionService(served, limits, metrics)
+    service = None if served is None else PredictionService(served, limits, metrics)
     app = FastAPI(
-        title="bearcat serve", version=__version__, description=ABOUT, lifespan=service.running,
-        docs_url=None, redoc_url=None,
+        title="bearcat serve", version=__version__, description=ABOUT, docs_url=None, redoc_url=None,
+        lifespan=None if service is None else service.running,
     )  # fmt: skip
-    description = served.describe(asdict(limits))
-
-    @app.post("/predict", responses=ANSWERS, openapi_extra=PREDICT_BODY)
-    async def predict(request: Request, query: Annotated[PredictQuery, Query()]) -> Response:
-        """Diagnose a recording, or windows as recorded."""
-        return await service.answer(request, query)
-
-    @app.get("/model", responses=ACCESS, response_description="The model.")
-    async def model() -> dict[str, Any]:
-        """What the model takes and distinguishes, what to do with it, and what this server accepts."""
-        return description
+    if service is not None:
+        _add_model(app, service)
+    if fleet is not None:
+        _add_fleet(app, fleet, first=service is None)
 
     @app.get("/health", responses={403: REFUSALS[403]}, response_description="It is there.")
     async def health() -> dict[str, str]:
@@ -382,12 +390,6 @@ def make_app(served: Served, limits: Limits, token: str | None, loopback: bool =
     async def show_metrics() -> Response:
         """Counts and times for Prometheus."""
         return Response(generate_latest(metrics.registry), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-    text, policy = page_and_policy()
-
-    @app.get("/", include_in_schema=False)
-    async def page() -> Response:
-        return HTMLResponse(text, headers={"Content-Security-Policy": policy})
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
@@ -410,3 +412,44 @@ def make_app(served: Served, limits: Limits, token: str | None, loopback: bool =
         return _refuse(500, "the server failed on this request; its log says why")
 
     return AccessMiddleware(app, metrics, token, loopback)
+
+
+def _add_model(app: FastAPI, service: PredictionService) -> None:
+    """The addresses of the model, and its page."""
+    description = service.served.describe(asdict(service.limits))
+    text = files("bearcat.deploy.serve").joinpath("page.html").read_text(encoding="utf-8")
+    policy = page_policy(text)
+
+    @app.post("/predict", responses=ANSWERS, openapi_extra=PREDICT_BODY)
+    async def predict(request: Request, query: Annotated[PredictQuery, Query()]) -> Response:
+        """Diagnose a recording, or windows as recorded."""
+        return await service.answer(request, query)
+
+    @app.get("/model", responses=ACCESS, response_description="The model.")
+    async def model() -> dict[str, Any]:
+        """What the model takes and distinguishes, what to do with it, and what this server accepts."""
+        return description
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        return HTMLResponse(text, headers={"Content-Security-Policy": policy})
+
+
+def _add_fleet(app: FastAPI, fleet: Pages, first: bool) -> None:
+    """The page of watched machines; `first`: there is no other page."""
+    shown: Responses = {200: {"content": {"text/html": {}}, "description": "A page."}, **ACCESS}
+
+    @app.get("/fleet", response_class=HTMLResponse, responses=shown)
+    def show_fleet(machine: Annotated[str | None, Query(max_length=1000)] = None) -> Response:
+        """The watched machines, worst first, or one of them with its trends, as a page."""
+        try:
+            text = fleet(machine)
+        except InputError as error:
+            return _refuse(404 if error.field == "machine" else 503, str(error), error.field)
+        return HTMLResponse(text, headers={"Content-Security-Policy": page_policy(text)})
+
+    if first:
+
+        @app.get("/", include_in_schema=False)
+        async def forward() -> Response:
+            return RedirectResponse("/fleet")

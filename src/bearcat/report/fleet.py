@@ -1,0 +1,188 @@
+"""The page of watched machines: all points, the worst first, then each that wants attention, with its trends.
+
+The size of a page is bounded whatever the fleet's is, and the page says what it leaves out (docs/watch-page.md).
+
+>>> with Store.open("plant.db") as store:
+...     write_fleet_page(store, Path("fleet.html"))
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from bearcat.errors import InputError, suggest
+from bearcat.report.trends import (
+    BOTTOM,
+    DAY,
+    LEFT,
+    TOP,
+    Plot,
+    draw_spark,
+    draw_spectra,
+    draw_trends,
+    measured_text,
+    range_text,
+    time_text,
+    visible,
+)
+from bearcat.report.typeset import count, shortened, templates
+from bearcat.storage import write_atomically
+from bearcat.trust.decision import ALARM, CHECK, NO_SIGNAL, OK
+from bearcat.watch.snapshot import LEARNING, MEASUREMENTS, Event, PointStatus
+from bearcat.watch.store import Fleet, Store, TrendRow
+
+ROWS, NAMED = 500, 10_000  # points in the table, and named in a list below it
+DETAILED, SMALL, OPENED = 60, 24, 6  # points drawn at most; a fleet drawn completely; points not behind a click
+POINTS, SPARK_POINTS, SPARKS = 400, 60, 60  # rows read of a trend and of a small one; rows of the table that have one
+SPECTRA, EVENTS = 200, 12  # spectra in a waterfall; events listed
+MARKS = 40  # alarms and other events marked in a trend
+FRESH = 5.0  # seconds for which a served page is not made anew
+LONGEST = 400  # characters shown of a name or a sentence
+SILENT = 2 * DAY  # behind the newest recording of the fleet, from which on the page says so
+SIGNS = {ALARM: "▲", CHECK: "◆", NO_SIGNAL: "⊘", LEARNING: "…", OK: "✓"}  # so that colour is not the only sign
+
+
+@dataclass(frozen=True)
+class PointDetails:
+    """A point with all that is drawn of it."""
+
+    point: PointStatus
+    steps: tuple[tuple[str, str], ...]  # a sentence, and the command that goes with it
+    trends: tuple[Plot, ...]
+    spectra: tuple[Plot, ...]
+    numbers: tuple[tuple[str, str, str, str], ...]  # measurement, latest, usual, and its range in this trend
+    events: tuple[Event, ...]  # the latest first
+
+
+def write_fleet_page(store: Store, path: Path, machine: str | None = None) -> Fleet:
+    """Writes the page of the fleet, or of one machine, whole or not at all; the points on it."""
+    points, text = store.fleet(machine), fleet_page(store, machine)
+    try:
+        write_atomically(path, text.encode())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error}); choose another --out") from error
+    return points
+
+
+def fleet_page(store: Store, machine: str | None = None, served: bool = False) -> str:
+    """The page as HTML. A served page of the fleet links to pages of machines; one in a file holds details as well."""
+    template = _template()
+    points = store.fleet(machine)
+    if machine is not None and not points:
+        known = dict.fromkeys(point.machine for point in store.fleet())
+        raise InputError(f"the store has no machine '{visible(machine)}'{suggest(machine, known)}", "machine")
+    urgent = sum(point.status in (ALARM, CHECK, NO_SIGNAL) for point in points)
+    detailed = 0 if served and machine is None else len(points) if machine or len(points) <= SMALL else urgent
+    drawn = points[: min(detailed, DETAILED)]
+    sparks = [
+        draw_spark(store.trend(each.machine, each.point, most=SPARK_POINTS), each.fault) for each in points[:SPARKS]
+    ]
+    text = template.render(
+        points=points, shown=points[:ROWS], others=points[ROWS : ROWS + NAMED], sparks=sparks,
+        left_out=max(len(points) - ROWS - NAMED, 0), not_drawn=detailed - len(drawn),
+        details=[point_details(store, point) for point in drawn], counts=points.counts,
+        machines=len({point.machine for point in points}), machine=machine, served=served, made=time.time(),
+        newest=max((point.time for point in points if point.time is not None), default=None),
+    )  # fmt: skip
+    return str(text)
+
+
+@cache
+def _template() -> Any:
+    """The page with its style and script, compiled once."""
+    environment = templates()
+    environment.globals |= {"signs": SIGNS, "count": count, "left": LEFT, "top": TOP, "below": BOTTOM, "silent": SILENT}
+    environment.globals["opened"] = OPENED
+    environment.filters |= {"time": time_text, "visible": _shown, "sentence": _sentence}
+    files = resources.files("bearcat.report")
+    names = ("fleet.html", "page.css", "fleet.css", "page.js", "fleet.js")
+    html, *texts = ((files / name).read_text(encoding="utf-8") for name in names)
+    environment.globals |= {"style": "\n".join(texts[:2]), "script": "\n".join(texts[2:])}
+    return environment.from_string(html)
+
+
+class FleetPages:
+    """Pages of a store as a server gives them: made one at a time, and anew only after a few seconds."""
+
+    def __init__(self, address: str) -> None:
+        Store.open(address).close()  # what is wrong with it is said at once
+        self.address, self._lock = address, Lock()
+        self._made: dict[str | None, tuple[float, str]] = {}
+
+    def __call__(self, machine: str | None = None) -> str:
+        with self._lock:
+            now = time.monotonic()
+            self._made = {name: page for name, page in self._made.items() if now - page[0] < FRESH}
+            if machine not in self._made:
+                with Store.open(self.address) as store:
+                    self._made[machine] = now, fleet_page(store, machine, served=True)
+            return self._made[machine][1]
+
+
+def point_details(store: Store, point: PointStatus) -> PointDetails:
+    """All that is shown of one point."""
+    name = point.machine, point.point
+    rows, events, memory = store.trend(*name, most=POINTS), store.events(*name, most=MARKS), store.memory(*name)
+    orders = None if memory is None else memory.orders
+    return PointDetails(
+        point, next_steps(point, store.path), tuple(draw_trends(rows, events, point.fault)),
+        tuple(draw_spectra(store.envelopes(*name, most=SPECTRA), rows, orders, point.fault)), tuple(_numbers(rows)),
+        tuple(events[: -EVENTS - 1 : -1]),
+    )  # fmt: skip
+
+
+def next_steps(point: PointStatus, path: Path | None) -> tuple[tuple[str, str], ...]:
+    """What a person does next, in sentences, each with its command where there is one; `path` is the store's."""
+    if point.status == LEARNING:
+        return ((f"Nothing yet: {point.learnt} of {point.wanted} recordings of the baseline are there.", ""),)
+    if point.status == OK and point.alarm is None:
+        return (("Nothing: the point is as usual.", ""),)
+    name = f"{point.machine}/{point.point}"
+    words = visible(shlex.join([str(path or "STORE"), *(["--"] if name.startswith("-") else []), name]))
+    steps = []
+    if point.status == NO_SIGNAL:
+        steps.append(("See whether the machine runs; if it does, check the sensor, its cable and its supply.", ""))
+    if point.status == ALARM or point.alarm is not None:
+        fault = f"Inspect the bearing ({point.fault}) at the next stop, and check its lubrication before that."
+        other = "No bearing fault explains the change: check load, fastening, alignment and lubrication."
+        steps.append((fault if point.fault else other, ""))
+        if point.acknowledged is None:
+            once = "Acknowledge the alarm once someone deals with it."
+            steps.append((once, f"bearcat watch acknowledge {words}"))
+    elif point.status == CHECK or point.fault:
+        fault = f"Check the lubrication; inspect the bearing ({point.fault}) at the next planned stop."
+        other = "Follow the reason: it names the sensor, the recording or the neighbour to check."
+        steps.append((fault if point.fault else other, ""))
+    if point.status != NO_SIGNAL:
+        steps.insert(1, ("Take a longer recording at steady speed and usual load, and compare.", ""))
+    if point.acknowledged is not None:
+        steps.append((f"Acknowledged {time_text(point.acknowledged)}; it is reported again if it grows.", ""))
+    again = "After a repair, or with another sensor, let it learn again what is usual."
+    return (*steps, (again, f"bearcat watch baseline {words}"))
+
+
+def _shown(text: str) -> str:
+    return shortened(visible(text), LONGEST)
+
+
+def _sentence(reason: str) -> str:
+    """A reason as a line of its own."""
+    return _shown(reason[:1].upper() + reason[1:])
+
+
+def _numbers(rows: Sequence[TrendRow]) -> Iterator[tuple[str, str, str, str]]:
+    """The trends as a table."""
+    for name, (title, _) in MEASUREMENTS.items():
+        known = [row for row in rows if name in row.values]
+        if known:
+            values = [row.values[name] for row in known]
+            whole = range_text((min(values), max(values)))
+            yield title, measured_text(name, values[-1]), range_text(known[-1].band.get(name)), whole

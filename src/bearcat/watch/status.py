@@ -1,0 +1,136 @@
+"""The status of a point in words: what it is, since when, and why; at most two reasons, the most important first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bearcat.diagnosis.physics import FAULTS
+from bearcat.trust.decision import ALARM, CHECK, MOST_REASONS, NO_SIGNAL, OK
+from bearcat.watch.alarms import PERSISTENCE
+from bearcat.watch.snapshot import LEARNING, MEASUREMENTS, Event, PointStatus, Snapshot
+from bearcat.watch.usual import BAND_NAMES, LEVEL
+
+if TYPE_CHECKING:
+    from bearcat.watch.memory import Findings, PointMemory
+
+CROSS_TALK = "cross-talk"
+CERTAIN = 0.9  # probability of a fault that is an alarm while the baseline is still learnt
+UNUSUAL = 0.05  # p-value of a recording that is worth a word while a neighbour is in alarm
+ALL_LOUDER = 6.0  # dB by which all points of a machine must rise to be worth a check
+DAY = 86400.0
+
+
+def status_of(memory: PointMemory, snapshot: Snapshot, found: Findings) -> PointStatus:
+    """The status after a recording."""
+    before, state, alarm = memory.status, memory.state, memory.alarm
+    open_alarm = memory.open_alarm
+    evidence = before.evidence
+    fault, confidence = found.fault, found.confidence
+    if found.physics is not None:
+        faults = found.physics.faults
+        evidence = found.physics.line(fault or max(FAULTS, key=lambda name: faults[name].level))
+    if fault is None and (open_alarm is not None or not memory.complete):
+        fault = before.fault  # a cause that was named is not taken back while its alarm is open
+        confidence = confidence or before.confidence or 0.0
+    if memory.silent is not None:
+        waiting = [f"the alarm of {day(open_alarm.time)} is open"] if open_alarm is not None else []
+        status, reasons = NO_SIGNAL, [memory.silent, *waiting]
+    elif not memory.complete and before.status != NO_SIGNAL and before.time is not None:
+        status, reasons = before.status, list(before.reasons)
+    else:
+        status, reasons = _judge(memory, snapshot, found, evidence)
+    since = before.since if status == before.status and before.since is not None else snapshot.time
+    if status == ALARM and alarm is not None:
+        since = alarm.since
+    return PointStatus(
+        memory.machine, memory.point, status, since, fault, confidence or None,
+        tuple(dict.fromkeys([*reasons, *memory.notes]))[:MOST_REASONS], evidence, snapshot.time, before.recordings + 1,
+        state.label, len(state.rows), memory.rule.baseline, None if open_alarm is None else open_alarm.time,
+        None if alarm is None else alarm.acknowledged,
+    )  # fmt: skip
+
+
+def _judge(memory: PointMemory, snapshot: Snapshot, found: Findings, evidence: str | None) -> tuple[str, list[str]]:
+    """Alarm, check, learning or ok, and why: the first of these that holds."""
+    state, alarm = memory.state, memory.alarm
+    learning, common, borrowed = not state.learnt, dict(found.common or {}), found.borrowed or {}
+    named = found.fault is not None and memory.claims >= PERSISTENCE
+    if memory.open_alarm is not None and alarm is not None:
+        fault = found.fault or memory.status.fault
+        return ALARM, [*_why_alarm(memory, common), *([f"{evidence}: {fault}"] if fault else [])]
+    unusual = found.p_value is not None and found.p_value < UNUSUAL
+    marked = any(reason.startswith(CROSS_TALK) for reason in memory.status.reasons)  # so that it does not come and go
+    if found.owner is not None and (borrowed or unusual or marked):
+        louder = [f"{fault} lines are {line.decibels:.0f} dB louder there" for fault, line in borrowed.items()]
+        return CHECK, [f"{CROSS_TALK} from {found.owner}: {louder[0] if louder else 'it is in alarm'}"]
+    if named:
+        certain = learning and found.probable >= CERTAIN
+        which = "its first recordings" if learning else "its recordings together"
+        return ALARM if certain else CHECK, [f"{which} show {found.fault}: {evidence}"]
+    if alarm is not None:
+        end = "is acknowledged, and its cause is still there" if not alarm.over else "is over"
+        return CHECK, [f"the alarm of {day(alarm.time)} {end}" + "; acknowledge it" * (alarm.acknowledged is None)]
+    if memory.sensor is not None:
+        when = f"levels changed at once on {day(memory.sensor)}, and no fault shows"
+        return CHECK, [f"{when}: check sensor and mounting, then set a new baseline"]
+    if doubts := memory.new_doubts(snapshot):
+        return CHECK, doubts
+    if common and min(common.get(name, 0.0) for name in BAND_NAMES) >= ALL_LOUDER:
+        return CHECK, ["all points of the machine are louder: check load, speed and foundation"]
+    if learning:
+        wanted = f"{len(state.rows)} of {memory.rule.baseline} recordings at {state.label}"
+        return LEARNING, [wanted, *["its levels have not settled yet"] * (state.passed > 0)]
+    return OK, list(memory.usual.notes if memory.usual is not None else ())
+
+
+def _why_alarm(memory: PointMemory, common: dict[str, float]) -> Iterator[str]:
+    """What changed, since when, and how fast it grows."""
+    alarm = memory.alarm
+    if alarm is None:
+        return
+    largest = memory.largest_change(common)
+    what = "changed"
+    if largest is not None:
+        what = f"{title(memory, largest[0])} {largest[1]:.0f} dB above what is usual"
+    yield f"{what} since {day(alarm.since)}{_growth(memory, alarm.since)}"
+
+
+def title(memory: PointMemory, name: str) -> str:
+    """A measurement in words; bands by their frequencies."""
+    rate = memory.state.rate
+    if name in BAND_NAMES and rate is not None:
+        width, number = rate / 2 / len(BAND_NAMES) / 1000, BAND_NAMES.index(name)
+        return f"RMS in {number * width:.3g}–{(number + 1) * width:.3g} kHz"
+    return "RMS" if name == LEVEL else MEASUREMENTS[name][0]
+
+
+def _growth(memory: PointMemory, since: float) -> str:
+    """How fast the largest change grows, in words; nothing where it does not, or not clearly."""
+    rows = [(time, float(np.nanmax(change))) for time, change in memory.recent if time >= since]
+    if len(rows) < 2 * PERSISTENCE:
+        return ""
+    times, values = np.array(rows).T
+    days = (times - times[0]) / DAY
+    slope = float(np.polyfit(days, values, 1)[0])
+    grown = slope * days[-1]
+    speed = f"{slope:.1f} dB a day" if days[-1] >= 1 else f"{slope / 24:.1f} dB an hour"
+    return f", growing {speed}" if grown >= 1 else ""
+
+
+def describe(event: Event, status: PointStatus) -> str:
+    """An event in one sentence, with the reasons of the status that it led to."""
+    where = f"{event.machine}, {event.point}"
+    reasons = status.reasons if event.kind in ("alarm", "grown", "sensor") else ()
+    return "; ".join([f"{where}: {event.sentence}", *reasons])
+
+
+def day(time: float | None) -> str:
+    """A time for people, in UTC."""
+    if time is None:
+        return ""
+    when = datetime.fromtimestamp(time, UTC)
+    return f"{when.day} {when:%b %Y %H:%M}"

@@ -1,0 +1,805 @@
+"""The store of `bearcat watch`: points, recordings, measurements, alarms, baselines; in SQLite or PostgreSQL.
+
+Everything of one file is added in one transaction, so a process that is killed neither loses nor repeats a recording.
+One process watches a store at a time; any number may read it, and acknowledge alarms, meanwhile. Raw recordings stay
+where they are: the store has their path and the digest of their content.
+
+>>> with Store.open("plant.db") as store:
+...     for point in store.fleet():                       # worst first
+...         print(point.machine, point.point, point.status)
+...     rows = store.trend("pump 3", "drive end")         # oldest first
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, fields, replace
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import numpy as np
+
+from bearcat.diagnosis.recording import STATUS, percent
+from bearcat.errors import InputError, suggest
+from bearcat.report.typeset import count
+from bearcat.settings import from_plain, to_plain
+from bearcat.trust.decision import ALARM, CHECK, NO_SIGNAL
+from bearcat.watch.memory import PointMemory
+from bearcat.watch.snapshot import STATUSES, Assessment, Event, PointStatus, Snapshot
+from bearcat.watch.usual import WatchRule
+
+try:
+    import sqlalchemy as sql
+    from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+except ImportError as missing:
+    raise InputError("watching machines needs an extra; pip install 'bearcat[watch]'") from missing
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection, Engine, Row
+
+LOCK = 0x62636174  # the key of PostgreSQL's locks: "bcat"
+BUSY_SECONDS = 30.0  # for which a writer waits until another's transaction has ended
+CACHED = 256  # memories of points that are kept ready
+SISTERS = 12  # machines with a point of the same name that a point is compared with
+OPEN = ("alarm", "grown", "sensor", "problem")  # events that a person is asked to acknowledge
+MOST_NAMES = 1000  # of measurements
+PART = 400  # rows or names in one query
+
+tables = sql.MetaData()
+META = sql.Table("meta", tables, sql.Column("name", sql.Text, primary_key=True), sql.Column("value", sql.Text))
+NAMES = sql.Table(  # of measurements, which snapshots have by number
+    "names", tables, sql.Column("id", sql.Integer, primary_key=True), sql.Column("name", sql.Text, unique=True)
+)
+POINTS = sql.Table(
+    "points",
+    tables,
+    sql.Column("id", sql.Integer, primary_key=True),
+    sql.Column("machine", sql.Text, nullable=False),
+    sql.Column("point", sql.Text, nullable=False),
+    sql.Column("status", sql.Text, nullable=False),
+    sql.Column("since", sql.Double),
+    sql.Column("fault", sql.Text),
+    sql.Column("confidence", sql.Double),
+    sql.Column("reasons", sql.Text, nullable=False),  # a list in JSON
+    sql.Column("evidence", sql.Text),
+    sql.Column("time", sql.Double),
+    sql.Column("recordings", sql.Integer, nullable=False),
+    sql.Column("operating_state", sql.Text, nullable=False),
+    sql.Column("learnt", sql.Integer, nullable=False),
+    sql.Column("wanted", sql.Integer, nullable=False),
+    sql.Column("alarm", sql.Double),
+    sql.Column("acknowledged", sql.Double),
+    sql.UniqueConstraint("machine", "point"),
+    sql.Index("points_by_point", "point", "machine"),
+)
+MEMORIES = sql.Table(  # apart from the points, so that the fleet is read without them
+    "memories",
+    tables,
+    sql.Column("point", sql.ForeignKey("points.id", ondelete="CASCADE"), primary_key=True),
+    sql.Column("content", sql.LargeBinary, nullable=False),
+)
+RECORDINGS = sql.Table(
+    "recordings",
+    tables,
+    sql.Column("id", sql.Integer, primary_key=True),
+    sql.Column("digest", sql.Text, nullable=False),  # SHA-256 of the file's content
+    sql.Column("place", sql.Text, nullable=False),  # machine, point and part of the file
+    sql.Column("path", sql.Text, nullable=False),
+    sql.Column("time", sql.Double),
+    sql.Column("size", sql.BigInteger, nullable=False),
+    sql.Column("changed", sql.BigInteger, nullable=False),  # in ns since 1970: an unchanged file is not read again
+    sql.Column("problem", sql.Text),  # why it could not be used
+    sql.Column("tried", sql.Text),  # with which settings it could not
+    sql.UniqueConstraint("digest", "place"),
+    sql.Index("recordings_by_path", "path"),
+)
+SNAPSHOTS = sql.Table(
+    "snapshots",
+    tables,
+    sql.Column("id", sql.BigInteger().with_variant(sql.Integer, "sqlite"), primary_key=True),
+    sql.Column("point", sql.ForeignKey("points.id", ondelete="CASCADE"), nullable=False),
+    sql.Column("time", sql.Double, nullable=False),
+    sql.Column("recording", sql.ForeignKey("recordings.id"), nullable=False),
+    sql.Column("channel", sql.Text),
+    sql.Column("status", sql.Text),  # of the point then; NULL: the recording came late and was not judged
+    sql.Column("state", sql.Text),
+    sql.Column("confidence", sql.Double),
+    sql.Column("p_value", sql.Double),
+    sql.Column("evidence", sql.Double),
+    sql.Column("threshold", sql.Double),
+    sql.Column("operating_state", sql.Text),
+    sql.Column("marked", sql.Boolean, nullable=False),  # something happened: a trend that is thinned keeps it
+    sql.Column("rpm", sql.Double),
+    sql.Column("measured", sql.LargeBinary, nullable=False),
+    sql.Column("band", sql.LargeBinary, nullable=False),
+    sql.Column("envelope", sql.LargeBinary, nullable=False),
+    sql.Index("snapshots_by_point", "point", "time", "marked"),
+    sql.Index("snapshots_by_recording", "recording"),
+)
+EVENTS = sql.Table(
+    "events",
+    tables,
+    sql.Column("number", sql.Integer, primary_key=True),
+    sql.Column("machine", sql.Text, nullable=False),
+    sql.Column("point", sql.Text, nullable=False),
+    sql.Column("time", sql.Double, nullable=False),
+    sql.Column("kind", sql.Text, nullable=False),
+    sql.Column("sentence", sql.Text, nullable=False),
+    sql.Column("acknowledged", sql.Double),
+    sql.Column("sent", sql.Boolean, nullable=False),  # false: notifications are still to be made
+    sql.Index("events_by_time", "time"),
+    sql.Index("events_by_point", "machine", "point", "time"),
+    sql.Index("events_unsent", "number", sqlite_where=sql.text("NOT sent"), postgresql_where=sql.text("NOT sent")),
+)
+MEASURED = np.dtype([("name", "<u2"), ("value", "<f4")])
+BAND = np.dtype([("name", "<u2"), ("low", "<f4"), ("high", "<f4")])
+
+
+def _first_version(connection: Connection) -> None:
+    tables.create_all(connection)
+
+
+# From each version of the schema to the next; a new store runs all of them.
+MIGRATIONS: list[Callable[[Connection], None]] = [_first_version]
+
+
+@dataclass(frozen=True)
+class RecordingFile:
+    """A file, or the part of one, that was read for a machine."""
+
+    path: str
+    place: str  # machine, point and part of the file: the same content is read once for each
+    digest: str
+    size: int
+    changed: int  # nanoseconds since 1970
+    time: float | None = None
+    problem: str | None = None
+    tried: str | None = None  # of a problem: a digest of the settings; others may read the file
+
+
+@dataclass(frozen=True)
+class TrendRow:
+    """A point at one time: measurements, and what was said of them."""
+
+    time: float
+    recording: str
+    values: Mapping[str, float]
+    status: str | None  # None: the recording came late
+    state: str | None
+    confidence: float | None
+    p_value: float | None
+    evidence: float | None
+    threshold: float | None
+    operating_state: str | None
+    band: Mapping[str, tuple[float, float]]
+    late: bool
+
+
+class Fleet(list[PointStatus]):
+    """Points, worst first."""
+
+    columns = tuple(field.name for field in fields(PointStatus))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        found = Counter(each.status for each in self)
+        return {status: found[status] for status in STATUSES}
+
+    @property
+    def summary(self) -> str:
+        """How many points are what, in one line."""
+        parts = [f"{number} {status}" for status, number in self.counts.items() if number]
+        hidden = sum(each.alarm is not None and each.status != ALARM for each in self)
+        more = f" {count(hidden, 'alarm is', 'alarms are')} still open." if hidden else ""
+        return f"{count(len(self), 'point')}: {', '.join(parts) or 'none'}.{more}"
+
+    @property
+    def exit_status(self) -> int:
+        """0 all are ok or learning, 1 an alarm is open, 3 none but something to check or without signal."""
+        if any(each.status == ALARM or each.alarm is not None for each in self):
+            return STATUS[ALARM]
+        return STATUS[CHECK] if self.counts[CHECK] or self.counts[NO_SIGNAL] else 0
+
+    def table(self) -> list[dict[str, str]]:
+        """The rows of a table for people."""
+        return [
+            {
+                "machine": each.machine, "point": each.point, "status": each.status, "since": written_time(each.since),
+                "fault": each.fault or "", "confidence": percent(each.confidence), "evidence": each.evidence or "",
+                "reason": "; ".join(each.reasons) or f"{each.learnt} of {each.wanted} recordings learnt",
+            }
+            for each in self
+        ]  # fmt: skip
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Plain values, a row for each point."""
+        return [
+            asdict(each) | {"reasons": list(each.reasons), "since": written_time(each.since) or None,
+                            "time": written_time(each.time) or None,
+                            "acknowledged": written_time(each.acknowledged) or None}
+            for each in self
+        ]  # fmt: skip
+
+    def __repr__(self) -> str:
+        return "\n".join([self.summary, *("  ".join(row.values()).rstrip() for row in self.table())])
+
+    def to_frame(self) -> Any:
+        """A pandas data frame, a row for each point."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise InputError("a data frame needs pandas; pip install pandas, or use rows()") from error
+        return pandas.DataFrame(self.rows(), columns=list(self.columns))
+
+
+def written_time(seconds: float | None) -> str:
+    """A time as people and programs read it: 2024-05-01T10:32:39Z; nothing where there is none."""
+    if seconds is None or not isfinite(seconds):
+        return ""
+    return str(np.datetime64(round(seconds), "s")) + "Z"
+
+
+class Store:
+    """A store that is open. Close it, or use it in a `with` statement."""
+
+    def __init__(self, engine: Engine, name: str, path: Path | None, write: bool) -> None:
+        self.engine, self.name, self.path, self.write = engine, name, path, write
+        self._connection: Connection | None = None  # of the transaction at work
+        # Memories by point, with their content in the store, since reading them takes longer than to compare that.
+        self._cache: dict[tuple[str, str], tuple[bytes, PointMemory]] = {}
+        self._written: dict[tuple[str, str], tuple[bytes, PointMemory]] = {}  # by the transaction at work
+        self._names: dict[str, int] = {}
+        self._texts: dict[int, str] = {}
+
+    @staticmethod
+    def open(address: str | Path, write: bool = False, create: bool = False) -> Store:
+        """The store in a file or at a PostgreSQL address; `create`: a new one where there is none."""
+        engine, name, path = _engine(str(address), write or create, create)
+        store = Store(engine, name, path, write or create)
+        try:
+            store._prepare(create)
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    def _prepare(self, create: bool) -> None:
+        """Checks that this is a store of a version that we know, and brings it to ours."""
+        with self._sentences():
+            with self.engine.connect() as connection:
+                version = self._version(connection)
+            if version == len(MIGRATIONS):
+                return
+            if version is None and not create:
+                raise InputError(f"{self.name}: is no store of bearcat watch; check the path")
+            if version is not None and version > len(MIGRATIONS):
+                newer = f"is a store of version {version}, and this bearcat knows versions up to {len(MIGRATIONS)}"
+                raise InputError(f"{self.name}: {newer}; install a newer bearcat")
+            if not self.write:
+                raise InputError(f"{self.name}: is a store of an older version; bearcat watch brings it up to date")
+            with self.transaction() as connection:
+                version = self._version(connection) or 0  # another process may have been faster
+                for number in range(version, len(MIGRATIONS)):
+                    MIGRATIONS[number](connection)
+                _put(connection, META, {"name": "version", "value": str(len(MIGRATIONS))}, ("name",))
+
+    def _version(self, connection: Connection) -> int | None:
+        """Of the schema; None: there is none. InputError where another program's tables are there."""
+        there = sql.inspect(connection).get_table_names()
+        if META.name in there and POINTS.name in there:
+            text = connection.scalar(sql.select(META.c.value).where(META.c.name == "version"))
+            if text is not None and text.isdecimal():
+                return int(text)
+        if there and self.path is not None:
+            raise InputError(f"{self.name}: is no store of bearcat watch; choose another file")
+        if there:
+            raise InputError(f"{self.name}: holds tables of another program; give bearcat a database of its own")
+        return None
+
+    @contextmanager
+    def _sentences(self) -> Iterator[None]:
+        """Errors of the database in one sentence."""
+        try:
+            yield
+        except DBAPIError as error:
+            reason = (str(error.orig).splitlines() or [""])[0]
+            if "full" in reason or "disk I/O" in reason or "No space" in reason:
+                what = "the disk is full or broken; free some space and run the same command again, nothing is lost"
+            elif "locked" in reason:
+                what = "another process keeps it locked; wait until it has ended"
+            elif "readonly" in reason or "unable to open" in reason:
+                what = "cannot be opened; check the folder and the rights of your user"
+            elif "not a database" in reason or "malformed" in reason:
+                what = "is no store of bearcat watch, or is damaged; choose another file, or restore a backup"
+            else:
+                what = f"the database says: {reason}"
+            raise InputError(f"{self.name}: {what}") from error
+        except SQLAlchemyError as error:
+            raise InputError(f"{self.name}: {(str(error).splitlines() or [''])[0]}") from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Everything inside is written at once or not at all, after what other processes write; may be nested."""
+        if not self.write:
+            raise InputError(f"{self.name}: is open for reading only")
+        if self._connection is not None:
+            yield self._connection
+            return
+        with self._sentences(), self.engine.execution_options(writes=True).begin() as connection:
+            if self.path is None:
+                connection.execute(sql.select(sql.func.pg_advisory_xact_lock(LOCK, 1)))
+            self._connection, self._written = connection, {}
+            try:
+                yield connection
+            finally:
+                self._connection = None
+        self._remember(self._written)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        if self._connection is not None:
+            yield self._connection
+            return
+        with self._sentences(), self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Keeps others from watching with this store; InputError where one does already."""
+        with ExitStack() as stack:
+            if self.path is not None:
+                file = stack.enter_context(_lock_file(self.path))
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    free = True
+                except OSError:
+                    free = False
+            else:
+                single = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+                connection = stack.enter_context(single.connect())
+                free = bool(connection.scalar(sql.select(sql.func.pg_try_advisory_lock(LOCK, 0))))
+            if not free:
+                raise InputError(f"{self.name}: another bearcat watch writes to this store; stop it, or use another")
+            yield
+
+    # What is known.
+
+    @property
+    def rule(self) -> WatchRule | None:
+        """When a change is an alarm; None: none was set yet."""
+        with self._reading() as connection:
+            text = connection.scalar(sql.select(META.c.value).where(META.c.name == "rule"))
+        return None if text is None else _rule(json.loads(text))
+
+    def set_rule(self, rule: WatchRule) -> None:
+        with self.transaction() as connection:
+            _put(connection, META, {"name": "rule", "value": json.dumps(to_plain(rule))}, ("name",))
+
+    def fleet(self, machine: str | None = None) -> Fleet:
+        """Every point, worst first; an alarm that nobody acknowledged comes before one that somebody did."""
+        query = sql.select(POINTS)
+        if machine is not None:
+            query = query.where(POINTS.c.machine == machine)
+        with self._reading() as connection:
+            found = [_status(row) for row in connection.execute(query)]
+
+        def order(each: PointStatus) -> tuple[Any, ...]:
+            rank = STATUSES.index(each.status) if each.status in STATUSES and each.alarm is None else 0
+            return rank, each.acknowledged is not None, -(each.confidence or 0), each.machine, each.point
+
+        return Fleet(sorted(found, key=order))
+
+    def trend(self, machine: str, point: str, since: float | None = None, most: int = 2000) -> list[TrendRow]:
+        """A point over time, oldest first; of more than `most` rows an even choice, with all at which something was."""
+        with self._reading() as connection:
+            ids = self._thinned(connection, self._point(connection, machine, point), since, most)
+            rows: list[TrendRow] = []
+            for start in range(0, len(ids), PART):
+                query = sql.select(SNAPSHOTS, RECORDINGS.c.path).join(RECORDINGS)
+                found = connection.execute(query.where(SNAPSHOTS.c.id.in_(ids[start : start + PART])))
+                rows += [self._trend_row(connection, row) for row in found]
+        return sorted(rows, key=lambda row: row.time)
+
+    def _thinned(self, connection: Connection, point: int, since: float | None, most: int) -> list[int]:
+        query = sql.select(SNAPSHOTS.c.id, SNAPSHOTS.c.marked).where(SNAPSHOTS.c.point == point)
+        if since is not None:
+            query = query.where(SNAPSHOTS.c.time >= since)
+        found = connection.execute(query.order_by(SNAPSHOTS.c.time)).all()
+        if len(found) <= most:
+            return [row.id for row in found]
+        even = set(np.linspace(0, len(found) - 1, max(most, 2)).round().astype(int).tolist())
+        return [row.id for place, row in enumerate(found) if row.marked or place in even]
+
+    def _trend_row(self, connection: Connection, row: Row[Any]) -> TrendRow:
+        values = np.frombuffer(row.measured, MEASURED)
+        band = np.frombuffer(row.band, BAND)
+        return TrendRow(
+            row.time, row.path if row.channel is None else f"{row.path}#{row.channel}",
+            {self._text(connection, number): value for number, value in values.tolist()},
+            row.status, row.state, row.confidence, row.p_value, row.evidence, row.threshold, row.operating_state,
+            {self._text(connection, number): (low, high) for number, low, high in band.tolist()}, row.status is None,
+        )  # fmt: skip
+
+    def envelopes(
+        self, machine: str, point: str, since: float | None = None, most: int = 200
+    ) -> list[tuple[float, float | None, bytes]]:
+        """Time, rpm and envelope spectrum of a point's recordings, oldest first, thinned as the trend is."""
+        columns = (SNAPSHOTS.c.time, SNAPSHOTS.c.rpm, SNAPSHOTS.c.envelope)
+        found: list[tuple[float, float | None, bytes]] = []
+        with self._reading() as connection:
+            ids = self._thinned(connection, self._point(connection, machine, point), since, most)
+            for start in range(0, len(ids), PART):
+                query = sql.select(*columns).where(SNAPSHOTS.c.id.in_(ids[start : start + PART]))
+                found += [(row.time, row.rpm, row.envelope) for row in connection.execute(query) if row.envelope]
+        return sorted(found)
+
+    def events(
+        self, machine: str | None = None, point: str | None = None, since: float | None = None,
+        open_only: bool = False, most: int = 1000,
+    ) -> list[Event]:  # fmt: skip
+        """What happened, the latest `most`, oldest first; `open_only`: what nobody has acknowledged."""
+        query = sql.select(EVENTS).order_by(EVENTS.c.time.desc(), EVENTS.c.number.desc()).limit(most)
+        for column, value in ((EVENTS.c.machine, machine), (EVENTS.c.point, point)):
+            query = query if value is None else query.where(column == value)
+        if since is not None:
+            query = query.where(EVENTS.c.time >= since)
+        if open_only:
+            query = query.where(EVENTS.c.acknowledged.is_(None), EVENTS.c.kind.in_(OPEN))
+        with self._reading() as connection:
+            return [_event(row) for row in connection.execute(query)][::-1]
+
+    def unsent(self, most: int = 1000) -> list[Event]:
+        """Events whose notifications are still to be made, oldest first."""
+        query = sql.select(EVENTS).where(sql.not_(EVENTS.c.sent)).order_by(EVENTS.c.number).limit(most)
+        with self._reading() as connection:
+            return [_event(row) for row in connection.execute(query)]
+
+    def memory(self, machine: str, point: str) -> PointMemory | None:
+        return next((each for each in self.memories(machine) if each.point == point), None)
+
+    def memories(self, machine: str) -> list[PointMemory]:
+        """Of all points of a machine; they are the caller's, who may change them."""
+        found = self._memories(POINTS.c.machine == machine)
+        for each in found:
+            self._cache.pop((each.machine, each.point), None)
+        return found
+
+    def sisters(self, point: str, except_machine: str, most: int = SISTERS) -> list[PointMemory]:
+        """Of the points of this name on other machines, those known longest; they are not to be changed."""
+        return self._memories(sql.and_(POINTS.c.point == point, POINTS.c.machine != except_machine), most)
+
+    def _memories(self, where: Any, most: int | None = None) -> list[PointMemory]:
+        columns = POINTS.c.machine, POINTS.c.point, MEMORIES.c.content
+        query = sql.select(*columns).select_from(POINTS.join(MEMORIES)).where(where).order_by(POINTS.c.id).limit(most)
+        with self._reading() as connection:
+            rows, rule = connection.execute(query).all(), self.rule
+        found: dict[tuple[str, str], tuple[bytes, PointMemory]] = {}
+        for machine, point, content in rows:
+            before, memory = self._cache.get((machine, point), (b"", None))
+            memory = memory if memory is not None and before == content else PointMemory.from_bytes(bytes(content))
+            memory.rule = rule or memory.rule
+            found[machine, point] = bytes(content), memory
+        self._remember(found)
+        return [memory for _, memory in found.values()]
+
+    def _remember(self, memories: dict[tuple[str, str], tuple[bytes, PointMemory]]) -> None:
+        for key, kept in memories.items():
+            self._cache.pop(key, None)
+            self._cache[key] = kept  # at the end
+        for key in list(self._cache)[: max(0, len(self._cache) - CACHED)]:
+            del self._cache[key]
+
+    def known(self, paths: Sequence[str]) -> dict[tuple[str, str], RecordingFile]:
+        """Those of these files that were read, by path and place."""
+        found = list[RecordingFile]()
+        for start in range(0, len(paths), PART):
+            found += self._files(RECORDINGS.c.path.in_(paths[start : start + PART]))
+        return {(file.path, file.place): file for file in found}
+
+    def recording(self, digest: str, place: str) -> RecordingFile | None:
+        """The recording with this content, if it was read for this place."""
+        found = self._files(RECORDINGS.c.digest == digest, RECORDINGS.c.place == place)
+        return found[0] if found else None
+
+    def problems(self, most: int = 1000) -> list[RecordingFile]:
+        """Files that could not be used."""
+        return self._files(RECORDINGS.c.problem.is_not(None), most=most)
+
+    def _files(self, *where: Any, most: int | None = None) -> list[RecordingFile]:
+        columns = [RECORDINGS.c[field.name] for field in fields(RecordingFile)]
+        query = sql.select(*columns).where(*where).order_by(RECORDINGS.c.id).limit(most)
+        with self._reading() as connection:
+            return [RecordingFile(**row._mapping) for row in connection.execute(query)]
+
+    # What is written.
+
+    def add(
+        self,
+        file: RecordingFile,
+        measured: Sequence[tuple[Snapshot, Assessment | None]] = (),
+        memories: Sequence[PointMemory] = (),
+        events: Sequence[Event] = (),
+        sent: bool = False,
+    ) -> list[Event]:
+        """Everything of one file, at once: its measurements (late ones without assessment), what is remembered now, and
+        what happened; the events with their numbers. `sent`: nobody waits for notifications.
+        """
+        with self.transaction() as connection:
+            number = _put(connection, RECORDINGS, asdict(file), ("digest", "place"))
+            for memory in memories:
+                self._write_memory(connection, memory)
+            happened = [event for _, each in measured if each is not None for event in each.events]
+            for snapshot, assessment in measured:
+                point = self._point(connection, snapshot.machine, snapshot.point)
+                row = self._snapshot_row(connection, snapshot, assessment)
+                connection.execute(sql.insert(SNAPSHOTS).values(row | {"point": point, "recording": number}))
+            return self.add_events([*happened, *events], sent)
+
+    def _snapshot_row(self, connection: Connection, snapshot: Snapshot, judged: Assessment | None) -> dict[str, Any]:
+        values = [(self._number(connection, name), value) for name, value in snapshot.values.items()]
+        band = [] if judged is None else judged.band.items()
+        limits = [(self._number(connection, name), low, high) for name, (low, high) in band]
+        row = {
+            "time": snapshot.time, "channel": snapshot.recording.partition("#")[2] or None, "marked": False,
+            "rpm": snapshot.values.get("rpm"), "measured": np.array(values, MEASURED).tobytes(),
+            "band": np.array(limits, BAND).tobytes(), "envelope": snapshot.envelope,
+        }  # fmt: skip
+        if judged is None:
+            return row
+        return row | {
+            "status": judged.status.status, "state": judged.state, "confidence": judged.confidence,
+            "p_value": judged.p_value, "evidence": judged.evidence, "threshold": judged.threshold,
+            "operating_state": judged.operating_state, "marked": bool(judged.events),
+        }  # fmt: skip
+
+    def _add_event(self, connection: Connection, event: Event, sent: bool) -> Event:
+        row = asdict(event) | {"sent": sent}
+        row.pop("number")
+        inserted = connection.execute(sql.insert(EVENTS).values(row))
+        (number,) = inserted.inserted_primary_key or (None,)
+        return replace(event, number=number)
+
+    def add_events(self, events: Sequence[Event], sent: bool = False) -> list[Event]:
+        """What happened without a recording; the events with their numbers."""
+        with self.transaction() as connection:
+            return [self._add_event(connection, event, sent) for event in events]
+
+    def mark_sent(self, numbers: Sequence[int]) -> None:
+        """Says that notifications of these events were made."""
+        with self.transaction() as connection:
+            connection.execute(sql.update(EVENTS).where(EVENTS.c.number.in_(numbers)).values(sent=True))
+
+    def acknowledge(self, machine: str, point: str | None = None, note: str = "", when: float | None = None) -> int:
+        """A person has taken notice of the alarms of a machine, or of a point of it; how many points had some."""
+        when = time.time() if when is None else when
+        with self.transaction() as connection:
+            alarmed = [each for each in self._chosen(machine, point) if each.status.status in (ALARM, CHECK)]
+            for memory in alarmed:
+                self._keep(connection, memory, memory.acknowledge(when, note))
+            where = [EVENTS.c.machine == machine, EVENTS.c.acknowledged.is_(None)]
+            where += [] if point is None else [EVENTS.c.point == point]
+            connection.execute(sql.update(EVENTS).where(*where).values(acknowledged=when))
+            return len(alarmed)
+
+    def relearn(self, machine: str, point: str, note: str = "", when: float | None = None) -> Event:
+        """The baseline of a point is learnt anew from the next recordings on."""
+        with self.transaction() as connection:
+            (memory,) = self._chosen(machine, point)
+            return self._keep(connection, memory, memory.relearn(time.time() if when is None else when, note))
+
+    def forget(self, machine: str, point: str | None = None) -> int:
+        """Removes a machine, or a point of it, with its history; how many points. Files that are still there are read
+        again.
+        """
+        with self.transaction() as connection:
+            points = [self._point(connection, each.machine, each.point) for each in self._chosen(machine, point)]
+            of_points = SNAPSHOTS.c.point.in_(points)
+            files = list(connection.scalars(sql.select(SNAPSHOTS.c.recording).where(of_points).distinct()))
+            connection.execute(sql.delete(SNAPSHOTS).where(of_points))
+            connection.execute(sql.delete(MEMORIES).where(MEMORIES.c.point.in_(points)))
+            connection.execute(sql.delete(POINTS).where(POINTS.c.id.in_(points)))
+            where = [EVENTS.c.machine == machine] + ([] if point is None else [EVENTS.c.point == point])
+            connection.execute(sql.delete(EVENTS).where(*where))
+            used = sql.select(SNAPSHOTS.c.id).where(SNAPSHOTS.c.recording == RECORDINGS.c.id).exists()
+            for start in range(0, len(files), PART):
+                part = RECORDINGS.c.id.in_(files[start : start + PART])
+                connection.execute(sql.delete(RECORDINGS).where(part, sql.not_(used)))
+            return len(points)
+
+    def export(self, machine: str | None = None) -> Iterator[dict[str, Any]]:
+        """Every snapshot as a row of plain values, by machine, point and time; they are read as they are asked for."""
+        columns = (POINTS.c.machine, POINTS.c.point.label("name"), RECORDINGS.c.path, RECORDINGS.c.digest, SNAPSHOTS)
+        query = sql.select(*columns).select_from(SNAPSHOTS.join(POINTS).join(RECORDINGS))
+        if machine is not None:
+            query = query.where(POINTS.c.machine == machine)
+        query = query.order_by(SNAPSHOTS.c.point, SNAPSHOTS.c.time)
+        with self._reading() as connection:
+            self._text(connection, 0)  # before rows are on their way
+            for row in connection.execution_options(yield_per=1000).execute(query):
+                found = self._trend_row(connection, row)
+                yield {
+                    "machine": row.machine, "point": row.name, "time": found.time, "recording": found.recording,
+                    "digest": row.digest, "status": found.status, "state": found.state,
+                    "confidence": found.confidence, "p_value": found.p_value, "evidence": found.evidence,
+                    "threshold": found.threshold, "operating_state": found.operating_state, "late": found.late,
+                    **found.values,
+                }  # fmt: skip
+
+    def measurement_names(self) -> list[str]:
+        """Of all measurements that some snapshot has."""
+        with self._reading() as connection:
+            return list(connection.scalars(sql.select(NAMES.c.name).order_by(NAMES.c.id)))
+
+    def _chosen(self, machine: str, point: str | None) -> list[PointMemory]:
+        """The memories of a machine or of one point; InputError, with the nearest name, where there is none."""
+        found = self.memories(machine)
+        if not found:
+            with self._reading() as connection:
+                known = connection.scalars(sql.select(POINTS.c.machine).distinct().limit(1000)).all()
+            raise InputError(f"{self.name}: there is no machine '{machine}'{suggest(machine, known)}")
+        chosen = [each for each in found if point in (None, each.point)]
+        if not chosen:
+            names = suggest(str(point), [each.point for each in found])
+            raise InputError(f"{self.name}: machine '{machine}' has no point '{point}'{names}")
+        return chosen
+
+    def _keep(self, connection: Connection, memory: PointMemory, event: Event) -> Event:
+        self._write_memory(connection, memory)
+        return self._add_event(connection, event, sent=False)
+
+    def _write_memory(self, connection: Connection, memory: PointMemory) -> None:
+        content = memory.to_bytes()
+        point = _put(connection, POINTS, _point_row(memory.status), ("machine", "point"))
+        _put(connection, MEMORIES, {"point": point, "content": content}, ("point",))
+        self._written[memory.machine, memory.point] = content, memory
+
+    def _point(self, connection: Connection, machine: str, point: str) -> int:
+        query = sql.select(POINTS.c.id).where(POINTS.c.machine == machine, POINTS.c.point == point)
+        found = connection.scalar(query)
+        if found is None:
+            raise InputError(f"{self.name}: there is no point '{point}' of machine '{machine}'")
+        return int(found)
+
+    def _number(self, connection: Connection, name: str) -> int:
+        """By which snapshots have the name of a measurement."""
+        if name not in self._names:
+            self._read_names(connection)
+        if name not in self._names:
+            if len(self._names) >= MOST_NAMES:
+                raise InputError(f"{self.name}: has {MOST_NAMES} kinds of measurements, and can keep no more")
+            connection.execute(sql.insert(NAMES).values(name=name))
+            self._read_names(connection)
+        return self._names[name]
+
+    def _text(self, connection: Connection, number: int) -> str:
+        if number not in self._texts:
+            self._read_names(connection)
+        return self._texts.get(number, "")
+
+    def _read_names(self, connection: Connection) -> None:
+        self._names = {row.name: row.id for row in connection.execute(sql.select(NAMES))}
+        self._texts = {number: name for name, number in self._names.items()}
+
+
+def _rule(values: Any) -> WatchRule:
+    found: WatchRule = from_plain(WatchRule, values, "the rule")
+    return found
+
+
+def _put(connection: Connection, table: sql.Table, row: dict[str, Any], key: tuple[str, ...]) -> Any:
+    """Inserts a row, or replaces the one with this key; its id, where the table has one."""
+    from sqlalchemy.dialects import postgresql, sqlite
+
+    insert: Any = (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(table).values(row)
+    others = {name: insert.excluded[name] for name in row if name not in key}
+    query = insert.on_conflict_do_update(index_elements=list(key), set_=others)
+    return connection.scalar(query.returning(next(iter(table.primary_key))))
+
+
+def _point_row(status: PointStatus) -> dict[str, Any]:
+    return asdict(status) | {"reasons": json.dumps(list(status.reasons), ensure_ascii=False)}
+
+
+def _status(row: Row[Any]) -> PointStatus:
+    values = dict(row._mapping)
+    values.pop("id")
+    return PointStatus(**values | {"reasons": tuple(json.loads(values["reasons"]))})
+
+
+def _event(row: Row[Any]) -> Event:
+    values = dict(row._mapping)
+    values.pop("sent")
+    return Event(**values)
+
+
+def _engine(address: str, write: bool, create: bool) -> tuple[Engine, str, Path | None]:
+    """Connections to a store, how to call it, and its file."""
+    scheme, _, _ = address.partition("://")
+    if "://" not in address:
+        path = Path(address)
+        _check_file(path, create)
+        return _sqlite_engine(path, write), str(path), path
+    if scheme not in ("postgresql", "postgres", "postgresql+psycopg"):
+        raise InputError(f"--store: '{scheme}://' is no address of a store; give a file, or postgresql://…")
+    try:
+        import psycopg  # noqa: F401
+        from sqlalchemy.engine import make_url
+    except ImportError as error:
+        raise InputError("a store in PostgreSQL needs an extra; pip install 'bearcat[watch]'") from error
+    try:
+        url = make_url(address).set(drivername="postgresql+psycopg")
+    except (SQLAlchemyError, ValueError) as error:
+        raise InputError("--store: is no address such as postgresql://user@host/database") from error
+    name = url.set(drivername="postgresql").render_as_string(hide_password=True)
+    engine = sql.create_engine(url, connect_args={"connect_timeout": 10}, pool_pre_ping=True)
+    return engine, name, None
+
+
+def _check_file(path: Path, create: bool) -> None:
+    """Refuses what is no SQLite file; a new one is only for its owner to read."""
+    try:
+        if not path.exists() and create:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        if not path.is_file():
+            what = "is no file" if path.exists() else "there is no such store"
+            raise InputError(f"{path}: {what}; bearcat watch FOLDER --store FILE makes one")
+        with path.open("rb") as file:
+            head = file.read(16)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be opened ({os.strerror(error.errno or 0)}); check the path") from error
+    if head != b"SQLite format 3\0" and not (create and head == b""):
+        raise InputError(f"{path}: is no store of bearcat watch; choose another file")
+
+
+def _sqlite_engine(path: Path, write: bool) -> Engine:
+    import sqlite3
+
+    mode = "rw" if write else "ro"
+    place = f"file:{quote(str(path.absolute()))}?mode={mode}"
+
+    def connect() -> sqlite3.Connection:
+        opened = sqlite3.connect(place, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        if path.stat().st_size == 0:
+            opened.execute("PRAGMA journal_mode = WAL")  # which the file keeps
+        opened.execute("PRAGMA trusted_schema = OFF")
+        opened.execute("PRAGMA foreign_keys = ON")
+        opened.execute("PRAGMA synchronous = FULL")  # what was committed survives a power cut
+        return opened
+
+    def begin(connection: Connection) -> None:
+        # A transaction that writes begins as such, so that nobody changes what it has read.
+        writes = connection.get_execution_options().get("writes")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    engine = sql.create_engine("sqlite://", creator=connect, poolclass=sql.pool.QueuePool)
+    sql.event.listen(engine, "begin", begin)
+    return engine
+
+
+@contextmanager
+def _lock_file(path: Path) -> Iterator[int]:
+    """A file beside the store, whose lock the system frees however a process ends."""
+    file = os.open(path.with_name(f"{path.name}-watching"), os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+    try:
+        yield file
+    finally:
+        os.close(file)

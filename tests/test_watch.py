@@ -1,0 +1,324 @@
+"""`bearcat watch` from files to the exit status: once, again, killed, late, half-written, hostile, full."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.io import wavfile
+
+import bearcat
+from bearcat.deploy.predict import Given
+from bearcat.errors import InputError
+from bearcat.watch.folder import WatchedFolder
+from bearcat.watch.out import Out
+from bearcat.watch.snapshot import Event
+from bearcat.watch.store import Store
+from bearcat.watch.watching import Reading, Watching, choose_rule
+from tests import commands
+
+START = datetime(2024, 5, 1, 10, tzinfo=UTC)
+RATE, LEARNT = 4000, 8  # Hz; recordings of the baseline
+
+
+def record(
+    root: Path, machine: str, point: str, day: float, level: float = 0.1, rate: int = RATE, name: str = ""
+) -> Path:
+    """One second of noise; what is recorded on a day is the same every time."""
+    generator = np.random.default_rng([len(machine), len(point), int(1000 * day)])
+    moment = START + timedelta(days=day)
+    path = root / machine / point / (name or f"{moment:%Y-%m-%dT%H-%M-%S}.wav")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    wavfile.write(path, rate, (level * generator.standard_normal(rate)).astype(np.float32))
+    os.utime(path, (1.7e9, 1.7e9))  # it is complete
+    return path
+
+
+@pytest.fixture(scope="module")
+def plant(tmp_path_factory) -> Path:
+    """Two machines, one of which becomes louder and louder after its baseline."""
+    root = tmp_path_factory.mktemp("plant") / "plant"
+    for day in range(LEARNT + 8):
+        record(root, "pump 1", "DE", day)
+        record(root, "pump 1", "NDE", day)
+        record(root, "fan 20", "DE", day, 0.1 * 1.5 ** max(0, day - LEARNT))
+    return root
+
+
+def watch(root: Path, place: Path, *words: object) -> Any:
+    options = () if place.exists() else ("--baseline", LEARNT)
+    return commands.bearcat("watch", root, "--store", place, "--once", "--rpm", 1500, *options, *words)
+
+
+def content(place: Path) -> dict[str, list[Any]]:
+    """All that a store holds; memories without the order in which their values were written."""
+    connection = sqlite3.connect(place)
+    names = ("meta", "names", "points", "recordings", "snapshots", "events", "memories")
+    found = {name: connection.execute(f"SELECT * FROM {name} ORDER BY 1").fetchall() for name in names}
+    connection.close()
+    for number, (point, kept) in enumerate(found["memories"]):
+        end = 8 + int.from_bytes(kept[:8], "little")
+        header = json.loads(kept[8:end])
+        found["memories"][number] = point, json.loads(header["__metadata__"]["bearcat"]), kept[end:]
+    return found
+
+
+@pytest.fixture(scope="module")
+def watched(plant, tmp_path_factory) -> tuple[Path, Any]:
+    """A store with the whole plant, and what was printed."""
+    place = tmp_path_factory.mktemp("store") / "plant.db"
+    return place, watch(plant, place)
+
+
+def test_once_prints_machines_worst_first_and_ends_by_the_worst(plant, watched):
+    place, ended = watched
+    first, header, worst, *_ = ended.stdout.splitlines()
+    assert first.startswith("3 points: 1 alarm")
+    assert header.split() == ["machine", "point", "status", "since", "fault", "confidence", "evidence", "reason"]
+    assert worst.startswith("fan 20")
+    assert ended.returncode == 1
+    with Store.open(place) as store:
+        assert len(store.trend("pump 1", "DE")) == LEARNT + 8
+        assert "alarm" in [event.kind for event in store.events("fan 20")]
+    before = content(place)
+    again = watch(plant, place, "--format", "json")
+    assert json.loads(again.stdout)["points"][0]["machine"] == "fan 20"
+    assert content(place) == before, "nothing is read twice"
+    rows = list(csv.DictReader(io.StringIO(watch(plant, place, "--format", "csv").stdout)))
+    assert rows[0]["status"] == "alarm"
+
+
+def test_a_kill_loses_and_repeats_nothing(plant, watched, tmp_path):
+    place = tmp_path / "plant.db"
+    process = commands.start("watch", plant, "--store", place, "--once", "--rpm", 1500, "--baseline", LEARNT)
+    until(lambda: rows_in(place) >= 6, process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join(30)
+    assert 6 <= rows_in(place) < 3 * (LEARNT + 8), "it was killed in the middle"
+    assert watch(plant, place).returncode == 1
+    assert content(place) == content(watched[0])
+
+
+def test_processes_find_the_same_in_the_same_order(plant, watched, tmp_path):
+    place = tmp_path / "plant.db"
+    assert watch(plant, place, "--jobs", 2).returncode == 1
+    assert content(place) == content(watched[0])
+
+
+def rows_in(place: Path) -> int:
+    try:
+        connection = sqlite3.connect(f"file:{place}?mode=ro", uri=True)
+        try:
+            return int(connection.execute("SELECT count(*) FROM snapshots").fetchone()[0])
+        finally:
+            connection.close()
+    except sqlite3.OperationalError:
+        return 0
+
+
+def until(done: Callable[[], bool], process: Any = None, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline
+        assert process is None or process.exitcode is None
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def small(tmp_path) -> tuple[Path, Path]:
+    """A folder with three recordings, and a store that has them."""
+    root, place = tmp_path / "plant", tmp_path / "plant.db"
+    for day in range(3):
+        record(root, "pump", "DE", day)
+    watched_by(root, place)
+    return root, place
+
+
+def watched_by(root: Path, place: Path) -> tuple[Watching, list[str]]:
+    """The folder read into the store in this process, and what was said."""
+    said = list[str]()
+    with Store.open(place, create=True) as store:
+        choose_rule(store, {})
+        watching = Watching(WatchedFolder(root), store, Reading(Given(rpm=1500.0)))
+        watching.say = lambda sentence, kind: said.append(f"{kind}: {sentence}")
+        watching.once()
+    return watching, said
+
+
+def test_late_and_double_recordings_are_kept_and_not_judged(small):
+    root, place = small
+    record(root, "pump", "DE", 0.5)  # a clock that jumped back
+    record(root, "pump", "DE", 2, 0.2, name="2024-05-03T10-00-00-b.wav")  # another of the same time
+    _, said = watched_by(root, place)
+    assert len([sentence for sentence in said if "not later" in sentence]) == 1
+    with Store.open(place) as store:
+        rows = store.trend("pump", "DE")
+        assert [row.late for row in rows].count(True) == 2
+        assert len(rows) == 5
+        assert store.fleet()[0].recordings == 3
+    record(root, "pump", "DE", 3)
+    watched_by(root, place)
+    with Store.open(place) as store:
+        assert store.fleet()[0].recordings == 4, "it goes on"
+
+
+def test_the_same_content_is_read_once(small):
+    root, place = small
+    first = root / "pump" / "DE" / "2024-05-01T10-00-00.wav"
+    shutil.copy2(first, first.with_name("2024-06-01T10-00-00.wav"))
+    _, said = watched_by(root, place)
+    assert any("has the content of" in sentence for sentence in said)
+    first.rename(first.with_name("2024-05-01T10-00-00Z.wav"))
+    os.utime(root / "pump" / "DE" / "2024-05-02T10-00-00.wav")  # touched, and unchanged
+    watched_by(root, place)
+    with Store.open(place) as store:
+        assert len(store.trend("pump", "DE")) == 3
+
+
+def test_a_rate_and_a_point_that_change_are_said(small):
+    root, place = small
+    record(root, "pump", "DE", 4, rate=2 * RATE)
+    record(root, "pump", "NDE", 4)
+    _, said = watched_by(root, place)
+    assert len([sentence for sentence in said if "sampling rate" in sentence]) == 1
+    assert len([sentence for sentence in said if "pump/NDE" in sentence]) == 1
+
+
+def test_a_file_that_cannot_be_read_is_named_and_tried_again_when_it_changes(small):
+    root, place = small
+    broken = record(root, "pump", "DE", 5)
+    whole = broken.read_bytes()
+    broken.write_bytes(b"RIFF, but no more")
+    os.utime(broken, (1.7e9, 1.7e9))
+    assert watch(root, place).returncode == 3
+    watching, _ = watched_by(root, place)
+    assert watching.problems == 0, "it has not changed"
+    with Store.open(place) as store:
+        assert [Path(each.path) for each in store.problems()] == [broken]
+        assert [event.kind for event in store.events()] == ["problem"]
+    broken.write_bytes(whole)
+    os.utime(broken, (1.7e9, 1.7e9))
+    watched_by(root, place)
+    with Store.open(place) as store:
+        assert len(store.trend("pump", "DE")) == 4
+
+
+def test_it_goes_on_as_files_arrive_and_half_written_ones_wait(small, tmp_path):
+    root, place = small
+    out, errors = tmp_path / "out", tmp_path / "err"
+    process = commands.start("watch", root, "--store", place, "--rpm", 1500, output=out, errors=errors)
+    until(lambda: "1 point" in out.read_text() if out.exists() else False, process)
+    assert "another bearcat watch" in watch(root, place).stderr
+    path = record(root, "pump", "NDE", 3)
+    whole, half = path.read_bytes(), path.stat().st_size // 2
+    path.write_bytes(whole[:half])
+    time.sleep(1.0)
+    with path.open("ab") as file:
+        file.write(whole[half:])
+    until(lambda: rows_in(place) == 4, process)
+    assert commands.bearcat("watch", "acknowledge", place, "pump").returncode == 0
+    process.terminate()  # SIGTERM
+    process.join(30)
+    assert process.exitcode == 0, errors.read_text()
+    assert "pump/NDE learning" in out.read_text()
+    with Store.open(place) as store:
+        (row,) = store.trend("pump", "NDE")
+        assert row.values["rms"] == pytest.approx(0.1, rel=0.1), "it was complete when it was read"
+
+
+def test_bad_input_is_one_sentence_and_status_2(small, tmp_path):
+    root, place = small
+    (tmp_path / "empty").mkdir()
+    newer = tmp_path / "newer.db"
+    shutil.copy(place, newer)
+    connection = sqlite3.connect(newer)
+    connection.execute("UPDATE meta SET value = '99' WHERE name = 'version'")
+    connection.commit()
+    connection.close()
+    for words, named in (
+        ((tmp_path / "empty", "--store", tmp_path / "a.db", "--once"), "no recording"),
+        ((tmp_path / "nothing", "--store", tmp_path / "a.db", "--once"), "nothing"),
+        ((root, "--store", newer, "--once"), "99"),
+        ((root, "--store", root / "pump/DE/2024-05-01T10-00-00.wav", "--once"), "no store"),
+        ((root, "--store", place, "--once", "--false-alarms", "often"), "--false-alarms"),
+        ((root, "--store", place, "--once", "--baseline", "3"), "baseline"),
+        ((root, "--store", place, "--once", "--timezone", "Mars"), "--timezone"),
+        ((root, "--store", place, "--once", "--healthy", "perhaps"), "--healthy"),
+        (("acknowledge", place, "fan"), "fan"),
+        (("baseline", place, "pump"), "MACHINE/POINT"),
+        (("export", place, "--out", tmp_path / "a.xls"), "--out"),
+    ):
+        ended = commands.bearcat("watch", *words)
+        assert ended.returncode == 2, (words, ended.stderr)
+        assert named in ended.stderr, (words, ended.stderr)
+
+
+def test_a_full_disk_ends_with_one_sentence_and_the_next_run_goes_on(plant, watched, tmp_path):
+    place, errors = tmp_path / "plant.db", tmp_path / "err"
+    process = commands.start(
+        "watch", plant, "--store", place, "--once", "--rpm", 1500, "--baseline", LEARNT, errors=errors, largest_file=400_000,
+    )  # fmt: skip
+    process.join(60)
+    assert process.exitcode == 2
+    assert "disk is full" in errors.read_text()
+    assert watch(plant, place).returncode == 1
+    assert content(place) == content(watched[0])
+
+
+def test_people_use_the_store(watched, tmp_path):
+    place = tmp_path / "plant.db"
+    with sqlite3.connect(watched[0]) as connection:
+        connection.execute(f"VACUUM INTO '{place}'")
+    connection.close()
+    assert commands.bearcat("watch", "acknowledge", place, "fan 20/DE", "--note", "grease").returncode == 0
+    with Store.open(place) as store:
+        assert store.fleet().exit_status != 1
+        assert "grease" in store.events("fan 20")[-1].sentence
+    for name in ("all.parquet", "all.csv"):
+        assert commands.bearcat("watch", "export", place, "--out", tmp_path / name).returncode == 0
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(tmp_path / "all.parquet")
+    assert table.num_rows == 3 * (LEARNT + 8)
+    assert {"machine", "point", "time", "rms"} <= set(table.column_names)
+    assert len((tmp_path / "all.csv").read_text().splitlines()) == table.num_rows + 1
+    assert commands.bearcat("watch", "baseline", place, "pump 1/DE").returncode == 0
+    assert commands.bearcat("watch", "forget", place, "fan 20", "--yes").returncode == 0
+    with Store.open(place) as store:
+        assert {(each.machine, each.point, each.status) for each in store.fleet()} >= {("pump 1", "DE", "learning")}
+        assert {each.machine for each in store.fleet()} == {"pump 1"}
+
+
+def test_events_wait_for_senders_unless_there_are_none(small):
+    root, place = small
+    with Store.open(place, write=True) as store:
+        store.add_events([Event("pump", "DE", 1.0, "alarm", "outer race")])
+        with Out(str(place), root, notify="false", note=lambda _: None) as out:
+            Watching(WatchedFolder(root), store, out=out).once()
+            assert not out.drain(0.2)
+        assert len(store.unsent()) == 1
+        Watching(WatchedFolder(root), store).once()
+        assert store.unsent() == []
+
+
+def test_in_python_the_fleet_is_a_table(small):
+    root, place = small
+    record(root, "pump", "DE", 7)
+    fleet = bearcat.watch(root, place, rpm=1500)
+    assert fleet[0].recordings == 4
+    assert list(fleet.to_frame()["machine"]) == ["pump"]
+    assert repr(fleet).startswith("1 point: 1 learning.")
+    with pytest.raises(InputError, match="baseline"):
+        bearcat.watch(root, place, baseline=5)

@@ -1,0 +1,139 @@
+"""Whose recordings are, and when they were made, by their places, names and manifests; and which are complete."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from bearcat.errors import InputError
+from bearcat.watch.folder import WatchedFolder, time_in, zone_called
+
+MOMENT = datetime(2024, 5, 1, 10, 32, 39, tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2024.05.01.10.32.39", "2024-05-01T10-32-39", "20240501_103239", "2024-05-01 10:32:39", "20240501T103239Z",
+        "20240501103239", "acc-2024-05-01_10h32m39s-ch1", "2024-05-01T12-32-39+0200", "2024-05-01T05:02:39-05:30",
+        f"{MOMENT:.0f}", f"{MOMENT:.0f}000", "20240501_103239-0001", "2024/05/01/103239",
+    ],
+)  # fmt: skip
+def test_usual_spellings_of_a_time(text):
+    assert time_in(text) == MOMENT
+
+
+def test_parts_of_a_time_and_zones():
+    assert time_in("2024-05-01") == MOMENT - (10 * 60 + 32) * 60 - 39
+    assert time_in("2024-05-01T10-32-39.250") == MOMENT + 0.25
+    assert time_in("2024-05-01T10-32-39", zone_called("Europe/Berlin")) == MOMENT - 7200
+    assert time_in("2024-05-01T10-32-39Z", zone_called("Europe/Berlin")) == MOMENT
+    for text in ("acc_00001", "pump", "2024-02-31", "12345678901", "99999999"):
+        assert time_in(text) is None, text
+    for name in ("Mars/Olympus", "../etc/passwd", "/etc/passwd"):
+        with pytest.raises(InputError, match="timezone"):
+            zone_called(name)
+
+
+def made(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(name.encode("utf-8", "surrogateescape"))
+        os.utime(root / name, (MOMENT, MOMENT))
+    return root
+
+
+def places(folder: WatchedFolder) -> dict[str, tuple[str, str | None, bool]]:
+    """Machine, point, and whether the time is the moment above, of each file."""
+    found = folder.scan()
+    return {Path(each.path).name: (each.machine, each.point, each.time == MOMENT) for each in found}
+
+
+def test_places_name_machine_and_point(tmp_path):
+    stamp = "2024-05-01T10-32-39.wav"
+    root = made(
+        tmp_path / "plant", f"a{stamp}", f"pump/b{stamp}", f"pump/DE/c{stamp}", f"hall 2/pump/DE/d{stamp}",
+        "pump/DE/2024/05/01/10-32-39-e.wav", f"pump/DE/2024-05-01/f{stamp}", "pump 1480rpm/DE/g.wav", "pump/notes.pdf",
+    )  # fmt: skip
+    folder = WatchedFolder(root)
+    assert places(folder) == {
+        f"a{stamp}": ("plant", None, True), f"b{stamp}": ("pump", None, True), f"c{stamp}": ("pump", "DE", True),
+        f"d{stamp}": ("hall 2/pump", "DE", True), "10-32-39-e.wav": ("pump", "DE", True),
+        f"f{stamp}": ("pump", "DE", True), "g.wav": ("pump 1480rpm", "DE", True),
+    }  # fmt: skip
+    assert [each.rpm for each in folder.scan() if each.path.endswith("g.wav")] == [1480]
+    said = folder.notes()
+    assert any("pump 1480rpm" in note and "last change" in note for note in said)
+    assert any(".pdf" in note for note in said)
+    assert folder.notes() == [], "each is said once"
+
+
+def test_hostile_names_and_files_are_skipped_or_named_and_nothing_hangs(tmp_path):
+    stamp = "2024-05-01.wav"
+    root = made(tmp_path / "plant", f"pump/DE/{stamp}", f".hidden/DE/{stamp}", f"pump/DE/.{stamp}")
+    made(
+        root,
+        f"pump/\x1b[2J/{stamp}",
+        f"{'m' * 201}/DE/{stamp}",
+        f"../outside/DE/{stamp}",
+        os.fsdecode(b"pump/\xff\xfe/1.wav"),
+    )
+    os.mkfifo(root / "pump" / "DE" / "pipe.wav")
+    (root / "pump" / "loop").symlink_to(root)
+    (root / "elsewhere").symlink_to(tmp_path / "outside")
+    (root / "pump" / "DE" / "link.wav").symlink_to(tmp_path / "outside" / "DE" / stamp)
+    (root / "pump" / "DE" / "dangling.wav").symlink_to(tmp_path / "nothing.wav")
+    folder = WatchedFolder(root)
+    assert places(folder).keys() == {stamp}
+    problems = "\n".join(folder.problems())
+    assert "\x1b" not in problems
+    for word in ("too long", "link.wav", r"\x1b", r"\xff"):
+        assert word in problems, word
+
+
+def test_a_manifest_says_it_all_and_may_grow(tmp_path):
+    root = made(tmp_path, "a.wav", "b.wav", "c.wav", "left-out.wav")
+    rows = ["path,machine,point,time,rpm,bearing,load,temperature,channel,rate"]
+    rows += [
+        "a.wav,pump,DE,2024-05-01 12:32:39+02:00,1480,6205,40,-5.5,,25600",
+        "b.wav,pump,DE,2024-05-01T10:32:39,,,,,x,",
+    ]
+    rows += ["b.wav,pump,NDE,2024-05-01T10:32:39,,,,,y,"]
+    (root / "manifest.csv").write_text("\n".join(rows) + "\n")
+    folder = WatchedFolder(root)
+    first, second = sorted(folder.scan(), key=lambda each: each.path)
+    assert (first.machine, first.point, first.time) == ("pump", "DE", MOMENT)
+    (row,) = first.rows
+    assert (row.rpm, row.load, row.temperature, row.rate, row.bearing.balls) == (1480, 40, -5.5, 25600, 9)
+    assert [row.point for row in second.rows] == ["DE", "NDE"], "rows of one file and time are one measurement"
+    assert first.place != second.place
+    with (root / "manifest.csv").open("a") as file:
+        file.write(
+            "c.wav,pump,DE,2024-05-02,,,,,,\nmissing.wav,pump,DE,2024-05-03,,,,,,\nc.wav,pump,DE,yesterday,,,,,,\n"
+        )
+    assert len(list(folder.scan())) == 3
+    problems = "\n".join(folder.problems())
+    assert "missing.wav" in problems
+    assert "yesterday" in problems
+    made(root, "missing.wav")
+    assert len(list(folder.scan())) == 4, "a file may come after its row"
+
+
+def test_a_file_that_changes_waits(tmp_path):
+    root = made(tmp_path, "pump/DE/old.wav", "pump/DE/new.wav", "pump/DE/future.wav")
+    now = time.time()
+    os.utime(root / "pump/DE/new.wav", (now, now))
+    os.utime(root / "pump/DE/future.wav", (now + 1e6, now + 1e6))
+    folder = WatchedFolder(root)
+    done, fresh = folder.complete(list(folder.scan()))
+    assert [Path(each.path).name for each in done] == ["old.wav"]
+    assert {Path(each.path).name for each in fresh} == {"new.wav", "future.wav"}
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(InputError, match="nothing"):
+        WatchedFolder(tmp_path / "nothing")
