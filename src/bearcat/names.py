@@ -22,9 +22,12 @@ def shown(text: str) -> str:
     """The text with every character that is not printed as its escape: controls, line ends, bytes that are no UTF-8."""
     if text.isprintable():
         return text
-    return "".join(
-        char if char.isprintable() or char in SPACES else char.encode("unicode_escape").decode() for char in text
-    )
+    return "".join(char if char.isprintable() or char in SPACES else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else char.encode("unicode_escape").decode()
 
 
 def csv_cell(value: Any) -> Any:

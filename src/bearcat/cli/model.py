@@ -77,6 +77,7 @@ def predict(
     check_choice("--by", by, ("recording", "window"))
     check_choice("--format", form, FORMATS)
     geometry = None if bearing is None else find_bearing(bearing)
+    given = Given(rate, rpm, geometry, batch=batch, trust_speed=trust_speed)
     opened = open_model(model)
     _print_decision(opened)
     names = opened.classes
@@ -99,7 +100,7 @@ def predict(
 
         return diagnose_measurement(found, opened, given, portraits, put_windows if by == "window" else None)
 
-    given = Given(rate, rpm, geometry, rule=rule, batch=batch, trust_speed=trust_speed)
+    given = replace(given, rule=rule)
     status = _print_all(form, by, find_measurements(files, opened, channel, channels), diagnosed, rule)
     for sentence in odd_recordings(portraits):
         print_note(sentence)

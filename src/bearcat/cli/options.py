@@ -87,10 +87,9 @@ def print_note(sentence: str, kind: str = "note") -> None:
     print(f"{kind}: {shown(sentence)}", file=sys.stderr)
 
 
-def print_lines(*texts: str) -> None:
+def print_lines(*texts: str, flush: bool = False) -> None:
     """Texts with names of others in them, which a terminal is to show and not to obey."""
-    for line in "\n".join(texts).split("\n"):
-        print(shown(line))
+    print("\n".join(shown(line) for text in texts for line in text.split("\n")), flush=flush)
 
 
 def check_choice(option: str, value: str, known: Collection[str]) -> None:
