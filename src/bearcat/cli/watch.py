@@ -6,7 +6,6 @@ import re
 import sys
 from contextlib import ExitStack
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +17,7 @@ from bearcat.cli import options
 from bearcat.cli.options import FORMATS, check_choice, print_lines, print_note, print_table
 from bearcat.errors import InputError
 from bearcat.names import csv_cell, to_json
+from bearcat.ranges import check_range
 
 if TYPE_CHECKING:
     from bearcat.watch.snapshot import PointStatus
@@ -117,8 +117,8 @@ def watch(
 
     check_choice("--format", form, FORMATS)
     check_choice("--executor", executor, EXECUTORS)
-    if rpm is not None and not 0 < rpm < inf:
-        raise InputError(f"--rpm: must be a positive number, not {rpm:g}")
+    for name, value in (("rpm", rpm), ("rate", rate)):
+        check_range(name, value, field=name)
     rule = parsed_rule(false_alarms, baseline, speeds, loads)
     checked_root(folder)  # before there is a store
     with Store.open(store, create=True) as opened, ExitStack() as stack:
