@@ -32,7 +32,7 @@ Array = NDArray[Any]
 BATCH = 16  # windows at once: what lies between two layers stays in a core's cache (benchmarks/predict_speed.py)
 SECONDS = 30.0  # for a batch, and for loading the graph
 MEMORY = (2**30, 8)  # bytes that a graph may take, and by the byte of its file
-LARGEST = 2**29  # bytes of one message
+LARGEST = 2**31  # bytes of one message: ONNX files are no larger
 MOST_DEATHS = 2
 
 
@@ -55,8 +55,9 @@ class Graph:
     def run(self, outputs: Sequence[str], arrays: Mapping[str, Array]) -> list[Array]:
         """These outputs of `windows` and of what else the graph takes, whose first axis is 1."""
         count, session = len(arrays["windows"]), self._session()
+        most = 8 * count * max(math.prod(self.outputs[name]) for name in outputs)  # bytes, of doubles
         try:
-            found = session.run(outputs, arrays)
+            found = session.run(outputs, arrays, most)
             for name in outputs:
                 if found[name].shape != (count, *self.outputs[name]):
                     raise ValueError("an output has another shape than the graph says")
@@ -105,11 +106,12 @@ class _Session:
             self.end()
             raise
 
-    def run(self, outputs: Sequence[str], arrays: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, outputs: Sequence[str], arrays: Mapping[str, Array], most: int) -> dict[str, Array]:
+        """The outputs, each of so many bytes at most."""
         if self.child is None:
             return self.loaded.run(outputs, arrays)
         _send(self.child.stream, {"outputs": list(outputs)}, arrays)
-        return _receive(self.child.stream)[1]
+        return _receive(self.child.stream, most)[1]
 
     def end(self) -> None:
         if self.child is not None:
@@ -185,13 +187,15 @@ def _send(stream: io.BufferedRWPair, head: Mapping[str, Any], arrays: Mapping[st
     stream.flush()
 
 
-def _receive(stream: io.BufferedRWPair) -> tuple[dict[str, Any], dict[str, Array]]:
-    """What `_send` sent; EOFError where the other side is gone, ValueError where it sends anything else."""
+def _receive(stream: io.BufferedRWPair, most: int = LARGEST) -> tuple[dict[str, Any], dict[str, Array]]:
+    """What `_send` sent, in arrays of so many bytes at most; EOFError where the other side is gone, ValueError where it
+    sends anything else.
+    """
     size = int.from_bytes(_read(stream, 4), "little")
     message, arrays = json.loads(_read(stream, min(size, LARGEST))), {}
     for name, kind, shape in message["arrays"]:
         dtype = np.dtype(kind)
-        if dtype.kind not in "fu" or math.prod(shape) * dtype.itemsize > LARGEST:
+        if dtype.kind not in "fu" or math.prod(shape) * dtype.itemsize > most:
             raise ValueError(f"'{name}' is too large")
         content = _read(stream, math.prod(shape) * dtype.itemsize)
         arrays[name] = np.frombuffer(content, dtype=dtype).reshape(shape)

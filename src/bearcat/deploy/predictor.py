@@ -308,7 +308,8 @@ def _check_graph(graph: Graph, metadata: Mapping[str, Any], familiarity: Familia
     if given | expected != given:
         raise ValueError("the graph gives other outputs")
     width = given.get("features", [])
-    if len(width) != 1 or (familiarity is not None and width != [familiarity.features.shape[1]]):
+    known = width if familiarity is None else [familiarity.features.shape[1]]
+    if width != known or [type(size) for size in width] != [int]:
         raise ValueError("the graph gives other features")
 
 
