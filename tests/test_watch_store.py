@@ -22,8 +22,9 @@ from bearcat.errors import InputError
 from bearcat.trust.decision import ALARM, OK
 from bearcat.watch import store as stores
 from bearcat.watch.memory import PointMemory
+from bearcat.watch.schema import POINTS
 from bearcat.watch.snapshot import Assessment, Event, PointStatus, Snapshot
-from bearcat.watch.store import POINTS, RecordingFile, Store
+from bearcat.watch.store import RecordingFile, Store
 from bearcat.watch.usual import WatchRule
 from tests import commands
 
@@ -181,6 +182,11 @@ def test_people_acknowledge_relearn_and_forget(address):
         assert [each.machine for each in store.fleet()] == ["pump 4"]
         assert store.recording("pump 32", "pump 3") is None, "a file that is still there is read again"
         assert len(list(store.export())) == 4
+        with store.transaction() as connection:
+            connection.execute(sql.text("UPDATE memories SET content = :nothing"), {"nothing": b"damaged"})
+        with pytest.raises(InputError, match="pump 4/DE"):
+            store.relearn("pump 4", "DE")
+        assert store.forget("pump 4") == 1
 
 
 def test_a_file_is_added_whole_or_not_at_all(address):

@@ -88,8 +88,11 @@ def watch(
     timezone: Annotated[
         str | None, Option(metavar="Europe/Berlin", help="Of times that do not say theirs.  \\[default: UTC]")
     ] = None,
-    jobs: Annotated[int, Option(min=1, help="Processes that measure.")] = 1,
+    jobs: Annotated[
+        int | None, Option(min=1, help="Processes that measure.  \\[default: 1; of a local Ray cluster, one a core]")
+    ] = None,
     executor: Annotated[str, Option(help="processes, or ray (a cluster).")] = "processes",
+    address: Annotated[str | None, Option(help="An existing Ray cluster.  \\[default: a local one]")] = None,
     notify: Annotated[
         str | None, Option(metavar="COMMAND", help="Run this with each event as JSON on its standard input.")
     ] = None,
@@ -113,10 +116,12 @@ def watch(
     from bearcat.data.catalogue import checked_root
     from bearcat.watch.out import Out
     from bearcat.watch.store import Store
-    from bearcat.watch.watching import choose_rule, ending_cleanly, open_watching
+    from bearcat.watch.watching import Measuring, choose_rule, ending_cleanly, open_watching
 
     check_choice("--format", form, FORMATS)
     check_choice("--executor", executor, EXECUTORS)
+    if address is not None and executor != "ray":
+        raise InputError("--address: is of a Ray cluster; add --executor ray")
     for name, value in (("rpm", rpm), ("rate", rate)):
         check_range(name, value, field=name)
     rule = parsed_rule(false_alarms, baseline, speeds, loads)
@@ -126,7 +131,8 @@ def watch(
             print_note(sentence)
         watching = open_watching(
             folder, opened, rpm=rpm, bearing=bearing, rate=rate, channel=channel, channels=channels,
-            trust_speed=trust_speed, healthy=healthy, timezone=timezone, jobs=jobs, executor=executor,
+            trust_speed=trust_speed, healthy=healthy, timezone=timezone,
+            measuring=Measuring(jobs, executor, address),
         )  # fmt: skip
         watching.say = print_note
         given = {"notify": notify, "webhook": webhook, "mail": mail, "mqtt": mqtt, "metrics": metrics}

@@ -47,11 +47,15 @@ from bearcat.watch.usual import (
 
 GROWN = 6.0  # dB beyond the change at an alarm that are worth a second one, and of all points that are worth a check
 STEP, STEP_BANDS, STEP_GROWTH = 1.0, 4, 2.0  # dB, bands and growth in dB of a change that a sensor makes at once
+STEP_BLOCKS = 10  # blocks within which such a change is found
 RECENT = 60  # blocks whose changes are kept
 NEIGHBOURS, SISTERS = 2, 3  # that must show a change before it is taken for load, speed or weather
 FRESH = 1.5  # intervals of a point's recordings that one of another point may be away, to be compared
 NAMED = 0.5  # probability of a fault that is named where some fault is probable
 DAY = 86400.0
+VERSION = 1  # of what is kept
+PLAIN = ("orders", "current", "general", "evidence", "onset", "sensor", "claims", "intervals", "block_time", "accepted",
+         "lines_known")  # fmt: skip
 MARGIN_VECTOR = np.array([MARGINS[name] for name in NAMES])
 LEVELS = np.array([name in (LEVEL, *BAND_NAMES) for name in NAMES])
 
@@ -102,6 +106,7 @@ class PointMemory:
         self.claims = 0  # blocks in a row in which the pooled evidence names a fault
         self.intervals: list[float] = []  # seconds between the last blocks
         self.block_time: float | None = None
+        self.lines_known = False  # a person has looked at lines that the baseline shows
         self.accepted: list[str] = []  # doubts about recordings that were there while the baseline was learnt
         self.status = PointStatus(
             machine, point, LEARNING, None, None, None, (), None, None, 0, "any", 0, rule.baseline
@@ -336,11 +341,11 @@ class PointMemory:
         onset = self.onset or 0.0
         since = np.nan_to_num([change for time, change in self.recent if time >= onset])
         before = np.nan_to_num([change for time, change in self.recent if time < onset][-5:])
-        if len(since) < PERSISTENCE:
+        if not PERSISTENCE <= len(since) <= STEP_BLOCKS:
             return False
         jump = since[0] - (np.median(before, axis=0) if len(before) else 0.0)
         moved = np.median(since[-PERSISTENCE:], axis=0) - since[0]
-        quiet = not np.any((np.median(since, axis=0) > MARGIN_VECTOR) & ~LEVELS)
+        quiet = not np.any((np.median(since, axis=0) > MARGIN_VECTOR + self.reference.spreads) & ~LEVELS)
         many = int(np.sum(np.abs(jump[LEVELS]) > STEP)) >= STEP_BANDS
         return bool(quiet and many and np.abs(moved[LEVELS]).max() <= STEP_GROWTH)
 
@@ -350,7 +355,8 @@ class PointMemory:
         if len(rows) < 2 * PERSISTENCE:
             return False
         last, first = np.median(rows[-PERSISTENCE:], axis=0), np.median(rows[:PERSISTENCE], axis=0)
-        return bool((last - first).max() > GROWN or np.any((last > 2 * MARGIN_VECTOR) & ~LEVELS))
+        shows = (last > MARGIN_VECTOR + 2 * np.array(self.reference.spreads)) & ~LEVELS
+        return bool((last - first).max() > GROWN or shows.any())
 
     def largest_change(self, common: Mapping[str, float]) -> tuple[str, float] | None:
         """The measurement that exceeds its margin most, and by how many dB it is above what is usual."""
@@ -374,6 +380,7 @@ class PointMemory:
         if self.alarm is not None:
             self.alarm.acknowledged = time
             self.alarm.change = max(self.alarm.change, float(np.nanmax(np.append(self.change, 0.0))))
+        self.lines_known = True
         was = self.status
         if was.status == ALARM:
             was = replace(was, status=CHECK, since=time)
@@ -398,11 +405,9 @@ class PointMemory:
         """For the store: plain values as JSON, arrays as they are."""
         from safetensors.numpy import save
 
-        kept = ("orders", "current", "general", "evidence", "onset", "sensor", "claims", "intervals", "block_time",
-                "accepted")  # fmt: skip
-        plain: dict[str, Any] = {name: getattr(self, name) for name in kept}
+        plain: dict[str, Any] = {name: getattr(self, name) for name in PLAIN}
         plain |= {
-            "version": 1, "machine": self.machine, "point": self.point, "rule": to_plain(self.rule),
+            "version": VERSION, "machine": self.machine, "point": self.point, "rule": to_plain(self.rule),
             "status": to_plain(self.status), "usual": to_plain(self.usual), "states": [],
             "lines": to_plain(self.lines), "alarm": None if self.alarm is None else asdict(self.alarm),
             "block": {"rows": self.block.rows, "turns": self.block.turns},
@@ -434,8 +439,7 @@ class PointMemory:
         return memory
 
     def _restore(self, plain: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-        for name in ("orders", "current", "general", "evidence", "onset", "sensor", "claims", "intervals", "block_time",
-                     "accepted"):  # fmt: skip
+        for name in PLAIN:
             setattr(self, name, plain[name])
         self.status = from_plain(PointStatus, plain["status"])
         self.usual = from_plain(Baseline | None, plain["usual"])

@@ -84,7 +84,9 @@ def _judge(memory: PointMemory, snapshot: Snapshot, found: Findings, evidence: s
     if learning:
         wanted = f"{len(state.rows)} of {memory.rule.baseline} recordings at {state.label}"
         return LEARNING, [wanted, *["its levels have not settled yet"] * (state.passed > 0)]
-    return OK, list(memory.usual.notes if memory.usual is not None else ())
+    if memory.usual is not None and memory.usual.notes and not memory.lines_known:
+        return CHECK, [f"{memory.usual.notes[0]}; look at the bearing, then acknowledge"]
+    return OK, []
 
 
 def _why_alarm(memory: PointMemory, common: dict[str, float]) -> Iterator[str]:

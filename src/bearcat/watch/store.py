@@ -17,7 +17,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from math import isfinite
@@ -33,14 +33,12 @@ from bearcat.report.typeset import count
 from bearcat.settings import from_plain, to_plain
 from bearcat.trust.decision import ALARM, CHECK, NO_SIGNAL
 from bearcat.watch.memory import PointMemory
+from bearcat.watch.schema import EVENTS, MEMORIES, META, MIGRATIONS, NAMES, POINTS, RECORDINGS, SNAPSHOTS, tables
 from bearcat.watch.snapshot import STATUSES, Assessment, Event, PointStatus, Snapshot
 from bearcat.watch.usual import WatchRule
 
-try:
-    import sqlalchemy as sql
-    from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-except ImportError as missing:
-    raise InputError("watching machines needs an extra; pip install 'bearcat[watch]'") from missing
+import sqlalchemy as sql  # isort: skip (after the module that says how to install it)
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError  # isort: skip
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine, Row
@@ -52,103 +50,8 @@ SISTERS = 12  # machines with a point of the same name that a point is compared 
 OPEN = ("alarm", "grown", "sensor", "problem")  # events that a person is asked to acknowledge
 MOST_NAMES = 1000  # of measurements
 PART = 400  # rows or names in one query
-
-tables = sql.MetaData()
-META = sql.Table("meta", tables, sql.Column("name", sql.Text, primary_key=True), sql.Column("value", sql.Text))
-NAMES = sql.Table(  # of measurements, which snapshots have by number
-    "names", tables, sql.Column("id", sql.Integer, primary_key=True), sql.Column("name", sql.Text, unique=True)
-)
-POINTS = sql.Table(
-    "points",
-    tables,
-    sql.Column("id", sql.Integer, primary_key=True),
-    sql.Column("machine", sql.Text, nullable=False),
-    sql.Column("point", sql.Text, nullable=False),
-    sql.Column("status", sql.Text, nullable=False),
-    sql.Column("since", sql.Double),
-    sql.Column("fault", sql.Text),
-    sql.Column("confidence", sql.Double),
-    sql.Column("reasons", sql.Text, nullable=False),  # a list in JSON
-    sql.Column("evidence", sql.Text),
-    sql.Column("time", sql.Double),
-    sql.Column("recordings", sql.Integer, nullable=False),
-    sql.Column("operating_state", sql.Text, nullable=False),
-    sql.Column("learnt", sql.Integer, nullable=False),
-    sql.Column("wanted", sql.Integer, nullable=False),
-    sql.Column("alarm", sql.Double),
-    sql.Column("acknowledged", sql.Double),
-    sql.UniqueConstraint("machine", "point"),
-    sql.Index("points_by_point", "point", "machine"),
-)
-MEMORIES = sql.Table(  # apart from the points, so that the fleet is read without them
-    "memories",
-    tables,
-    sql.Column("point", sql.ForeignKey("points.id", ondelete="CASCADE"), primary_key=True),
-    sql.Column("content", sql.LargeBinary, nullable=False),
-)
-RECORDINGS = sql.Table(
-    "recordings",
-    tables,
-    sql.Column("id", sql.Integer, primary_key=True),
-    sql.Column("digest", sql.Text, nullable=False),  # SHA-256 of the file's content
-    sql.Column("place", sql.Text, nullable=False),  # machine, point and part of the file
-    sql.Column("path", sql.Text, nullable=False),
-    sql.Column("time", sql.Double),
-    sql.Column("size", sql.BigInteger, nullable=False),
-    sql.Column("changed", sql.BigInteger, nullable=False),  # in ns since 1970: an unchanged file is not read again
-    sql.Column("problem", sql.Text),  # why it could not be used
-    sql.Column("tried", sql.Text),  # with which settings it could not
-    sql.UniqueConstraint("digest", "place"),
-    sql.Index("recordings_by_path", "path"),
-)
-SNAPSHOTS = sql.Table(
-    "snapshots",
-    tables,
-    sql.Column("id", sql.BigInteger().with_variant(sql.Integer, "sqlite"), primary_key=True),
-    sql.Column("point", sql.ForeignKey("points.id", ondelete="CASCADE"), nullable=False),
-    sql.Column("time", sql.Double, nullable=False),
-    sql.Column("recording", sql.ForeignKey("recordings.id"), nullable=False),
-    sql.Column("channel", sql.Text),
-    sql.Column("status", sql.Text),  # of the point then; NULL: the recording came late and was not judged
-    sql.Column("state", sql.Text),
-    sql.Column("confidence", sql.Double),
-    sql.Column("p_value", sql.Double),
-    sql.Column("evidence", sql.Double),
-    sql.Column("threshold", sql.Double),
-    sql.Column("operating_state", sql.Text),
-    sql.Column("marked", sql.Boolean, nullable=False),  # something happened: a trend that is thinned keeps it
-    sql.Column("rpm", sql.Double),
-    sql.Column("measured", sql.LargeBinary, nullable=False),
-    sql.Column("band", sql.LargeBinary, nullable=False),
-    sql.Column("envelope", sql.LargeBinary, nullable=False),
-    sql.Index("snapshots_by_point", "point", "time", "marked"),
-    sql.Index("snapshots_by_recording", "recording"),
-)
-EVENTS = sql.Table(
-    "events",
-    tables,
-    sql.Column("number", sql.Integer, primary_key=True),
-    sql.Column("machine", sql.Text, nullable=False),
-    sql.Column("point", sql.Text, nullable=False),
-    sql.Column("time", sql.Double, nullable=False),
-    sql.Column("kind", sql.Text, nullable=False),
-    sql.Column("sentence", sql.Text, nullable=False),
-    sql.Column("acknowledged", sql.Double),
-    sql.Column("sent", sql.Boolean, nullable=False),  # false: notifications are still to be made
-    sql.Index("events_by_time", "time"),
-    sql.Index("events_by_point", "machine", "point", "time"),
-    sql.Index("events_unsent", "number", sqlite_where=sql.text("NOT sent"), postgresql_where=sql.text("NOT sent")),
-)
 MEASURED = np.dtype([("name", "<u2"), ("value", "<f4")])
 BAND = np.dtype([("name", "<u2"), ("low", "<f4"), ("high", "<f4")])
-
-
-def _first_version(connection: Connection) -> None:
-    tables.create_all(connection)
-
-
-# From each version of the schema to the next; a new store runs all of them.
-MIGRATIONS: list[Callable[[Connection], None]] = [_first_version]
 
 
 @dataclass(frozen=True)
@@ -240,6 +143,9 @@ class Fleet(list[PointStatus]):
         return pandas.DataFrame(self.rows(), columns=list(self.columns))
 
 
+REASONS = Fleet.columns.index("reasons")
+
+
 def written_time(seconds: float | None) -> str:
     """A time as people and programs read it: 2024-05-01T10:32:39Z; nothing where there is none."""
     if seconds is None or not isfinite(seconds):
@@ -285,20 +191,23 @@ class Store:
         with self._sentences():
             with self.engine.connect() as connection:
                 version = self._version(connection)
-            if version == len(MIGRATIONS):
+            newest = 1 + len(MIGRATIONS)
+            if version == newest:
                 return
             if version is None and not create:
                 raise InputError(f"{self.name}: is no store of bearcat watch; check the path")
-            if version is not None and version > len(MIGRATIONS):
-                newer = f"is a store of version {version}, and this bearcat knows versions up to {len(MIGRATIONS)}"
+            if version is not None and version > newest:
+                newer = f"is a store of version {version}, and this bearcat knows versions up to {newest}"
                 raise InputError(f"{self.name}: {newer}; install a newer bearcat")
             if not self.write:
                 raise InputError(f"{self.name}: is a store of an older version; bearcat watch brings it up to date")
             with self.transaction() as connection:
-                version = self._version(connection) or 0  # another process may have been faster
-                for number in range(version, len(MIGRATIONS)):
-                    MIGRATIONS[number](connection)
-                _put(connection, META, {"name": "version", "value": str(len(MIGRATIONS))}, ("name",))
+                version = self._version(connection)  # another process may have been faster
+                if version is None:
+                    tables.create_all(connection)
+                for migrate in MIGRATIONS[version - 1 :] if version is not None else ():
+                    migrate(connection)
+                _put(connection, META, {"name": "version", "value": str(newest)}, ("name",))
 
     def _version(self, connection: Connection) -> int | None:
         """Of the schema; None: there is none. InputError where another program's tables are there."""
@@ -375,9 +284,13 @@ class Store:
                 single = self.engine.execution_options(isolation_level="AUTOCOMMIT")
                 connection = stack.enter_context(single.connect())
                 free = bool(connection.scalar(sql.select(sql.func.pg_try_advisory_lock(LOCK, 0))))
+                stack.callback(connection.invalidate)  # the server frees the lock with the connection
             if not free:
                 raise InputError(f"{self.name}: another bearcat watch writes to this store; stop it, or use another")
             yield
+            if self.path is None:
+                with suppress(DBAPIError):  # it is lost already
+                    connection.execute(sql.select(sql.func.pg_advisory_unlock(LOCK, 0)))
 
     # What is known.
 
@@ -394,7 +307,7 @@ class Store:
 
     def fleet(self, machine: str | None = None) -> Fleet:
         """Every point, worst first; an alarm that nobody acknowledged comes before one that somebody did."""
-        query = sql.select(POINTS)
+        query = sql.select(*(POINTS.c[name] for name in Fleet.columns))
         if machine is not None:
             query = query.where(POINTS.c.machine == machine)
         with self._reading() as connection:
@@ -437,14 +350,12 @@ class Store:
             {self._text(connection, number): (low, high) for number, low, high in band.tolist()}, row.status is None,
         )  # fmt: skip
 
-    def envelopes(
-        self, machine: str, point: str, since: float | None = None, most: int = 200
-    ) -> list[tuple[float, float | None, bytes]]:
+    def envelopes(self, machine: str, point: str, most: int = 200) -> list[tuple[float, float | None, bytes]]:
         """Time, rpm and envelope spectrum of a point's recordings, oldest first, thinned as the trend is."""
         columns = (SNAPSHOTS.c.time, SNAPSHOTS.c.rpm, SNAPSHOTS.c.envelope)
         found: list[tuple[float, float | None, bytes]] = []
         with self._reading() as connection:
-            ids = self._thinned(connection, self._point(connection, machine, point), since, most)
+            ids = self._thinned(connection, self._point(connection, machine, point), None, most)
             for start in range(0, len(ids), PART):
                 query = sql.select(*columns).where(SNAPSHOTS.c.id.in_(ids[start : start + PART]))
                 found += [(row.time, row.rpm, row.envelope) for row in connection.execute(query) if row.envelope]
@@ -493,7 +404,12 @@ class Store:
         found: dict[tuple[str, str], tuple[bytes, PointMemory]] = {}
         for machine, point, content in rows:
             before, memory = self._cache.get((machine, point), (b"", None))
-            memory = memory if memory is not None and before == content else PointMemory.from_bytes(bytes(content))
+            if memory is None or before != content:
+                try:
+                    memory = PointMemory.from_bytes(bytes(content))
+                except ValueError as error:
+                    damaged = f"what is kept of '{machine}/{point}' is damaged; restore a backup, or forget the point"
+                    raise InputError(f"{self.name}: {damaged}") from error
             memory.rule = rule or memory.rule
             found[machine, point] = bytes(content), memory
         self._remember(found)
@@ -590,18 +506,23 @@ class Store:
         """A person has taken notice of the alarms of a machine, or of a point of it; how many points had some."""
         when = time.time() if when is None else when
         with self.transaction() as connection:
-            alarmed = [each for each in self._chosen(machine, point) if each.status.status in (ALARM, CHECK)]
-            for memory in alarmed:
-                self._keep(connection, memory, memory.acknowledge(when, note))
+            names = {
+                status.point for status in self._chosen(machine, point)
+                if status.status in (ALARM, CHECK) or status.alarm is not None
+            }  # fmt: skip
+            for memory in self.memories(machine) if names else ():
+                if memory.point in names:
+                    self._keep(connection, memory, memory.acknowledge(when, note))
             where = [EVENTS.c.machine == machine, EVENTS.c.acknowledged.is_(None)]
             where += [] if point is None else [EVENTS.c.point == point]
             connection.execute(sql.update(EVENTS).where(*where).values(acknowledged=when))
-            return len(alarmed)
+            return len(names)
 
     def relearn(self, machine: str, point: str, note: str = "", when: float | None = None) -> Event:
         """The baseline of a point is learnt anew from the next recordings on."""
         with self.transaction() as connection:
-            (memory,) = self._chosen(machine, point)
+            self._chosen(machine, point)
+            (memory,) = [each for each in self.memories(machine) if each.point == point]
             return self._keep(connection, memory, memory.relearn(time.time() if when is None else when, note))
 
     def forget(self, machine: str, point: str | None = None) -> int:
@@ -647,9 +568,9 @@ class Store:
         with self._reading() as connection:
             return list(connection.scalars(sql.select(NAMES.c.name).order_by(NAMES.c.id)))
 
-    def _chosen(self, machine: str, point: str | None) -> list[PointMemory]:
-        """The memories of a machine or of one point; InputError, with the nearest name, where there is none."""
-        found = self.memories(machine)
+    def _chosen(self, machine: str, point: str | None) -> list[PointStatus]:
+        """The points of a machine, or one of them; InputError, with the nearest name, where there is none."""
+        found = self.fleet(machine)
         if not found:
             with self._reading() as connection:
                 known = connection.scalars(sql.select(POINTS.c.machine).distinct().limit(1000)).all()
@@ -718,9 +639,10 @@ def _point_row(status: PointStatus) -> dict[str, Any]:
 
 
 def _status(row: Row[Any]) -> PointStatus:
-    values = dict(row._mapping)
-    values.pop("id")
-    return PointStatus(**values | {"reasons": tuple(json.loads(values["reasons"]))})
+    """Of a row with the columns of a fleet; there may be tens of thousands."""
+    values: list[Any] = list(row)
+    values[REASONS] = tuple(json.loads(values[REASONS]))
+    return PointStatus(*values)
 
 
 def _event(row: Row[Any]) -> Event:

@@ -32,6 +32,7 @@ FLOORS = {**dict.fromkeys(MARGINS, 0.3), **dict.fromkeys(LINES, 1.0)}
 NAMES = tuple(MARGINS)
 HIGH, HIGH_DEVIATION = 0.95, 1.645  # a quantile, and where a normal distribution has it
 FEWEST = 8  # recordings of a baseline that covers a period
+CHANCE = 2.5  # standard errors by which halves of a baseline may differ
 LONGEST = 3  # times the recordings of a baseline, after which one that does not settle is taken as it is
 OTHER_RATE = 0.01  # relative, from which on a sampling rate is another
 KEPT = 200  # recordings of a baseline at most
@@ -129,12 +130,15 @@ class OperatingState:
 
     @property
     def settled(self) -> bool:
-        """Whether the second half of the baseline is as the first: a new bearing runs in."""
+        """Whether the second half of the baseline is as the first, within margins and chance: a new bearing runs in.
+
+        Chance is measured by what follows each other, since levels that fall have a large spread.
+        """
         matrix = self._matrix
         half = len(matrix) // 2
-        with np.errstate(all="ignore"):
-            moved = np.abs(_median(matrix[half:]) - _median(matrix[:half]))
-        allowed = np.array([MARGINS[name] for name in NAMES]) + 2 * 1.25 * math.sqrt(2 / max(half, 1)) * _spread(matrix)
+        moved = np.abs(_median(matrix[half:]) - _median(matrix[:half]))
+        noise = 1.4826 / math.sqrt(2) * _median(np.abs(np.diff(matrix, axis=0)))
+        allowed = np.array([MARGINS[name] for name in NAMES]) + CHANCE * 1.25 * math.sqrt(2 / max(half, 1)) * noise
         return not bool(np.any(moved > allowed))
 
     @property

@@ -111,17 +111,28 @@ def measure_file(arrival: Arrival, digest: str, reading: Reading, content: bytes
 Submit = Callable[[Arrival, str], Callable[[], Measured]]  # begins to measure; what it returns waits for the result
 
 
-@contextmanager
-def measuring(reading: Reading, jobs: int, executor: str) -> Iterator[Submit]:
-    """Measures files here, in `jobs` processes, or with executor "ray" on a cluster."""
-    if executor == "ray":
-        with _cluster(reading, jobs) as submit:
-            yield submit
-    elif jobs == 1:
-        yield lambda arrival, digest: partial(measure_file, arrival, digest, reading)
-    else:
-        with _processes(reading, jobs) as submit:
-            yield submit
+@dataclass(frozen=True)
+class Measuring:
+    """Where files are measured: here, in several processes, or with executor "ray" on a cluster."""
+
+    jobs: int | None = None  # None: 1; of a local cluster, one a core
+    executor: str = "processes"
+    address: str | None = None  # of an existing cluster
+
+    @contextmanager
+    def start(self, reading: Reading) -> Iterator[tuple[Submit, int]]:
+        """What measures, and how many files it should be given at once."""
+        if self.executor == "ray":
+            ray = connect_ray(self.address, self.jobs)
+            try:
+                yield on_cluster(ray, reading), 2 * int(ray.cluster_resources().get("CPU", 1)) + 1
+            finally:
+                ray.shutdown()
+        elif self.jobs in (None, 1):
+            yield lambda arrival, digest: partial(measure_file, arrival, digest, reading), 1
+        else:
+            with _processes(reading, self.jobs or 1) as submit:
+                yield submit, 2 * (self.jobs or 1) + 1
 
 
 @contextmanager
@@ -177,9 +188,8 @@ def _end_with_parent() -> None:
     os._exit(0)
 
 
-@contextmanager
-def _cluster(reading: Reading, jobs: int) -> Iterator[Submit]:
-    ray = connect_ray(jobs=jobs)
+def on_cluster(ray: Any, reading: Reading) -> Submit:
+    """Measures on a Ray cluster that is connected; files are sent there, and again where a worker was lost."""
     remote, lost = ray.remote(num_cpus=1, max_retries=0)(measure_file), lost_workers(ray)
 
     def submit(arrival: Arrival, digest: str) -> Callable[[], Measured]:
@@ -200,10 +210,7 @@ def _cluster(reading: Reading, jobs: int) -> Iterator[Submit]:
 
         return partial(result, begin())
 
-    try:
-        yield submit
-    finally:
-        ray.shutdown()
+    return submit
 
 
 @dataclass(frozen=True)
@@ -270,8 +277,7 @@ class Watching:
     store: Store
     reading: Reading = field(default_factory=Reading)
     healthy: Callable[[Arrival], bool] = lambda _: False  # whether a person says so
-    jobs: int = 1
-    executor: str = "processes"
+    measuring: Measuring = field(default_factory=Measuring)
     out: Out | None = None  # where what happens is sent
     say: Callable[[str, str], None] = _silent  # a sentence, and its kind: "note" or "problem"
     show: Callable[[PointStatus], None] = _silent  # a point whose status has changed
@@ -282,7 +288,7 @@ class Watching:
 
     def once(self) -> None:
         """Takes in what is new, and waits a little for files that are being written."""
-        with self.store.watching(), measuring(self.reading, self.jobs, self.executor) as submit:
+        with self.store.watching(), self.measuring.start(self.reading) as (submit, ahead):
             self._begin()
             until = time.monotonic() + WAITED
             done, fresh = self.folder.complete(self._new(self.folder.scan()))
@@ -290,11 +296,11 @@ class Watching:
                 done, fresh = self.folder.complete(self._new(self.folder.scan()))
             for each in fresh:
                 self._say_once(f"{each.path}: is still being written; the next run reads it", "note")
-            self._take(done, submit, patient=False)
+            self._take(done, submit, ahead, patient=False)
 
     def on(self) -> None:
         """Goes on as files arrive, until `stop` is set."""
-        with self.store.watching(), measuring(self.reading, self.jobs, self.executor) as submit:
+        with self.store.watching(), self.measuring.start(self.reading) as (submit, ahead):
             self._begin()
             waiting, scanned, tried = set[str](), -RESCAN, 0.0
             for paths in self._changes():
@@ -306,7 +312,7 @@ class Watching:
                         paths, waiting, tried = paths | waiting, set(), now
                     arrivals = list(self._arrivals(paths))
                 done, fresh = self.folder.complete(self._new(arrivals))
-                waiting |= {each.path for each in fresh} | self._take(done, submit, patient=True)
+                waiting |= {each.path for each in fresh} | self._take(done, submit, ahead, patient=True)
 
     def _begin(self) -> None:
         if not self._sends:  # nobody waits for what happened before
@@ -373,17 +379,19 @@ class Watching:
             self._say_once(f"{failed} files that could not be read before have not changed", "note")
         return sorted(new, key=lambda each: (each.time, each.machine, each.point or "", each.path))
 
-    def _take(self, arrivals: Sequence[Arrival], submit: Submit, patient: bool) -> set[str]:
-        """Measures and judges these files; the paths of those to try again. `patient`: a new file may be unfinished."""
+    def _take(self, arrivals: Sequence[Arrival], submit: Submit, ahead: int, patient: bool) -> set[str]:
+        """Measures so many of these files `ahead`, and judges them; the paths of those to try again. `patient`: a new
+        file may be unfinished.
+        """
         groups = [list(same) for _, same in groupby(arrivals, key=lambda each: (each.time, each.machine))]
-        again, ahead = set[str](), deque[list[tuple[Arrival, str, Callable[[], Measured]]]]()
+        again, begun = set[str](), deque[list[tuple[Arrival, str, Callable[[], Measured]]]]()
         rest = iter(groups)
         for _ in self.progress(groups):
             if self.stop.is_set():
                 break
-            while sum(map(len, ahead)) < 2 * self.jobs + 1 and (group := next(rest, None)) is not None:
-                ahead.append(list(self._submitted(group, submit)))
-            again |= self._keep(ahead.popleft(), patient)
+            while sum(map(len, begun)) < ahead and (group := next(rest, None)) is not None:
+                begun.append(list(self._submitted(group, submit)))
+            again |= self._keep(begun.popleft(), patient)
         return again
 
     def _submitted(
@@ -495,8 +503,7 @@ def open_watching(
     trust_speed: bool = False,
     healthy: str | Path | None = None,
     timezone: str | None = None,
-    jobs: int = 1,
-    executor: str = "processes",
+    measuring: Measuring | None = None,
 ) -> Watching:
     """A folder that is to be read into a store, with what a user says of its recordings."""
     points_of((), channels)  # which refuses other words
@@ -504,7 +511,7 @@ def open_watching(
     geometry = find_bearing(bearing) if isinstance(bearing, str) else bearing
     reading = Reading(Given(rate, rpm, geometry, trust_speed=trust_speed), channel, channels)
     watched = WatchedFolder(Path(folder), zone)
-    watching = Watching(watched, store, reading, jobs=jobs, executor=executor)
+    watching = Watching(watched, store, reading, measuring=measuring or Measuring())
     if healthy is not None:
         watching.healthy = _healthy(str(healthy), watched)
     return watching
@@ -571,7 +578,7 @@ def watch(
         choose_rule(opened, {"false_alarms": false_alarms, "baseline": baseline})
         watching = open_watching(
             folder, opened, rpm=rpm, bearing=bearing, rate=rate, channel=channel, channels=channels,
-            trust_speed=trust_speed, healthy=healthy, timezone=timezone, jobs=jobs,
+            trust_speed=trust_speed, healthy=healthy, timezone=timezone, measuring=Measuring(jobs),
         )  # fmt: skip
         watching.say = lambda sentence, kind: warnings.warn(sentence, stacklevel=4) if kind == "problem" else None
         watching.once()

@@ -1,0 +1,487 @@
+"""What a point remembers: evidence for a change, what is usual, and statuses that fail safe."""
+
+import itertools
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bearcat.data.datasets.simulate import CONDITIONS, Simulated, simulate
+from bearcat.data.datasets.simulate.specimens import Defect
+from bearcat.data.stream import Stream
+from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording, find_measurements
+from bearcat.deploy.predict import Given
+from bearcat.diagnosis.levels import level_values
+from bearcat.watch.alarms import PERSISTENCE, Tail, add_evidence, bet, threshold
+from bearcat.watch.memory import PointMemory
+from bearcat.watch.snapshot import Snapshot, measure
+from bearcat.watch.usual import NAMES, OperatingState, WatchRule, score
+from tests.reference import watching as reference
+
+DAY, YEAR = 86400.0, 365.25 * 86400.0
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+RULE = WatchRule(baseline=12)
+RATE = 16_000.0
+
+
+def values(random, spread=0.3, **changes):
+    """Measurements of a healthy recording, scattered; changes in dB by name."""
+    levels = {f"band_{number}": 0.1 * number for number in range(1, 9)} | {
+        "rms": 0.5,
+        "kurtosis": 3.0,
+        "envelope_kurtosis": 2.2,
+    }
+    found = {}
+    for name, value in levels.items():
+        factor = 10 if "kurtosis" in name else 20
+        whole = 0.0 if "kurtosis" in name else changes.get("all", 0.0)
+        found[name] = value * 10 ** ((spread * random.standard_normal() + changes.get(name, whole)) / factor)
+    lines = {
+        name: 5.0 + random.standard_normal() + changes.get(name, 0.0) for name in ("inner_race", "outer_race", "ball")
+    }
+    return found | lines | {"reference": 5.0}
+
+
+def snapshot(
+    random, day, machine="pump", point="1", rpm=1500.0, rate=RATE, no_signal=None, load=None, quality=(), **changes
+):
+    own = values(random, **changes) | ({} if load is None else {"load": load})
+    return Snapshot(
+        machine,
+        point,
+        DAY * day,
+        "x.wav",
+        "",
+        rate,
+        None,
+        own,
+        None,
+        rpm,
+        turns=100.0,
+        no_signal=no_signal,
+        quality=quality,
+    )
+
+
+def run(memory, random, days, beside=(), **changes):
+    """Assessments of healthy or changed recordings on these days."""
+    found = []
+    for day in days:
+        memory.observe(snapshot(random, day, memory.machine, memory.point, **changes))
+        found.append(memory.assess(beside))
+    return found
+
+
+def events(assessed, *kinds):
+    return [
+        event.kind
+        for each in assessed
+        for event in each.events
+        if event.kind in (kinds or ("alarm", "grown", "over", "sensor"))
+    ]
+
+
+def learnt(seed=0, rule=RULE, **names):
+    memory, random = (
+        PointMemory(names.get("machine", "pump"), names.get("point", "1"), rule),
+        np.random.default_rng(seed),
+    )
+    run(memory, random, range(rule.baseline))
+    return memory, random
+
+
+# Evidence.
+
+
+@pytest.mark.parametrize("p", [1.0, 0.999_99, 0.7, 0.2, 0.01, 1e-4])
+def test_a_bet_is_the_integral_that_it_claims_to_be(p):
+    assert bet(p) == pytest.approx(reference.bet(p), rel=1e-5)
+
+
+def test_a_bet_is_worth_one_on_average_where_nothing_changed():
+    p = (np.arange(200_000) + 0.5) / 200_000
+    assert np.mean([bet(float(each)) for each in p]) == pytest.approx(1.0, abs=0.1)  # the mean has a long tail at 0
+    assert np.mean([bet(float(each)) for each in p]) < 1.0
+
+
+def test_p_values_within_the_baseline_count_its_recordings_and_fall_beyond_it():
+    scores = np.random.default_rng(1).standard_normal(40).tolist()
+    tail = Tail.of(scores)
+    for each in sorted(scores)[:30]:
+        assert tail.p_value(each) == pytest.approx(reference.p_value(each, scores))
+    beyond = [tail.p_value(tail.begin + step) for step in np.linspace(0.01, 20, 50)]
+    assert all(second < first for first, second in itertools.pairwise(beyond))
+
+
+def test_evidence_is_a_cusum_of_bets():
+    random = np.random.default_rng(2)
+    p_values, evidence = random.uniform(0.05, 1, size=60).tolist(), 0.0
+    for number, p in enumerate(p_values, start=1):
+        evidence = add_evidence(evidence, p, limit=1e6)
+        assert evidence == pytest.approx(reference.cusum([math.log(bet(each)) for each in p_values[:number]]))
+
+
+def test_no_alarm_comes_from_less_than_three_recordings_however_loud():
+    limit, evidence = threshold(3600.0, 1.0), 0.0
+    for number in range(1, PERSISTENCE + 1):
+        evidence = add_evidence(evidence, 1e-300, limit)
+        assert (evidence >= limit) == (number == PERSISTENCE)
+
+
+def test_a_rarer_rate_and_more_recordings_need_more_evidence():
+    assert threshold(DAY, 0.1) == pytest.approx(threshold(DAY, 1.0) + math.log(10))
+    assert threshold(DAY / 24, 1.0) == pytest.approx(threshold(DAY, 1.0) + math.log(24))
+    assert threshold(DAY, 1.0) == pytest.approx(math.log(365.25))
+
+
+@pytest.mark.parametrize("draw", ["normal", "exponential", "heavy"])
+def test_the_stated_rate_of_false_alarms_holds(draw):
+    """A false alarm a month is stated, so that 240 point-months can tell."""
+    random = np.random.default_rng(3)
+    make = {
+        "normal": random.standard_normal,
+        "exponential": random.standard_exponential,
+        "heavy": lambda n: random.standard_t(4, n),
+    }[draw]
+    rate, alarms, months = 12.0, 0, 240
+    limit = threshold(DAY / 8, rate)
+    for _ in range(months // 4):
+        scores = make(30 + 4 * 30 * 8)
+        tail, evidence = Tail.of(scores[:30].tolist()), 0.0
+        for each in scores[30:]:
+            evidence = add_evidence(evidence, tail.p_value(float(each)), limit)
+            if evidence >= limit:
+                alarms, evidence = alarms + 1, 0.0
+    assert alarms / months < 1
+
+
+# What is usual.
+
+
+def test_an_outlier_in_the_baseline_changes_what_is_usual_by_little():
+    random, state = np.random.default_rng(4), OperatingState(1500.0)
+    for day in range(RULE.baseline):
+        state.learn(values(random, all=20.0 if day == 3 else 0.0), DAY * day, RULE)
+    assert state.learnt
+    change = state.change(values(random))
+    assert np.nanmax(np.abs(change)) < 4
+    assert score(change, np.array(state.spreads)) < score(
+        state.change(values(random, band_4=6.0)), np.array(state.spreads)
+    )
+
+
+def test_a_bearing_that_runs_in_is_learnt_once_it_has_settled():
+    random, state = np.random.default_rng(5), OperatingState(1500.0)
+    for day in range(40):
+        if not state.learnt:
+            state.learn(values(random, all=12.0 * math.exp(-day / 6)), DAY * day, RULE)
+    assert state.learnt
+    assert 0 < state.passed < 30
+    assert np.nanmax(np.abs(state.change(values(random))[1:9])) < 3
+
+
+def test_what_a_person_calls_healthy_is_learnt_as_it_is():
+    random, state = np.random.default_rng(5), OperatingState(1500.0)
+    for day in range(RULE.baseline):
+        state.learn(values(random, all=12.0 - day), DAY * day, RULE, healthy=True)
+    assert state.learnt
+    assert state.passed == 0
+
+
+def test_a_period_may_stand_in_for_a_number():
+    random, state, rule = np.random.default_rng(6), OperatingState(1500.0), WatchRule(period=20 * DAY)
+    for day in range(21):
+        assert not state.learnt
+        state.learn(values(random), DAY * day, rule)
+    assert state.learnt
+
+
+def test_levels_are_those_of_a_known_signal():
+    time = np.arange(40_960) / 20_480
+    found = level_values(2.0 * np.sin(2 * np.pi * 160 * time), 20_480.0, "m/s²")
+    assert found["rms"] == pytest.approx(2 / math.sqrt(2), rel=1e-6)
+    assert found["kurtosis"] == pytest.approx(1.5, rel=1e-3)
+    assert found["band_1"] == pytest.approx(found["rms"], rel=1e-2)
+    assert found["velocity"] == pytest.approx(1000 * found["rms"] / (2 * math.pi * 160), rel=0.03)
+    assert "velocity" not in level_values(time, 20_480.0, None)  # no unit is declared
+
+
+# Statuses.
+
+
+def test_a_growing_change_is_learnt_against_alarmed_named_acknowledged_and_alarmed_again_when_it_grows():
+    memory, random = learnt()
+    assert memory.status.status == "ok" or memory.status.learnt == RULE.baseline
+    assert not events(run(memory, random, range(12, 60)))
+    assert memory.status.status == "ok"
+    raised = run(memory, random, range(60, 70), band_4=6.0, envelope_kurtosis=4.0)
+    assert events(raised) == ["alarm"]  # and no second for the same cause
+    assert memory.status.status == "alarm"
+    assert memory.status.alarm is not None
+    assert DAY * 58 <= memory.status.since <= DAY * 61
+    assert "since" in memory.status.reasons[0]
+    memory.acknowledge(DAY * 69.5)
+    assert memory.status.status == "check"
+    assert memory.status.alarm is None
+    assert not events(run(memory, random, range(70, 80), band_4=6.0, envelope_kurtosis=4.0))
+    assert memory.status.status == "check"  # acknowledged, but still there: never ok
+    assert events(run(memory, random, range(80, 90), band_4=14.0, envelope_kurtosis=9.0)) == ["grown"]
+    assert memory.status.status == "alarm"
+
+
+def test_an_alarm_whose_cause_has_gone_waits_to_be_acknowledged():
+    memory, random = learnt()
+    run(memory, random, range(12, 20), band_3=8.0)
+    assert memory.status.status == "alarm"
+    assert events(run(memory, random, range(20, 60))) == ["over"]
+    assert memory.status.status == "check"
+    memory.acknowledge(DAY * 60)
+    run(memory, random, range(61, 63))
+    assert memory.status.status == "ok"
+
+
+def test_two_loud_recordings_are_no_alarm():
+    memory, random = learnt()
+    for start in range(20, 140, 30):
+        run(memory, random, range(start, start + 2), all=20.0, kurtosis=6.0)
+        run(memory, random, range(start + 2, start + 30))
+    assert memory.alarm is None
+
+
+def test_another_sensor_is_to_be_checked_and_a_new_baseline_ends_that():
+    memory, random = learnt()
+    swapped = run(memory, random, range(20, 32), all=5.0)
+    assert events(swapped) == ["sensor"]
+    assert memory.status.status == "check"
+    assert "baseline" in memory.status.reasons[0]
+    memory.relearn(DAY * 32)
+    assert memory.status.status == "learning"
+    run(memory, random, range(32, 60), all=5.0)
+    assert memory.status.status == "ok"
+
+
+def test_a_fault_after_another_sensor_is_an_alarm_all_the_same():
+    memory, random = learnt()
+    run(memory, random, range(20, 30), all=5.0)
+    assert events(run(memory, random, range(30, 45), all=5.0, kurtosis=5.0, outer_race=12.0)) == ["alarm"]
+
+
+def test_what_all_points_of_a_machine_show_is_load_and_no_alarm():
+    made = [learnt(seed, point=str(seed)) for seed in range(4)]
+    memories = [memory for memory, _ in made]
+    for day in range(12, 30):
+        for memory, random in made:
+            memory.observe(snapshot(random, day, point=memory.point, all=7.0))
+        for memory in memories:
+            memory.assess([other for other in memories if other is not memory])
+    assert not any(memory.alarm for memory in memories)
+    assert {memory.status.status for memory in memories} == {"check"}  # but it is said
+    assert "all points" in memories[0].status.reasons[0]
+
+
+def test_a_change_beside_a_neighbour_in_alarm_is_cross_talk_and_does_not_add_up():
+    (first, random), (second, other) = learnt(1, point="1"), learnt(2, point="2")
+    for day in range(12, 40):
+        first.observe(snapshot(random, day, point="1", band_5=15.0, envelope_kurtosis=6.0))
+        second.observe(snapshot(other, day, point="2", band_5=5.0 if day > 15 else 0.0))
+        first.assess([second])
+        second.assess([first])
+    assert first.status.status == "alarm"
+    assert second.status.status == "check"
+    assert "cross-talk from 1" in second.status.reasons[0]
+    first.relearn(DAY * 40)  # repaired, and the neighbour is quiet again
+    second.observe(snapshot(other, 41, point="2"))
+    second.assess([first])
+    assert second.alarm is None
+    assert second.status.status == "ok"
+
+
+def test_operating_states_have_baselines_of_their_own():
+    memory, random = PointMemory("pump", "1", RULE), np.random.default_rng(7)
+    found = []
+    for day in range(80):
+        fast = day % 2 == 1
+        memory.observe(snapshot(random, day, rpm=1500.0 if fast else 900.0, all=10.0 if fast else 0.0))
+        found.append(memory.assess())
+    assert not events(found)
+    assert [state.label for state in memory.states] == ["900 rpm", "1500 rpm"]
+    assert memory.status.status == "ok"
+    for day in range(80, 90):
+        memory.observe(snapshot(random, day, rpm=900.0, all=10.0))  # loud for this speed
+        found.append(memory.assess())
+    assert events(found) in (["alarm"], ["sensor"])
+
+
+def test_a_fault_that_comes_with_a_new_speed_is_found_by_its_lines_and_not_learnt():
+    memory, random = learnt()
+    assert "alarm" in events(
+        run(memory, random, range(12, 30), rpm=900.0, outer_race=14.0, envelope_kurtosis=5.0, all=-8.0)
+    )
+    assert not memory.states[1].learnt
+
+
+def test_given_loads_make_the_states():
+    memory, random = PointMemory("pump", "1", replace(RULE, loads=(0.0, 100.0))), np.random.default_rng(8)
+    for day in range(20):
+        memory.observe(snapshot(random, day, load=float(random.uniform(0, 100))))
+        memory.assess()
+    assert {state.load for state in memory.states} == {0.0, 100.0}
+
+
+def test_another_sampling_rate_is_said_and_learnt_anew():
+    memory, random = learnt()
+    [found] = run(memory, random, [13], rate=2 * RATE)
+    assert found.status.status == "learning"
+    assert any("rate" in reason for reason in found.status.reasons)
+
+
+def test_no_signal_does_not_hide_an_open_alarm_and_nothing_is_learnt_from_it():
+    memory, random = learnt()
+    run(memory, random, range(12, 20), band_3=8.0)
+    memory.observe(snapshot(random, 20, no_signal="the sensor gives no signal"))
+    found = memory.assess()
+    assert found.status.status == "no signal"
+    assert found.status.alarm is not None
+    assert any("alarm" in reason for reason in found.status.reasons)
+    run(memory, random, [21], band_3=8.0)
+    assert memory.status.status == "alarm"
+
+
+def test_a_machine_that_stands_still_gives_no_signal():
+    memory, random = learnt()
+    [found] = run(memory, random, [12], all=-45.0)
+    assert found.status.status == "no signal"
+
+
+def test_doubts_about_a_recording_are_to_be_checked_unless_they_were_always_there():
+    always, new = "0.02 % of the samples are clipped; record with less gain", "the signal stands still"
+    memory, random = PointMemory("pump", "1", RULE), np.random.default_rng(9)
+    learning = run(memory, random, range(RULE.baseline), quality=(always,))
+    assert {each.status.status for each in learning[:-1]} == {"check"}
+    [usual] = run(memory, random, [20], quality=("0.05 % of the samples are clipped; record with less gain",))
+    assert usual.status.status == "ok"
+    [odd] = run(memory, random, [21], quality=(new,))
+    assert odd.status.status == "check"
+
+
+def test_a_memory_that_is_kept_and_read_again_after_every_recording_says_the_same():
+    whole, random = PointMemory("pump", "1", RULE), np.random.default_rng(10)
+    parts, again = PointMemory("pump", "1", RULE), np.random.default_rng(10)
+    for day in range(40):
+        changes = {"band_4": 6.0} if day > 25 else {}
+        [first] = run(whole, random, [day], **changes)
+        [second] = run(parts, again, [day], **changes)
+        assert first.status == second.status
+        assert first.evidence == second.evidence
+        content = parts.to_bytes()
+        parts = PointMemory.from_bytes(content)
+        assert parts.to_bytes() == content
+    assert whole.to_bytes() == parts.to_bytes()
+    for damaged in (b"", content[:50], content[:-10], b"\xff" * 100, content.replace(b"evidence", b"evidencf")):
+        with pytest.raises(ValueError, match="."):
+            PointMemory.from_bytes(damaged)
+
+
+# Signals.
+
+
+def recorded(signals, rpm=1500.0, rate=RATE, bearing=None):
+    """A measurement of several points."""
+    points = []
+    for name, signal in signals.items():
+        found = FoundRecording(
+            lambda signal=signal, name=name: Stream(f"x#{name}", rate, iter([signal.astype(np.float32)])), f"x#{name}", rpm,
+            bearing or Simulated().bearing, "pump", name,
+        )  # fmt: skip
+        points.append(FoundPoint(found.name, (found,)))
+    return FoundMeasurement("x", tuple(points))
+
+
+def simulated(day, length=0.0, part="outer", seconds=1.0, seed=0):
+    settings = Simulated(seconds=seconds, seed=seed)
+    defects = (Defect(part, length),) if length else ()
+    return simulate(settings, CONDITIONS["N15_M07_F10"], defects, f"watch/{day}")
+
+
+def test_simulated_spalls_grow_until_they_are_alarmed_and_named_and_the_neighbour_is_cross_talk():
+    memories = {name: PointMemory("pump", name, WatchRule(baseline=8)) for name in ("1", "2")}
+    said = []
+    for day in range(26):
+        struck, quiet = simulated(day, 0.0 if day < 12 else 0.1 * 1.3 ** (day - 12)), simulated(1000 + day, seed=1)
+        for each in measure(
+            recorded({"1": struck, "2": quiet + 0.2 * struck}), Given(trust_speed=True), DAY * day, "pump"
+        ):
+            memories[each.point].observe(each)
+        for name, memory in memories.items():
+            other = memories["2" if name == "1" else "1"]
+            said.append((day, name, memory.assess([other])))
+    alarmed = [day for day, name, each in said for event in each.events if event.kind == "alarm" and name == "1"]
+    assert alarmed
+    assert 12 <= alarmed[0] <= 22
+    assert memories["1"].status.status == "alarm"
+    assert memories["1"].status.fault == "outer race"
+    assert not [event for _, name, each in said for event in each.events if event.kind == "alarm" and name == "2"]
+    assert memories["2"].status.status == "check"
+    assert "cross-talk" in memories["2"].status.reasons[0]
+
+
+def test_bursts_of_less_than_three_turns_add_up_until_lines_can_be_read():
+    """One burst says nothing of lines; pooled, they show the fault."""
+    memory = PointMemory("pump", "1", WatchRule(baseline=8))
+    for number in range(120):
+        signal = simulated(number, 2.0, seconds=0.1)
+        [each] = measure(recorded({"1": signal}), Given(trust_speed=True), 10.0 * number, "pump")
+        assert each.turns < 3
+        assert "outer_race" not in each.values
+        memory.observe(each)
+        memory.assess()
+    assert memory.status.status in (
+        "check",
+        "alarm",
+    )  # a fault that was there from the first recording on is no baseline
+    assert "outer race" in memory.status.reasons[0]
+
+
+def test_the_diagnosis_of_pooled_recordings_is_surer_than_that_of_one():
+    memory, single = PointMemory("pump", "1", WatchRule(baseline=30)), []
+    for number in range(12):
+        [each] = measure(recorded({"1": simulated(number, 0.12)}), Given(trust_speed=True), DAY * number, "pump")
+        alone = PointMemory("pump", "1", WatchRule())
+        for memory_of_one in (memory, alone):
+            memory_of_one.observe(each)
+        single.append(alone.assess().confidence)
+        pooled = memory.assess().confidence
+    assert pooled > np.median(single)
+
+
+@pytest.mark.skipif(not (SHARED / "ims").is_dir(), reason="needs the recordings of IMS")
+def test_ims_the_failing_bearing_is_alarmed_and_named_and_the_others_are_not():
+    """Every sixth snapshot of 40 minutes, from 85 hours before the end on; benchmarks/watch.py has all."""
+    memories = {}
+    files = sorted((SHARED / "ims").glob("*.flac"))
+    chosen = [*files[:30:3], *files[120:244:6], *files[-4:]]
+    alarms, first = [], {}
+    for number, path in enumerate(chosen):
+        [found] = find_measurements([path], channels="apart")
+        found = replace(found, points=tuple(point for point in found.points if point.name.endswith(("#1", "#2"))))
+        given = Given(trust_speed=True)
+        for each in measure(found, given, 4 * 3600.0 * number, "ims"):
+            memories.setdefault(each.point, PointMemory("ims", each.point, WatchRule(baseline=10))).observe(each)
+        for name, memory in memories.items():
+            found_now = memory.assess([other for other in memories.values() if other is not memory])
+            alarms += [(name, event.kind) for event in found_now.events if event.kind == "alarm"]
+            if found_now.status.fault:
+                first.setdefault(name, found_now.status.fault)
+    assert alarms == [("1", "alarm")]
+    assert first["1"] == "outer race"
+    assert memories["1"].alarm is not None
+    assert not memories["1"].alarm.over
+    assert {memory.status.status for memory in memories.values()} == {"no signal"}  # it has stopped at the end
+
+
+def test_all_that_is_compared_has_a_margin_and_a_title():
+    from bearcat.watch.snapshot import MEASUREMENTS
+
+    assert set(NAMES) - {"level"} <= set(MEASUREMENTS)
