@@ -439,6 +439,7 @@ def test_a_check_killed_at_any_moment_leaves_a_model_and_a_record_and_can_be_rep
 
 @pytest.mark.parametrize("place", ["../victim", "/victim", "beside-x/../../victim", "..", "beside-"])
 def test_a_record_that_names_a_folder_outside_its_own_is_refused(run, place):
+    shutil.copytree(run.folder, run.folder.parent / "victim")
     sealed(run.folder, {"saved": {"recipe": "DANN", "adapted": True, "folder": place, "reason": ""}})
     with pytest.raises(InputError, match="folder"):
         check_run(run.folder, truth_of(run))
