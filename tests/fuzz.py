@@ -1,20 +1,24 @@
-"""Mutated recordings of every format: none may end the process that reads it, nor be its fault.
+"""Mutated recordings of every format, manifests, options and query fields: none may end what reads it, nor be its fault.
 
-The everyday test (test_hostile.py) does this for some seconds; `make fuzz` sends each format ten thousand mutations
-through a server, and prints statuses, deaths and memory.
+The everyday tests (test_hostile.py) do this for some seconds; `make fuzz` sends each format ten thousand mutations
+through a server and a thousand through each command, and prints statuses, deaths and memory. A file that breaks
+something is kept in tests/found, which test_hostile.py reads from then on.
 
-    python -m tests.fuzz --mutations 10000
+    python -m tests.fuzz --mutations 10000 --seconds 3600
+    python -m tests.fuzz --what commands --mutations 1000 --seed 7
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import http.client
 import io
 import itertools
 import json
 import os
 import random
+import shutil
 import struct
 import sys
 import tempfile
@@ -23,6 +27,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlencode
 
 import h5py
 import numpy as np
@@ -33,11 +38,15 @@ from scipy.io import savemat, wavfile
 from tests.test_formats import write_instrument
 
 WORDS = [struct.pack(form, value) for form in ("<i", ">i", "<q") for value in (-1, 2**31 - 1, -(2**31), 0, 1, 2**30)]
+FOUND = Path(__file__).with_name("found")
 MOST_RESIDENT = 1.5e9  # bytes that a server may take
 
 
-def honest_files(samples: int = 1024) -> dict[str, bytes]:
-    """A small recording of each format and of each way of writing it, by a name whose ending says the format."""
+def honest_files(samples: int = 1024, own: bool = False) -> dict[str, bytes]:
+    """A small recording of each format and of each way of writing it, by a name whose ending says the format.
+
+    `own`: also of those that a server does not read.
+    """
     values = np.random.default_rng(0).standard_normal(samples).astype(np.float32)
     files: dict[str, bytes] = {}
 
@@ -61,7 +70,7 @@ def honest_files(samples: int = 1024) -> dict[str, bytes]:
         table = pa.table({"time": np.arange(samples) / 12_000, "a": values})
         keep(f"{packing}.parquet", lambda file, t=table, p=packing: parquet.write_table(t, file, compression=p))
     keep("tree.h5", lambda file: _hdf5(file, values))
-    for suffix in (".flac", ".tdms", ".unv"):
+    for suffix in (".flac", ".tdms", ".unv", *([".mf4"] if own else [])):
         with tempfile.TemporaryDirectory() as folder:
             files[f"one{suffix}"] = write_instrument(Path(folder) / f"x{suffix}", {"a": values}, 12_000).read_bytes()
     rows = [f"{number / 12_000:.6f},{value:.5g}" for number, value in enumerate(values)]
@@ -112,15 +121,75 @@ def mutated(content: bytes, chance: random.Random, others: list[bytes]) -> bytes
     return bytes(data)
 
 
-def mutations(seed: int) -> Iterator[tuple[str, bytes]]:
+def mutations(seed: int, own: bool = False) -> Iterator[tuple[str, bytes]]:
     """Mutated files without end, the formats in turn."""
-    files, chance = honest_files(), random.Random(seed)
+    files, chance = honest_files(16_384 if own else 1024, own), random.Random(seed)
     by_format: dict[str, list[str]] = {}
     for name in files:
         by_format.setdefault(format_of(name), []).append(name)
     for names in itertools.cycle(by_format.values()):
         name = chance.choice(names)
         yield name, mutated(files[name], chance, [files[other] for other in names])
+
+
+NUMBERS = ("0", "-1", "1", "900", "12000", "1e300", "5e-324", "1e-300", "nan", "inf", "-0.0", "1e9", "3.5", "9" * 400)
+TEXTS = (
+    "",
+    " ",
+    "a",
+    "1",
+    "x" * 300,
+    "\x1b[2J",
+    "=1+1",
+    "../..",
+    "%00",
+    "\u202e",
+    "together",
+    "apart",
+    "nothing",
+    "'",
+    '"',
+)
+BEARINGS = (
+    "6205", "balls=9,ball=7.94,pitch=39.04", "balls=1,ball=5e-324,pitch=1", "balls=99999999999,ball=1,pitch=1e9",
+    "balls=9,ball=nan,pitch=1", "balls=3,ball=3,pitch=1", "balls=9", "=", "balls=9,ball=7,pitch=39,angle=1e308",
+)  # fmt: skip
+FIELDS = {
+    "rate": NUMBERS, "rpm": NUMBERS, "bearing": BEARINGS, "channel": TEXTS, "by": ("window", "recording", *TEXTS),
+    "picture": ("true", "false", *TEXTS), "filename": ("a.wav", "a.npy", "a.mat", *TEXTS), "other": TEXTS,
+}  # fmt: skip
+SHARED = {
+    "--rate": NUMBERS, "--rpm": NUMBERS, "--bearing": BEARINGS, "--channel": TEXTS, "--format": ("csv", "json", "table", ""),
+}  # fmt: skip
+OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
+    "diagnose": SHARED | dict.fromkeys(("--bpfo", "--bpfi", "--bsf", "--ftf"), NUMBERS) | {"--channels": TEXTS},
+    "predict": SHARED | {"--batch": NUMBERS, "--min-confidence": NUMBERS, "--alarm": TEXTS, "--by": ("window", *TEXTS)},
+    "data check": SHARED | {"--window": NUMBERS, "--stride": NUMBERS, "--specimen": ("file", "(a)", "(a*)*", *TEXTS),
+                            "--set": ("channels=apart", "rpm=0", *TEXTS), "--domain": TEXTS},
+    "watch": SHARED | {"--false-alarms": ("1/year", "0/year", *NUMBERS), "--baseline": ("5", "7d", *NUMBERS),
+                       "--speeds": NUMBERS, "--loads": NUMBERS, "--timezone": ("Europe/Berlin", *TEXTS)},
+}  # fmt: skip
+
+
+def chosen(chance: random.Random, values: dict[str, tuple[str, ...]]) -> dict[str, str]:
+    """Up to four names, each with one of its values."""
+    return {
+        name: chance.choice(values[name]) for name in chance.sample(list(values), chance.randrange(min(4, len(values))))
+    }
+
+
+def manifest(chance: random.Random, names: list[str]) -> bytes:
+    """A manifest of these files, and mutated in four of five."""
+    rows = [["path", "domain", "label", "rate", "channel", "start", "stop", "rpm", "bearing"]]
+    for name in names:
+        numbers = [chance.choice(("", "", *NUMBERS)) for _ in range(4)]
+        rows.append(
+            [f"pump/{name}", "pump", chance.choice(TEXTS), numbers[0], "", *numbers[1:], chance.choice(("", *BEARINGS))]
+        )
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows(rows)
+    content = text.getvalue().encode()
+    return content if chance.random() < 0.2 else mutated(content, chance, [content])
 
 
 def format_of(name: str) -> str:
@@ -150,7 +219,7 @@ def attack(count: int, seed: int, clients: int, seconds: float) -> int:
         server = Server(folder, folder / "model.onnx", code=START)
         formats = len({format_of(name) for name in honest_files()})
         end = time.monotonic() + seconds
-        source, lock, left = mutations(seed), threading.Lock(), [count * formats]
+        source, lock, left, chance = mutations(seed), threading.Lock(), [count * formats], random.Random(seed)
         statuses: dict[str, Counter[str]] = {}
         highest, slowest = {"server": 0, "readers": 0}, [0.0, ""]
 
@@ -162,10 +231,11 @@ def attack(count: int, seed: int, clients: int, seconds: float) -> int:
                         break
                     left[0] -= 1
                     name, content = next(source)
+                    query = {"filename": name, "rate": "12000"} | ({"channel": "1"} if name.endswith(".wav") else {})
+                    query |= chosen(chance, FIELDS) if left[0] % 2 else {}
                 start = time.perf_counter()
                 try:
-                    channel = "&channel=1" if name.endswith(".wav") else ""
-                    connection.request("POST", f"/predict?filename={name}&rate=12000{channel}", content, BINARY)
+                    connection.request("POST", f"/predict?{urlencode(query)}", content, BINARY)
                     answer = connection.getresponse()
                     answer.read()
                     status = str(answer.status)
@@ -176,9 +246,7 @@ def attack(count: int, seed: int, clients: int, seconds: float) -> int:
                     statuses.setdefault(format_of(name), Counter())[status] += 1
                     slowest[:] = max(slowest, [time.perf_counter() - start, name])
                     if status not in ("200", "413", "422", "408"):
-                        kept = Path(tempfile.gettempdir()) / f"fuzz-{status}-{left[0]}-{name}"
-                        kept.write_bytes(content)
-                        print(f"{status}: kept as {kept}", flush=True)
+                        keep_found(f"{status}-{seed}-{left[0]}-{name}", content, str(query))
             connection.close()
 
         threads = [threading.Thread(target=send) for _ in range(clients)]
@@ -210,12 +278,110 @@ def attack(count: int, seed: int, clients: int, seconds: float) -> int:
         return int(died or bool(bad) or highest["server"] > MOST_RESIDENT)
 
 
+def keep_found(name: str, content: bytes, how: str) -> None:
+    """Keeps a file that broke something, for test_hostile.py."""
+    FOUND.mkdir(exist_ok=True)
+    (FOUND / name).write_bytes(content)
+    print(f"kept as {FOUND / name}: {how}", flush=True)
+
+
+def attack_commands(count: int, seed: int, seconds: float) -> int:
+    """Reads so many mutated files with each command, fifty at a time; 0 where all is as docs/security.md promises."""
+    from tests.commands import start, start_server
+
+    start_server()
+    chance, source, end = random.Random(seed), mutations(seed, own=True), time.monotonic() + seconds
+    statuses: dict[str, Counter[str]] = {name: Counter() for name in OPTIONS}
+    broken, highest, read = list[str](), 0, 0
+    with tempfile.TemporaryDirectory() as place:
+        folder, number = Path(place), 0
+        while read < count and time.monotonic() < end:
+            number += 1
+            root = folder / str(number)
+            (root / "pump").mkdir(parents=True)
+            files = {f"{each}-{name}": content for each, (name, content) in enumerate(itertools.islice(source, 50))}
+            for name, content in files.items():
+                (root / "pump" / name).write_bytes(content)
+            listed = number % 3 == 0
+            if listed:
+                (root / "manifest.csv").write_bytes(manifest(chance, list(files)))
+            for command, options in OPTIONS.items():
+                words = [word for pair in chosen(chance, options).items() for word in pair] if number % 2 else []
+                model = ["general"] if command == "predict" else []
+                store = ["--once", "--store", folder / "store.db"] if command == "watch" else []
+                about = ["--format", "csv", "--rpm", "1500", "--bearing", "6205"]
+                output, errors = root.with_suffix(".out"), root.with_suffix(".err")
+                called = [*command.split(), *model, root, *store, *about, *words]
+                process = start(*called, output=output, errors=errors, folder=folder)
+                begun = time.monotonic()
+                while process.is_alive() and time.monotonic() < begun + 300:
+                    highest = max(highest, *family(process.pid), 0)
+                    process.join(0.05)
+                status, said = process.exitcode, errors.read_text(errors="replace") + output.read_text(errors="replace")
+                if status is None:
+                    process.kill()
+                statuses[command][str(status)] += 1
+                problem = command_problem(status, said, output.read_text(), words, [] if listed else list(files))
+                if problem:
+                    broken.append(f"{command} {words}: {problem}")
+                    for name, content in files.items():
+                        if name in said.partition("Traceback")[2] or "lost" in problem:
+                            keep_found(f"{seed}-{number}-{name}", content, broken[-1])
+                    print(broken[-1], said[-3000:], sep="\n", flush=True)
+                for path in (output, errors, *folder.glob("store.db*")):
+                    path.unlink()
+            read += len(files)
+            shutil.rmtree(root)
+        left = sorted(path.name for path in folder.iterdir())
+    print(json.dumps({"statuses": statuses, "files": read, "broken": len(broken), "left behind": left}, indent=1))
+    print(f"highest resident memory of one process: {highest / 2**20:.0f} MiB")
+    return int(bool(broken) or bool(left) or highest > MOST_RESIDENT)
+
+
+def family(process: int) -> list[int]:
+    """Resident memory of a process and of all below it."""
+    try:
+        return [resident(process), *(size for child in children(process) for size in family(child))]
+    except (OSError, IndexError):  # it has just ended
+        return []
+
+
+def command_problem(status: int | None, said: str, printed: str, words: list[str], files: list[str]) -> str | None:
+    """What of its promises a command has broken; `files` are all that it was asked for."""
+    if status not in (0, 1, 2, 3):
+        return f"exit status {status}"
+    if "Traceback" in said or "\x1b" in said:
+        return "a traceback, or a control character"
+    if status in (1, 3):
+        if "--format" in words or "--by" in words:
+            return None
+        rows = list(csv.DictReader(printed.splitlines()))
+        decisions = {row.get("decision", row.get("status")) for row in rows}
+        decisions |= {"check"} if "problem: " in said else set()  # `watch` has no row for a file that it cannot use
+        if ("alarm" in decisions) != (status == 1) or not decisions & {"alarm", "check", "no signal"}:
+            return f"exit status {status} of {decisions}"
+    rows = list(csv.DictReader(printed.splitlines()))
+    if words or not rows or "point" in rows[0]:  # `watch` counts points
+        return None
+    counted = sum(int(row.get("recordings") or 0) for row in rows)  # `data check` names those that it cannot use
+    lost = [name for name in files if name not in said]
+    return f"lost: {lost}" if len(lost) > counted else None
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mutations", type=int, default=10_000, help="of each format")
+    parser.add_argument("--what", choices=("server", "commands", "both"), default="both")
+    parser.add_argument(
+        "--mutations", type=int, default=10_000, help="of each format through a server; a tenth of it by commands"
+    )
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4)))
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=3600.0, help="after which no more are sent")
-    chosen = parser.parse_args()
-    print(f"seed {chosen.seed}", flush=True)
-    sys.exit(attack(chosen.mutations, chosen.seed, chosen.clients, chosen.seconds))
+    given = parser.parse_args()
+    print(f"seed {given.seed}", flush=True)
+    failed, share = 0, given.seconds if given.what != "both" else given.seconds / 2
+    if given.what != "server":
+        failed |= attack_commands(given.mutations // 10, given.seed, share)
+    if given.what != "commands":
+        failed |= attack(given.mutations, given.seed, given.clients, share)
+    sys.exit(failed)

@@ -80,7 +80,7 @@ def test_numbers_describe_a_bearing_and_are_how_it_is_printed():
         ("6299", "designation"), ("62051", "designation"), ("16205", "designation"), ("", "designation"),
         ("balls=9,ball=7.94", "pitch"), ("balls=nine,ball=7.94,pitch=39", "balls"), ("balls=9,size=3", "size"),
         ("balls=90,ball=7.94,pitch=39.04", "fit"), ("balls=0,ball=7.94,pitch=39.04", "balls"),
-        ("balls=9,ball=nan,pitch=39.04", "diameters"), ("balls=9,ball=7.94,pitch=39.04,angle=90", "angle"),
+        ("balls=9,ball=nan,pitch=39.04", "diameter"), ("balls=9,ball=7.94,pitch=39.04,angle=90", "angle"),
     ],
 )  # fmt: skip
 def test_what_is_no_bearing_is_refused_in_one_sentence(text, word):

@@ -267,7 +267,7 @@ def test_listing_one_file_of_a_manifest_touches_no_other(tmp_path, monkeypatch):
     read = folder_module._read_row
     rows: Counter[str] = Counter()
     monkeypatch.setattr(
-        folder_module, "_read_row", lambda root, texts: (rows.update([texts["path"]]), read(root, texts))[1]
+        folder_module, "_read_row", lambda root, path, texts: (rows.update([texts["path"]]), read(root, path, texts))[1]
     )
     catalogue = Folder(root=root).catalogue(only={(root / "1.wav").resolve()})
     (entry,) = catalogue.entries

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import html
+import json
+import random
 import shutil
+import time
+from collections import Counter
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -16,9 +20,11 @@ from bearcat.data.recording import spectral_shape
 from bearcat.deploy.model import load_model, save_model
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError
+from bearcat.models.networks import find_encoder
 from bearcat.record import Record
 from bearcat.report.results import Cell, Result, read_result
 from bearcat.runs.adapt import check_run, read_labels
+from bearcat.storage import digest
 from bearcat.trust.accuracy import (
     STEADY,
     Estimate,
@@ -395,6 +401,103 @@ def test_a_check_killed_between_model_and_record_can_be_repeated(run, tmp_path, 
     assert contents(run.folder)["model/model.json"] != before["model/model.json"]
     check_run(run.folder, labels(run))
     assert contents(run.folder) == contents(whole)
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_check_killed_at_any_moment_leaves_a_model_and_a_record_and_can_be_repeated(run, tmp_path, monkeypatch, done):
+    """Before and after each file that takes the place of another."""
+    monkeypatch.setattr("bearcat.runs.adapt._write_page", lambda _: None)
+    whole, moments = tmp_path / "whole", 0
+    shutil.copytree(run.folder, whole)
+    check_run(whole, truth_of(run))
+    put = Path.replace
+    for moment in range(20):
+        folder, left = tmp_path / f"killed-{moment}", [moment]
+        shutil.copytree(run.folder, folder)
+
+        def killed(draft: Path, place: Path, left: list[int] = left) -> Path:
+            left[0] -= 1
+            if done or left[0] >= 0:
+                put(draft, place)
+            if left[0] < 0:
+                raise KeyboardInterrupt
+            return place
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", killed)
+            try:
+                check_run(folder, truth_of(run))
+                break
+            except KeyboardInterrupt:
+                moments += 1
+        load_model(folder / "model")
+        Record.read(folder)
+        check_run(folder, truth_of(run))
+        assert contents(folder) == contents(whole)
+    assert moments >= 4, "weights, metadata, card and record"
+
+
+@pytest.mark.parametrize("place", ["../victim", "/victim", "beside-x/../../victim", "..", "beside-"])
+def test_a_record_that_names_a_folder_outside_its_own_is_refused(run, place):
+    shutil.copytree(run.folder, run.folder.parent / "victim")
+    sealed(run.folder, {"saved": {"recipe": "DANN", "adapted": True, "folder": place, "reason": ""}})
+    with pytest.raises(InputError, match="folder"):
+        check_run(run.folder, truth_of(run))
+
+
+def test_a_model_that_is_a_link_is_not_written_to(run, tmp_path):
+    (run.folder / "model").rename(tmp_path / "victim")
+    (run.folder / "model").symlink_to(tmp_path / "victim")
+    before = contents(tmp_path / "victim")
+    with pytest.raises(InputError, match="outside"):
+        check_run(run.folder, truth_of(run))
+    assert contents(tmp_path / "victim") == before
+
+
+def sealed(folder: Path, changes: dict) -> None:
+    """Changes a record as an attacker would, checksum included."""
+    found = json.loads((folder / "record.json").read_text())
+    sums = found.pop("checksums")
+    found |= changes
+    plain = json.dumps(found, sort_keys=True).encode()
+    (folder / "record.json").write_text(json.dumps(found | {"checksums": sums | {"record.json": digest(plain)}}))
+
+
+def places(value, above=()):
+    """Every place in nested values, as the keys that lead there."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in inside:
+        yield (*above, key)
+        yield from places(item, (*above, key))
+
+
+def test_a_record_with_any_value_changed_and_sealed_again_is_used_or_refused(run, monkeypatch):
+    monkeypatch.setattr("bearcat.runs.adapt._write_page", lambda _: None)
+    original = json.loads((run.folder / "record.json").read_text())
+    wrong = (None, True, -1, 1e308, 2**70, "", "\ud800", [], {}, [[1]], "../victim")
+    chance, every = random.Random(int(time.time()) // 86_400), list(places(original))
+    outcomes = Counter()
+    for _ in range(40):
+        changed, (*above, last) = json.loads(json.dumps(original)), chance.choice(every)
+        value = changed
+        for key in above:
+            value = value[key]
+        value[last] = chance.choice(wrong)
+        sealed(run.folder, {name: value for name, value in changed.items() if name != "checksums"})
+        try:
+            check_run(run.folder, truth_of(run))
+            outcomes["used"] += 1
+        except InputError:
+            outcomes["refused"] += 1
+    assert outcomes.total() == 40
+
+
+@pytest.mark.parametrize("encoder", ["dense:widths=1-99999999999", "dense:widths=99999999", "dense:widths=0"])
+def test_settings_of_a_network_have_ranges(encoder):
+    with pytest.raises(InputError, match="widths"):
+        find_encoder(encoder)
+    with pytest.raises(InputError, match="bands"):
+        find_input("log-spectrum:bands=99999999")
 
 
 @pytest.mark.parametrize(

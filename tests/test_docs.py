@@ -243,7 +243,7 @@ def test_pages_stand_on_the_site_and_say_whom_they_are_for():
 
 def test_exit_statuses_are_the_same_in_the_command_line_and_on_its_page():
     from bearcat import cli
-    from bearcat.cli.model import CLOSED_PIPE
+    from bearcat.cli import CLOSED_PIPE
 
     text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     table = dict(re.findall(r"^\| (\d+) \| (.+) \|$", text, re.MULTILINE))

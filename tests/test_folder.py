@@ -165,9 +165,9 @@ def test_the_speed_may_be_a_channel_of_the_same_file(tmp_path):
 @pytest.mark.parametrize(
     ("values", "rpm", "word"),
     [
-        (np.zeros(50), "n", "positive .*sample 0"),
+        (np.zeros(50), "n", "rpm.*sample 0"),
         (np.r_[np.ones(49), -1], "n", "sample 49"),
-        (np.r_[np.nan, np.ones(49)], "n", "positive"),
+        (np.r_[np.nan, np.ones(49)], "n", "rpm"),
         (np.ones(50), "m", "'m' .*vibration, n"),
     ],
 )
@@ -237,11 +237,11 @@ def test_a_file_that_changed_since_it_was_measured_is_decoded_again(tmp_path):
         (",a", "row 2: path"),
         ("x.csv,", "row 2: path and domain"),
         ("x.csv,a,,fast", "row 2: 'rate' .*'fast'"),
-        ("x.csv,a,,-5", "row 2: 'rate' .*negative"),
+        ("x.csv,a,,-5", "row 2: 'rate'"),
         ("x.csv,a,,,,7.5", "row 2: 'start' .*whole"),
         ("x.csv,a,,,,10,5", r"row 2: 'stop' \(5\) .*'start' \(10\)"),
-        ("x.csv,a,,,,,,0", "row 2: 'rpm' must be above 0"),
-        ("x.csv,a,,,,,,-900", "row 2: 'rpm' .*negative"),
+        ("x.csv,a,,,,,,0", "row 2: 'rpm'"),
+        ("x.csv,a,,,,,,-900", "row 2: 'rpm'"),
         ("x.csv,a,,,,,,,nonsense", "row 2: bearing 'nonsense'"),
         ("x.csv,a\nx.csv,b", r"x\.csv: .*same samples as x\.csv;"),
         ("x.csv,a,l,,,0,100\nx.csv,a,m,,,50,150", r"x\.csv\[50:150\]: .*same samples as x\.csv\[0:100\]"),

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from scipy.io import savemat
+from scipy.io import savemat, wavfile
 
-from bearcat.data.isolated import Readers
+from bearcat.data.isolated import Readers, open_stream
 from bearcat.data.signals import TooLargeError
 from bearcat.errors import InputError
 
@@ -112,7 +112,7 @@ def test_hostile_files_are_one_sentence_each_and_the_next_file_is_read(readers, 
         assert len(str(raised.value)) < 500
         if name.startswith("zeros") or name == "line.csv":
             assert isinstance(raised.value, TooLargeError), name
-        pids.add(readers._idle[True].queue[0].process.pid)
+        pids.add(readers._idle[True].queue[0].child.process.pid)
     assert len(pids) == 1, "no file ends the reader itself"
     assert np.array_equal(samples_of(readers, honest, "a"), np.arange(400_000, dtype=np.float32))
 
@@ -159,7 +159,7 @@ def test_a_stream_can_be_left_and_a_late_one_ends(readers, honest):
 
 def test_a_reader_that_was_killed_is_started_again(readers, honest):
     with readers.open_stream(honest, None, honest.name, time.monotonic() + 60) as stream:
-        os.killpg(stream.blocks.gi_frame.f_locals["reader"].process.pid, signal.SIGKILL)
+        os.killpg(stream.blocks.gi_frame.f_locals["self"].child.process.pid, signal.SIGKILL)
         with pytest.raises(InputError, match=r"honest\.mat"):
             list(stream.blocks)
     assert samples_of(readers, honest).size == 400_000
@@ -167,10 +167,36 @@ def test_a_reader_that_was_killed_is_started_again(readers, honest):
 
 def test_a_reader_writes_nothing_and_has_limits(readers, honest):
     with readers.open_stream(honest, None, honest.name, time.monotonic() + 60) as stream:
-        reader = stream.blocks.gi_frame.f_locals["reader"].process.pid
+        reader = stream.blocks.gi_frame.f_locals["self"].child.process.pid
         (child,) = Path(f"/proc/{reader}/task/{reader}/children").read_text().split()
         limits = Path(f"/proc/{child}/limits").read_text()
         size = 1024 * int(Path(f"/proc/{child}/status").read_text().split("VmSize:")[1].split()[0])
     found = {line[:26].strip(): line[26:].split()[0] for line in limits.splitlines()}
     assert (found["Max file size"], found["Max core file size"]) == ("0", "0")
     assert int(found["Max address space"]) < size + 3 * MOST + 2**26
+
+
+def test_a_file_of_ones_own_has_limits_by_its_size_and_its_reader_no_secrets(honest, monkeypatch):
+    monkeypatch.setenv("BEARCAT_TOKEN", "secret-of-the-server")
+    with Readers(None) as own, own.open_stream(honest, None, honest.name, time.monotonic() + 60) as stream:
+        reader = stream.blocks.gi_frame.f_locals["self"].child.process.pid
+        (child,) = Path(f"/proc/{reader}/task/{reader}/children").read_text().split()
+        limits = Path(f"/proc/{child}/limits").read_text()
+        size = 1024 * int(Path(f"/proc/{child}/status").read_text().split("VmSize:")[1].split()[0])
+        assert b"secret" not in Path(f"/proc/{reader}/environ").read_bytes()
+        assert b"secret" not in Path(f"/proc/{child}/environ").read_bytes()
+    found = {line[:26].strip(): line[26:].split()[0] for line in limits.splitlines()}
+    assert int(found["Max address space"]) < size + 2**30 + 16 * honest.stat().st_size
+
+
+def test_a_small_file_that_unpacks_without_end_is_refused_where_it_is_ones_own(tmp_path):
+    with h5py.File(tmp_path / "zeros.h5", "w") as tree:
+        tree.create_dataset("a", shape=(2**36,), dtype="f4", chunks=(2**16,))
+    with pytest.raises(InputError, match=r"zeros\.h5"):
+        open_stream(tmp_path / "zeros.h5")
+
+
+def test_flac_is_flac_alone(tmp_path):
+    wavfile.write(tmp_path / "a.flac", 12_000, np.zeros(1000, dtype=np.int16))
+    with pytest.raises(InputError, match="FLAC"):
+        open_stream(tmp_path / "a.flac")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import os
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -364,3 +367,40 @@ def test_without_a_compiler_the_plain_layers_do_it(program, tmp_path, monkeypatc
         for known in (native._library, fast_path):
             known.cache_clear()
     assert fast_path(torch.device("cpu")) == "native"
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_full_cache_changes_no_digit(tmp_path, monkeypatch):
+    """The compiler fails there, and elsewhere it works; where there is no room at all, that is said."""
+    monkeypatch.setenv("BEARCAT_CACHE", str(tmp_path / "cache"))
+    compiled = native._compiled
+
+    def full(compiler, real, folder):
+        if folder.is_relative_to(tmp_path):
+            raise subprocess.CalledProcessError(1, compiler, stderr=b"No space left on device")
+        return compiled(compiler, real, folder)
+
+    try:
+        monkeypatch.setattr(native, "_compiled", full)
+        native._library.cache_clear()
+        assert native._library(torch.float32).forward
+        assert not list((tmp_path / "cache").glob("*.so"))
+        monkeypatch.setattr(native, "LEAST_FREE", 2**62)
+        native._library.cache_clear()
+        with pytest.raises(OSError, match="space"):
+            fast_path.__wrapped__(torch.device("cpu"))
+    finally:
+        monkeypatch.undo()
+        native._library.cache_clear()
+
+
+def test_a_group_that_others_are_in_is_not_ours_alone(monkeypatch):
+    for members, alone in ((["somebody"], False), ([], True)):
+        monkeypatch.setattr("grp.getgrgid", lambda _, members=members: SimpleNamespace(gr_mem=members))
+        monkeypatch.setattr("pwd.getpwnam", lambda _: SimpleNamespace(pw_uid=12_345))
+        monkeypatch.setattr("pwd.getpwall", list)
+        native._is_own_group.cache_clear()
+        assert native._is_own_group(os.getuid()) is alone
+    native._is_own_group.cache_clear()
+    assert not native._is_own_group(os.getuid() + 1)
+    native._is_own_group.cache_clear()

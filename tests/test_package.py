@@ -214,3 +214,11 @@ def test_the_version_is_the_same_everywhere():
     assert f"\nversion: {version}\n" in citation
     assert f"\ndate-released: {released}\n" in citation
     assert CliRunner().invoke(app, ["--version"]).output == f"bearcat {version}\n"
+
+
+def test_actions_are_pinned_to_commits():
+    """A tag can be moved to other code."""
+    for workflow in (ROOT / ".github" / "workflows").glob("*.yml"):
+        used = re.findall(r"uses:\s*(\S+)", workflow.read_text(encoding="utf-8"))
+        assert used
+        assert [action for action in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action)] == []

@@ -155,7 +155,7 @@ def test_weak_evidence_corrects_nothing():
 
 
 def test_a_speed_that_is_no_number_is_refused():
-    with pytest.raises(InputError, match="positive"):
+    with pytest.raises(InputError, match="rpm"):
         measure_speed(turning(20), RATE, stated=-1.0)
     with pytest.raises(InputError, match="positive"):
         resample_in_angle(turning(20), RATE, np.zeros(10))

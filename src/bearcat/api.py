@@ -13,8 +13,6 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +22,7 @@ from numpy.typing import NDArray
 from bearcat.data.bearing import Bearing, find_bearing, known_orders
 from bearcat.deploy.find import FoundMeasurement, alone, array_recording, find_measurements
 from bearcat.deploy.predict import Given, diagnose_measurement, healthy_physics, open_model
-from bearcat.diagnosis.recording import Diagnoses
+from bearcat.diagnosis.recording import Diagnoses, Diagnosis
 from bearcat.errors import InputError
 
 if TYPE_CHECKING:
@@ -122,10 +120,8 @@ def diagnose(
     multiples of the shaft's speed) may stand in for a bearing. `healthy` are known good recordings of the same point:
     lines that were always there are no alarm. `channels` of a file are axes of one bearing ("together") or bearings of
     their own ("apart"); their names say it otherwise. A speed that is not given is measured, and one that is given is
-    checked, unless you `trust_speed`.
+    checked, unless you `trust_speed`. A file that cannot be used is to be checked; InputError where none can.
     """
-    if rpm is not None and not 0 < rpm < inf:
-        raise InputError(f"rpm must be a positive number, not {rpm:g}")
     opened = None if model is None else open_model(Path(model) if isinstance(model, str | Path) else model.model)
     known = known_orders(bearing, orders) if opened is None or orders is not None else None
     geometry = find_bearing(bearing) if isinstance(bearing, str) else bearing
@@ -141,5 +137,13 @@ def diagnose(
 
     named = not isinstance(healthy, tuple | list) or bool(healthy)
     given = replace(given, healthy=healthy_physics(measurements(healthy), given) if named else {})
-    found = (diagnose_measurement(each, opened, given) for each in measurements(files))
-    return Diagnoses(chain.from_iterable(found)).beside_each_other()
+    found, errors = list[Diagnosis](), list[InputError]()
+    for each in measurements(files):
+        try:
+            found += diagnose_measurement(each, opened, given)
+        except InputError as error:  # the others go on
+            errors.append(error)
+            found.append(Diagnosis.unreadable(each.name, str(error)))
+    if errors and len(errors) == len(found):
+        raise errors[0]
+    return Diagnoses(found).beside_each_other()

@@ -11,6 +11,7 @@ docs/record.md lists its entries. Nothing here needs torch.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -22,7 +23,7 @@ from bearcat.data.choose import Choice
 from bearcat.data.specimens import Leakage
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.settings import from_plain, to_plain
-from bearcat.storage import digest, read_json, write_atomically
+from bearcat.storage import digest, read_json, write_json
 from bearcat.trust.accuracy import Estimate
 from bearcat.trust.decision import Decision, ModelEvidence
 from bearcat.trust.estimates import PastRuns
@@ -96,6 +97,10 @@ class SavedModel:
     adapted: bool
     folder: str  # relative to the run's: "." or that of the run beside it whose model it is
     reason: str
+
+    def __post_init__(self) -> None:
+        if self.folder != "." and not re.fullmatch(r"beside-[^/\\\0]+", self.folder):
+            raise ValueError(f"'folder' leads outside the run: {self.folder!r:.40}")
 
 
 @dataclass(frozen=True)
@@ -210,8 +215,10 @@ class RunSettings:
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> RunSettings:
         found = cls(given)
-        for name in ("dataset", "task", "input", "length", "split", "test_share", "adapts", "phases", "epochs"):
-            getattr(found, name)  # a setting that is missing is noticed here
+        for entry in (value for value in vars(cls).values() if isinstance(value, SettingsEntry)):
+            entry.__get__(found)  # a setting that is missing is noticed here
+        for name in ("task", "phases"):
+            getattr(found, name)
         return found
 
     @property
@@ -336,7 +343,7 @@ class Record:
         plain = self.to_dict()
         checksums = {name: digest((folder / name).read_bytes()) for name in (PREDICTIONS, CURVES)}
         sealed = plain | {"checksums": {RECORD: digest(_text(plain))} | checksums}
-        write_atomically(folder / RECORD, json.dumps(sealed, indent=1, ensure_ascii=False).encode())
+        write_json(folder / RECORD, sealed)
 
     @classmethod
     def read(cls, folder: Path) -> Record:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from bearcat.errors import InputError, suggest
 
 Settings = TypeVar("Settings")
+MOST_NUMBERS = 1000  # of a list such as 1-5,7
 
 
 def pairs(texts: Iterable[str]) -> dict[str, str]:
@@ -138,8 +139,11 @@ def _value(text: str, kind: Any) -> Any:
     if origin is tuple:
         parts = [part.strip() for part in text.split(",") if part.strip()]
         if arguments[0] is int:  # 1,3-5
-            spans = [part.split("-", 1) for part in parts]
-            return tuple(number for span in spans for number in range(int(span[0]), int(span[-1]) + 1))
+            ends = [part.partition("-") for part in parts]
+            spans = [range(int(first), int(last or first) + 1) for first, _, last in ends]
+            if sum(span.stop - span.start for span in spans) > MOST_NUMBERS:
+                raise ValueError(f"more than {MOST_NUMBERS} numbers")
+            return tuple(number for span in spans for number in span)
         return tuple(_value(part, arguments[0]) for part in parts)
     if kind is bool and text.lower() in ("true", "false"):
         return text.lower() == "true"

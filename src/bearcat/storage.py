@@ -8,10 +8,13 @@ A reader finds the old file or the new one, never a half. Nothing is executed on
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
+import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +23,14 @@ from bearcat.errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
+ABANDONED = 86_400  # seconds after which a draft is no longer being written
+
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Writes the whole file or nothing; an earlier file stays in place until then. Missing folders are made."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    for left in abandoned(path.parent, f".{glob.escape(path.name)}-{'[0-9a-f]' * 32}"):
+        left.unlink(missing_ok=True)
     draft = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
     try:
         with draft.open("xb") as file:
@@ -38,10 +45,29 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
-def read_regular(path: Path) -> bytes:
-    """The content of a file; InputError where it is a pipe or a device, whose reading might never end."""
+def abandoned(folder: Path, pattern: str) -> list[Path]:
+    """Drafts that a process left behind which was killed."""
+    found = []
+    for draft in folder.glob(pattern):
+        with suppress(OSError):  # someone else has just removed it
+            found += [draft] if time.time() - draft.stat().st_mtime > ABANDONED else []
+    return found
+
+
+def real_path(path: Path) -> Path:
+    """The absolute path with links followed; one that leads to itself stays as it is."""
+    return Path(os.path.realpath(path))
+
+
+def check_regular(path: Path, origin: str | None = None) -> None:
+    """InputError where a file is a pipe or a device, whose reading might never end; `origin` is what it is called."""
     if path.exists() and not path.is_file():
-        raise InputError(f"{path}: is no regular file; copy its content into one")
+        raise InputError(f"{origin or path}: is no regular file; copy its content into one")
+
+
+def read_regular(path: Path) -> bytes:
+    """The content of a file that is no pipe and no device."""
+    check_regular(path)
     return path.read_bytes()
 
 
@@ -53,6 +79,12 @@ def read_json(path: Path) -> Any:
         raise ValueError(f"{path}: is nested too deeply") from error
 
 
+def write_json(path: Path, value: Any) -> None:
+    """Writes a value for people and programs; what is no text in UTF-8 is escaped, and NaN is a ValueError."""
+    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+    write_atomically(path, text.encode(errors="backslashreplace"))
+
+
 def digest(content: bytes) -> str:
     """SHA-256 of some bytes."""
     return hashlib.sha256(content).hexdigest()
@@ -60,6 +92,7 @@ def digest(content: bytes) -> str:
 
 def digest_file(path: Path) -> str:
     """SHA-256 of a file's content."""
+    check_regular(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -71,10 +104,15 @@ def digest_json(value: Any) -> str:
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
     """Writes tensors and plain metadata into one file, atomically."""
+    write_atomically(path, tensor_bytes(tensors, metadata))
+
+
+def tensor_bytes(tensors: dict[str, Tensor], metadata: dict[str, Any]) -> bytes:
+    """Tensors and plain metadata as `load_tensors` reads them."""
     from safetensors.torch import save
 
     detached = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    write_atomically(path, save(detached, metadata={"bearcat": json.dumps(metadata)}))
+    return save(detached, metadata={"bearcat": json.dumps(metadata)})
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -10,9 +10,13 @@ Commands are functions, a module for each group of them. Nothing heavy is import
 
 from __future__ import annotations
 
+import io
 import os
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, TextIO
 
 import typer
 from typer import Option
@@ -22,8 +26,9 @@ from bearcat.cli.model import diagnose, export, predict, serve
 from bearcat.cli.report import report
 from bearcat.cli.train import adapt, check, recipes
 from bearcat.errors import InputError
+from bearcat.names import shown
 
-INTERRUPTED = 130  # the exit status after Ctrl-C
+INTERRUPTED, CLOSED_PIPE = 130, 141  # the exit status after Ctrl-C, and after SIGPIPE as shells have it
 BUG = 70  # after an error in bearcat itself; EX_SOFTWARE of sysexits.h
 
 app = typer.Typer(
@@ -39,8 +44,12 @@ app.add_typer(bench.commands, name="bench")
 
 def main() -> None:
     """Runs the command line; an error the user can correct is printed as one sentence, without a traceback."""
+    _guard_streams()
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
         return
     except InputError as error:
         status, sentence = 2, error.for_command_line
@@ -58,8 +67,51 @@ def main() -> None:
         if isinstance(stop, SystemExit) and stop.code != INTERRUPTED:  # what typer makes of Ctrl-C inside a command
             raise
         status, sentence = INTERRUPTED, "interrupted; run the same command again to go on"
-    print(f"bearcat: {sentence}", file=sys.stderr)
+    print(f"bearcat: {shown(sentence)}", file=sys.stderr)
     sys.exit(status)
+
+
+class _Guarded(io.TextIOWrapper):
+    """A standard stream whose failures decide nothing: typer would end with 1, which is an alarm.
+
+    A closed pipe ends the command. A full disk is an error for standard output; standard error loses its lines.
+    """
+
+    def __init__(self, stream: TextIO, needed: bool) -> None:
+        super().__init__(
+            stream.buffer, stream.encoding, errors="backslashreplace", line_buffering=stream.isatty() or not needed
+        )
+        self.needed = needed
+
+    def write(self, text: str) -> int:
+        with self._failing():
+            return super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._failing():
+            super().flush()
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())  # for what is written later
+            if self.needed and isinstance(error, BrokenPipeError):
+                sys.exit(CLOSED_PIPE)
+            if self.needed:
+                raise
+
+
+def _guard_streams() -> None:
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by whoever started this
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (until the end)
+        elif stream is getattr(sys, f"__{name}__"):
+            stream.flush()
+            setattr(sys, name, _Guarded(stream, name == "stdout"))
 
 
 @app.callback(invoke_without_command=True)

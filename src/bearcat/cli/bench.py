@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,7 +50,7 @@ def bench_run(
 ) -> None:
     """Run what a grid asks for and has no result yet; interrupted at any moment, the same command goes on.
 
-    Exit status 1 says that some runs failed.
+    Exit status 2 says that some runs failed.
     """
     from bearcat.runs.execute import Execution, execute
 
@@ -63,11 +62,10 @@ def bench_run(
         complete = execute(execution, chosen, retry_failed)
     kinds = _print_states(specs, opened)
     if not complete:
-        print("the time limit was reached; run the same command again to go on", file=sys.stderr)
+        print_note("the time limit was reached; run the same command again to go on")
     print(f"{len(trained)} trained by this process; the report: {program()} bench report {grid} --store {store}")
     if kinds["failed"]:
-        print("some runs failed; --retry-failed tries them again", file=sys.stderr)
-        raise typer.Exit(1)
+        raise InputError(f"{kinds['failed']} runs failed; --retry-failed tries them again")
 
 
 @commands.command("status")

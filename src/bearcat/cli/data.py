@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -13,8 +12,18 @@ import typer
 from typer import Argument, Option
 
 from bearcat.cli import options
-from bearcat.cli.options import Names, bars, check_choice, dataset_named, print_note, print_table, reading_bar
+from bearcat.cli.options import (
+    Names,
+    bars,
+    check_choice,
+    dataset_named,
+    print_lines,
+    print_note,
+    print_table,
+    reading_bar,
+)
 from bearcat.errors import InputError
+from bearcat.names import csv_cell, to_json
 
 if TYPE_CHECKING:
     from bearcat.data import Preparation
@@ -120,11 +129,12 @@ def check(
     if form == "table":
         _print_table(found, preparation)
     elif form == "json":
-        print(json.dumps(asdict(found), indent=1))
+        print(to_json(asdict(found), indent=1))
     else:
         writer = csv.DictWriter(sys.stdout, COLUMNS)
         writer.writeheader()
-        writer.writerows(_texts(row) | {"seconds": row.seconds} for row in found.rows)
+        for row in found.rows:
+            writer.writerow({name: csv_cell(cell) for name, cell in (_texts(row) | {"seconds": row.seconds}).items()})
     for note in found.notes:
         print_note(note)
     for problem in found.problems:
@@ -181,7 +191,7 @@ def show(
         draw_shift(rows, (titles[left], titles[right]), out)
     else:
         draw_input(rows, (titles[left], titles[right]), Preparation(kind, window), out)
-    print(f"{left} and {right}, {len(rows)} classes: {out}")
+    print_lines(f"{left} and {right}, {len(rows)} classes: {out}")
 
 
 def _texts(row: Row) -> dict[str, str]:
@@ -215,6 +225,6 @@ def _print_table(found: Survey, preparation: Preparation) -> None:
         f" {windows} windows of {preparation.length} samples every {preparation.step}"
     )
     if found.leakage is not None:
-        print(found.leakage.counts)
+        print_lines(found.leakage.counts)
         if (purity := found.leakage.purity) is not None:
             print(f"Purity: {100 * purity:.0f} % of the recordings are of specimens that another domain holds too")

@@ -7,7 +7,6 @@ import sys
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,8 +14,9 @@ import typer
 from typer import Argument, Option
 
 from bearcat.cli import options
-from bearcat.cli.options import FORMATS, Names, check_choice, print_note, print_recordings
+from bearcat.cli.options import FORMATS, Names, check_choice, print_lines, print_note, print_recordings
 from bearcat.errors import InputError
+from bearcat.names import csv_cell, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     Put = Callable[[dict[str, Any]], None]
 
-CLOSED_PIPE, INTERRUPTED = 141, 130  # 128 + SIGPIPE, + SIGINT
+INTERRUPTED = 130  # 128 + SIGINT
 WINDOW_COLUMNS = ("recording", "start", "seconds", "class", "confidence", "familiar")
 
 Model = Annotated[Path, Argument(metavar="MODEL", help="A model's folder, a file that ends in .onnx, or general.")]
@@ -76,8 +76,8 @@ def predict(
 
     check_choice("--by", by, ("recording", "window"))
     check_choice("--format", form, FORMATS)
-    _check_speed(rpm)
     geometry = None if bearing is None else find_bearing(bearing)
+    given = Given(rate, rpm, geometry, batch=batch, trust_speed=trust_speed)
     opened = open_model(model)
     _print_decision(opened)
     names = opened.classes
@@ -100,7 +100,7 @@ def predict(
 
         return diagnose_measurement(found, opened, given, portraits, put_windows if by == "window" else None)
 
-    given = Given(rate, rpm, geometry, rule=rule, batch=batch, trust_speed=trust_speed)
+    given = replace(given, rule=rule)
     status = _print_all(form, by, find_measurements(files, opened, channel, channels), diagnosed, rule)
     for sentence in odd_recordings(portraits):
         print_note(sentence)
@@ -114,6 +114,8 @@ def _print_all(
     """Diagnoses recordings, then each beside the others of its machine, and prints them, a table worst first; the exit
     status. A file that cannot be used is named, and the others go on. By window, `diagnosed` prints the windows itself.
     """
+    import traceback
+
     from bearcat.diagnosis.recording import COLUMNS, Diagnoses, Diagnosis
     from bearcat.trust.decision import UNREADABLE
 
@@ -130,6 +132,11 @@ def _print_all(
             except InputError as error:
                 print_note(error.for_command_line, "problem")
                 single.append(Diagnosis.unreadable(measurement.name, error.for_command_line))
+            except Exception as error:  # a bug, of which the other recordings know nothing
+                traceback.print_exc()
+                sentence = f"{measurement.name}: {type(error).__name__}; please report this bug with the lines above"
+                print_note(sentence, "problem")
+                single.append(Diagnosis.unreadable(measurement.name, sentence))
             except KeyboardInterrupt:  # what was computed is not lost
                 print_note(f"interrupted; {len(single)} recordings were diagnosed", "problem")
                 interrupted = True
@@ -141,18 +148,13 @@ def _print_all(
             if rows:
                 put(diagnosis.row() if form == "csv" else diagnosis.to_dict())
         if by == "recording" and not rows and diagnoses:
-            print(diagnoses.summary)
+            print_lines(diagnoses.summary)
             print_recordings(diagnoses.worst_first)
     if rows:
         print_note(diagnoses.summary)
     if interrupted:
         return INTERRUPTED
     return diagnoses.exit_status if readable or not diagnoses else 2  # 2: nothing could be decided
-
-
-def _check_speed(rpm: float | None) -> None:
-    if rpm is not None and not 0 < rpm < inf:
-        raise InputError(f"--rpm: must be a positive number, not {rpm:g}")
 
 
 def _print_decision(model: Predictor) -> None:
@@ -166,37 +168,30 @@ def _print_decision(model: Predictor) -> None:
 def _printer(form: str, by: str, columns: Sequence[str]) -> Iterator[Put]:
     """What prints rows as csv or as one list in JSON; as a table, windows, which may be millions, line by line."""
     import csv
-    import json
 
     writer, last = csv.DictWriter(sys.stdout, columns, extrasaction="ignore"), ""
 
     def put(row: dict[str, Any]) -> None:
         nonlocal last
         before, last = last, row["recording"]
-        if form == "csv":  # truth in lower case, as in JSON
-            texts = {name: str(value).lower() if isinstance(value, bool) else value for name, value in row.items()}
-            writer.writerow(texts)
+        if form == "csv":
+            writer.writerow({name: csv_cell(value) for name, value in row.items()})
         elif form == "json":
-            print((",\n" if before else "\n") + json.dumps(row, ensure_ascii=False), end="")
+            print((",\n" if before else "\n") + to_json(row), end="")
         else:
             if before != last:
-                print(f"{last}\n{'start':>12} {'seconds':>12} {'confidence':>10}  class")
+                print_lines(last, f"{'start':>12} {'seconds':>12} {'confidence':>10}  class")
             seconds = "?" if row["seconds"] is None else f"{row['seconds']:.3f}"
             mark = "  unfamiliar" if row["familiar"] is False else ""
-            print(f"{row['start']:>12} {seconds:>12} {100 * row['confidence']:>8.1f} %  {row['class']}{mark}")
+            print_lines(f"{row['start']:>12} {seconds:>12} {100 * row['confidence']:>8.1f} %  {row['class']}{mark}")
 
-    try:
-        if form == "csv":
-            writer.writeheader()
-        elif form == "json":
-            print(f'{{"{by}s": [', end="")
-        yield put
-        if form == "json":
-            print("\n]}")
-        sys.stdout.flush()
-    except BrokenPipeError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end
-        raise typer.Exit(CLOSED_PIPE) from error  # as a shell has it; typer would say 1
+    if form == "csv":
+        writer.writeheader()
+    elif form == "json":
+        print(f'{{"{by}s": [', end="")
+    yield put
+    if form == "json":
+        print("\n]}")
 
 
 def export(
@@ -291,7 +286,6 @@ def diagnose(
     from bearcat.diagnosis.baseline import KNOWN, Baseline
 
     check_choice("--format", form, FORMATS)
-    _check_speed(rpm)
     orders = known_orders(bearing, {"BPFO": bpfo, "BPFI": bpfi, "BSF": bsf, "FTF": ftf})
     drawn: Counter[str] = Counter()
     given = Given(rate, rpm, orders=orders, threads=2, trust_speed=trust_speed, drawn=png is not None)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from bearcat.errors import InputError, suggest
+from bearcat.names import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -62,7 +63,7 @@ Machine = Annotated[
 ]
 FORMATS = ("table", "csv", "json")
 Format = Annotated[str, Option("--format", help="table, csv or json.")]
-OwnRate = Annotated[float | None, Option(min=1e-9, help="Sampling rate in Hz, of files that do not say their own.")]
+OwnRate = Annotated[float | None, Option(help="Sampling rate in Hz, of files that do not say their own.")]
 Set = Annotated[Names, Option("--set", metavar="NAME=VALUE", help="A setting of the dataset; repeat for more.")]
 Device = Annotated[str, Option(help="auto, cpu or cuda.")]
 Track = Annotated[str | None, Option(help="Write every epoch's numbers for this tool too: tensorboard.")]
@@ -83,7 +84,12 @@ def console(to_error: bool = False) -> Console:
 
 
 def print_note(sentence: str, kind: str = "note") -> None:
-    print(f"{kind}: {sentence}", file=sys.stderr)
+    print(f"{kind}: {shown(sentence)}", file=sys.stderr)
+
+
+def print_lines(*texts: str, flush: bool = False) -> None:
+    """Texts with names of others in them, which a terminal is to show and not to obey."""
+    print("\n".join(shown(line) for text in texts for line in text.split("\n")), flush=flush)
 
 
 def check_choice(option: str, value: str, known: Collection[str]) -> None:
@@ -103,7 +109,7 @@ def print_table(
         side: JustifyMethod = "left" if column in left else "right"
         table.add_column(column, justify=side, overflow="fold", no_wrap=column in fixed)
     for row in rows:
-        table.add_row(*row.values())
+        table.add_row(*map(shown, row.values()))
     screen = console()
     if fixed == left:
         screen.width = max(screen.width, 120)  # nothing is cut off

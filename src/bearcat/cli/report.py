@@ -7,6 +7,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from bearcat.cli.options import print_lines
+
 
 def report(
     store: Annotated[str, Argument(metavar="STORE", help="A store of `bearcat watch`: a file, or postgresql://…")],
@@ -22,7 +24,7 @@ def report(
     browser = None if pdf is None else find_browser()
     with Store.open(store) as opened:
         points = write_fleet_page(opened, out, machine)
-    print(points.summary)
+    print_lines(points.summary)
     print(f"All of it on one page: {out}")
     if pdf is not None and browser is not None:
         print_page(out, pdf, browser)

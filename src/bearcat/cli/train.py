@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Exit, Option
 
 from bearcat.cli import options
-from bearcat.cli.options import Names, bars, print_note, print_recordings, print_table, reading_bar
+from bearcat.cli.options import Names, bars, print_lines, print_note, print_recordings, print_table, reading_bar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -127,12 +127,12 @@ def adapt(
 def _print_adaptation(found: Adaptation, printed: Sequence[str]) -> None:
     """The answer first: decisions, recordings, recommendation; then scores, and where everything is."""
     diagnoses, record, out = found.recordings, found.record, found.folder
-    print(diagnoses.summary)
+    print_lines(diagnoses.summary)
     print_recordings(diagnoses.worst_first[:MOST_PRINTED])
     if len(diagnoses) > MOST_PRINTED:
         print(f"… and {len(diagnoses) - MOST_PRINTED} more recordings, in record.json and on the page")
-    print(found.decision.sentence)
-    print(*found.sentences, sep="\n")
+    print_lines(found.decision.sentence)
+    print_lines(*found.sentences)
     print()
     _print_scores(record.settings.task.replace("→", " → "), found.runs)
     shared = [text for text in record.warnings if all(text in run.warnings for _, run in found.runs)]
@@ -199,7 +199,7 @@ def check(
     from bearcat.runs.adapt import check_run, read_labels
 
     found = check_run(run, read_labels(labels))
-    print(found.decision.sentence)
+    print_lines(found.decision.sentence)
     print(f"Written to {run}: record.json, report.html")
 
 

@@ -6,7 +6,6 @@ import re
 import sys
 from contextlib import ExitStack
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,8 +14,10 @@ from typer import Argument, Option
 from typer.core import TyperGroup
 
 from bearcat.cli import options
-from bearcat.cli.options import FORMATS, check_choice, print_note, print_table
+from bearcat.cli.options import FORMATS, check_choice, print_lines, print_note, print_table
 from bearcat.errors import InputError
+from bearcat.names import csv_cell, to_json
+from bearcat.ranges import check_range
 
 if TYPE_CHECKING:
     from bearcat.watch.snapshot import PointStatus
@@ -121,8 +122,8 @@ def watch(
     check_choice("--executor", executor, EXECUTORS)
     if address is not None and executor != "ray":
         raise InputError("--address: is of a Ray cluster; add --executor ray")
-    if rpm is not None and not 0 < rpm < inf:
-        raise InputError(f"--rpm: must be a positive number, not {rpm:g}")
+    for name, value in (("rpm", rpm), ("rate", rate)):
+        check_range(name, value, field=name)
     rule = parsed_rule(false_alarms, baseline, speeds, loads)
     checked_root(folder)  # before there is a store
     with Store.open(store, create=True) as opened, ExitStack() as stack:
@@ -190,20 +191,17 @@ def parsed_rule(
 def print_fleet(fleet: Fleet, form: str) -> None:
     """Machines, worst first; the first line of a table is the answer."""
     import csv
-    import json
-
-    from bearcat.watch.export import defused
 
     if form == "json":
-        print(json.dumps({"points": fleet.rows()}, ensure_ascii=False, indent=1), flush=True)
+        print(to_json({"points": fleet.rows()}, indent=1), flush=True)
     elif form == "csv":
         rows = [row | {"reasons": "; ".join(row["reasons"])} for row in fleet.rows()]
         writer = csv.DictWriter(sys.stdout, fleet.columns)
         writer.writeheader()
-        writer.writerows({name: defused(value) for name, value in row.items()} for row in rows)
+        writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)
         sys.stdout.flush()
     else:
-        print(fleet.summary, flush=True)
+        print_lines(fleet.summary, flush=True)
         if rows := fleet.table():
             print_table(rows, set(rows[0]) - {"confidence"}, ("status", "since", "confidence"))
     if form != "table":
@@ -212,15 +210,13 @@ def print_fleet(fleet: Fleet, form: str) -> None:
 
 def print_change(status: PointStatus, form: str) -> None:
     """One line for a point whose status has changed."""
-    import json
-
     from bearcat.watch.store import Fleet, written_time
 
     if form == "json":
-        print(json.dumps(Fleet([status]).rows()[0], ensure_ascii=False), flush=True)
+        print(to_json(Fleet([status]).rows()[0]), flush=True)
         return
     reasons = f": {'; '.join(status.reasons)}" if status.reasons else ""
-    print(f"{written_time(status.time)} {status.machine}/{status.point} {status.status}{reasons}", flush=True)
+    print_lines(f"{written_time(status.time)} {status.machine}/{status.point} {status.status}{reasons}", flush=True)
 
 
 def _whose(store: Store, name: str) -> tuple[str, str | None]:
@@ -237,7 +233,7 @@ def acknowledge(store: StorePlace, name: Whose, note: Note = "") -> None:
     with Store.open(store, write=True) as opened:
         machine, point = _whose(opened, name)
         number = opened.acknowledge(machine, point, note)
-    print(f"{name}: {number} {'point' if number == 1 else 'points'} acknowledged.")
+    print_lines(f"{name}: {number} {'point' if number == 1 else 'points'} acknowledged.")
 
 
 @commands.command()
@@ -261,7 +257,7 @@ def baseline(
         machine, point = _whose(opened, name)
         if point is None:
             raise InputError(f"{name}: name a point of the machine too, as MACHINE/POINT")
-        print(f"{name}: {opened.relearn(machine, point, note, when).sentence}")
+        print_lines(f"{name}: {opened.relearn(machine, point, note, when).sentence}")
 
 
 @commands.command()
@@ -276,7 +272,7 @@ def forget(
         if not yes and not typer.confirm(f"Remove {name} and its history from {opened.name}?"):
             raise InputError("nothing was removed")
         number = opened.forget(machine, point)
-    print(f"{name}: {number} {'point' if number == 1 else 'points'} removed.")
+    print_lines(f"{name}: {number} {'point' if number == 1 else 'points'} removed.")
 
 
 @commands.command()

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bearcat.errors import InputError, suggest
+from bearcat.ranges import check_range
 from bearcat.settings import override, pairs
 
 KINEMATIC = ("FTF", "BPFO", "BPFI", "BSF")
@@ -57,13 +58,13 @@ class Bearing:
     designation: str | None = None
 
     def __post_init__(self) -> None:
-        if not (self.balls > 0 and 0 < self.ball_diameter < math.inf and 0 < self.pitch_diameter < math.inf):
-            raise InputError(f"a bearing has balls and two diameters above zero, unlike {self}")
-        if not abs(self.contact_angle) < 90:
-            raise InputError(f"contact_angle: must lie between -90 and 90 degrees, not at {self.contact_angle:g}")
+        for name in ("balls", "ball_diameter", "pitch_diameter", "contact_angle"):
+            check_range(name, getattr(self, name), name)
         if self.balls * self.ball_diameter >= math.pi * self.pitch_diameter:
             balls = f"{self.balls} balls of {self.ball_diameter:g} mm"
             raise InputError(f"ball_diameter: {balls} do not fit on a pitch of {self.pitch_diameter:g} mm; use fewer")
+        for name, order in self.orders().items():
+            check_range("order", order, name)
 
     def __str__(self) -> str:
         """The designation, or the numbers as `find_bearing` reads them."""
@@ -141,7 +142,10 @@ def find_bearing(text: str) -> Bearing:
         if name not in fields or name not in given:
             what = "is missing" if name in fields else "is no number of a bearing"
             raise InputError(f"bearing '{text}': {name} {what}; give balls, ball and pitch (in mm), and angle if not 0")
-    return override(Bearing(1, 1.0, 2.0), {fields[name]: number for name, number in given.items()})
+    try:
+        return override(Bearing(1, 1.0, 2.0), {fields[name]: number for name, number in given.items()})
+    except InputError as error:
+        raise InputError(f"bearing '{text}': {error}") from error
 
 
 def known_orders(
@@ -163,6 +167,5 @@ def known_orders(
     ratio = (inner - outer) / (inner + outer)  # ball over pitch diameter
     made = {"FTF": (1 - ratio) / 2, "BSF": (1 - ratio**2) / (2 * ratio)} | given
     for name, value in made.items():
-        if not 0 < value < 100:
-            raise InputError(f"{name}: must be a multiple of the shaft's speed, not {value:g}", name.lower())
+        check_range("order", value, name, name.lower())
     return made

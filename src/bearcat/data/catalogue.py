@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 from bearcat.data.recording import Recording
 from bearcat.data.signals import KEPT_BYTES
 from bearcat.errors import InputError, suggest
-from bearcat.storage import digest_file
+from bearcat.storage import digest_file, real_path
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")
@@ -199,4 +199,4 @@ def files_in(root: Path, pattern: str, name: str | None = None) -> dict[str, lis
 
 def inside(root: Path, path: Path) -> bool:
     """Whether a path, links followed, stays inside a folder."""
-    return path.resolve().is_relative_to(root.resolve())
+    return real_path(path).is_relative_to(real_path(root))

@@ -42,7 +42,8 @@ class SignalLimits:
             at, close = self._counts[sign]
             if limit > before[sign]:  # what stood at the last limit is short of this one
                 at, close = 0, at + close if limit - before[sign] < near else 0
-            below = limit - sign * block
+            with np.errstate(over="ignore"):  # of values near the ends of float32
+                below = limit - sign * block
             here = int((below == 0).sum())
             self._counts[sign] = at + here, close + int((below < near).sum()) - here
         if self.values is not None:

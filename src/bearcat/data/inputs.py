@@ -20,6 +20,7 @@ import numpy as np
 from bearcat.data.bearing import FAULT_LINES, KINEMATIC, Bearing, bearing_lines
 from bearcat.data.recording import Floats, RecordingInfo, Speed, spectrum, standardise
 from bearcat.errors import InputError
+from bearcat.ranges import check_range
 from bearcat.settings import find_name, from_text
 
 if TYPE_CHECKING:
@@ -111,8 +112,9 @@ def check_needs(needs: Sequence[str], known: dict[str, Any]) -> None:
         if known[name] is None:
             raise InputError(f"{WHAT[name]} is not known, but this input needs it; give it", name)
     speed = known["rpm"]
-    if "rpm" in needs and not (np.isfinite(speed).all() and np.min(speed) > 0):
-        raise InputError(f"the speed must be a positive number of rpm, not {np.min(speed):g}", "rpm")
+    if "rpm" in needs:
+        for each in (np.min(speed), np.max(speed)):
+            check_range("rpm", float(each), field="rpm")
 
 
 def metadata_arrays(needs: Sequence[str], rpm: Speed | None, bearing: Bearing | None) -> list[np.ndarray]:
@@ -162,8 +164,7 @@ class PhysicalInput(Input):
 
     def __post_init__(self) -> None:
         for name in ("bands", "number"):
-            if getattr(self, name, 1) < 1:
-                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
+            check_range("count", getattr(self, name, 1), name)
 
     def points(self, length: int) -> int:
         return self.axis(length, None)[0].size

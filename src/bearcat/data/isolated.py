@@ -24,11 +24,11 @@ import select
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from typing import Any
 import numpy as np
 
 import bearcat.data.stream as streams
+from bearcat.child import Child, limit_process
 from bearcat.data.recording import Floats
 from bearcat.data.signals import BLOCK, Rates, Samples, Signals, TooLargeError, reading
 from bearcat.data.stream import ChannelStreams, Stream
@@ -52,15 +53,10 @@ RISKY = {
 MARGIN = 2**26  # bytes that reading may take beyond twice the samples
 GRACE = 5.0  # seconds after its time in which a reader must have ended a process
 DAY = 86_400.0  # seconds; the time for a file of the user's own, whose blocks may be used slowly
+# For a file of the user's own: memory and samples in bytes and by the byte of the file, seconds of computing and by the
+# mebibyte. Honest files need a tenth of it; packed zeros end here.
+OWN_MEMORY, OWN_SAMPLES, OWN_SECONDS = (2**30, 8), (2**30, 1000), (60.0, 1.0)
 CPU_SECONDS = 600.0  # of computing for one file, whoever asks
-START = (
-    "import sys; sys.path[:] = sys.argv[5:]; from bearcat.data.isolated import work;"
-    " work(*map(int, sys.argv[1:4]), sys.argv[4])"
-)
-# One thread and one pool of memory: each further one reserves address space, which is what is limited.
-ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system",
-}  # fmt: skip
 # What a message begins with: four bytes, so that the samples after them are aligned.
 HEAD, DATA, DONE, FAIL, GONE, STOP = b"head", b"data", b"done", b"fail", b"gone", b"stop"
 
@@ -133,21 +129,39 @@ def _signals(path: str, origin: str) -> Arrays:
     return {"rates": dict(found.rates)}, found.channels
 
 
+@dataclass(frozen=True)
+class FileLimits:
+    """Of one file: bytes of memory, bytes of samples, seconds of computing."""
+
+    memory: int
+    samples: int
+    seconds: float = CPU_SECONDS
+
+    @classmethod
+    def of_own(cls, path: Path) -> FileLimits:
+        """Of a file of the user's own, by its size."""
+        with suppress(OSError):
+            size = path.stat().st_size
+            memory, samples = (least + each * size for least, each in (OWN_MEMORY, OWN_SAMPLES))
+            seconds = OWN_SECONDS[0] + OWN_SECONDS[1] * size / 2**20
+            return cls(min(memory, _machine_memory() // 2), samples, min(seconds, CPU_SECONDS))
+        return cls(OWN_MEMORY[0], OWN_SAMPLES[0])  # reading says that it is not there
+
+
 class Readers(AbstractContextManager["Readers"]):
     """Processes that read files: `count` for risky formats (None: as many as are used at once), `plain` for others.
 
-    `plain` 0: those are read in this process. `most`: bytes of samples of a file (None: half of this machine's memory).
+    `plain` 0: those are read in this process. `most`: bytes of samples of a file (None: by its size).
     `folder` is removed by the readers should this process be killed.
     """
 
     def __init__(self, count: int | None, most: int | None = None, plain: int = 0, folder: Path | None = None) -> None:
-        self.most, self.plain, self.grows = most, plain, count is None
-        self.memory = 2 * most + MARGIN if most is not None else _machine_memory() // 2
-        self.folder = folder
+        self.plain, self.grows, self.folder = plain, count is None, folder
+        self.limits = None if most is None else FileLimits(2 * most + MARGIN, most)
         self._idle: dict[bool, queue.LifoQueue[_Reader]] = {True: queue.LifoQueue(), False: queue.LifoQueue()}
         for risky, number in ((True, count or 0), (False, plain)):
             for _ in range(number):
-                self._idle[risky].put(reader := _Reader(self.memory, risky, self.folder))
+                self._idle[risky].put(reader := _Reader(self.limits, risky, self.folder))
             if number and sys.platform != "win32":
                 reader.start()  # the one used first: loading the libraries takes a second
 
@@ -166,9 +180,9 @@ class Readers(AbstractContextManager["Readers"]):
             yield streams.open_stream(path, channel, origin)
             return
         with self._reader(is_risky(path), until) as reader:
-            head = reader.open({"path": str(path.absolute()), "channel": channel}, origin, until)
-            self._check_size(head["size"], origin)
-            yield Stream(origin, head["rate"], self._blocks(reader, origin), head["size"])
+            head = reader.open(path, {"channel": channel}, origin, until)
+            reader.check_size(head["size"])
+            yield Stream(origin, head["rate"], reader.blocks(), head["size"])
 
     @contextmanager
     def open_channels(self, path: Path, preferred: str | None, origin: str, until: float) -> Iterator[ChannelStreams]:
@@ -189,13 +203,12 @@ class Readers(AbstractContextManager["Readers"]):
     ) -> Iterator[tuple[Rates, dict[str, int], Generator[tuple[str, Floats], None, None]]]:
         """Rates, sizes and blocks of the channels, by a reader."""
         with self._reader(is_risky(path), until) as reader:
-            order = {"path": str(path.absolute()), "channels": True, "preferred": preferred}
-            head = reader.open(order, origin, until)
-            self._check_size(sum(head["sizes"].values()), origin)
+            head = reader.open(path, {"channels": True, "preferred": preferred}, origin, until)
+            reader.check_size(sum(head["sizes"].values()))
             names = list(head["rates"])
 
             def blocks() -> Generator[tuple[str, Floats], None, None]:
-                for content in self._blocks(reader, origin):
+                for content in reader.blocks():
                     number = int(content[:1].view(np.uint32)[0]) if content.size else len(names)
                     if number >= len(names):
                         raise _broken(origin)
@@ -209,11 +222,11 @@ class Readers(AbstractContextManager["Readers"]):
         """What `function(path, origin, *arguments)` returns in a reader."""
         with self._reader(True, until) as reader:
             called = [function.__module__, function.__qualname__, *arguments]
-            head = reader.open({"path": str(path.absolute()), "call": called}, origin, until)
+            head = reader.open(path, {"call": called}, origin, until)
             arrays = {}
             for name, kind, shape in head["arrays"]:
                 dtype = np.dtype(kind)
-                if dtype.kind not in "fiub" or math.prod(shape) * dtype.itemsize > self.memory:
+                if dtype.kind not in "fiub" or math.prod(shape) * dtype.itemsize > reader.limits.memory:
                     raise _broken(origin)
                 arrays[name] = np.empty(shape, dtype)
             for array in arrays.values():
@@ -232,32 +245,21 @@ class Readers(AbstractContextManager["Readers"]):
         except queue.Empty:
             if not self.grows:
                 raise TimeoutError("all readers of files are busy") from None
-            reader = _Reader(self.memory, risky, self.folder)
+            reader = _Reader(self.limits, risky, self.folder)
         try:
             yield reader
         finally:
             reader.leave()
             idle.put(reader)
 
-    def _blocks(self, reader: _Reader, origin: str) -> Iterator[Floats]:
-        size = 0
-        while (reply := reader.reply()) != DONE:
-            block = np.frombuffer(reply, dtype=np.float32, offset=4)
-            size += block.nbytes
-            self._check_size(size, origin)
-            yield block
-
-    def _check_size(self, size: int, origin: str) -> None:
-        if self.most is not None and size > self.most:
-            raise TooLargeError(f"{origin}: unpacks to more than {self.most >> 20} MiB; cut it into shorter recordings")
-
 
 class _Reader:
     """A process that runs `work`, and the connection to it; started when it is needed, and again when it has died."""
 
-    def __init__(self, memory: int, forks: bool, folder: Path | None) -> None:
-        self.memory, self.forks, self.folder = memory, forks, folder
-        self.process: subprocess.Popen[bytes] | None = None
+    def __init__(self, limits: FileLimits | None, forks: bool, folder: Path | None) -> None:
+        self.fixed, self.forks, self.folder = limits, forks, folder
+        self.limits = limits or FileLimits(0, 0)  # of the file being read
+        self.child: Child | None = None
         self.origin, self.until = "", 0.0  # of the file being read
         self.reading = self.ending = False  # a file; and its last message has come, but not yet that it is gone
 
@@ -265,32 +267,39 @@ class _Reader:
         if sys.platform == "win32":  # neither fork nor limits of memory
             raise InputError(f"{self.origin}: cannot be read safely on Windows; convert it to wav, or use WSL")
         self.end()
-        self.socket, theirs = socket.socketpair()
-        self.stream = self.socket.makefile("rwb")
-        words = [str(theirs.fileno()), str(self.memory), str(int(self.forks)), str(self.folder or ""), *sys.path]
-        with theirs:
-            self.process = subprocess.Popen(  # noqa: S603 (our own interpreter, code and path)
-                [sys.executable, "-I", "-c", START, *words], pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                start_new_session=True, env=os.environ | ENVIRONMENT,
-            )  # fmt: skip
+        memory = 0 if self.forks else self.limits.memory  # a process that is forked has that of its file
+        self.child = Child(__name__, {"memory": memory, "folder": str(self.folder or "")})
 
-    def open(self, order: dict[str, Any], origin: str, until: float) -> Any:
+    def open(self, path: Path, order: dict[str, Any], origin: str, until: float) -> Any:
         """The head of what is read: rate and size of a file's channel, or kinds and shapes of arrays."""
-        self.origin, self.until = origin, until
+        self.origin, self.until, self.limits = origin, until, self.fixed or FileLimits.of_own(path)
         self._finish()
-        if self.process is None or self.process.poll() is not None:
+        if self.child is None or self.child.process.poll() is not None:
             self.start()
         self.reading, left = True, until - time.monotonic()
-        self.socket.settimeout(min(max(left + GRACE, 1), DAY))  # it covers a process that ends inside a message
-        with suppress(OSError):  # `reply` will say what happened
-            _send(self.stream, json.dumps(order | {"origin": origin, "seconds": max(left, 0.001)}).encode(), True)
+        with suppress(OSError, EOFError):  # `reply` will say what happened
+            order |= {"path": str(path.absolute()), "origin": origin, "seconds": max(left, 0.001)}
+            order |= {"memory": self.limits.memory, "computing": self.limits.seconds}
+            stream = self._stream(min(max(left + GRACE, 1), DAY))  # this covers a process that ends inside a message
+            _send(stream, json.dumps(order).encode(), True)
         return json.loads(self.reply()[4:])
+
+    def blocks(self) -> Iterator[Floats]:
+        size = 0
+        while (reply := self.reply()) != DONE:
+            block = np.frombuffer(reply, dtype=np.float32, offset=4)
+            size += block.nbytes
+            self.check_size(size)
+            yield block
+
+    def check_size(self, size: int) -> None:
+        if size > (most := self.limits.samples):
+            raise TooLargeError(f"{self.origin}: unpacks to more than {most >> 20} MiB; cut it into shorter recordings")
 
     def reply(self) -> bytes:
         """The next one; InputError where the file is refused or its process died of it."""
         try:
-            reply = _receive(self.stream)
+            reply = _receive(self._stream())
         except (EOFError, OSError):
             self.end()
             reply = GONE
@@ -308,30 +317,33 @@ class _Reader:
     def leave(self) -> None:
         """Stops reading; whoever opens the next file waits until this one's process has ended."""
         if self.reading and not self.ending:
-            with suppress(OSError):
-                _send(self.stream, STOP, True)
+            with suppress(OSError, EOFError):
+                _send(self._stream(), STOP, True)
             self._finish()
 
     def _finish(self) -> None:
         if self.reading:
             try:
-                self.socket.settimeout(GRACE)
-                while _receive(self.stream) != GONE:
+                stream = self._stream(GRACE)
+                while _receive(stream) != GONE:
                     pass
                 self.reading = False
             except (EOFError, OSError):
                 self.end()
 
+    def _stream(self, seconds: float | None = None) -> io.BufferedRWPair:
+        """The connection, on which nothing lasts longer than these seconds, or than those of before."""
+        if self.child is None:
+            raise EOFError("it has ended")
+        if seconds is not None:
+            self.child.socket.settimeout(seconds)
+        return self.child.stream
+
     def end(self) -> None:
         self.reading = False
-        if self.process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)  # with the process of a file
-            self.process.wait()
-            with suppress(OSError):  # what was not sent
-                self.stream.close()
-            self.socket.close()
-            self.process = None
+        if self.child is not None:
+            self.child.end()
+            self.child = None
 
 
 def _broken(origin: str) -> InputError:
@@ -354,22 +366,22 @@ def _receive(stream: io.BufferedRWPair) -> bytes:
     return message
 
 
-def work(descriptor: int, memory: int, forks: int, folder: str) -> None:
-    """What a reader does until its parent is gone: it reads files, or forks a process for each."""
+def work(descriptor: int, memory: int, folder: str) -> None:
+    """What a reader does until its parent is gone: it reads files within its memory or, with 0, forks for each."""
     connection = socket.socket(fileno=descriptor)
     stream = connection.makefile("rwb")
-    if forks:
+    if not memory:
         gc.disable()  # a process ends with its file; searching for cycles would copy the memory that it shares
     else:
-        _limit(memory)
+        limit_process(memory)
     with suppress(EOFError, OSError):
         while True:
             message = _receive(stream)
             if message == STOP:  # for a file that has just ended
                 continue
             order = json.loads(message)
-            if forks:
-                _fork(connection, stream, order, memory)
+            if not memory:
+                _fork(connection, stream, order)
             else:
                 _read(connection, stream, order)
             _send(stream, GONE, True)
@@ -377,14 +389,14 @@ def work(descriptor: int, memory: int, forks: int, folder: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fork(connection: socket.socket, stream: io.BufferedRWPair, order: dict[str, Any], memory: int) -> None:
+def _fork(connection: socket.socket, stream: io.BufferedRWPair, order: dict[str, Any]) -> None:
     for library in RISKY.get(Path(order["path"]).suffix.lower(), ()):  # once, and not by each process
         with suppress(ImportError):
             importlib.import_module(library)
     child = os.fork()
     if child == 0:
         with suppress(BaseException):
-            _limit(memory)
+            limit_process(order["memory"])
             _read(connection, stream, order)
         os._exit(0)
     os.waitpid(child, 0)
@@ -393,7 +405,7 @@ def _fork(connection: socket.socket, stream: io.BufferedRWPair, order: dict[str,
 def _read(connection: socket.socket, stream: io.BufferedRWPair, order: dict[str, Any]) -> None:
     """Sends what is read until the parent says STOP or is gone."""
     signal.setitimer(signal.ITIMER_REAL, order["seconds"])  # SIGALRM ends the process
-    signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, order["computing"])
     for reply in _replies(order):
         _send(stream, reply)
         if select.select([connection], [], [], 0)[0]:
@@ -438,17 +450,3 @@ def _machine_memory() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return 2**33
-
-
-def _limit(memory: int) -> None:
-    """No more than so many bytes beyond what is in use, no file written, no core dumped."""
-    import resource
-
-    for kind in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
-        resource.setrlimit(kind, (0, 0))
-    usage = Path("/proc/self/statm")
-    if usage.exists():  # other systems than Linux do not limit address space
-        size = int(usage.read_text().split()[0]) * resource.getpagesize() + memory
-        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-        size = size if hard == resource.RLIM_INFINITY else min(size, hard)
-        resource.setrlimit(resource.RLIMIT_AS, (size, size))

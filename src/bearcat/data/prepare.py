@@ -38,8 +38,9 @@ from bearcat.data.recording import (
 )
 from bearcat.data.signals import reading
 from bearcat.errors import InputError
+from bearcat.ranges import check_range
 from bearcat.settings import spell_out
-from bearcat.storage import digest, digest_json, write_atomically
+from bearcat.storage import abandoned, digest, digest_json, write_atomically
 
 # Windows worked on at once: about a recording of the paper; smaller chunks make the threads wait for each other. And
 # samples, which bound the memory where windows are long.
@@ -61,12 +62,9 @@ class Preparation:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "input", spell_out(self.input, INPUTS, "input"))
-        if self.length < 2 or (self.stride is not None and self.stride < 1):
-            raise InputError(f"length must be at least 2 and stride at least 1, not {self.length} and {self.stride}")
-        if self.rate is not None and not 0 < self.rate < float("inf"):
-            raise InputError(f"rate must be a positive number of hertz, not {self.rate:g}")
-        if self.cut is not None and not 0 < self.cut < float("inf"):
-            raise InputError(f"cut must be a positive number of seconds, not {self.cut:g}")
+        for name, value in {"length": self.length, "stride": self.stride, "rate": self.rate}.items():
+            check_range(name, value)
+        check_range("seconds", self.cut, "cut")
 
     @property
     def step(self) -> int:
@@ -240,7 +238,7 @@ def _store(place: Path, windows: Windows, preparation: Preparation) -> None:
         with suppress(OSError):  # another process was first
             draft.rename(place)
     finally:
-        for leftover in (draft, *place.parent.glob(".aside-*")):
+        for leftover in (draft, *place.parent.glob(".aside-*"), *abandoned(place.parent, ".draft-*")):
             shutil.rmtree(leftover, ignore_errors=True)
 
 

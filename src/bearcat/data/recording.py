@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
 from bearcat.errors import InputError
+from bearcat.ranges import RANGES, check_range
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -57,6 +58,10 @@ class RecordingInfo:
         """This without the samples."""
         return RecordingInfo(**{field.name: getattr(self, field.name) for field in fields(RecordingInfo)})
 
+    def __post_init__(self) -> None:
+        check_range("rate", self.rate, self.origin)
+        check_range("rpm", self.rpm, self.origin, "rpm")
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Recording(RecordingInfo):
@@ -80,13 +85,12 @@ class Recording(RecordingInfo):
         if self.speed is not None:
             if self.speed.shape != signal.shape:
                 raise InputError(f"{self.origin}: {self.speed.size} speeds for {signal.size} samples; give as many")
-            if (bad := np.flatnonzero(~((self.speed > 0) & (self.speed < np.inf)))).size:
-                wrong = f"the speed must be a positive number of rpm, but is {self.speed[bad[0]]:g} at sample {bad[0]}"
+            allowed = RANGES["rpm"]
+            if (bad := np.flatnonzero(~((self.speed >= allowed.lowest) & (self.speed <= allowed.highest)))).size:
+                wrong = f"the speed must be {allowed.words}, but is {self.speed[bad[0]]:g} at sample {bad[0]}"
                 raise InputError(f"{self.origin}: {wrong}; leave that part out with start and stop", "rpm")
             object.__setattr__(self, "rpm", float(np.mean(self.speed, dtype=np.float64)))
-        for name, value, unit in (("sampling rate", self.rate, "hertz"), ("speed", self.rpm, "rpm")):
-            if value is not None and not (np.isfinite(value) and value > 0):
-                raise InputError(f"{self.origin}: the {name} must be a positive number of {unit}, not {value:g}")
+        super().__post_init__()
         object.__setattr__(self, "signal", signal)
 
 

@@ -15,18 +15,21 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, BinaryIO, Literal, cast
+from math import prod
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.errors import InputError, suggest
+from bearcat.ranges import check_range
 
 Samples = NDArray[Any]
 Part = dict[str, Samples]  # the next samples of some channels, by name
 Rates = Mapping[str, float | None]  # of each channel; None: the file does not say
 
 BLOCK = 2**18  # samples read at once
+PART = 2**22  # numbers of a table that are read at once
 SOME_NAMES = 30  # of channels, listed in a sentence
 KEPT_BYTES = 2**29  # of decoded files or recordings that wait to be read again
 MOST_CHANNELS = 1000  # of a file; more are windows that were cut already, or a table that lies on its side
@@ -89,8 +92,7 @@ class SignalFile:
         if not self.channels:
             raise InputError(f"{self.origin}: holds no numeric signal; it has {_some(self.names)}")
         for rate in self.rates.values():
-            if rate is not None and not (np.isfinite(rate) and rate > 0):
-                raise InputError(f"{self.origin}: the sampling rate must be a positive number of hertz, not {rate:g}")
+            check_range("rate", rate, self.origin)
 
 
 def one_by_one(
@@ -168,17 +170,35 @@ def whole(rate: float) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class MappedArray:
-    """An array in a file, mapped anew for every slice: pages that were read stay in memory as long as their map."""
+class StoredArray:
+    """An array in a file, row by row, of which slices are read; a map would end the process if the file shrinks."""
 
     file: BinaryIO
     dtype: Any
     start: int
     shape: tuple[int, ...]
-    order: Literal["C", "F"] = "C"
+    columns: bool = False  # it is stored column by column (Fortran's order)
 
-    def __getitem__(self, index: Any) -> Samples:
-        return np.array(np.memmap(cast(Any, self.file), self.dtype, "r", self.start, self.shape, self.order)[index])
+    def __post_init__(self) -> None:
+        if self.start + prod(self.shape) * self.dtype.itemsize > self.file.seek(0, 2):
+            raise EOFError("it ends before its samples do")
+
+    def __getitem__(self, index: tuple[Any, ...]) -> Samples:
+        """An index for each axis: numbers, then a slice, then anything."""
+        shape, wanted = (self.shape[::-1], index[::-1]) if self.columns else (self.shape, index)
+        at = next(axis for axis, each in enumerate(wanted) if isinstance(each, slice))
+        first, last, _ = wanted[at].indices(shape[at])
+        inner = shape[at + 1 :]
+        before = int(np.ravel_multi_index((*wanted[:at], 0), shape[: at + 1])) + first
+        rows, found = max(1, PART // prod(inner)), []
+        self.file.seek(self.start + before * prod(inner) * self.dtype.itemsize)
+        for row in range(first, last, rows):
+            count = min(rows, last - row) * prod(inner)
+            part = np.fromfile(self.file, self.dtype, count)
+            if part.size < count:
+                raise EOFError("it became shorter while it was read")
+            found.append(part.reshape(-1, *inner)[(slice(None), *wanted[at + 1 :])])
+        return np.concatenate(found) if found else np.empty(0, self.dtype)
 
 
 def open_wav(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
@@ -205,9 +225,8 @@ def open_wav(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
     if stored is None or width % channels:
         raise ValueError(f"{channels} channels in {width} bytes, of the kind {code}, are not supported")
     count = (long_size if kind == b"RF64" else size) // width
-    if start + count * width > file.seek(0, 2):
-        raise EOFError("it ends before its samples do")
-    frames = MappedArray(file, stored, start, (count, channels, 3) if width == 3 * channels else (count, channels))
+    shape = (count, channels, 3) if width == 3 * channels else (count, channels)
+    frames = StoredArray(file, np.dtype(stored), start, shape)
 
     def read(names: Sequence[str]) -> Iterator[Part]:
         for first in range(0, count, BLOCK):
@@ -350,7 +369,11 @@ def open_mdf(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
 
 def open_flac(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
     """Channels go by their numbers, and full scale is 1, as in wav files."""
-    sound = stack.enter_context(library("soundfile", "audio", origin).SoundFile(file))
+    soundfile = library("soundfile", "audio", origin)
+    if file.read(4) != b"fLaC":  # it would read twenty other formats too
+        raise ValueError("no FLAC header")
+    file.seek(0)
+    sound = stack.enter_context(soundfile.SoundFile(file))
     channels = [str(number + 1) for number in range(sound.channels)]
 
     def read(names: Sequence[str]) -> Iterator[Part]:

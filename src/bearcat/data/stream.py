@@ -20,7 +20,7 @@ from datetime import date
 from itertools import islice
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from bearcat.data.channels import is_speed, vibrations
 from bearcat.data.recording import Floats
 from bearcat.data.signals import BLOCK, Part, Samples, SignalFile, TooLargeError, library, one_by_one, rate_of, reading
 from bearcat.errors import InputError
+from bearcat.names import shown
+from bearcat.storage import check_regular
 
 LARGEST_CHUNK = 2**24  # bytes; one of an HDF5 dataset is unpacked whole, and may be longer than a short dataset
 RATE_NAMES = {"rate", "fs", "sr", "samplerate", "samplingrate", "samplingfrequency", "samplefrequency", "fsamp"}
@@ -50,7 +52,7 @@ INDEX_NAMES = {"", "index", "sample", "samples", "n", "no", "unnamed: 0"}
 
 
 class _Array(Protocol):
-    """What numpy, h5py and `MappedArray` have in common: slices are read on demand."""
+    """What numpy, h5py and `StoredArray` have in common: slices are read on demand."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -90,9 +92,18 @@ def from_arrays(origin: str, arrays: Mapping[str, _Array]) -> SignalFile:
 
 
 def open_npy(file: BinaryIO, origin: str, _: ExitStack) -> SignalFile:
-    mapped = np.lib.format.open_memmap(file.name, mode="r")
-    order: Literal["C", "F"] = "C" if mapped.flags.c_contiguous else "F"
-    return from_arrays(origin, {"": signals.MappedArray(file, mapped.dtype, mapped.offset, mapped.shape, order)})
+    shape, columns, dtype = _npy_header(file)
+    return from_arrays(origin, {"": signals.StoredArray(file, dtype, file.tell(), shape, columns)})
+
+
+def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, Any]:
+    """Shape, whether columns follow each other, and type; the array begins where the file is then."""
+    lib = np.lib.format
+    read = lib.read_array_header_1_0 if lib.read_magic(file) == (1, 0) else lib.read_array_header_2_0
+    shape, columns, dtype = read(file)
+    if dtype.hasobject:
+        raise ValueError("it holds objects, which are not read")
+    return shape, columns, dtype
 
 
 def open_npz(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
@@ -100,10 +111,9 @@ def open_npz(file: BinaryIO, origin: str, stack: ExitStack) -> SignalFile:
     for member in archive.zip.infolist():
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others unpack far more at once
             raise ValueError(f"'{member.filename}' is compressed in a way that numpy does not write")
-        lib = np.lib.format  # an array that announces more than its member holds is refused before it takes memory
+        # An array that announces more than its member holds is refused before it takes memory.
         with archive.zip.open(member) as content, suppress(ValueError):  # a text, or objects, which numpy refuses
-            read = lib.read_array_header_1_0 if lib.read_magic(content) == (1, 0) else lib.read_array_header_2_0
-            shape, _, dtype = read(content)
+            shape, _, dtype = _npy_header(content)
             if prod(shape) * dtype.itemsize > member.file_size:
                 raise EOFError(f"'{member.filename}' announces more samples than it holds")
     return from_arrays(origin, {name: np.asarray(array) for name, array in archive.items()})
@@ -355,12 +365,29 @@ def open_signals(path: Path, origin: str) -> Iterator[SignalFile]:
     if suffix not in OPENERS:
         raise InputError(f"{origin}: unknown format '{path.suffix}'; use one of {', '.join(FORMATS)}")
     with reading(origin, f"a {suffix} file"), ExitStack() as stack:
-        if path.exists() and not path.is_file():  # opening a pipe would wait for a writer
-            raise InputError(f"{origin}: is no regular file; copy its content into one")
+        check_regular(path, origin)
         file = stack.enter_context(path.open("rb"))
         if path.stat().st_size == 0:
             raise InputError(f"{origin}: is empty (0 bytes); record or copy it again")
-        yield OPENERS[suffix](file, origin, stack)
+        yield _with_printed_names(OPENERS[suffix](file, origin, stack))
+
+
+def _with_printed_names(opened: SignalFile) -> SignalFile:
+    """The file with channels whose names can be printed; instruments fill them up with zero bytes, for one."""
+    names = dict(zip(map(shown, opened.channels), opened.channels, strict=True))
+    if list(names) == list(opened.channels):
+        return opened
+    if len(names) < len(opened.channels):
+        raise InputError(f"{opened.origin}: two of its channels have the same name; rename one")
+    back = {own: printed for printed, own in names.items()}
+
+    def read(wanted: Sequence[str]) -> Iterator[Part]:
+        for part in opened.read([names[name] for name in wanted]):
+            yield {back[name]: samples for name, samples in part.items()}
+
+    sizes = {back[name]: size for name, size in opened.channels.items()}
+    rates = {back[name]: opened.rates[name] for name in back}
+    return SignalFile(opened.origin, sizes, rates, read, [shown(name) for name in opened.names])
 
 
 def read_signals(path: Path, origin: str | None = None) -> signals.Signals:

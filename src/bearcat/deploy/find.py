@@ -35,6 +35,8 @@ from bearcat.data.recording import Recording
 from bearcat.data.stream import FORMATS, ChannelStreams, Stream
 from bearcat.deploy.predictor import Predictor
 from bearcat.errors import InputError
+from bearcat.names import shown
+from bearcat.storage import real_path
 
 MANIFEST_ABOVE = 3  # folders above a recording in which its manifest may lie
 
@@ -46,9 +48,9 @@ def find_files(paths: Sequence[Path]) -> Iterator[Path]:
             yield path
             continue
         known = (file for file in sorted(path.rglob("*")) if file.suffix.lower() in FORMATS and file.name != MANIFEST)
-        inside = (file for file in known if file.is_file() or not file.exists())  # reading names a link to nothing
-        shown = [file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)]
-        yield from shown or [path]  # reading names an empty folder
+        inside = (file for file in known if not file.is_dir())  # reading names a pipe and a link to nothing
+        visible = [file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+        yield from visible or [path]  # reading names an empty folder
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,27 +107,38 @@ def find_measurements(
 
     @cache
     def listed(root: Path, only: frozenset[Path] | None = None) -> Catalogue | None:
-        return Folder(root).catalogue(only) if (root / MANIFEST).is_file() else None
+        return Folder(root).catalogue(only) if (root / MANIFEST).exists() else None
 
     def as_listed(entries: Sequence[FolderEntry]) -> Iterator[FoundMeasurement]:
         for same in grouped(entries, lambda entry: (entry.row.path, entry.row.start, entry.row.stop)).values():
             yield _listed_measurement(same, channel, usual, channels)
 
-    for path in paths:
+    def found_in(path: Path) -> Iterator[FoundMeasurement]:
         if (whole := listed(path.parent if path.name == MANIFEST else path)) is not None:
             yield from as_listed(folder_entries(whole))
             for problem in whole.problems:  # every recording that is asked for is accounted for
                 yield alone(FoundRecording(partial(_refuse, InputError(problem.sentence)), problem.origin))
-            continue
-        places = {file: file.resolve() for file in find_files([path])}
+            return
+        places, wrong = {file: real_path(file) for file in find_files([path])}, dict[str, str]()
         for file, place in places.items():
             only = frozenset(places.values())
             manifests = [found for folder in place.parents[:MANIFEST_ABOVE] if (found := listed(folder, only))]
+            wrong |= {each.sentence: each.origin for found in manifests for each in found.problems}
             above = [entry for found in manifests for entry in folder_entries(found)]
-            if entries := [entry for entry in above if entry.row.path.resolve() == place]:
+            if entries := [entry for entry in above if real_path(entry.row.path) == place]:
                 yield from as_listed(entries)
             else:  # a domain may be called after its speed
                 yield from _file_measurement(file, channel, usual, channels, speed_in_name(place.parent.name))
+        for sentence, origin in wrong.items():
+            if origin.startswith(MANIFEST):  # a row about one of these files
+                yield alone(FoundRecording(partial(_refuse, InputError(sentence)), origin))
+
+    for path in paths:
+        try:
+            yield from found_in(path)
+        except (InputError, OSError) as error:  # such as a manifest that cannot be read; other paths go on
+            problem = error if isinstance(error, InputError) else InputError(f"{shown(str(path))}: {error}")
+            yield alone(FoundRecording(partial(_refuse, problem), shown(str(path))))
 
 
 def measurements_of_file(
@@ -144,12 +157,12 @@ def _file_measurement(
     file: Path, channel: str | None, usual: str | None, channels: str | None, rpm: float | None
 ) -> Iterator[FoundMeasurement]:
     """The one measurement of a file, which is open until the next is asked for."""
-    name = str(file)
+    name = shown(str(file))
     if channel is not None:
-        yield alone(FoundRecording(partial(open_stream, file, channel), name, rpm, channel=channel))
+        yield alone(FoundRecording(partial(open_stream, file, channel, name), name, rpm, channel=channel))
         return
     try:
-        opened = open_channels(file, preferred=usual)
+        opened = open_channels(file, name, usual)
     except InputError as error:
         yield alone(FoundRecording(partial(_refuse, error), name, rpm))
         return

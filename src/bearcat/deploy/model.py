@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,11 +31,22 @@ from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import WHAT, find_input
 from bearcat.data.prepare import Preparation
 from bearcat.data.recording import Speed
-from bearcat.deploy.predictor import BATCH, BEHIND, FOLDER, FORMAT, Predictor, check_format, check_metadata, naming
+from bearcat.deploy.graph import BATCH
+from bearcat.deploy.predictor import BEHIND, FOLDER, FORMAT, Predictor, check_format, check_metadata, naming
 from bearcat.errors import InputError
 from bearcat.models.networks import Network, restore
 from bearcat.settings import from_plain
-from bearcat.storage import digest, digest_json, load_tensors, read_json, read_regular, save_tensors, write_atomically
+from bearcat.storage import (
+    digest,
+    digest_file,
+    digest_json,
+    load_tensors,
+    read_json,
+    read_regular,
+    tensor_bytes,
+    write_atomically,
+    write_json,
+)
 from bearcat.trust.decision import Decision
 from bearcat.trust.pooling import Familiarity, Outputs
 
@@ -83,13 +95,20 @@ class Model(Predictor):
 
 
 def save_model(folder: Path, model: Model) -> None:
-    """Writes the folder: weights first, then the metadata that vouch for them, then the card."""
+    """Writes the folder: weights first, then the metadata that name and vouch for them, then the card.
+
+    Weights of an earlier model stay until then, so that the folder holds the one or the other at any moment.
+    """
     tensors = {f"network.{name}": value for name, value in model.network.state_dict().items()}
     if model.calibration is not None:
         tensors |= {f"calibration.{name}": value for name, value in model.calibration.state().items()}
     if (known := model.familiarity) is not None:
         tensors |= {f"familiarity.{name}": torch.from_numpy(array) for name, array in known.state().items()}
-    save_tensors(folder / WEIGHTS, tensors, {"format": FORMAT})
+    content = tensor_bytes(tensors, {"format": FORMAT})
+    checksum = digest(content)
+    same = (folder / WEIGHTS).is_file() and digest_file(folder / WEIGHTS) == checksum
+    weights = WEIGHTS if same or not (folder / METADATA).exists() else f"weights-{checksum[:12]}.safetensors"
+    write_atomically(folder / weights, content)
     own = model.to_dict() | {
         "format": FORMAT,
         "encoder": model.encoder,
@@ -98,13 +117,17 @@ def save_model(folder: Path, model: Model) -> None:
         "calibration_at_bound": model.at_bound,
         "familiarity": known
         and {"windows": len(known.features), "false_alarms": known.rate, "recording_limit": known.recording_limit},
-        "sha256": digest(read_regular(folder / WEIGHTS)),
+        "weights": weights,
+        "sha256": checksum,
     }
     rest = {name: value for name, value in model.metadata.items() if name not in own and name != "seal"}
     metadata = json.loads(json.dumps(own | rest))
     sealed = metadata | {"seal": digest_json(metadata)}
-    write_atomically(folder / METADATA, json.dumps(sealed, indent=1, ensure_ascii=False).encode())
-    write_atomically(folder / CARD, model_card(metadata).encode())
+    write_json(folder / METADATA, sealed)
+    write_atomically(folder / CARD, model_card(metadata).encode(errors="backslashreplace"))
+    for earlier in folder.glob("weights*.safetensors"):
+        if earlier.name != weights:
+            earlier.unlink()
 
 
 def load_model(folder: Path) -> Model:
@@ -114,12 +137,13 @@ def load_model(folder: Path) -> Model:
         _check_place(folder)
         metadata = read_json(folder / METADATA)
         check_format(metadata["format"], folder)
-        if digest(read_regular(folder / WEIGHTS)) != metadata["sha256"]:
-            raise InputError(f"{folder}: {WEIGHTS} does not match {METADATA}; copy or train the model again")
+        weights = folder / _weights_name(metadata)
+        if digest(read_regular(weights)) != metadata["sha256"]:
+            raise InputError(f"{folder}: {weights.name} does not match {METADATA}; copy or train the model again")
         if metadata.pop("seal") != digest_json(metadata):
             raise InputError(f"{folder}: {METADATA} was changed; copy or train the model again")
         check_metadata(metadata, str(folder), FOLDER)
-        tensors, _ = load_tensors(folder / WEIGHTS)
+        tensors, _ = load_tensors(weights)
         parts: dict[str, dict[str, Any]] = {"network": {}, "calibration": {}, "familiarity": {}}
         for name, tensor in tensors.items():
             kind, _, inner = name.partition(".")
@@ -143,11 +167,20 @@ def _check_place(folder: Path) -> None:
         exported = folder.suffix.lower() == ".onnx"
         instead = "the folder it was exported from" if exported else "the model's folder, or a file that ends in .onnx"
         raise InputError(f"{folder}: is a file; give {instead}")
-    for name in (METADATA, WEIGHTS):
-        if not (folder / name).exists():
+    present = any(folder.glob("weights*.safetensors"))
+    for name, there in ((METADATA, (folder / METADATA).exists()), (WEIGHTS, present)):
+        if not there:
             place = folder / "model"  # where bearcat adapt puts it, if it is the run's folder that was given
             instead = f"give {place}" if (place / METADATA).exists() else "bearcat adapt writes one, OUT/model"
             raise InputError(f"{folder}: is no model folder, {name} is missing; {instead}")
+
+
+def _weights_name(metadata: Mapping[str, Any]) -> str:
+    """The file of the weights, which lies in the model's folder."""
+    name = str(metadata.get("weights", WEIGHTS))  # models of earlier versions do not say it
+    if not re.fullmatch(r"weights(-[0-9a-f]{12})?\.safetensors", name):
+        raise ValueError("it names other weights")
+    return name
 
 
 def model_card(metadata: Mapping[str, Any]) -> str:

@@ -46,6 +46,7 @@ from bearcat.diagnosis.signal import (
     speed_of_channel,
 )
 from bearcat.errors import InputError
+from bearcat.ranges import check_range
 from bearcat.trust.accuracy import Booleans
 from bearcat.trust.decision import REFUSE
 from bearcat.trust.pooling import Pooled, Tally, pool, tally
@@ -200,6 +201,10 @@ class Given:
     trust_speed: bool = False  # a stated speed is not checked
     drawn: bool = False  # whether the evidence is kept for drawing
     measured: bool = False  # whether levels and spectra are kept, of recordings too that are too short to be diagnosed
+
+    def __post_init__(self) -> None:
+        check_range("rate", self.rate, field="rate")
+        check_range("rpm", self.rpm, field="rpm")
 
 
 Shown = Callable[[Stream, WindowPredictions], None] | None

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import json
 import math
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,14 +24,16 @@ from numpy.typing import NDArray
 from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import INPUTS, check_needs, find_input, metadata_arrays
 from bearcat.data.prepare import Preparation
+from bearcat.deploy.graph import SECONDS, Graph
 from bearcat.errors import InputError
+from bearcat.ranges import RANGES
 from bearcat.settings import from_plain
+from bearcat.storage import read_regular
 from bearcat.trust.decision import CHECK, REFUSE, USE, Decision
 from bearcat.trust.pooling import Familiarity, Outputs
 
 FORMAT = 3  # of model folders and ONNX files: rises when an old reader would misunderstand a new model
-BATCH = 16  # windows at once: what lies between two layers stays in a core's cache (benchmarks/predict_speed.py)
-MOST_CLASSES, MOST_CHANNELS, LONGEST_WINDOW, LONGEST_TEXT = 10_000, 1024, 2**24, 10_000
+MOST_CLASSES, MOST_CHANNELS, LONGEST_TEXT = 10_000, 1024, 10_000
 BEHIND = {"rpm": "rpm", "bearing": "orders"}  # what a recording says → the graph's input behind the windows
 
 Array = NDArray[Any]
@@ -136,8 +137,13 @@ def _texts(value: Any) -> bool:
     return isinstance(value, list) and all(map(_text, value))
 
 
-def _whole(low: int, high: int) -> tuple[Check, str]:
-    return lambda value: type(value) is int and low <= value <= high, f"a whole number from {low} to {high}"
+def _whole(low: float, high: float) -> tuple[Check, str]:
+    return lambda value: type(value) is int and low <= value <= high, f"a whole number from {low:g} to {high:g}"
+
+
+def _within(name: str) -> tuple[Check, str]:
+    """A number in one of RANGES."""
+    return RANGES[name].holds, f"a number {RANGES[name].words}"
 
 
 def _positive(value: Any) -> bool:
@@ -162,11 +168,11 @@ FIELDS: Mapping[str, tuple[Check, str]] = {
     "channels": _whole(1, MOST_CHANNELS),
     "preparation": (_is(dict), "a table"),
     "preparation.input": (_text, "a row of INPUTS"),
-    "preparation.length": _whole(2, LONGEST_WINDOW),
-    "preparation.stride": _whole(1, LONGEST_WINDOW),
-    "preparation.rate": (_positive, "a positive number of hertz"),
-    "rate": (_positive, "a positive number of hertz"),
-    "rpm": (_positive, "a positive number of rpm"),
+    "preparation.length": _whole(RANGES["length"].lowest, RANGES["length"].highest),
+    "preparation.stride": _whole(RANGES["stride"].lowest, RANGES["stride"].highest),
+    "preparation.rate": _within("rate"),
+    "rate": _within("rate"),
+    "rpm": _within("rpm"),
     "channel": (_text, "the name of a channel"),
     "bearing": (lambda value: bool(Bearing(**value)), "the geometry of a bearing"),
     "needs": (lambda value: _texts(value) and set(value) <= {"rate", "rpm", "bearing"}, "a list of rate, rpm, bearing"),
@@ -223,9 +229,26 @@ def naming(place: Path, problem: str) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OnnxModel(Predictor):
-    """A graph in onnxruntime and what its metadata say. Its input is inside the graph, and needs no row of INPUTS."""
+    """A graph and what its metadata say. Its input is inside the graph, and needs no row of INPUTS."""
 
-    session: Any  # onnxruntime.InferenceSession, which may be used by several threads at once
+    graph: Graph
+
+    @classmethod
+    def of_graph(cls, graph: Graph, path: Path) -> OnnxModel:
+        """The model that a graph says it is; one sentence where that cannot be."""
+        texts = graph.metadata
+        if "bearcat_format" not in texts:
+            raise InputError(f"{path}: is an ONNX file, but not one of bearcat's; write it with bearcat export")
+        with naming(path, "has damaged metadata"):
+            check_format(int(texts["bearcat_format"]), path)
+            metadata = {name: json.loads(text) for name, text in texts.items() if name in ONNX}
+            check_metadata(metadata, str(path), ONNX)
+            known = metadata.pop("familiarity")
+            familiarity = None if known is None else _decoded(known)
+            _check_graph(graph, metadata, familiarity)
+            preparation = Preparation(**{key: metadata["preparation"][key] for key in ("length", "stride", "rate")})
+            fields = cls.fields_of(metadata)
+            return cls(graph=graph, preparation=preparation, familiarity=familiarity, **fields)
 
     @property
     def input(self) -> str:
@@ -259,46 +282,25 @@ class OnnxModel(Predictor):
             raise InputError(f"windows must have the shape (window, {self.channels}, {length}), not {given.shape}")
         arrays = [array.astype(np.float32) for array in metadata_arrays(self.needs, rpm, bearing)]
         behind = dict(zip((BEHIND[name] for name in self.needs if name in BEHIND), arrays, strict=True))
-        starts = range(0, max(len(given), 1), BATCH)
-        parts = [self.session.run(list(outputs), {"windows": given[at : at + BATCH]} | behind) for at in starts]
-        return [np.concatenate(part) for part in zip(*parts, strict=True)]
+        return self.graph.run(outputs, {"windows": given} | behind)
 
 
-def load_onnx(path: Path, threads: int | None = None) -> OnnxModel:
-    """A file written by `export_onnx`; `threads`: how many cores a call may use (all where None)."""
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # newer versions report home
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise InputError(f"{path}: running ONNX needs an extra; pip install 'bearcat[runtime]'") from error
-    if not Path(path).is_file():
+def load_onnx(path: Path, threads: int | None = None, seconds: float = SECONDS) -> OnnxModel:
+    """A file written by `export_onnx`; `threads`: how many cores a call may use (all where None).
+
+    A batch of windows may take so many `seconds`.
+    """
+    path = Path(path)
+    if not path.is_file():
         raise InputError(f"{path}: there is no such file")
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads or 0
-    options.log_severity_level = 3
-    try:
-        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime raises a class for every kind of damage, all children of Exception
-        raise InputError(f"{path}: is no ONNX file that onnxruntime can read; export the model again") from error
-    texts = dict(session.get_modelmeta().custom_metadata_map)
-    if "bearcat_format" not in texts:
-        raise InputError(f"{path}: is an ONNX file, but not one of bearcat's; write it with bearcat export")
-    with naming(path, "has damaged metadata"):
-        check_format(int(texts["bearcat_format"]), path)
-        metadata = {name: json.loads(text) for name, text in texts.items() if name in ONNX}
-        check_metadata(metadata, str(path), ONNX)
-        known = metadata.pop("familiarity")
-        familiarity = None if known is None else _decoded(known)
-        _check_graph(session, metadata, familiarity)
-        preparation = Preparation(**{key: metadata["preparation"][key] for key in ("length", "stride", "rate")})
-        fields = OnnxModel.fields_of(metadata)
-        return OnnxModel(session=session, preparation=preparation, familiarity=familiarity, **fields)
+    with naming(path, "cannot be read"):
+        graph = Graph(read_regular(path), str(path), threads, seconds)
+    return OnnxModel.of_graph(graph, path)
 
 
-def _check_graph(session: Any, metadata: Mapping[str, Any], familiarity: Familiarity | None) -> None:
+def _check_graph(graph: Graph, metadata: Mapping[str, Any], familiarity: Familiarity | None) -> None:
     """ValueError where the graph takes or gives something else than its metadata say."""
-    taken = {node.name: node.shape[1:] for node in session.get_inputs()}
-    given = {node.name: node.shape[1:] for node in session.get_outputs()}
+    taken, given = graph.inputs, graph.outputs
     behind: dict[str, list[int]] = {BEHIND[name]: [] for name in metadata["needs"] if name in BEHIND}
     if taken != {"windows": [metadata["channels"], metadata["preparation"]["length"]]} | behind:
         raise ValueError("the graph takes other windows")
@@ -306,7 +308,8 @@ def _check_graph(session: Any, metadata: Mapping[str, Any], familiarity: Familia
     if given | expected != given:
         raise ValueError("the graph gives other outputs")
     width = given.get("features", [])
-    if len(width) != 1 or (familiarity is not None and width != [familiarity.features.shape[1]]):
+    known = width if familiarity is None else [familiarity.features.shape[1]]
+    if width != known or [type(size) for size in width] != [int]:
         raise ValueError("the graph gives other features")
 
 

@@ -35,7 +35,7 @@ from bearcat.diagnosis.following import half_range
 from bearcat.diagnosis.following import resample_in_angle as resample_in_angle
 from bearcat.diagnosis.physics import FAULTS
 from bearcat.diagnosis.spectra import Doubles
-from bearcat.errors import InputError
+from bearcat.ranges import check_range
 from bearcat.settings import to_plain
 
 FIRST = 14.0  # dB that the shaft's first line must have
@@ -77,8 +77,7 @@ def measure_speed(
 ) -> SpeedEvidence:
     """The speed of a recording (time,); `orders` are the bearing's kinematic ones, `trust` keeps a stated speed."""
     used = np.asarray(signal[: int(SECONDS * rate)], dtype=np.float32)
-    if stated is not None and not 0 < stated < np.inf:
-        raise InputError(f"the speed must be a positive number of rpm, not {stated:g}", "rpm")
+    check_range("rpm", stated, field="rpm")
     if used.size / rate * FASTEST < TURNS or not used.min() < used.max():
         return SpeedEvidence(stated, stated=stated, by=None if stated is None else "stated")
     lines = shaft_lines(used, rate)

@@ -12,10 +12,12 @@ under a name that depends on source, compiler and processor.
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import mmap
 import os
 import shlex
+import shutil
 import stat
 import subprocess
 import tempfile
@@ -36,6 +38,7 @@ from bearcat.settings import cache_folder
 SOURCE = Path(__file__).with_name("native.c")
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC")
 C_NAMES = {torch.float32: "float", torch.float64: "double"}
+LEAST_FREE = 2**21  # bytes of a disk on which to compile
 GROUP, MOST, PARTS, INPUTS, TAPS = 8, 128, 4, 64, 3  # as in native.c; the last two are of the last layer
 
 
@@ -299,9 +302,12 @@ def _library(dtype: torch.dtype) -> Any:
             made.replace(kept)
             made.with_suffix(".sha256").replace(kept.with_suffix(".sha256"))
         return _loaded(kept)
-    except (OSError, ValueError):  # a folder that others can write, or we cannot: every process compiles for itself
+    # A folder that others can write, or we cannot, or that is full: every process compiles for itself.
+    except (OSError, ValueError, subprocess.CalledProcessError):
         with tempfile.TemporaryDirectory() as folder:
             _check_private(Path(folder))
+            if shutil.disk_usage(folder).free < LEAST_FREE:  # plain layers would give other digits
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder) from None
             return _loaded(_compiled(compiler, real, Path(folder)))
 
 
@@ -312,10 +318,25 @@ def _check_private(folder: Path) -> None:
     resolved = folder.resolve(strict=True)
     for place in (resolved, *resolved.parents):
         found = place.stat()
-        others = 0o002 if found.st_gid == os.getuid() else 0o022  # a group of the user's own number has one member
+        others = 0o002 if _is_own_group(found.st_gid) else 0o022
         shared = found.st_mode & others and not (found.st_mode & stat.S_ISVTX and place != resolved)
         if shared or found.st_uid not in ((os.getuid(),) if place == resolved else (os.getuid(), 0)):
             raise PermissionError(f"{place} can be written by others")
+
+
+@cache
+def _is_own_group(number: int) -> bool:
+    """Whether a group has our user's number, as the group of one user has, and no other member."""
+    import grp
+    import pwd
+
+    user = os.getuid()
+    try:
+        members = {pwd.getpwnam(name).pw_uid for name in grp.getgrgid(number).gr_mem}
+        members |= {entry.pw_uid for entry in pwd.getpwall() if entry.pw_gid == number}
+    except KeyError:  # a member that nobody knows
+        return False
+    return number == user and members <= {user}
 
 
 def _loaded(path: Path) -> Any:

@@ -11,6 +11,7 @@ which one a device can take. `Accelerated` modules have kernels of their own; ot
 from __future__ import annotations
 
 import copy
+import errno
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,6 +30,7 @@ from torch.nn import functional
 from bearcat.errors import InputError
 from bearcat.models import native, stacked
 from bearcat.models.stacked import RESERVED, Randomness, StackedConvolution, StackedDense, StackedNorm
+from bearcat.ranges import check_range
 from bearcat.settings import from_text
 
 FEATURES = 256
@@ -223,9 +225,12 @@ class Dense(Encoder):
 
     widths: tuple[int, ...] = (256, 128)
 
+    def __post_init__(self) -> None:
+        check_range("count", len(self.widths), "widths")
+        for width in self.widths:
+            check_range("width", width, "widths")
+
     def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:
-        if not self.widths or min(self.widths) < 1:
-            raise InputError("setting 'widths' of the encoder 'dense' needs whole numbers above 0, such as 256,128")
         return DenseEncoder(runs, (channels * points, *self.widths), dropout)
 
     def activations(self, channels: int, points: int) -> int:
@@ -339,7 +344,9 @@ def _runs(path: str, device: torch.device) -> bool:
         draws.next()
         values = torch.ones(1, 1, 64, device=device)
         return torch.equal(rectified_dropout(values, 0.5, draws, 0, path), stacked.dropped(values, 0.5, draws, 0))
-    except Exception:  # whatever it is, there is the plain path
+    except Exception as error:  # whatever it is, there is the plain path; but a full disk is to be said
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise
         return False
 
 

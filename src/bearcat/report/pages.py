@@ -15,6 +15,7 @@ from typing import Any
 
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError
+from bearcat.names import csv_cell
 from bearcat.record import DomainScores, Record
 from bearcat.report import figures, typeset
 from bearcat.report.recordings import DIAGNOSIS, NETWORK, PHYSICS, RecordingScores, witness_scores
@@ -217,7 +218,7 @@ def write_bench_report(
             rows, text = [_tidy(result) for result in results], io.StringIO()
             writer = csv.DictWriter(text, list(rows[0]))
             writer.writeheader()
-            writer.writerows(rows)
+            writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)
             write_atomically(out / "runs.csv", text.getvalue().encode())
         write_atomically(out / FILE_LIST, "\n".join(sorted(written)).encode())
     except OSError as error:

@@ -29,6 +29,7 @@ from bearcat.data.inputs import INPUTS
 from bearcat.data.specimens import SENTENCES
 from bearcat.errors import InputError
 from bearcat.methods.recipe import RECIPES, Recipe
+from bearcat.names import from_csv_cell
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
 from bearcat.report.typeset import NOTHING, Caveat, Table, TableEntry, count
 from bearcat.trust.estimates import FAR
@@ -104,7 +105,9 @@ class Result:
     @cached_property
     def predictions(self) -> Predictions:
         with _rows(self.folder / PREDICTIONS) as rows:
-            recording, label, predicted = (tuple(row[n] for row in rows) for n in ("recording", "label", "predicted"))
+            recording, label, predicted = (
+                tuple(from_csv_cell(row[name]) for row in rows) for name in ("recording", "label", "predicted")
+            )
             confidence = np.array([float(row["confidence"]) for row in rows])
             spread = np.array([row.get("log_probabilities", "").split() for row in rows], dtype=np.float64)
             return Predictions(recording, label, predicted, confidence, spread)

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from bearcat.errors import InputError
+from bearcat.names import csv_cell
 from bearcat.storage import write_atomically
 
 DRAWN_AS_VECTORS = 60_000  # bytes of SVG; a larger figure goes into the page as a PNG, which is smaller
@@ -128,7 +129,7 @@ def csv_text(table: Table) -> str:
     columns: list[list[str]] = []
     for place, (name, numeric) in enumerate(zip(table.header, _numeric(table), strict=True)):
         entries = [row[place] for row in table.rows]
-        texts = [name, *(entry.text for entry in entries)]
+        texts = [csv_cell(text) for text in (name, *(entry.text for entry in entries))]
         columns.append(column(name, (entry.value for entry in entries)) if numeric else texts)
         if any(entry.spread is not None for entry in entries):
             columns.append(column(f"{name} sd", (entry.spread for entry in entries)))
@@ -348,7 +349,7 @@ def write_page(
     shown = {"title": title, "subtitle": subtitle, "numbers": numbers, "sections": sections}
     text = environment.from_string(html).render(**shown, style=style, script=script)
     try:
-        write_atomically(path, text.encode())
+        write_atomically(path, text.encode(errors="backslashreplace"))
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error}); choose another folder") from error
     return path

@@ -27,6 +27,7 @@ import torch
 from bearcat.calibration import Calibration
 from bearcat.calibration.evidence import read
 from bearcat.calibration.scaling import updated_temperature
+from bearcat.data.catalogue import inside
 from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.errors import InputError, suggest
@@ -272,6 +273,8 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> Record:
     recordings = tuple(tempered.beside_each_other(decision.action, decision.expected))
     labelled = LabelledRecordings(len(truth), right, factor)
     if (folder / "model").is_dir():
+        if not inside(folder, folder / "model"):
+            raise InputError(f"{folder / 'model'}: leads outside the run's folder; copy the model into it")
         model = load_model(folder / "model")
         change = factor / float(model.metadata.get("temperature_factor", 1.0))  # a check may have been interrupted here
         before = model.calibration or Calibration.identity(1, len(model.classes))

@@ -9,7 +9,6 @@ epoch elsewhere and decides nothing; a training that is resumed opens its folder
 
 from __future__ import annotations
 
-import json
 import math
 import platform
 import time
@@ -43,7 +42,7 @@ from bearcat.record import (
 from bearcat.report.results import BESIDE
 from bearcat.runs.spec import RunSpec
 from bearcat.settings import from_plain
-from bearcat.storage import read_json, write_atomically
+from bearcat.storage import read_json, write_json
 from bearcat.training.evaluate import EpochEnd, RunEstimates
 from bearcat.training.loop import RESULT_VERSION, Trained
 from bearcat.trust.decision import decide
@@ -78,7 +77,7 @@ def claim(folder: Path, spec: RunSpec) -> None:
         elif folder.exists() and not (folder.is_dir() and all(path.name.startswith(OWN) for path in folder.iterdir())):
             raise InputError(f"{folder}: is not empty and holds no run of bearcat; choose another --out")
         settings = {"identity": spec.identity, "seed": spec.seed} | spec.to_dict()
-        write_atomically(note, json.dumps(settings, indent=1, ensure_ascii=False).encode())
+        write_json(note, settings)
     except InputError:
         raise
     except (OSError, ValueError) as error:

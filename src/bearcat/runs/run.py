@@ -32,6 +32,7 @@ from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.recording import Diagnoses, Diagnosis, network_evidence
 from bearcat.diagnosis.signal import SignalEvidence
 from bearcat.models.networks import select_run
+from bearcat.names import csv_cell
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
 from bearcat.report.figures import write_reliability
 from bearcat.runs.record import COLUMNS, Evaluation, claim, drawable, make_record, tracked
@@ -356,7 +357,7 @@ def _predictions(split: SplitTask, evaluation: Evaluation) -> bytes:
         recording = test.recordings[int(test.recording[row])]
         predicted, confidence = split.classes[int(calibrated[row].argmax())], f"{calibrated[row].max():.6f}"
         rows.append((
-            recording.origin, int(test.start[row]), recording.label or "", predicted, confidence,
+            *map(csv_cell, (recording.origin, int(test.start[row]), recording.label or "", predicted)), confidence,
             f"{plain[row].max():.6f}", " ".join(f"{value:.5g}" for value in spread[row].tolist()),
         ))  # fmt: skip
     return _csv(COLUMNS, rows)

@@ -11,7 +11,6 @@ of machines that share the folder, may work on one store.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import socket
@@ -29,7 +28,7 @@ from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
 from bearcat.report.results import Missing, Result
 from bearcat.report.typeset import count
 from bearcat.runs.spec import Library, RunSpec
-from bearcat.storage import digest_json, read_json, write_atomically
+from bearcat.storage import digest_json, read_json, write_json
 from bearcat.training.loop import RESULT_VERSION
 
 VERSION = 1  # of the layout
@@ -114,13 +113,13 @@ class RunStore:
     def fail(self, run: str, sentence: str) -> None:
         """Keeps the reason why a run, which must be ours, has no result."""
         reason = {"sentence": sentence, "host": socket.gethostname(), "when": time.strftime("%Y-%m-%d %H:%M:%S %z")}
-        write_atomically(self.folder(run) / FAILURE, json.dumps(reason, indent=1, ensure_ascii=False).encode())
+        write_json(self.folder(run) / FAILURE, reason)
 
     def stack(self, runs: Sequence[str]) -> Path:
         """The folder of these runs while they are trained together, in this order; made where it does not exist."""
         folder = self.path / "stacks" / digest_json(list(runs))[:24]
         if not (folder / MEMBERS).exists():
-            write_atomically(folder / MEMBERS, json.dumps({"members": list(runs)}, indent=1).encode())
+            write_json(folder / MEMBERS, {"members": list(runs)})
         return folder
 
     def drop_stack(self, runs: Sequence[str]) -> None:
@@ -155,7 +154,7 @@ class RunStore:
         if (self.path / ABOUT).exists() and fingerprints.items() - self.fingerprints().items():
             with suppress(OSError), _alone(self.path):
                 merged = self.fingerprints() | dict(fingerprints)
-                write_atomically(self.path / DATA, json.dumps(merged, indent=1).encode())
+                write_json(self.path / DATA, merged)
 
 
 def open_store(path: Path, create: bool = False) -> RunStore:
@@ -173,7 +172,7 @@ def open_store(path: Path, create: bool = False) -> RunStore:
                 (path / folder).mkdir(parents=True, exist_ok=True)
             with _alone(path):  # fails now, and not after hours, where the folder cannot be written
                 if not about.exists():
-                    write_atomically(about, json.dumps({"version": VERSION, "identity": uuid.uuid4().hex}).encode())
+                    write_json(about, {"version": VERSION, "identity": uuid.uuid4().hex})
     except InputError:
         raise
     except OSError as error:

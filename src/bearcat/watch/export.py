@@ -17,6 +17,7 @@ from typing import Any
 
 from bearcat.data.signals import library
 from bearcat.errors import InputError
+from bearcat.names import csv_cell
 from bearcat.watch.store import Store, written_time
 
 BATCH = 10_000  # rows that are in memory at once
@@ -64,9 +65,4 @@ def _csv(path: Path, columns: list[str]) -> Iterator[Callable[[Rows], None]]:
     with path.open("x", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
-        yield lambda rows: writer.writerows({name: defused(value) for name, value in row.items()} for row in rows)
-
-
-def defused(value: Any) -> Any:
-    """A cell that a spreadsheet does not take for a formula."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+        yield lambda rows: writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)

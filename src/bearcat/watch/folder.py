@@ -29,6 +29,7 @@ from bearcat.data.catalogue import Problem, checked_root, file_state, grouped, i
 from bearcat.data.datasets.folder import MANIFEST, ManifestRow, read_manifest, speed_in_name
 from bearcat.data.stream import FORMATS
 from bearcat.errors import InputError
+from bearcat.names import shown
 from bearcat.report.typeset import listed
 from bearcat.watch.incoming import MEASUREMENT
 
@@ -141,7 +142,7 @@ class WatchedFolder:
             except OSError as error:
                 if folder == self.root:
                     raise
-                self._say(str(folder), f"{printable(folder)}: cannot be read ({os.strerror(error.errno or 0)})")
+                self._say(str(folder), f"{shown(str(folder))}: cannot be read ({os.strerror(error.errno or 0)})")
                 continue
             if any(entry.name == MANIFEST and entry.is_file() for entry in entries):
                 yield from self._listed(folder)
@@ -157,12 +158,12 @@ class WatchedFolder:
                         unknown.add(path.suffix)
                     elif not inside(self.root, path):
                         self._say(
-                            entry.path, f"{printable(path)}: is a link to a folder elsewhere, and is left out", False
+                            entry.path, f"{shown(str(path))}: is a link to a folder elsewhere, and is left out", False
                         )
                 elif (arrival := self.arrival(path)) is not None:
                     yield arrival
         if unknown:
-            kinds = listed(sorted(printable(suffix) or "none" for suffix in unknown))
+            kinds = listed(sorted(shown(suffix) or "none" for suffix in unknown))
             self._say("formats", f"files of other formats are left out; their suffixes are: {kinds}", False)
 
     def arrival(self, path: Path) -> Arrival | None:
@@ -171,10 +172,10 @@ class WatchedFolder:
         try:
             if not path.is_file():
                 if path.exists() and not path.is_dir():
-                    self._say(name, f"{printable(path)}: is no regular file, and is left out", False)
+                    self._say(name, f"{shown(str(path))}: is no regular file, and is left out", False)
                 return None
             if path.is_symlink() and not inside(self.root, path):
-                self._say(name, f"{printable(path)}: leads outside {self.root}; copy the file into the folder")
+                self._say(name, f"{shown(str(path))}: leads outside {self.root}; copy the file into the folder")
                 return None
             state = path.stat()
         except OSError:  # it is gone again
@@ -198,7 +199,7 @@ class WatchedFolder:
         """The arrival; None where names cannot be kept or printed."""
         for text in (arrival.path, arrival.machine, arrival.point or ""):
             if not text.isprintable() or len(text) > 4096:
-                self._say(arrival.path, f"{printable(arrival.path)}: the name cannot be printed; rename it")
+                self._say(arrival.path, f"{shown(arrival.path)}: the name cannot be printed; rename it")
                 return None
         for text in (arrival.machine, arrival.point or ""):
             if len(text) > LONGEST_NAME:
@@ -240,7 +241,7 @@ class WatchedFolder:
         return found
 
     def _last_change(self, machine: str, status: os.stat_result) -> float:
-        sentence = f"{printable(machine)}: names of files have no time, so that of their last change counts"
+        sentence = f"{shown(machine)}: names of files have no time, so that of their last change counts"
         self._say(machine, sentence, False)
         return status.st_mtime
 
@@ -274,9 +275,3 @@ class WatchedFolder:
             self._unsettled.pop(each.path, None)
             done.append(each)
         return done, fresh
-
-
-def printable(name: object) -> str:
-    """A name without what a terminal could obey."""
-    text = os.fsencode(str(name)).decode("utf-8", "backslashreplace")
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

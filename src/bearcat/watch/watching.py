@@ -41,8 +41,9 @@ from bearcat.data.isolated import RISKY
 from bearcat.deploy.find import measurements_of_file
 from bearcat.deploy.predict import Given
 from bearcat.errors import InputError
+from bearcat.names import shown
 from bearcat.storage import digest_file, digest_json
-from bearcat.watch.folder import MOST_NAMED, SETTLED, Arrival, WatchedFolder, printable, time_in, zone_called
+from bearcat.watch.folder import MOST_NAMED, SETTLED, Arrival, WatchedFolder, time_in, zone_called
 from bearcat.watch.incoming import MEASUREMENT, stated_snapshot
 from bearcat.watch.memory import PointMemory
 from bearcat.watch.out import Out
@@ -475,7 +476,7 @@ class Watching:
             if len(self._said) > MOST_NAMED:
                 self._said.clear()
             self._said.add(sentence)
-            self.say(printable(sentence), kind)
+            self.say(shown(sentence), kind)
 
 
 def _same(problem: InputError) -> Measured:

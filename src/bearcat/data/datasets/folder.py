@@ -44,6 +44,9 @@ from bearcat.data.signals import KEPT_BYTES, Samples, Signals, reading
 from bearcat.data.specimens import GROUPS, half_known, two_classes
 from bearcat.data.stream import FORMATS
 from bearcat.errors import InputError, suggest
+from bearcat.names import shown
+from bearcat.ranges import RANGES, check_range
+from bearcat.storage import read_regular, real_path
 
 MANIFEST = "manifest.csv"
 EMPTY = "a folder without recordings"
@@ -163,7 +166,8 @@ def entry_of(row: ManifestRow, reader: FileReader) -> FolderEntry:
         channel, samples = found.pick(None)
         reader.release(row)
         speed = None if found.speed is None else stretch(found.speed, samples.size)
-        return Recording(signal=samples, speed=speed, **vars(replace(row.metadata(found), channel=channel)))
+        info = replace(row.info(), rate=found.rate, channel=channel)
+        return Recording(signal=samples, speed=speed, **vars(info))
 
     identity = f"folder-2 {row.info()} {row.start} {row.stop}"
     return FolderEntry(row.domain, row.label, row.origin, row.path, identity, read, signals, row, reader)
@@ -208,8 +212,8 @@ class Folder(Dataset):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rpm", self.rpm if _float(self.rpm) is None else _float(self.rpm))
-        if isinstance(self.rpm, float) and not 0 < self.rpm < math.inf:
-            raise InputError(f"the speed must be a positive number of rpm, not {self.rpm:g}", "rpm")
+        if isinstance(self.rpm, float):
+            check_range("rpm", self.rpm, field="rpm")
         if self.bearing is not None:
             find_bearing(self.bearing)
         for setting in GROUPS:
@@ -272,11 +276,11 @@ class Folder(Dataset):
         """What the path of a recording names at this place; None where nothing is there."""
         if place is None:
             return None
-        path = row.path.resolve().relative_to(self.root.resolve())
+        path = real_path(row.path).relative_to(real_path(self.root))
         if place in PLACES:
             level = path.parent.name if len(path.parts) > 3 else None
-            return {"domain": row.domain, "label": row.label, "folder": level, "file": path.stem}[place]
-        found = re.search(place, path.as_posix()[-LONGEST_PATH:])
+            return {"domain": row.domain, "label": row.label, "folder": level, "file": shown(path.stem)}[place]
+        found = re.search(place, shown(path.as_posix())[-LONGEST_PATH:])
         return found[1] or None if found else None
 
 
@@ -297,8 +301,8 @@ def _check_place(setting: str, place: str | None) -> None:
 
 def speed_in_name(domain: str) -> float | None:
     """The speed of a domain that is called after it: 600rpm, mill 1200.5 RPM, fast_900_rpm."""
-    found = re.search(r"(\d+(?:\.\d+)?)\s*_?rpm", domain, re.IGNORECASE)
-    return float(found[1]) or None if found else None
+    found = re.search(r"(\d+(?:\.\d+)?)\s*_?rpm", domain[-LONGEST_PATH:], re.IGNORECASE)
+    return float(found[1]) if found and RANGES["rpm"].holds(float(found[1])) else None
 
 
 def _natural(name: str) -> tuple[int, float, str]:
@@ -320,7 +324,7 @@ def _read_tree(
         for folder in folders:
             if path.is_relative_to(root / folder):  # a domain is called after its folder, wherever that lies
                 place = Path(Path(folder).name) / path.relative_to(root / folder)
-        origin = place.as_posix()
+        origin = shown(place.as_posix())
         if path.is_dir() or any(part.startswith((".", "__")) for part in place.parts):
             continue
         if not inside(root, path):
@@ -330,11 +334,12 @@ def _read_tree(
         elif len(place.parts) not in (2, 3, 4 if deep else 3):
             problems.append(Problem(origin, f"{origin}: expected at <domain>/<label>/ or <domain>/; move it there"))
         else:
-            domain, label = place.parts[0], place.parts[1] if len(place.parts) > 2 else None
+            parts = [shown(part) for part in place.parts]
+            domain, label = parts[0], parts[1] if len(parts) > 2 else None
             rows.append(ManifestRow(path=path, origin=origin, domain=domain, label=label))
     domains = {row.domain for row in rows}
     there = folders or [path.name for path in root.iterdir() if path.is_dir()]
-    names = sorted(Path(name).name for name in there if not Path(name).name.startswith((".", "__")))
+    names = sorted(shown(Path(name).name) for name in there if not Path(name).name.startswith((".", "__")))
     notes += [f"{name}: {EMPTY}" for name in names if name not in domains]
     return rows
 
@@ -342,46 +347,44 @@ def _read_tree(
 def read_manifest(root: Path, problems: list[Problem], only: Collection[Path] | None) -> list[ManifestRow]:
     """A row for each row of the manifest; a wrong header is an error, a wrong row becomes a problem."""
     with reading(MANIFEST, "a table"):
-        table = list(csv.DictReader((root / MANIFEST).read_text(encoding="utf-8-sig").splitlines()))
-    header = list(table[0]) if table else []
+        text = read_regular(root / MANIFEST).decode("utf-8-sig")
+        header, *table = list(csv.reader(text.splitlines())) or [[]]
     for column in header:
         if column not in COLUMNS:
-            raise InputError(f"{MANIFEST}: unknown column '{column}'{suggest(str(column), COLUMNS)}")
+            raise InputError(f"{MANIFEST}: unknown column '{shown(column)}'{suggest(column, COLUMNS)}")
     for column, other in (("path", "path"), ("domain", "machine")):
         if column not in header and other not in header:
             raise InputError(f"{MANIFEST}: the column '{column}' is missing; the first row must name path and domain")
     rows = []
     for number, cells in enumerate(table, start=2):
-        beyond = cells.pop(None, None)
-        texts = {column: (text or "").strip() or None for column, text in cells.items()}
-        if only is not None and (root / (texts["path"] or "")).resolve() not in only:
+        name, texts = f"{MANIFEST} row {number}", dict(zip(header, map(str.strip, cells), strict=False))
+        path = root / texts.get("path", "").replace("\0", "\ufffd")
+        if not cells or (only is not None and real_path(path) not in only):
             continue
         try:
-            if beyond is not None:
-                raise InputError("has more cells than the first row has columns; quote a cell that holds a comma")
-            rows.append(_read_row(root, texts))
+            if len(cells) > len(header):
+                many = f"has {len(cells)} cells, but the first row names {len(header)}"
+                raise InputError(f"{many}; put quotes around a text with a comma")
+            rows.append(_read_row(root, path, {column: shown(text) or None for column, text in texts.items()}))
         except InputError as error:
-            problems.append(Problem(f"{MANIFEST} row {number}", f"{MANIFEST} row {number}: {error}"))
+            problems.append(Problem(name, f"{name}: {error}"))
     return rows
 
 
-def _read_row(root: Path, texts: dict[str, str | None]) -> ManifestRow:
+def _read_row(root: Path, path: Path, texts: dict[str, str | None]) -> ManifestRow:
     """One row of a manifest. Its path stays inside the manifest's folder."""
     name, domain, speed, bearing = (texts.get(column) for column in ("path", "domain", "rpm", "bearing"))
     domain = domain or texts.get("machine")
     if name is None or domain is None:
         raise InputError("path and domain must not be empty")
-    path = root / name
     if not inside(root, path):
         raise InputError(f"'{name}' leads outside {root}; keep the recordings inside the manifest's folder")
     if not path.is_file():
         raise InputError(f"there is no file '{name}' in {root}")
-    start, stop = _number(texts, "start", whole=True) or 0, _number(texts, "stop", whole=True)
+    start, stop = _sample(texts, "start") or 0, _sample(texts, "stop")
     if stop is not None and stop <= start:
         raise InputError(f"'stop' ({stop:g}) must be greater than 'start' ({start:g})")
-    rpm = None if _float(speed) is None else _number(texts, "rpm")
-    if rpm == 0:
-        raise InputError("'rpm' must be above 0; leave it empty where the speed is not known")
+    rpm = None if _float(speed) is None else _number(texts, "rpm")  # else it is the name of a channel
     said = {column: texts.get(column) for column in ("channel", "label", "machine", "specimen", "sensor")}
     origin = f"{name}#{said['channel']}" if said["channel"] else name
     origin += _part_name(start, stop)
@@ -389,16 +392,16 @@ def _read_row(root: Path, texts: dict[str, str | None]) -> ManifestRow:
     if channels not in (None, *CHANNELS):
         raise InputError(f"'channels' must be {' or '.join(CHANNELS)}, but is '{channels}'")
     return ManifestRow(
-        path=path, origin=origin, domain=domain, start=int(start), stop=None if stop is None else int(stop), rpm=rpm,
+        path=path, origin=origin, domain=domain, start=start, stop=stop, rpm=rpm,
         point=texts.get("point"), channels=channels, time=texts.get("time"),
-        load=_number(texts, "load", least=-math.inf), temperature=_number(texts, "temperature", least=-math.inf),
-        rate=_number(texts, "rate"), rpm_channel=speed if rpm is None else None,
+        load=_number(texts, "load"), temperature=_number(texts, "temperature"), rate=_number(texts, "rate"),
+        rpm_channel=speed if rpm is None else None,
         bearing=None if bearing is None else find_bearing(bearing), **said,
     )  # fmt: skip
 
 
-def _part_name(start: float, stop: float | None) -> str:
-    return f"[{start:.0f}:{'' if stop is None else f'{stop:.0f}'}]" if start or stop else ""
+def _part_name(start: int, stop: int | None) -> str:
+    return f"[{start}:{'' if stop is None else stop}]" if start or stop else ""
 
 
 def _float(text: str | float | None) -> float | None:
@@ -407,15 +410,22 @@ def _float(text: str | float | None) -> float | None:
     return None
 
 
-def _number(texts: dict[str, str | None], column: str, whole: bool = False, least: float = 0) -> float | None:
+def _number(texts: dict[str, str | None], column: str, kind: str | None = None) -> float | None:
+    """The number in a column, in the range of its kind, which may be called as the column is."""
     text = texts.get(column)
-    if text is None:
-        return None
     value = _float(text)
-    if value is None or not least <= value < math.inf or math.isinf(value) or (whole and not value.is_integer()):
-        kind = "whole" if whole else "finite"
-        raise InputError(f"'{column}' must be a {kind} number{', not negative' * (least == 0)}, but is '{text}'")
+    if text is not None and value is None:
+        raise InputError(f"'{column}' must be a number, but is '{text}'")
+    check_range(kind or column, value, f"'{column}'")
     return value
+
+
+def _sample(texts: dict[str, str | None], column: str) -> int | None:
+    """The whole number in a column of samples."""
+    value = _number(texts, column, "sample")
+    if value is not None and not value.is_integer():
+        raise InputError(f"'{column}' must be a whole number, but is '{texts[column]}'")
+    return None if value is None else int(value)
 
 
 def _find_duplicates(rows: Sequence[ManifestRow]) -> dict[int, Problem]:
@@ -426,7 +436,7 @@ def _find_duplicates(rows: Sequence[ManifestRow]) -> dict[int, Problem]:
         with suppress(OSError):  # a file that cannot be read is reported by its reader
             by_size[path.stat().st_size].append(path)
     for path in [path for paths in by_size.values() if len(paths) > 1 for path in paths]:
-        with suppress(OSError):
+        with suppress(OSError, InputError):
             content[path] = content_digest(path)
     problems: dict[int, Problem] = {}
     earlier: dict[tuple[str, str | None], list[ManifestRow]] = defaultdict(list)

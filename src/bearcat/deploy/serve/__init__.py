@@ -69,7 +69,7 @@ def serve(
         raise InputError("--token: must be printable ASCII letters and signs, without blanks at its ends")
     served = None
     if path is not None:
-        model = open_served(path)
+        model = open_served(path, limits.timeout)
         warn(model)
         served = Served(model, AlarmRule.of(model.classes, alarms))
     app = make_app(served, limits, token, address.loopback, fleet)
@@ -108,14 +108,14 @@ def serve(
                 signal.signal(number, handler)
 
 
-def open_served(path: Path) -> OnnxModel:
+def open_served(path: Path, seconds: float) -> OnnxModel:
     """The model in onnxruntime, one core a call, for several calls run at once; a folder is exported first."""
     if path.suffix.lower() == ".onnx":
-        return load_onnx(path, threads=1)
+        return load_onnx(path, 1, seconds)
     from bearcat.deploy.model import export_onnx, load_model
 
     with tempfile.TemporaryDirectory(prefix="bearcat-") as folder:
-        return load_onnx(export_onnx(load_model(path), Path(folder) / "model.onnx"), threads=1)
+        return load_onnx(export_onnx(load_model(path), Path(folder) / "model.onnx"), 1, seconds)
 
 
 def listening(address: Address) -> socket.socket:

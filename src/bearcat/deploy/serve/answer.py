@@ -30,14 +30,13 @@ from bearcat.deploy.serve.picture import Folded, Mark, RecordingPicture, marks_o
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis, network_evidence
 from bearcat.errors import InputError
+from bearcat.ranges import RANGES
 
 FEW_WINDOWS = 1000  # of JSON, whose first mistake is named, however short they are
 MOST_WINDOWS = 20_000  # listed one by one
-MOST_RATE = 1e9  # Hz
-SIZES = (1e-3, 1e5)  # mm, between which the diameters of a bearing lie
-MOST_BALLS = 200
-Rate = Annotated[float, Field(gt=0, le=MOST_RATE, allow_inf_nan=False)]
-Rpm = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+RATE, SPEED = RANGES["rate"], RANGES["rpm"]
+Rate = Annotated[float, Field(ge=RATE.lowest, le=RATE.highest, allow_inf_nan=False)]
+Rpm = Annotated[float, Field(ge=SPEED.lowest, le=SPEED.highest, allow_inf_nan=False)]
 
 
 def field_error(field: str, problem: str) -> InputError:
@@ -63,13 +62,9 @@ class PredictQuery(BaseModel):
     def geometry(self) -> Bearing | None:
         """The bearing, where it is given; InputError where the text describes none."""
         try:
-            found = None if self.bearing is None else find_bearing(self.bearing)
+            return None if self.bearing is None else find_bearing(self.bearing)
         except InputError as error:
             raise InputError(str(error), "bearing") from error
-        sizes = () if found is None else (found.ball_diameter, found.pitch_diameter)
-        if found and not (found.balls <= MOST_BALLS and all(SIZES[0] <= size <= SIZES[1] for size in sizes)):
-            raise field_error("bearing", f"must have at most {MOST_BALLS} balls, and diameters in mm")
-        return found
 
     def marks(self) -> list[Mark]:
         """The frequencies to mark in the picture."""
@@ -232,8 +227,8 @@ def read_windows(model: Predictor, body: bytes) -> tuple[Floats, float | None]:
         if name not in GivenWindows.model_fields:
             raise field_error(name[:80], "is no field; there are windows and rate")
     rate, windows = given.get("rate"), given.get("windows")
-    if rate is not None and not (_is_number(rate) and 0 < rate <= MOST_RATE):
-        raise field_error("rate", f"must be a number of hertz above 0 and at most {MOST_RATE:g}, or left out")
+    if rate is not None and not RATE.holds(rate):
+        raise field_error("rate", f"must be a number {RATE.words}, or left out")
     if rate is not None and wanted is not None and rate != wanted:
         raise field_error("rate", f"windows must be at the model's {wanted:g} Hz, not {rate:g}; resample them")
     if not isinstance(windows, list) or not windows:
