@@ -278,7 +278,7 @@ def test_what_all_points_of_a_machine_show_is_load_and_no_alarm():
             memory.assess([other for other in memories if other is not memory])
     assert not any(memory.alarm for memory in memories)
     assert {memory.status.status for memory in memories} == {"check"}  # but it is said
-    assert "all points" in memories[0].status.reasons[0]
+    assert "other points" in memories[0].status.reasons[0]
 
 
 def test_a_change_beside_a_neighbour_in_alarm_is_cross_talk_and_does_not_add_up():
@@ -441,7 +441,7 @@ def test_bursts_of_less_than_three_turns_add_up_until_lines_can_be_read():
         "check",
         "alarm",
     )  # a fault that was there from the first recording on is no baseline
-    assert "outer race" in memory.status.reasons[0]
+    assert any("outer race" in reason for reason in memory.status.reasons)
 
 
 def test_the_diagnosis_of_pooled_recordings_is_surer_than_that_of_one():

@@ -46,16 +46,19 @@ from bearcat.watch.usual import (
 )
 
 GROWN = 6.0  # dB beyond the change at an alarm that are worth a second one, and of all points that are worth a check
-STEP, STEP_BANDS, STEP_GROWTH = 1.0, 4, 2.0  # dB, bands and growth in dB of a change that a sensor makes at once
+STEP, STEP_BANDS, STEP_GROWTH = 1.0, 7, 2.0  # dB, levels and growth in dB of a change that a sensor makes at once
+STEP_MOST = 12.0  # dB of such a change: a larger one is an alarm
 STEP_BLOCKS = 10  # blocks within which such a change is found
 RECENT = 60  # blocks whose changes are kept
+MOST_COMMON = 10.0  # dB that other points can explain
+CERTAIN = 0.9  # probability of a fault that is an alarm before there is a baseline
 NEIGHBOURS, SISTERS = 2, 3  # that must show a change before it is taken for load, speed or weather
 FRESH = 1.5  # intervals of a point's recordings that one of another point may be away, to be compared
 NAMED = 0.5  # probability of a fault that is named where some fault is probable
 DAY = 86400.0
 VERSION = 1  # of what is kept
 PLAIN = ("orders", "current", "general", "evidence", "onset", "sensor", "claims", "intervals", "block_time", "accepted",
-         "lines_known")  # fmt: skip
+         "question", "swap")  # fmt: skip
 MARGIN_VECTOR = np.array([MARGINS[name] for name in NAMES])
 LEVELS = np.array([name in (LEVEL, *BAND_NAMES) for name in NAMES])
 
@@ -66,7 +69,7 @@ class OpenAlarm:
 
     time: float  # when it was raised
     since: float  # when the change began
-    change: float  # dB of the largest change then, or at the last event of growth
+    change: tuple[float, ...]  # (name,) of NAMES in dB, then, or at the last event of growth or acknowledgement
     acknowledged: float | None = None
     over: bool = False  # the change has gone
 
@@ -103,10 +106,11 @@ class PointMemory:
         self.onset: float | None = None  # when the evidence began to grow
         self.alarm: OpenAlarm | None = None
         self.sensor: float | None = None  # since when a sensor seems to be another, or mounted otherwise
+        self.swap: tuple[float, ...] = ()  # changes (name,) then
         self.claims = 0  # blocks in a row in which the pooled evidence names a fault
         self.intervals: list[float] = []  # seconds between the last blocks
         self.block_time: float | None = None
-        self.lines_known = False  # a person has looked at lines that the baseline shows
+        self.question: str | None = None  # what a person should know of the baseline, until it is acknowledged
         self.accepted: list[str] = []  # doubts about recordings that were there while the baseline was learnt
         self.status = PointStatus(
             machine, point, LEARNING, None, None, None, (), None, None, 0, "any", 0, rule.baseline
@@ -123,7 +127,7 @@ class PointMemory:
         """Takes one recording in, which must be later than all before; `healthy`: a person says so."""
         self._snapshot, self.complete, self.notes, self._learnt_now = snapshot, False, [], False
         state = self._state_of(snapshot)
-        usual = [row["rms"] for row in state.rows if "rms" in row]
+        usual = [row["rms"] for each in self.states for row in each.rows if "rms" in row and each.unit == state.unit]
         self.silent = snapshot.no_signal
         if self.silent is None and "rms" in snapshot.values:
             self.silent = stopped(snapshot.values["rms"], usual)
@@ -147,12 +151,24 @@ class PointMemory:
             self.recent = [*self.recent, (snapshot.time, change)][-RECENT:]
             if state.learnt or self.evidence > 0:  # what may be a fault is not learnt as usual
                 return
+        if self.open_alarm is not None and not healthy:
+            return
         self.accepted = sorted({*self.accepted, *map(_doubt, snapshot.quality)})
         before = state.learnt
         state.learn(row, snapshot.time, self.rule, bool(healthy))
         self._learnt_now = state.learnt and not before
-        if self._learnt_now and self.pool is not None and self.orders is not None:
+        if not self._learnt_now:
+            return
+        if self.pool is not None and self.orders is not None:
             self.usual = Baseline.of([self.pool.physics(self.orders)], KNOWN)
+        notes = () if self.usual is None else self.usual.notes
+        questions = [note.replace("the healthy recordings", "its baseline") for note in notes]
+        if state.moved:
+            questions.append(f"levels rose by {state.moved:.0f} dB while its baseline was learnt")
+        if (louder := self._above_known(state)) >= GROWN:
+            questions.append(f"its baseline at {state.label} is {louder:.0f} dB above that of other operating states")
+        if questions and not healthy:
+            self.question = f"{questions[0]}; look at the machine, then acknowledge"
 
     def _compare(self, row: dict[str, float]) -> NDArray[np.float64] | None:
         """The change against the baseline of the operating state; where that is not learnt yet, the change of lines
@@ -161,6 +177,16 @@ class PointMemory:
         if self.state.learnt:
             return self.state.change(row)
         return np.where(LEVELS, np.nan, self.reference.change(row)) if self.reference.learnt else None
+
+    def _above_known(self, state: OperatingState) -> float:
+        """dB by which the level of a learnt state is above that of others at least as fast; 0 where there is none."""
+        others = [
+            other.usual[0]
+            for other in self.states
+            if other.learnt and other is not state and other.unit == state.unit
+            and (other.rpm or 0.0) >= (1 - self.rule.speed_bin) * (state.rpm or 0.0)
+        ]  # fmt: skip
+        return state.usual[0] - max(others) if others and np.isfinite([state.usual[0], *others]).all() else 0.0
 
     def _close_block(self) -> dict[str, float]:
         """The measurements of the block, with fault lines that are read in its spectra; the next one begins."""
@@ -175,17 +201,26 @@ class PointMemory:
 
     def _state_of(self, snapshot: Snapshot) -> OperatingState:
         """The operating state of a recording; a new one where it fits none."""
-        rpm, load, rate = snapshot.rpm, snapshot.values.get("load"), snapshot.rate
+        rpm, load, rate, unit = snapshot.rpm, snapshot.values.get("load"), snapshot.rate, snapshot.unit
         rpm, load = _nearest(rpm, self.rule.speeds), _nearest(load, self.rule.loads)
+        if self.states:  # what is not said is as it was
+            last = self.state
+            rpm, load = last.rpm if rpm is None else rpm, last.load if load is None else load
+            rate, unit = last.rate if rate is None else rate, last.unit if unit is None else unit
         highest = max([abs(state.load or 0.0) for state in self.states] + [abs(load or 0.0)])
         if rate is not None and self.states and not any(state.same_rate(rate) for state in self.states):
             self.notes.append(f"the sampling rate is {rate:g} Hz now; what is usual is learnt anew")
+        if unit is not None and self.states and all(state.unit not in (None, unit) for state in self.states):
+            self.notes.append(f"the unit is {unit} now; what is usual is learnt anew")
         for number, state in enumerate(self.states):
-            if state.admits(rpm, load, rate, highest, self.rule):
+            if state.admits(rpm, load, rate, highest, self.rule) and state.unit in (None, unit):
                 self.current = number
+                if snapshot.no_signal is None:  # which may say less than others
+                    state.rpm, state.load = state.rpm or rpm, load if state.load is None else state.load
+                    state.rate, state.unit = state.rate or rate, state.unit or unit
                 return state
         if snapshot.no_signal is None or not self.states:
-            self.states.append(OperatingState(rpm, load, rate))
+            self.states.append(OperatingState(rpm, load, rate, unit))
             self.current = len(self.states) - 1
         return self.states[self.current]
 
@@ -223,9 +258,9 @@ class PointMemory:
 
     @property
     def open_alarm(self) -> OpenAlarm | None:
-        """The alarm that nobody acknowledged, while its cause is there."""
+        """The alarm that nobody acknowledged."""
         own = self.alarm
-        return None if own is None or own.over or own.acknowledged is not None else own
+        return None if own is None or own.acknowledged is not None else own
 
     def assess(self, beside: Sequence[PointMemory] = (), sisters: Sequence[PointMemory] = ()) -> Assessment:
         """What the last recording means, beside the other points of its machine and the same point of others."""
@@ -237,10 +272,12 @@ class PointMemory:
         complete = self.silent is None and self.complete
         found = self._find(snapshot.time, beside, sisters) if complete else Findings()
         events = self._update_alarm(snapshot.time, found) if complete else []
+        if self.silent is not None and self.status.status != NO_SIGNAL:
+            events.append(self._event(snapshot.time, "problem", f"no signal; {self.silent}"))
         if self._learnt_now:
-            notes = "; ".join(self.usual.notes if self.usual is not None else ())
-            sentence = f"what is usual was learnt from {len(self.state.rows)} recordings at {self.state.label}"
-            events.append(self._event(snapshot.time, "baseline", f"{sentence}{'; ' * bool(notes)}{notes}"))
+            sentence = f"what is usual was learnt from {self.state.seen} recordings at {self.state.label}"
+            more = "" if self.question is None else f"; {self.question}"
+            events.append(self._event(snapshot.time, "baseline", f"{sentence}{more}"))
         self.status = status_of(self, snapshot, found)
         said = NO_SIGNAL if self.silent is not None else HEALTHY if found.probable <= SAFE_FAULT else CANNOT_TELL
         named = {name: float(value) for name, value in zip(NAMES, self.change, strict=True) if np.isfinite(value)}
@@ -262,7 +299,7 @@ class PointMemory:
             for fault, line in cross_talk([self.lines, *(other.lines for other in near)])[0].items()
             if self.lines[fault].excess >= SHOWN
         }
-        common = _common(near, sisters, time, reach)
+        common = {} if self.alarm is not None else _common(near, sisters, time, reach)
         fault, confidence, probable = self._name(physics, borrowed)
         owner = None
         if fault is None:  # what its own lines name is its own
@@ -278,7 +315,10 @@ class PointMemory:
         state = self.reference
         p_value = 1.0 if state.tail is None else state.tail.p_value(score(change, np.array(state.spreads)))
         before, self.evidence = self.evidence, add_evidence(self.evidence, p_value, self.limit)
-        self.evidence = min(self.evidence, before) if owned else self.evidence
+        if owned:
+            self.evidence = min(self.evidence, before)
+        elif not self.state.learnt:  # where levels cannot be compared nothing speaks against a change
+            self.evidence = max(self.evidence, before)
         self.onset = None if self.evidence == 0 else self.block_time if before == 0 else self.onset
         return p_value
 
@@ -303,36 +343,51 @@ class PointMemory:
         return (likeliest, found[likeliest], probable) if named else (None, probable, probable)
 
     def _earlier_alarms(self, near: Sequence[PointMemory]) -> list[PointMemory]:
-        """Neighbours in alarm whose change began before, the first one first: this point may hear them."""
+        """Neighbours in alarm whose change began before and is larger, the first one first: it may be theirs."""
         own = self.alarm.since if self.alarm is not None else self.onset
-        dated = [(other.alarm.since, other) for other in near if other.alarm is not None and not other.alarm.over]
+        dated = [
+            (other.alarm.since, other)
+            for other in near
+            if other.alarm is not None and not other.alarm.over and _largest(other.change) >= _largest(self.change)
+        ]
         return [other for since, other in sorted(dated, key=lambda pair: pair[0]) if own is None or since <= own]
 
     def _update_alarm(self, time: float, found: Findings) -> list[Event]:
         """Raises an alarm, a second where it has grown, and says when it is over."""
-        largest = float(np.nanmax(np.append(self.own_change(found.common or {}), 0.0)))
-        alarm = self.alarm
+        alarm, strong = self.alarm, self.evidence >= self.limit
         if alarm is not None and alarm.over and alarm.acknowledged is not None:
             self.alarm = alarm = None
-        if self.evidence >= self.limit and (alarm is None or alarm.over):
-            if found.owner is not None:
-                return []
-            if self.sensor is None and alarm is None and self._swapped():
-                self.sensor = self.onset
+        if self.evidence == 0:
+            self.sensor = None
+        if alarm is None and not self.reference.learnt:
+            if self.claims >= PERSISTENCE and found.probable >= CERTAIN:  # a fault from the first recording on
+                self.alarm = OpenAlarm(time, time, self._level())
+                return [self._event(time, "alarm", "alarm")]
+            return []
+        if alarm is not None and alarm.over and strong:
+            alarm.over = False  # it comes again, and nobody has looked yet
+        elif alarm is None and strong and found.owner is None:
+            if self.sensor is None and self._swapped():
+                self.sensor, self.swap = self.onset, self._level()
                 return [self._event(time, "sensor", "levels changed at once, and no fault shows")]
-            if self.sensor is not None and not self._grows_since(self.sensor):
+            if self.sensor is not None and not self._grows_beyond(self.swap):
                 return []
-            self.sensor, self.alarm = None, OpenAlarm(time, self.onset or time, largest)
+            self.sensor, self.alarm = None, OpenAlarm(time, self.onset or time, self._level())
             return [self._event(time, "alarm", "alarm")]
         if alarm is None or alarm.over or not self.compared:
             return []
-        if largest >= alarm.change + GROWN:
-            alarm.change, alarm.acknowledged = largest, None
+        if np.any(np.array(self._level()) >= np.array(alarm.change) + GROWN):
+            alarm.change, alarm.acknowledged = tuple(np.fmax(alarm.change, self._level()).tolist()), None
             return [self._event(time, "grown", "the change has grown")]
-        if self.evidence < self.limit / 2:
+        if self.evidence < self.limit / 2 and self.reference.learnt:
             alarm.over = True
             return [self._event(time, "over", "the change has gone")]
         return []
+
+    def _level(self) -> tuple[float, ...]:
+        """Changes (name,) of the last blocks, by their median; what was not measured counts as 0."""
+        rows = [change for _, change in self.recent[-PERSISTENCE:]]
+        return tuple(np.median(np.nan_to_num(rows), axis=0).tolist()) if rows else (0.0,) * len(NAMES)
 
     def _swapped(self) -> bool:
         """Whether levels of several bands jumped between two blocks and stayed, while nothing strikes and no line
@@ -346,17 +401,14 @@ class PointMemory:
         jump = since[0] - (np.median(before, axis=0) if len(before) else 0.0)
         moved = np.median(since[-PERSISTENCE:], axis=0) - since[0]
         quiet = not np.any((np.median(since, axis=0) > MARGIN_VECTOR + self.reference.spreads) & ~LEVELS)
-        many = int(np.sum(np.abs(jump[LEVELS]) > STEP)) >= STEP_BANDS
+        many = int(np.sum(np.abs(jump[LEVELS]) > STEP)) >= STEP_BANDS and np.abs(jump[LEVELS]).max() <= STEP_MOST
         return bool(quiet and many and np.abs(moved[LEVELS]).max() <= STEP_GROWTH)
 
-    def _grows_since(self, time: float) -> bool:
-        """Whether a change goes on since a sensor was swapped, or lines or strikes have come."""
-        rows = np.nan_to_num([change for when, change in self.recent if when >= time])
-        if len(rows) < 2 * PERSISTENCE:
-            return False
-        last, first = np.median(rows[-PERSISTENCE:], axis=0), np.median(rows[:PERSISTENCE], axis=0)
-        shows = (last > MARGIN_VECTOR + 2 * np.array(self.reference.spreads)) & ~LEVELS
-        return bool((last - first).max() > GROWN or shows.any())
+    def _grows_beyond(self, swap: Sequence[float]) -> bool:
+        """Whether a change has grown since a sensor was swapped, or lines or strikes have come."""
+        now = np.array(self._level())
+        shows = (now > MARGIN_VECTOR + 2 * np.array(self.reference.spreads)) & ~LEVELS
+        return bool((now - np.array(swap)).max() > GROWN or shows.any())
 
     def largest_change(self, common: Mapping[str, float]) -> tuple[str, float] | None:
         """The measurement that exceeds its margin most, and by how many dB it is above what is usual."""
@@ -369,6 +421,13 @@ class PointMemory:
             return None
         return NAMES[place], float(np.nanmedian(change[LEVELS]) if NAMES[place] == LEVEL else change[place])
 
+    def quieter(self) -> float:
+        """dB by which the last blocks are below what is usual; 0 where they are not, or fewer than three are known."""
+        rows = [change[LEVELS] for _, change in self.recent[-PERSISTENCE:]]
+        if len(rows) < PERSISTENCE or not np.isfinite(rows).any(axis=1).all():
+            return 0.0
+        return max(0.0, -float(max(np.nanmedian(row) for row in rows)))
+
     def new_doubts(self, snapshot: Snapshot) -> list[str]:
         """What is wrong with a recording that was not so while the baseline was learnt."""
         return [text for text in snapshot.quality if not self.state.learnt or _doubt(text) not in self.accepted]
@@ -378,9 +437,8 @@ class PointMemory:
     def acknowledge(self, time: float, note: str = "") -> Event:
         """A person has seen the alarm: it does not come again until the change grows, or has gone and comes again."""
         if self.alarm is not None:
-            self.alarm.acknowledged = time
-            self.alarm.change = max(self.alarm.change, float(np.nanmax(np.append(self.change, 0.0))))
-        self.lines_known = True
+            self.alarm.acknowledged, self.alarm.change = time, self._level()
+        self.question = None
         was = self.status
         if was.status == ALARM:
             was = replace(was, status=CHECK, since=time)
@@ -444,7 +502,8 @@ class PointMemory:
         self.status = from_plain(PointStatus, plain["status"])
         self.usual = from_plain(Baseline | None, plain["usual"])
         self.lines = {name: from_plain(Loudness, line) for name, line in plain["lines"].items()}
-        self.alarm = None if plain["alarm"] is None else OpenAlarm(**plain["alarm"])
+        self.alarm = from_plain(OpenAlarm | None, plain["alarm"])
+        self.swap = tuple(self.swap)
         self.recent = list(zip(arrays["times"].tolist(), arrays["changes"], strict=True))
         for number, values in enumerate(plain["states"]):
             names = values.pop("names")
@@ -462,13 +521,25 @@ def _common(near: Sequence[PointMemory], sisters: Sequence[PointMemory], time: f
     """What neighbours and sisters show too: dB by which levels of bands rose at most points at once."""
     found: dict[str, float] = {}
     for others, fewest in ((near, NEIGHBOURS), (sisters, SISTERS)):
-        fresh = [other.change for other in others if other.recent and abs(other.recent[-1][0] - time) <= reach]
+        fresh = [
+            other.change
+            for other in others
+            if other.recent
+            and abs(other.recent[-1][0] - time) <= reach
+            and other.alarm is None
+            and other.sensor is None
+        ]
         if len(fresh) >= fewest:
             shared = np.median(np.nan_to_num(fresh), axis=0)
             for name, value in zip(NAMES, shared.tolist(), strict=True):
                 if name in BAND_NAMES and value > 0:
-                    found[name] = max(found.get(name, 0.0), value)
+                    found[name] = max(found.get(name, 0.0), min(value, MOST_COMMON))
     return found
+
+
+def _largest(change: NDArray[np.float64]) -> float:
+    """The largest of changes in dB, 0 at least."""
+    return float(np.nanmax(np.append(change, 0.0)))
 
 
 def _nearest(value: float | None, given: Sequence[float]) -> float | None:

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from bearcat.watch.memory import Findings, PointMemory
 
 CROSS_TALK = "cross-talk"
-CERTAIN = 0.9  # probability of a fault that is an alarm while the baseline is still learnt
+MANY = 4  # times the recordings of a baseline after which something should be learnt
 UNUSUAL = 0.05  # p-value of a recording that is worth a word while a neighbour is in alarm
-ALL_LOUDER = 6.0  # dB by which all points of a machine must rise to be worth a check
+ALL_LOUDER = 6.0  # dB by which other points rise too that are worth a check
+QUIETER = 10.0  # dB below what is usual that are worth a check
 DAY = 86400.0
 
 
@@ -59,7 +60,7 @@ def _judge(memory: PointMemory, snapshot: Snapshot, found: Findings, evidence: s
     state, alarm = memory.state, memory.alarm
     learning, common, borrowed = not state.learnt, dict(found.common or {}), found.borrowed or {}
     named = found.fault is not None and memory.claims >= PERSISTENCE
-    if memory.open_alarm is not None and alarm is not None:
+    if memory.open_alarm is not None and alarm is not None and not alarm.over:
         fault = found.fault or memory.status.fault
         return ALARM, [*_why_alarm(memory, common), *([f"{evidence}: {fault}"] if fault else [])]
     unusual = found.p_value is not None and found.p_value < UNUSUAL
@@ -68,9 +69,8 @@ def _judge(memory: PointMemory, snapshot: Snapshot, found: Findings, evidence: s
         louder = [f"{fault} lines are {line.decibels:.0f} dB louder there" for fault, line in borrowed.items()]
         return CHECK, [f"{CROSS_TALK} from {found.owner}: {louder[0] if louder else 'it is in alarm'}"]
     if named:
-        certain = learning and found.probable >= CERTAIN
         which = "its first recordings" if learning else "its recordings together"
-        return ALARM if certain else CHECK, [f"{which} show {found.fault}: {evidence}"]
+        return CHECK, [f"{which} show {found.fault}: {evidence}"]
     if alarm is not None:
         end = "is acknowledged, and its cause is still there" if not alarm.over else "is over"
         return CHECK, [f"the alarm of {day(alarm.time)} {end}" + "; acknowledge it" * (alarm.acknowledged is None)]
@@ -79,20 +79,41 @@ def _judge(memory: PointMemory, snapshot: Snapshot, found: Findings, evidence: s
         return CHECK, [f"{when}: check sensor and mounting, then set a new baseline"]
     if doubts := memory.new_doubts(snapshot):
         return CHECK, doubts
-    if common and min(common.get(name, 0.0) for name in BAND_NAMES) >= ALL_LOUDER:
-        return CHECK, ["all points of the machine are louder: check load, speed and foundation"]
+    if common and max(common.values()) >= ALL_LOUDER:
+        return CHECK, ["other points are louder too: check load, speed and foundation"]
+    if memory.question is not None:
+        return CHECK, [memory.question]
+    if memory.compared and not np.isfinite(memory.change).any():
+        return CHECK, ["nothing was measured that can be compared with its baseline"]
+    if memory.quieter() >= QUIETER:
+        return CHECK, [f"{memory.quieter():.0f} dB below what is usual: check sensor, mounting and load"]
     if learning:
-        wanted = f"{len(state.rows)} of {memory.rule.baseline} recordings at {state.label}"
-        return LEARNING, [wanted, *["its levels have not settled yet"] * (state.passed > 0)]
-    if memory.usual is not None and memory.usual.notes and not memory.lines_known:
-        return CHECK, [f"{memory.usual.notes[0]}; look at the bearing, then acknowledge"]
+        return _still_learning(memory)
     return OK, []
+
+
+def _still_learning(memory: PointMemory) -> tuple[str, list[str]]:
+    """How much is learnt; to be checked where too many operating states keep it from being so."""
+    state, rule = memory.state, memory.rule
+    if memory.status.recordings > MANY * rule.baseline and len(memory.states) > 1:
+        learnt = sum(each.learnt for each in memory.states)
+        states = f"{len(memory.states)} operating states, {learnt} of them learnt"
+        return CHECK, [f"{states}: give their speeds and loads (--speeds, --loads)"]
+    at = f" at {state.label}" if state.rpm is not None or state.load is not None else ""
+    wanted = "" if rule.period is not None else f" of {rule.baseline}"
+    return LEARNING, [
+        f"{len(state.rows)}{wanted} recordings{at}",
+        *["its levels have not settled"] * (state.passed > 0),
+    ]
 
 
 def _why_alarm(memory: PointMemory, common: dict[str, float]) -> Iterator[str]:
     """What changed, since when, and how fast it grows."""
     alarm = memory.alarm
     if alarm is None:
+        return
+    if not memory.reference.learnt:
+        yield "its first recordings already show a fault"
         return
     largest = memory.largest_change(common)
     what = "changed"

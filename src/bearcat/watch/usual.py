@@ -54,7 +54,7 @@ class WatchRule:
 def compared_values(values: Mapping[str, float]) -> dict[str, float]:
     """What is compared of a recording's measurements, in dB."""
     found = {}
-    for name in ("rms", *BAND_NAMES):
+    for name in ("rms", "velocity", *BAND_NAMES):
         if values.get(name, 0.0) > 0:
             found[name] = 20 * math.log10(values[name])
     for name in ("kurtosis", "envelope_kurtosis"):
@@ -73,9 +73,13 @@ class OperatingState:
     rpm: float | None = None
     load: float | None = None
     rate: float | None = None
+    unit: str | None = None
     rows: list[dict[str, float]] = field(default_factory=list)  # measurements of the baseline's recordings
     times: list[float] = field(default_factory=list)
     passed: int = 0  # recordings that were left out because levels had not settled
+    seen: int = 0  # recordings that were learnt from, thinned ones included
+    first: float | None = None  # time of the first recording
+    moved: float = 0.0  # dB by which levels rose while they were learnt and did not settle
     usual: tuple[float, ...] = ()  # (name,) of NAMES in dB, once it is learnt
     spreads: tuple[float, ...] = ()  # robust standard deviations (name,), no less than FLOORS
     band: dict[str, list[float]] = field(default_factory=dict)  # of each measurement, what all but a tenth lie within
@@ -109,24 +113,34 @@ class OperatingState:
     def learn(self, row: dict[str, float], time: float, rule: WatchRule, healthy: bool = False) -> None:
         """Takes a recording into the baseline, which is learnt once it has enough and its levels have settled.
 
-        Where `healthy` is said by a person, whether they settle does not matter.
+        Where `healthy` is said by a person, whether they settle does not matter. Of many recordings every other one is
+        kept.
         """
         self.rows.append(row)
         self.times.append(time)
-        del self.rows[:-KEPT], self.times[:-KEPT]
-        if self.learnt:
-            return self._fix()
-        enough = len(self.rows) >= rule.baseline
+        self.seen += 1
+        self.first = time if self.first is None else self.first
+        if len(self.rows) > KEPT:
+            del self.rows[1::2], self.times[1::2]
+        enough = self.seen >= rule.baseline
         if rule.period is not None:
-            enough = len(self.rows) >= FEWEST and time - self.times[0] >= rule.period
-        if not enough:
-            return None
-        if healthy or rule.period is not None or self.settled or self.passed >= (LONGEST - 1) * rule.baseline:
+            enough = len(self.rows) >= FEWEST and time - self.first >= rule.period
+        if self.learnt or not enough:
+            if self.learnt:
+                self._fix()
+            return
+        settled = healthy or self.settled
+        if settled or rule.period is not None or self.passed >= (LONGEST - 1) * rule.baseline:
+            self.moved = 0.0 if settled else self._rise()
             self._fix()
         else:
             self.passed += 1
             del self.rows[0], self.times[0]
-        return None
+
+    def _rise(self) -> float:
+        """dB by which levels rose from the first half of the baseline to the second."""
+        matrix, half = self._matrix, len(self.rows) // 2
+        return float(np.nanmax(np.append(_median(matrix[half:]) - _median(matrix[:half]), 0.0)))
 
     @property
     def settled(self) -> bool:
@@ -187,7 +201,8 @@ def vector_of(change: Mapping[str, float]) -> NDArray[np.float64]:
 
 
 def _vector(compared: Mapping[str, float]) -> NDArray[np.float64]:
-    level = [compared[name] for name in BAND_NAMES if name in compared] or [compared.get("rms", math.nan)]
+    whole = compared.get("rms", compared.get("velocity", math.nan))  # of sensors that measure by themselves
+    level = [compared[name] for name in BAND_NAMES if name in compared] or [whole]
     return vector_of({**compared, LEVEL: float(np.median(level))})
 
 
