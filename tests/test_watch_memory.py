@@ -485,3 +485,113 @@ def test_all_that_is_compared_has_a_margin_and_a_title():
     from bearcat.watch.snapshot import MEASUREMENTS
 
     assert set(NAMES) - {"level"} <= set(MEASUREMENTS)
+
+
+# What a second reader found: ways in which a bad machine was called ok.
+
+
+def test_a_speed_that_is_no_longer_stated_makes_no_new_baseline():
+    memory, random = learnt()
+    assert "alarm" in events(run(memory, random, range(12, 40), rpm=None, all=15.0))
+    assert len(memory.states) == 1
+
+
+def test_an_open_alarm_is_neither_closed_nor_learnt_by_another_speed():
+    memory, random = learnt()
+    run(memory, random, range(12, 20), band_4=12.0)
+    assert not events(run(memory, random, range(20, 60), rpm=1200.0, band_4=12.0))
+    assert memory.status.status == "alarm"
+    assert not memory.states[1].learnt
+
+
+@pytest.mark.parametrize(("interval", "rule"), [(1800.0, WatchRule(period=7 * DAY)), (DAY, WatchRule(baseline=150))])
+def test_long_baselines_come_to_an_end(interval, rule):
+    memory, random = PointMemory("pump", "1", rule), np.random.default_rng(11)
+    for number in range(400):
+        memory.observe(replace(snapshot(random, 0), time=interval * number))
+    assert memory.state.learnt
+    assert len(memory.state.rows) <= 200
+
+
+def test_points_in_alarm_do_not_explain_what_another_shows():
+    made = [learnt(seed, point=str(seed)) for seed in range(4)]
+    memories = [memory for memory, _ in made]
+    for day in range(12, 60):
+        for number, (memory, random) in enumerate(made):
+            loud = {"band_3": 15.0, "band_4": 15.0} if day > 15 + 10 * number else {}
+            memory.observe(snapshot(random, day, point=memory.point, **loud))
+        for memory in memories:
+            memory.assess([other for other in memories if other is not memory])
+    assert all(memory.status.status in ("alarm", "check") for memory in memories)
+    assert memories[0].status.status == "alarm"
+
+
+def test_sensors_that_measure_velocity_alone_are_judged():
+    memory, random, found = PointMemory("pump", "1", RULE), np.random.default_rng(12), []
+    for day in range(30):
+        value = 10 ** (0.02 * random.standard_normal()) * (20.0 if day > 20 else 1.0)
+        memory.observe(replace(snapshot(random, day), values={"velocity": value}))
+        found.append(memory.assess())
+    assert "alarm" in events(found) or memory.status.status == "check"
+
+
+def test_levels_that_fall_and_units_that_change_are_said():
+    memory, random = learnt()
+    [*_, found] = run(memory, random, range(12, 18), all=-25.0)
+    assert found.status.status == "check"
+    memory.observe(replace(snapshot(random, 18), unit="g"))
+    memory.observe(replace(snapshot(random, 19), unit="m/s²"))
+    assert any("unit" in reason for reason in memory.assess().status.reasons)
+
+
+def test_growth_while_the_baseline_is_learnt_is_a_question_until_it_is_acknowledged():
+    memory, random = PointMemory("pump", "1", RULE), np.random.default_rng(13)
+    for day in range(60):
+        memory.observe(snapshot(random, day, all=0.4 * day))
+        memory.assess()
+    assert memory.status.status in ("check", "alarm")
+
+
+def test_a_speed_that_is_never_the_same_is_no_quiet_learning_for_ever():
+    memory, random = PointMemory("pump", "1", RULE), np.random.default_rng(14)
+    for day in range(80):
+        memory.observe(snapshot(random, day, rpm=float(random.uniform(400, 3000))))
+        memory.assess()
+    assert memory.status.status == "check"
+
+
+def test_a_louder_point_beside_a_neighbour_in_alarm_has_an_alarm_of_its_own():
+    (first, random), (second, other) = learnt(1, point="1"), learnt(2, point="2")
+    found = []
+    for day in range(12, 40):
+        first.observe(snapshot(random, day, point="1", band_5=8.0))
+        second.observe(
+            snapshot(other, day, point="2", **({"band_2": 30.0, "envelope_kurtosis": 8.0} if day > 25 else {}))
+        )
+        first.assess([second])
+        found.append(second.assess([first]))
+    assert "alarm" in events(found)
+
+
+def test_one_outlier_is_no_growth_and_another_cause_is():
+    memory, random = learnt()
+    run(memory, random, range(12, 20), band_4=8.0)
+    assert not events(run(memory, random, [20], band_4=40.0))
+    memory.acknowledge(DAY * 21)
+    assert "grown" in events(run(memory, random, range(22, 30), band_4=8.0, band_1=16.0, kurtosis=8.0))
+
+
+def test_a_cause_that_comes_and_goes_is_one_alarm_until_somebody_acknowledges_it():
+    memory, random = learnt()
+    found = [each for cycle in range(4) for each in (
+        *run(memory, random, range(12 + 40 * cycle, 22 + 40 * cycle), band_4=9.0),
+        *run(memory, random, range(22 + 40 * cycle, 52 + 40 * cycle)),
+    )]  # fmt: skip
+    assert events(found, "alarm") == ["alarm"]
+    assert memory.status.alarm is not None
+
+
+def test_a_dead_sensor_is_an_event():
+    memory, random = learnt()
+    memory.observe(snapshot(random, 13, no_signal="all samples are 0"))
+    assert events([memory.assess()], "problem") == ["problem"]

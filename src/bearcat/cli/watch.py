@@ -165,6 +165,8 @@ def parsed_rule(
     false_alarms: str | None, baseline: str | None, speeds: str | None = None, loads: str | None = None
 ) -> dict[str, Any]:
     """What is wished of the rule: false alarms such as 1/year, a baseline of 30 recordings or 7d, speeds 990,1480."""
+    from bearcat.watch.usual import FEWEST, KEPT
+
     rule = dict[str, Any]()
     if false_alarms is not None:
         found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*/\s*(year|month|week|day)", false_alarms.strip())
@@ -175,6 +177,8 @@ def parsed_rule(
         found = re.fullmatch(r"(\d+(?:\.\d+)?)([hdw]?)", baseline.strip())
         if found is None or float(found[1]) == 0 or (not found[2] and not float(found[1]).is_integer()):
             raise InputError(f"--baseline: '{baseline}' is neither a number of recordings nor days; write 30 or 7d")
+        if not found[2] and not FEWEST <= float(found[1]) <= KEPT:
+            raise InputError(f"--baseline: {found[1]} recordings are too few or too many; give {FEWEST} to {KEPT}")
         if found[2]:
             rule["period"] = float(found[1]) * SECONDS[found[2]]
         else:

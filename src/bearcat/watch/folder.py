@@ -31,7 +31,7 @@ from bearcat.data.stream import FORMATS
 from bearcat.errors import InputError
 from bearcat.names import shown
 from bearcat.report.typeset import listed
-from bearcat.watch.incoming import MEASUREMENT
+from bearcat.watch.incoming import AHEAD, MEASUREMENT
 
 SETTLED = 2.0  # seconds without a change after which a file counts as complete
 MOST_NAMED = 10_000  # sentences that are remembered, so that they are not said again
@@ -201,6 +201,9 @@ class WatchedFolder:
             if not text.isprintable() or len(text) > 4096:
                 self._say(arrival.path, f"{shown(arrival.path)}: the name cannot be printed; rename it")
                 return None
+        if arrival.time > time.time() + AHEAD:  # all that come after it would be late
+            self._say(arrival.path, f"{arrival.path}: its time has not come yet; set the clock, and name it anew")
+            return None
         for text in (arrival.machine, arrival.point or ""):
             if len(text) > LONGEST_NAME:
                 self._say(arrival.path, f"{arrival.path}: the name of the machine or point is too long; shorten it")

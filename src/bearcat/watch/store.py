@@ -116,7 +116,9 @@ class Fleet(list[PointStatus]):
         return [
             {
                 "machine": each.machine, "point": each.point, "status": each.status, "since": written_time(each.since),
-                "fault": each.fault or "", "confidence": percent(each.confidence), "evidence": each.evidence or "",
+                "fault": each.fault or "", "confidence": percent(each.confidence if each.fault else None),
+                "evidence": each.evidence or "",
+                "last recording": written_time(each.time),
                 "reason": "; ".join(each.reasons) or f"{each.learnt} of {each.wanted} recordings learnt",
             }
             for each in self
@@ -126,7 +128,7 @@ class Fleet(list[PointStatus]):
         """Plain values, a row for each point."""
         return [
             asdict(each) | {"reasons": list(each.reasons), "since": written_time(each.since) or None,
-                            "time": written_time(each.time) or None,
+                            "time": written_time(each.time) or None, "alarm": written_time(each.alarm) or None,
                             "acknowledged": written_time(each.acknowledged) or None}
             for each in self
         ]  # fmt: skip
@@ -523,7 +525,12 @@ class Store:
         with self.transaction() as connection:
             self._chosen(machine, point)
             (memory,) = [each for each in self.memories(machine) if each.point == point]
-            return self._keep(connection, memory, memory.relearn(time.time() if when is None else when, note))
+            when = time.time() if when is None else when
+            if when > time.time():
+                raise InputError(f"--from: {written_time(when)} has not come yet; give the time of the repair")
+            where = [EVENTS.c.machine == machine, EVENTS.c.point == point, EVENTS.c.acknowledged.is_(None)]
+            connection.execute(sql.update(EVENTS).where(*where).values(acknowledged=when))
+            return self._keep(connection, memory, memory.relearn(when, note))
 
     def forget(self, machine: str, point: str | None = None) -> int:
         """Removes a machine, or a point of it, with its history; how many points. Files that are still there are read

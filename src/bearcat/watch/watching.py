@@ -376,7 +376,13 @@ class Watching:
         for sentence in self.folder.notes():
             self._say_once(sentence, "note")
         if failed:
-            self._say_once(f"{failed} files that could not be read before have not changed", "note")
+            self.problems += failed
+            files = (
+                "1 file that could not be read before has"
+                if failed == 1
+                else f"{failed} files that could not be read before have"
+            )
+            self._say_once(f"{files} not changed; remove or repair what bearcat watch named", "note")
         return sorted(new, key=lambda each: (each.time, each.machine, each.point or "", each.path))
 
     def _take(self, arrivals: Sequence[Arrival], submit: Submit, ahead: int, patient: bool) -> set[str]:
