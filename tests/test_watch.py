@@ -86,7 +86,17 @@ def test_once_prints_machines_worst_first_and_ends_by_the_worst(plant, watched):
     place, ended = watched
     first, header, worst, *_ = ended.stdout.splitlines()
     assert first.startswith("3 points: 1 alarm")
-    assert header.split() == ["machine", "point", "status", "since", "fault", "confidence", "evidence", "reason"]
+    assert header.split() == [
+        "machine",
+        "point",
+        "status",
+        "since",
+        "fault",
+        "confidence",
+        "evidence",
+        "last",
+        "reason",
+    ]
     assert worst.startswith("fan 20")
     assert ended.returncode == 1
     with Store.open(place) as store:
@@ -204,7 +214,7 @@ def test_a_file_that_cannot_be_read_is_named_and_tried_again_when_it_changes(sma
     os.utime(broken, (1.7e9, 1.7e9))
     assert watch(root, place).returncode == 3
     watching, _ = watched_by(root, place)
-    assert watching.problems == 0, "it has not changed"
+    assert watching.problems == 1, "it has not changed, and is a problem still"
     with Store.open(place) as store:
         assert [Path(each.path) for each in store.problems()] == [broken]
         assert [event.kind for event in store.events()] == ["problem"]

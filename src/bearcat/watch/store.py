@@ -118,7 +118,7 @@ class Fleet(list[PointStatus]):
                 "machine": each.machine, "point": each.point, "status": each.status, "since": written_time(each.since),
                 "fault": each.fault or "", "confidence": percent(each.confidence if each.fault else None),
                 "evidence": each.evidence or "",
-                "last recording": written_time(each.time),
+                "last": written_time(each.time),
                 "reason": "; ".join(each.reasons) or f"{each.learnt} of {each.wanted} recordings learnt",
             }
             for each in self
