@@ -451,7 +451,7 @@ class Watching:
                 self.show(status)
             for event in judged.events:
                 if event.kind in SAID:
-                    self.say(f"{event.machine}/{event.point}: {event.sentence}", "note")
+                    self.say(event.sentence, "note")
         if self.out is not None:
             seconds = time.monotonic() - began
             self.out.observe(judged.assessments, len(measured), self.problems - problems, seconds)
