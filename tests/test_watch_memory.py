@@ -595,3 +595,26 @@ def test_a_dead_sensor_is_an_event():
     memory, random = learnt()
     memory.observe(snapshot(random, 13, no_signal="all samples are 0"))
     assert events([memory.assess()], "problem") == ["problem"]
+
+
+def test_a_state_that_is_still_learnt_raises_no_alarm_by_chance():
+    """Evidence falls there as everywhere, unless an alarm is open."""
+    alarms = 0
+    for seed in range(6):
+        memory, random = learnt(seed)
+        alarms += len(events(run(memory, random, range(12, 60), rpm=900.0, all=-6.0)))
+        assert memory.states[1].learnt
+    assert alarms == 0
+
+
+def test_what_sister_machines_show_too_is_weather_and_no_alarm_of_one():
+    made = [learnt(seed, machine=f"fan {seed}") for seed in range(4)]
+    memories = [memory for memory, _ in made]
+    for day in range(12, 40):
+        for memory, random in made:
+            memory.observe(snapshot(random, day, machine=memory.machine, all=4.5))
+        for memory in memories:
+            memory.assess(sisters=[other for other in memories if other is not memory])
+    assert not any(memory.alarm for memory in memories)
+    alone, random = learnt(9)
+    assert events(run(alone, random, range(12, 40), all=4.5))  # without them it would have been said

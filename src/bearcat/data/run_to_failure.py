@@ -81,7 +81,8 @@ class IMS(Dataset):
             if len(places) > 1:
                 problems.append(Problem.about_file(name, places, self.root, machine, machine))
                 continue
-            time = "{}-{}-{}T{}:{}:{}".format(*IMS_NAME.fullmatch(name).groups())  # type: ignore[union-attr]
+            *date, hour, minute, second = name.split(".")
+            time = f"{'-'.join(date)}T{hour}:{minute}:{second}"
             rows.append(ManifestRow(path=places[0], origin=origin, domain=machine, machine=machine, time=time))
         return sorted(rows, key=lambda row: (row.machine or "", row.time or "")), problems
 

@@ -82,7 +82,9 @@ def time_in(text: str, zone: tzinfo = UTC) -> float | None:
     """The time that a text holds, in seconds since 1970; None where it holds none."""
     for found in STAMP.finditer(text):
         groups = found.groupdict()
-        clock = [int(groups[name] or 0) for name in ("year", "month", "day", "hour", "minute", "second")]
+        year, month, day, hour, minute, second = (
+            int(groups[name] or 0) for name in ("year", "month", "day", "hour", "minute", "second")
+        )
         own = zone
         if groups["sign"]:
             away = timedelta(hours=int(groups["hours"]), minutes=int(groups["minutes"]))
@@ -90,7 +92,7 @@ def time_in(text: str, zone: tzinfo = UTC) -> float | None:
         elif groups["zone"]:
             own = UTC
         try:
-            whole = datetime(*clock, tzinfo=own)  # type: ignore[misc, arg-type]
+            whole = datetime(year, month, day, hour, minute, second, tzinfo=own)
         except ValueError:  # 31 February
             continue
         return whole.timestamp() + float(f"0.{groups['part'] or 0}")

@@ -317,7 +317,7 @@ class PointMemory:
         before, self.evidence = self.evidence, add_evidence(self.evidence, p_value, self.limit)
         if owned:
             self.evidence = min(self.evidence, before)
-        elif not self.state.learnt:  # where levels cannot be compared nothing speaks against a change
+        elif self.alarm is not None and not self.state.learnt:  # levels, which raised it, cannot be compared there
             self.evidence = max(self.evidence, before)
         self.onset = None if self.evidence == 0 else self.block_time if before == 0 else self.onset
         return p_value

@@ -36,6 +36,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from bearcat.errors import InputError, suggest
+from bearcat.names import shown
 from bearcat.report.typeset import PALETTE, WIDE, ReportFigure, count, empty_figure, house_style
 from bearcat.storage import digest
 from bearcat.watch.snapshot import MEASUREMENTS, Event
@@ -88,8 +89,8 @@ class Sender(Protocol):
 
 
 def printable(text: str, most: int = 1000) -> str:
-    """Text from users in one line without control characters."""
-    return "".join(sign if sign.isprintable() else " " for sign in text)[:most]
+    """Text from users in one line without control characters, cut to so many."""
+    return shown(text)[:most]
 
 
 def bundle_of(store: Store, events: Sequence[Event]) -> Bundle:
