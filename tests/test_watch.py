@@ -127,6 +127,13 @@ def test_processes_find_the_same_in_the_same_order(plant, watched, tmp_path):
     assert content(place) == content(watched[0])
 
 
+def test_a_ray_cluster_finds_the_same_in_the_same_order(plant, watched, tmp_path):
+    pytest.importorskip("ray")
+    place = tmp_path / "plant.db"
+    assert watch(plant, place, "--jobs", 1, "--executor", "ray").returncode == 1
+    assert content(place) == content(watched[0])
+
+
 def rows_in(place: Path) -> int:
     try:
         connection = sqlite3.connect(f"file:{place}?mode=ro", uri=True)
